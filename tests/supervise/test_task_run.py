@@ -18,6 +18,7 @@ from holdfast.errors import Conflict
 from holdfast.services.signals import ECHO_SECONDS
 from holdfast.supervise import task_attempt, task_loop
 from tests.cli.conftest import Done, Running, command, environment
+from tests.supervise.conftest import is_alive
 from tests.support.histories import problems
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
@@ -253,7 +254,7 @@ def test_a_loop_that_is_killed_takes_its_command_with_it(ledger: Ledger, start: 
     pid = int((folder / "pid").read_text())
     running.signal(signal.SIGKILL)
     running.rest()
-    wait_until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text(), what="it has ended")
+    wait_until(lambda: not is_alive(pid), what="it has ended")
     assert ledger.get(job.id).status == "running"
 
 

@@ -197,7 +197,7 @@ def test_a_step_that_takes_too_long_is_timed_out(app: App, start: Starter) -> No
 
 
 def test_the_kind_is_the_ledgers_own(still: App) -> None:
-    with pytest.raises(ValidationError, match="the ledger's own"):
+    with pytest.raises(ValidationError, match="reserved for the ledger"):
         still.handler("holdfast.undo")(lambda: None)
 
 
