@@ -96,5 +96,5 @@ def test_a_holder_whose_lease_ran_out_loses_no_work(ledger: Ledger, clock: Manua
 def test_batches_of_several_callers_keep_their_own_ids(ledger: Ledger):
     jobs = [running(ledger) for _ in range(3)]
     requests = [Request("complete", _completions(CompleteInBatch, [(made.fence, None)], f"r-{made.id}")) for made in jobs]
-    ledger._store.transact("work", partial(execute, requests, ledger._signer, False))
+    ledger._store.transact("work", partial(execute, requests, ledger._signer, careful=False))
     assert [ledger.events(made.id)[-1].request_id for made in jobs] == [f"r-{made.id}" for made in jobs]

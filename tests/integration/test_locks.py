@@ -320,5 +320,5 @@ def test_a_request_that_is_sent_twice_waits_for_its_locked_job_neither_time(ledg
     lock(stranger, pg_url, job)
     beat = Heartbeat(**ledger._holder(job.fence, "R", None), beat=NO_BEAT)
     requests = [ledger._hot_request("heartbeat", [beat], "R") for _ in range(2)]
-    results = ledger._store.transact("work", partial(execute, requests, ledger._signer, True))
+    results = ledger._store.transact("work", partial(execute, requests, ledger._signer, careful=True))
     assert [is_locked(result.answers[0]) for result in results] == [True, True]

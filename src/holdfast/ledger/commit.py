@@ -36,10 +36,10 @@ ALONE_MAX = 8
 ALONE_SECONDS = 30.0
 """How long such a request waits for its turn."""
 PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16, *[0.25] * 19)
-"""Seconds before each try of a request that met a lock of another transaction: five in all, or about eight where each try waits
-for the lock as well."""
+"""Pauses, in seconds, before each try of a request that met a lock of another transaction. Together they take 5 s, or about 8 s
+if each try also waits for the lock."""
 MANY_PAUSES = PAUSES[:13]
-"""The same for requests on many jobs, and in a caller's own transaction: about two seconds."""
+"""The same for requests on many jobs, and in a caller's own transaction: about 2 s."""
 
 Run = Callable[[list[Request]], Sequence[Result | Exception]]
 """Runs a group. Returns a result or an error for each request; raises HoldfastError if the whole group failed."""
@@ -48,28 +48,30 @@ Run = Callable[[list[Request]], Sequence[Result | Exception]]
 class _Entry:
     """A request in the queue of a group commit, and the thread that waits for it."""
 
-    __slots__ = ("done", "outcome", "parked", "request")
+    __slots__ = ("done", "outcome", "request", "wakeup")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.outcome: Result | Exception | None = None
         """Set after the commit, or when the request has failed."""
-        self.parked = threading.Lock()
-        self.parked.acquire()
+        self.wakeup = threading.Lock()
+        """Acquired until the thread may go on."""
+        self.wakeup.acquire()
         self.done = False
+        """The leader has run the request. A thread that wakes up with a request that is not done is the next leader."""
 
     def wake(self) -> None:
         """Let the waiting thread go on. This may be called again."""
-        if self.parked.locked():
-            self.parked.release()
+        if self.wakeup.locked():
+            self.wakeup.release()
 
 
 class GroupCommit:
     """Combine concurrent requests into one transaction.
 
     The first thread to arrive becomes the leader. It takes every waiting request, runs them in one transaction and wakes their
-    threads. There is no background thread and no timer. If the leader is interrupted, its followers get Unavailable with an
-    unknown outcome, and the next waiting thread becomes the leader.
+    threads. There is no background thread and no timer. If the leader is interrupted, followers that have no result yet get
+    Unavailable with an unknown outcome, and the next waiting thread becomes the leader.
     """
 
     def __init__(self, run: Run) -> None:
@@ -92,7 +94,7 @@ class GroupCommit:
                 if self._leader is None:
                     self._leader = entry
             if self._leader is not entry:
-                entry.parked.acquire()
+                entry.wakeup.acquire()
             if not entry.done:
                 with self._mutex:
                     self._take_group()
@@ -105,7 +107,7 @@ class GroupCommit:
                 with self._mutex:
                     self._finish()
         except BaseException as error:
-            self._surely_leave(entry, error)
+            self._leave_uninterrupted(entry, error)
             raise
         if isinstance(entry.outcome, Exception):
             raise entry.outcome
@@ -125,10 +127,10 @@ class GroupCommit:
             self._waiting.popleft()
 
     def _finish(self) -> None:
-        """Wake the threads of the group and appoint the next leader. The caller holds the mutex.
+        """Wake the threads of the group and set the next leader. The caller holds the mutex.
 
-        An interrupt may come after any step, and all steps are then done again. So the next leader is woken before it is
-        appointed, and its appointment, which relieves the old leader, comes last.
+        An interrupt may come after any step. The interrupted thread then calls this again, as long as it is the leader. So the
+        next leader is woken first, and `_leader` is set last.
         """
         for entry in self._group:
             entry.done = True
@@ -139,7 +141,7 @@ class GroupCommit:
             following.wake()
         self._leader = following
 
-    def _surely_leave(self, entry: _Entry, error: BaseException) -> None:
+    def _leave_uninterrupted(self, entry: _Entry, error: BaseException) -> None:
         """Leave, and start again if that is interrupted as well."""
         while True:
             try:
@@ -175,7 +177,11 @@ class CommitPipeline:
         self._alone = threading.BoundedSemaphore(ALONE_MAX)
 
     def submit(self, request: Request) -> Result:
-        """Run a request in the next group. Then run what it found locked by itself: no other request waits for that."""
+        """Run a request in the next group. Then run its locked commands again, outside of the groups.
+
+        Enqueues with a dedupe key and replays (the lane "keyed") may wait for another transaction, so they run outside of the
+        groups where the store has that lane.
+        """
         try:
             lane = _lane(request)
             if lane == "keyed" and lane in self._store.lanes():
@@ -191,7 +197,7 @@ class CommitPipeline:
         return result
 
     def submit_within(self, connection: Any, request: Request) -> Result:
-        """Run a request in the caller's own transaction. It is counted now: the ledger never learns whether that commits."""
+        """Run a request in the caller's own transaction. The metrics count it now: the ledger never learns whether it commits."""
         with self._counting_refusals():
             result = self._run_within(connection, request)
         metrics.count_answers(self._metrics, result)
@@ -215,7 +221,7 @@ class CommitPipeline:
         """Run a transaction that is not a command on a job. Without `wait`, try only once if something is locked."""
         pauses = PAUSES if wait else PAUSES[:1]
         with self._counting_refusals():
-            return self._retry(partial(self._store.transact, "work", work), pauses, named=wait)
+            return self._retry(partial(self._store.transact, "work", work), pauses, name_holder=wait)
 
     def run_statement(self, work: Callable[[Session], T], *, again: bool = True) -> T:
         """Run one statement that is not a command on a job. It may be run twice, unless `again` is False."""
@@ -233,30 +239,33 @@ class CommitPipeline:
             raise
 
     def _run_group(self, lane: Lane, requests: list[Request]) -> Sequence[Result | Exception]:
-        """Run a group. Other requests wait meanwhile, so this never waits for a lock for long, nor twice."""
+        """Run a group in one transaction. Other requests wait meanwhile, so this waits for a lock only once, and briefly."""
         try:
-            return self._store.transact(lane, partial(execute, requests, self._signer, False))
-        except Exception as error:
-            if len(requests) == 1:
-                return [_after(requests[0], error)]
-            if isinstance(error, Unavailable):
-                raise
-            if not isinstance(error, Contention):
-                return [self._run_one(lane, request, careful=True) for request in requests]
-        try:
-            return self._store.transact(lane, partial(execute, requests, self._signer, True))
-        except Contention as error:
-            return [_after(request, error) for request in requests]
-        except Unavailable:
-            raise
-        except Exception:  # noqa: BLE001 - one request is at fault: run each by itself, so that only that one fails
-            return [self._run_one(lane, request, careful=True) for request in requests]
+            return self._store.transact(lane, partial(execute, requests, self._signer, careful=False))
+        except Exception as error:  # noqa: BLE001 - handled by the type of the error
+            return [_outcome_after(requests[0], error)] if len(requests) == 1 else self._run_group_again(lane, requests, error)
+
+    def _run_group_again(self, lane: Lane, requests: list[Request], error: Exception) -> Sequence[Result | Exception]:
+        """Run a group again after an error: as a whole if a row was locked, else each request by itself.
+
+        After any error but Unavailable and a locked row, one request is at fault, and only that one must fail.
+        """
+        if isinstance(error, Contention):
+            try:
+                return self._store.transact(lane, partial(execute, requests, self._signer, careful=True))
+            except Exception as again:  # noqa: BLE001 - handled by the type of the error
+                error = again
+        if isinstance(error, Unavailable):
+            raise error
+        if isinstance(error, Contention):
+            return [_outcome_after(request, error) for request in requests]
+        return [self._run_one(lane, request, careful=True) for request in requests]
 
     def _run_one(self, lane: Lane, request: Request, *, careful: bool) -> Result | Exception:
         try:
-            [result] = self._store.transact(lane, partial(execute, [request], self._signer, careful))
+            [result] = self._store.transact(lane, partial(execute, [request], self._signer, careful=careful))
         except Exception as error:  # noqa: BLE001 - the caller gets it
-            return _after(request, error)
+            return _outcome_after(request, error)
         return result
 
     def _run_alone(self, lane: Lane, request: Request, *, careful: bool = True) -> Result:
@@ -273,7 +282,7 @@ class CommitPipeline:
 
     def _retry_locked(self, lane: Lane, request: Request, result: Result) -> Result:
         """Run again what is locked of a request. If that is everything, run the request itself: its answer may be kept."""
-        for pause in (PAUSES if len(request.commands) == 1 else MANY_PAUSES) if request.waits else PAUSES[:1]:
+        for pause in _pauses(request):
             _sleep(pause)
             places = [place for place, answer in enumerate(result.answers) if is_locked(answer)]
             if len(places) == len(result.answers):
@@ -283,15 +292,15 @@ class CommitPipeline:
             if not result.locked:
                 return result
         if len(result.answers) == 1:
-            result.answers = [self._with_holder(result.answers[0])]
+            result.answers = [self._with_lock_holder(result.answers[0])]
         return result
 
     def _retry_part(self, lane: Lane, before: Result, places: list[int]) -> Result:
-        """Run some commands of a request again. The others are done, so a failure is the answer to these commands alone."""
+        """Run some commands of a request again. The others are committed, so a failure is the answer to these commands alone."""
         request = before.request
         commands = [request.commands[place] for place in places]
-        again = {getattr(command, "job_id", None) for command in commands}
-        beats = [beat for beat in request.beats if beat.job_id in again]
+        job_ids = {getattr(command, "job_id", None) for command in commands}
+        beats = [beat for beat in request.beats if beat.job_id in job_ids]
         try:
             part = self._run_alone(lane, Request(request.verb, commands, beats=beats))
         except HoldfastError as error:
@@ -305,7 +314,7 @@ class CommitPipeline:
         merged.outcomes, merged.queues = before.outcomes + part.outcomes, before.queues | part.queues
         return merged
 
-    def _with_holder(self, refused: Unavailable) -> Unavailable:
+    def _with_lock_holder(self, refused: Unavailable) -> Unavailable:
         """Return the refusal, with the transaction that holds the lock if the store can name it."""
         job_id = refused.context.get("job_id")
         holder = None if "request_id" in refused.context else self._store.lock_holder(job_id)
@@ -320,7 +329,7 @@ class CommitPipeline:
             use_connection()
             connection = unwrap(connection)
             queues = sorted({command.queue for command in request.commands if isinstance(command, Enqueue)})
-            work = partial(execute, [request], self._signer, False)
+            work = partial(execute, [request], self._signer, careful=False)
             [result] = self._store.within(connection, work, queues)
             for pause in MANY_PAUSES[1:]:
                 if result.locked:
@@ -329,22 +338,22 @@ class CommitPipeline:
         except Contention as error:
             raise lock_refusal(error, self._store.lock_holder()) from error
         except StatementFailed as error:
-            raise _refused(error) from error
+            raise _statement_refusal(error) from error
         if result.locked:
             raise result.answers[0]
         return result
 
-    def _retry(self, work: Callable[[], T], pauses: Sequence[float], *, named: bool = False) -> T:
-        """Run `work`, and again after each pause while it meets locks. With `named`, the refusal says who has the lock."""
+    def _retry(self, work: Callable[[], T], pauses: Sequence[float], *, name_holder: bool = False) -> T:
+        """Run `work`, and again after each pause while it meets locks. With `name_holder`, the refusal says who has the lock."""
         for number, pause in enumerate(pauses, 1):
             _sleep(pause)
             try:
                 return work()
             except StatementFailed as error:
-                raise _refused(error) from error
+                raise _statement_refusal(error) from error
             except Contention as error:
                 if number == len(pauses):
-                    raise lock_refusal(error, self._store.lock_holder() if named else None) from error
+                    raise lock_refusal(error, self._store.lock_holder() if name_holder else None) from error
         raise AssertionError("unreachable")
 
 
@@ -365,17 +374,23 @@ def failure_of(request: Request, error: Exception) -> Exception:
     return error
 
 
-def _after(request: Request, error: Exception) -> Result | Exception:
-    """Return the outcome of a request after this error has rolled back its transaction. Nothing of it was done."""
+def _outcome_after(request: Request, error: Exception) -> Result | Exception:
+    """Return the outcome of a request whose transaction raised `error`."""
     if isinstance(error, Contention):
         result = Result(request)
         result.answers, result.locked = [lock_refusal(error, None)] * len(request.commands), True
         return result
-    return failure_of(request, _refused(error) if isinstance(error, StatementFailed) else error)
+    return failure_of(request, _statement_refusal(error) if isinstance(error, StatementFailed) else error)
 
 
-def _refused(error: StatementFailed) -> Unavailable:
+def _statement_refusal(error: StatementFailed) -> Unavailable:
     return Unavailable(f"the database refused this: {error}")
+
+
+def _pauses(request: Request) -> Sequence[float]:
+    if not request.waits:
+        return PAUSES[:1]
+    return PAUSES if len(request.commands) == 1 else MANY_PAUSES
 
 
 def _sleep(seconds: float) -> None:

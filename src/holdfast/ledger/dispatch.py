@@ -283,7 +283,7 @@ def _is_newest(session: Session, event: EventRecord) -> bool:
     return event.attempt == job.attempt and counter_of(event.statement) == job.counter
 
 
-def execute(requests: Sequence[Request], signer: Signer, careful: bool, session: Session) -> list[Result]:
+def execute(requests: Sequence[Request], signer: Signer, session: Session, *, careful: bool) -> list[Result]:
     """Run the requests and return a new result for each. If the transaction is run again, this is called again.
 
     A `careful` run waits for no row. It locks all jobs beforehand, and refuses as locked those that another transaction has.
@@ -333,7 +333,7 @@ def _is_plain_settlement(request: Request) -> bool:
     return isinstance(request.commands[0], c.CompleteInBatch) and _distinct(request.commands)
 
 
-_KEEPS_ON = (c.Heartbeat, c.Start, c.Resume, c.MoveJob, c.Reprioritise, c.Reschedule)
+_NON_ENDING = (c.Heartbeat, c.Start, c.Resume, c.MoveJob, c.Reprioritise, c.Reschedule)
 """Commands that never end a job."""
 
 
@@ -341,7 +341,7 @@ def _lock_jobs(session: Session, results: Sequence[Result]) -> set[int]:
     """Lock the jobs of these requests and their dependents. Return the jobs that are locked, or have a locked dependent."""
     commands = [command for one in results for command in one.request.commands if isinstance(command, c.JobCommand)]
     locked = session.try_lock({command.job_id for command in commands})
-    ending = {command.job_id for command in commands if not isinstance(command, _KEEPS_ON)} - locked
+    ending = {command.job_id for command in commands if not isinstance(command, _NON_ENDING)} - locked
     below = session.try_lock(set(session.downstream(ending)) - ending) if ending else set()
     if below:
         locked |= {job_id for job_id in ending if below.intersection(session.downstream([job_id]))}

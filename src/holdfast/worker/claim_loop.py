@@ -46,8 +46,8 @@ class ClaimGroup(NamedTuple):
     """The pool of undo jobs, if they are claimed together with the kinds of another pool."""
 
 
-def claim_groups(handlers: Sequence[Handler], pools: Mapping[str, AttemptPool], queues: Sequence[str]) -> list[ClaimGroup]:
-    """Return the claim groups of a worker that serves these queues. A kind with its own limit is a group of its own."""
+def claim_groups(handlers: Sequence[Handler], pools: Mapping[str, AttemptPool]) -> list[ClaimGroup]:
+    """Return the claim groups of a worker. A kind with its own limit is a group of its own."""
     shared: dict[tuple[str, bool], list[str]] = {}
     groups: list[ClaimGroup] = []
     for handler in handlers:
@@ -107,7 +107,7 @@ class ClaimLoop:
         self._policy: Policy | None = None
         self._timing = (0.0, 0.0)
         """Heartbeat period and lease time of the last policy seen: most jobs share one."""
-        self._thread = threading.Thread(target=self._run, name="holdfast-intake", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="holdfast-claims", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -172,7 +172,7 @@ class ClaimLoop:
             self._runtime.stopping.wait(YIELD_SECONDS)
 
     def _claim_count(self, group: ClaimGroup) -> int:
-        """Return how many jobs to claim: a full batch or none, to avoid many small claims."""
+        """Return how many jobs to claim. Return 0 if the batch would be too small, to avoid many small claims."""
         pool, held = group.pool, group.pool.held()
         prefetch = pool.prefetch() if group.limit is None else min(0, pool.prefetch())
         pool.low_water = prefetch // 2

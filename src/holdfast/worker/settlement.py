@@ -303,6 +303,7 @@ class Settler:
                 [(context.fence, result) for context, result in batch], request_id=request, told=progress
             )
         except Unavailable as error:
+            # It is not retryable if the ledger was closed. The leases then end, and the jobs run again elsewhere.
             if error.retryable:
                 self._complete_later(batch, request, pause)
         except (LimitExceeded, ValidationError) as error:

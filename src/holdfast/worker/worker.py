@@ -113,9 +113,7 @@ class Worker:
             isolation: self._make_pool(isolation, _check_size(isolation, sizes[isolation]), attempts, url)
             for isolation in sorted({handler.isolation for handler in served})
         }
-        self._claim_loop = ClaimLoop(
-            runtime, claim_groups(served, self._pools, list(self._queues)), QueueOrder(self._queues), self._settler.released
-        )
+        self._claim_loop = ClaimLoop(runtime, claim_groups(served, self._pools), QueueOrder(self._queues), self._settler.released)
         runtime.on_slot_freed = self._claim_loop.notify_capacity
         self._deadlines = Deadlines(runtime, self._settler.timed_out, self._abandon)
         self._heartbeats = HeartbeatLoop(runtime, beats, self._deadlines.expect_stop)

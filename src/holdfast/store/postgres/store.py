@@ -206,7 +206,8 @@ class PostgresStore:
                 if session.xid is not None:
                     self._commit(connection, session, session.xid)
             except Unavailable as error:
-                # The server may have closed a connection that was idle: run the transaction once more on a new one.
+                # Nothing was committed, and the connection is gone. The server may have closed it while it was idle, so run the
+                # transaction once more on a new one. A connection that was opened just now is not worth that.
                 if not (used and error.outcome == "none" and connection.closed):
                     raise
                 connection, used = self._open(), False
