@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.formatting import describe_event, format_error, pluralize
+from holdfast.core.formatting import describe_event, format_error
+from holdfast.text import pluralize
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from holdfast.core import limits
-from holdfast.core.formatting import iso_format
 from holdfast.core.model import TERMINAL, Actor, JobRecord, Micros, Status
 from holdfast.errors import FenceLost, HoldfastError, InvalidTransition, LeaseConflictError, NotClaimable
 from holdfast.ledger.public import to_datetime
 from holdfast.store.base import Session
+from holdfast.text import iso_format
 
 DEFAULT_SESSION = "agent"
 

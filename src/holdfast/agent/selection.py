@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core.formatting import iso_format
 from holdfast.core.model import HELD, NEVER, JobRecord, Status
 from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable, NotFound, SignatureInvalid
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.transaction import JobSteps
 from holdfast.store.agents import AgentState
+from holdfast.text import iso_format
 
 
 class ResumeOptions(NamedTuple):

@@ -27,11 +27,12 @@ from holdfast.cli.config import ledger_url
 from holdfast.cli.exit_codes import discard_unwritten_output
 from holdfast.cli.output import Page, success_line, usage_error
 from holdfast.cli.values import JOB_ID, EventTypes, dialect_option, format_time, type_option
-from holdfast.core.formatting import RETRIED, describe_event, pluralize
+from holdfast.core.formatting import RETRIED, describe_event
 from holdfast.core.limits import ENVELOPE_BYTES_MAX, JOB_ID_MAX
 from holdfast.core.model import EventType
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Unavailable
+from holdfast.text import pluralize
 
 if TYPE_CHECKING:
     from holdfast.ledger import Event, Ledger

@@ -8,8 +8,9 @@ import msgspec
 
 from holdfast.cli.output import Page
 from holdfast.cli.values import format_age, format_elapsed, format_time, format_time_of_day
-from holdfast.core.formatting import RETRIED, describe_event, format_error, is_retry, truncate
+from holdfast.core.formatting import RETRIED, describe_event, format_error, is_retry
 from holdfast.core.model import NEVER, EventType, FailureStage, Phase, ReasonCode, StallReason, Status
+from holdfast.text import truncate
 
 if TYPE_CHECKING:
     from holdfast.ledger import Event, Job

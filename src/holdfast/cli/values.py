@@ -9,11 +9,12 @@ import click
 
 from holdfast.core import policy as policies
 from holdfast.core import vocabulary
-from holdfast.core.formatting import RETRIED, is_retry, iso_format
+from holdfast.core.formatting import RETRIED, is_retry
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import EventType, ReasonCode
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
+from holdfast.text import iso_format
 
 if TYPE_CHECKING:
     from holdfast.ledger import Event, Ledger

@@ -8,10 +8,10 @@ import click
 from holdfast.cli.command import CommandResult, as_json_option, db_option, open_ledger, print_result
 from holdfast.cli.config import ledger_url
 from holdfast.cli.output import CommandError, Page, usage_error
-from holdfast.core.formatting import pluralize
 from holdfast.core.limits import VERIFY_ANCHOR_BYTES_MAX, VERIFY_KEYS_BYTES_MAX
 from holdfast.errors import ValidationError
 from holdfast.regular_file import read_regular
+from holdfast.text import pluralize
 
 if TYPE_CHECKING:
     from holdfast.proof.verify import Finding, SignedLevel, TrustedKeys, VerificationReport, VerifyOptions

@@ -13,11 +13,11 @@ from holdfast.core import commands as c
 from holdfast.core import limits, payloads, strict_json, vocabulary
 from holdfast.core import policy as policies
 from holdfast.core.dependencies import ON_FAILURE, ON_FAILURE_DEFAULT
-from holdfast.core.formatting import safe_str, truncate_bytes
 from holdfast.core.model import RESERVED_PREFIX, Actor, Fence, Micros, Phase, Role, StallReason, Status
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.ledger.dependencies import Refs
 from holdfast.ledger.public import Job, to_micros
+from holdfast.text import safe_str, truncate_bytes
 
 E = TypeVar("E", bound=StrEnum)
 

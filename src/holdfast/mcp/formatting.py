@@ -10,11 +10,11 @@ from holdfast.agent.brief import describe_entry
 from holdfast.agent.selection import format_idle
 from holdfast.core import limits
 from holdfast.core.explain import Explanation
-from holdfast.core.formatting import iso_format
 from holdfast.core.model import NEVER
 from holdfast.ledger.public import to_datetime
 from holdfast.mcp.schemas import AttemptEndResult, ContentsResult, EnqueueResult, TaskListResult, TaskResult
 from holdfast.telemetry.formatters import printable
+from holdfast.text import iso_format
 
 CONTENT_FIELDS = ("args", "checkpoint", "last_error", "result")
 _NEVER = to_datetime(NEVER)

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.formatting import iso_format
 from holdfast.core.limits import INTEGER_MAX, NESTING_MAX
 from holdfast.core.model import Micros
 from holdfast.errors import LimitExceeded, ValidationError
+from holdfast.text import iso_format
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode

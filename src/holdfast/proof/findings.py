@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.formatting import truncate
+from holdfast.text import truncate
 
 SHOWN_CHARACTERS_MAX = 80
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")

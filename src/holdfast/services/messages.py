@@ -8,12 +8,13 @@ import msgspec
 
 from holdfast.core.explain.formatting import remedy
 from holdfast.core.explain.model import Remedy
-from holdfast.core.formatting import describe_event, is_retry, iso_format
+from holdfast.core.formatting import describe_event, is_retry
 from holdfast.core.model import EventRecord, EventType, Micros, StallReason, Status
 from holdfast.core.payloads import UNSET, EnqueuedPayload, StalledPayload, decode
 from holdfast.ledger import public
 from holdfast.ledger.public import public_event, public_policy, to_datetime
 from holdfast.store.outbox import JobOrigin
+from holdfast.text import iso_format
 
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
 """The reason of the first heartbeat that requests an operator's help."""

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from holdfast.core.formatting import safe_str, truncate_bytes
 from holdfast.core.model import EventRecord, EventType, Micros
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Unavailable, ValidationError
@@ -21,6 +20,7 @@ from holdfast.services.sinks import DeliveryFailed, Sink
 from holdfast.services.ticker import Outage
 from holdfast.store.base import Waiter
 from holdfast.store.outbox import JobOrigin, SinkPosition
+from holdfast.text import safe_str, truncate_bytes
 
 log = logging.getLogger("holdfast.relay")
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core import policy as policies
-from holdfast.core.formatting import truncate_bytes
 from holdfast.core.limits import check_integer
 from holdfast.core.liveness import MAX_HEARTBEAT_DETAIL_LENGTH, HealthVerdict, LivenessHeartbeatReceiptV1
 from holdfast.core.payloads import UNSET
@@ -27,6 +26,7 @@ from holdfast.core.restart import (
 )
 from holdfast.errors import Conflict, HoldfastError, ValidationError
 from holdfast.ledger.verbs.runs import NEEDS_RESET, RunBody, Supervision
+from holdfast.text import truncate_bytes
 
 STALL_TIMEOUT_MS = 60_000
 """Default stall timeout of a program that has sent a heartbeat."""

@@ -15,7 +15,6 @@ from datetime import timedelta
 from itertools import count
 from typing import Any, NamedTuple
 
-from holdfast.core.formatting import iso_format
 from holdfast.core.limits import WRITE_CHUNK
 from holdfast.core.model import FailureStage, Fence, StallReason, Status
 from holdfast.errors import (
@@ -30,6 +29,7 @@ from holdfast.errors import (
 )
 from holdfast.ledger import Change, Job
 from holdfast.telemetry.logs import JobFields, bind_job, log_step
+from holdfast.text import iso_format
 from holdfast.worker.context import Context
 from holdfast.worker.failures import ClassifiedError, ClassifiedFailure, RetryRules, classify
 from holdfast.worker.runtime import WorkerRuntime, log

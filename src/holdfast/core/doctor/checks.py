@@ -24,8 +24,8 @@ from holdfast.core.explain.formatting import (
     to_datetime,
 )
 from holdfast.core.explain.model import AGENT_SEEN_US, WORKER_SEEN_US, SeenWorker
-from holdfast.core.formatting import pluralize
 from holdfast.core.model import Micros
+from holdfast.text import pluralize
 
 DISK_FREE_BYTES_MIN = 1 << 30
 TRANSACTION_US_MAX = 5 * 60_000_000

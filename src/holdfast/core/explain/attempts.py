@@ -27,10 +27,10 @@ from holdfast.core.explain.formatting import (
     remedy,
 )
 from holdfast.core.explain.model import ExplanationPart, JobFacts, NextStep, Remedy, Situation
-from holdfast.core.formatting import pluralize
 from holdfast.core.model import LIVE, EventType, JobRecord, Micros, Phase, Policy, ReasonCode, Status
 from holdfast.core.policy import must_be_signed
 from holdfast.core.undo import has_undo_due
+from holdfast.text import pluralize
 
 
 def sweeper_name(facts: JobFacts) -> str:

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 
 from holdfast.core.explain.model import NextStep, QueuePause, Remedy
-from holdfast.core.formatting import format_error, pluralize
+from holdfast.core.formatting import format_error
 from holdfast.core.limits import TIME_US_MAX
 from holdfast.core.model import EventType, JobRecord, Micros, StallReason
 from holdfast.core.policy import must_be_signed
+from holdfast.text import pluralize
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000))

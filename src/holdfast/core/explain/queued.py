@@ -26,8 +26,8 @@ from holdfast.core.explain.model import (
     SeenWorker,
     Situation,
 )
-from holdfast.core.formatting import pluralize
 from holdfast.core.model import TERMINAL, JobRecord, Micros, StallReason
+from holdfast.text import pluralize
 
 NAMED_MAX = 5
 
