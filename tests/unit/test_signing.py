@@ -274,3 +274,9 @@ def test_the_words_of_an_acknowledged_cancel_are_signed() -> None:
     history = History().start().cancel()
     command = c.AcknowledgeCancel(actor=WORKER, job_id=7, fence=history.fence, reason="cleaned up")
     assert signed_content(command) == payloads.CancelledPayload(comment="cleaned up").encode()
+
+
+def test_a_signature_says_who_signed_when_and_for_which_attempt() -> None:
+    history = SignedHistory().start()
+    signed = history.stated(c.Release, {"fence": history.fence})
+    assert (signed.signer, signed.signed_at, signed.attempt, signed.counter) == (WORKER, history.now, 1, history.counter)
