@@ -322,3 +322,26 @@ def test_a_request_that_is_sent_twice_waits_for_its_locked_job_neither_time(ledg
     requests = [ledger._hot_request("heartbeat", [beat], "R") for _ in range(2)]
     results = ledger._store.transact("work", partial(execute, requests, ledger._signer, careful=True))
     assert [is_locked(result.answers[0]) for result in results] == [True, True]
+
+
+def test_an_outage_during_the_retries_of_a_locked_call_is_its_answer(
+    ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call is not run again after that: a caller that was told of an outage may not find its call committed."""
+    [job] = running(ledger, 1)
+    assert job.fence is not None
+    lock(stranger, pg_url, job)
+    transact, runs = ledger._store.transact, []
+
+    def break_the_second(lane: Any, work: Any) -> Any:
+        runs.append(lane)
+        if len(runs) == 2:
+            stranger.rollback()
+            raise Unavailable("the server is away")
+        return transact(lane, work)
+
+    monkeypatch.setattr(ledger._store, "transact", break_the_second)
+    with pytest.raises(Unavailable, match="the server is away"):
+        ledger.complete(job.fence, 1)
+    assert (len(runs), ledger.get(job.id).status) == (2, "running")
+    assert ledger.complete(job.fence, 1).status == "succeeded"
