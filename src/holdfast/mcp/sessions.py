@@ -112,12 +112,6 @@ class ClientSessions:
             self.changed.notify_all()
             return entry.agent
 
-    def touch(self, key: SessionKey) -> None:
-        """Record activity of a session that holds jobs."""
-        with self.changed:
-            if key in self._sessions:
-                self.agent(key)
-
     def attempt(self, key: SessionKey, job_id: int) -> int | None:
         """Return the attempt of the job that this session holds, as far as the server knows."""
         with self.changed:
