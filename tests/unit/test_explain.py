@@ -244,7 +244,7 @@ def test_an_aborting_job_is_cancelled_when_its_grace_is_over():
     found = of(history)
     assert found.situation is Situation.ABORTING
     assert "It is being cancelled (enough): w-1 is asked to stop, and may go on for another 20 s (until 00:00:30Z)." in found.text
-    assert found.next[-1].what == "it is cancelled, whatever its holder does"
+    assert found.next[-1].what == "it is cancelled, even if its holder goes on"
     assert commands(found)[0] == "holdfast job cancel 7 --hard"
 
 

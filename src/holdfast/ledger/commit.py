@@ -358,7 +358,7 @@ class CommitPipeline:
 
 
 def only_answer(result: Result) -> Any:
-    """The answer of a request that has one command. Raise it if it is an error."""
+    """Return the answer of a request that has one command. Raise it if it is an error."""
     [answer] = result.answers
     if isinstance(answer, HoldfastError):
         raise answer
@@ -366,7 +366,7 @@ def only_answer(result: Result) -> Any:
 
 
 def failure_of(request: Request, error: Exception) -> Exception:
-    """The error for a request that failed as a whole. If it may be sent again, attach the request id for that."""
+    """Return the error of a request that failed as a whole. If the caller may send it again, attach the request id."""
     if isinstance(error, Unavailable) and error.retryable:
         action = error.action
         error = Unavailable(error.message, outcome=error.outcome, locked=error.locked, request_id=request.commands[0].request_id)

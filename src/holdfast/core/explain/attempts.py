@@ -125,7 +125,7 @@ def _next_beat(job: JobRecord, policy: Policy) -> NextStep:
 def _next_sweep(job: JobRecord, facts: JobFacts, due: Micros, grace: Micros | None, moved: Micros | None) -> NextStep:
     """Return what the sweeper does if no further beat or progress comes."""
     if due == grace:
-        return next_step("it is cancelled, whatever its holder does", due, sweeper_name(facts))
+        return next_step("it is cancelled, even if its holder goes on", due, sweeper_name(facts))
     silent = "without progress" if due == moved else "without another beat"
     if job.phase is Phase.ABORTING:
         after = "cancelled"
