@@ -267,13 +267,10 @@ class _Exporter:
         """Yield the events and key changes at these positions, read page by page."""
         while True:
             page = self._session.leaves_between(after, until, PAGE_EVENTS)
-            is_last = len(page.events) < PAGE_EVENTS
-            end = until if is_last else page.events[-1][0]
-            keys = [change for change in page.keys if change.pos <= end]
-            yield from merge_by_position(page.events, keys) if keys else page.events
-            if is_last:
+            yield from merge_by_position(page.events, page.keys) if page.keys else page.events
+            if page.until >= until:
                 return
-            after = end
+            after = page.until
 
     def _gone(self, left: dict[int, bytes], before: int) -> None:
         """Write a line for each leaf before this position that is in the tree but no longer in the ledger."""

@@ -37,7 +37,7 @@ from holdfast.store.postgres.migration import known_migrations, migrate, version
 from holdfast.store.postgres.session import LOCK_MS, PostgresSession
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, binary_cursor, raw_cursor
 from holdfast.store.postgres.wakeup import POLL_SECONDS, NotificationListener, Notifier
-from holdfast.store.sealing import StableRows
+from holdfast.store.sealing import StableRows, leaf_events
 from holdfast.store.statements import statements
 
 if TYPE_CHECKING:
@@ -432,11 +432,13 @@ class PostgresStore:
         return found
 
     def _stable_page(self, after: int, limit: int) -> list[EventRecord]:
-        params = {"after": after, "until": self._stable_pos, "limit": limit}
+        chosen = {"types": None, "since_at": None, "until_at": None}
+        params: dict[str, Any] = {"after": after, "until": self._stable_pos, "limit": limit, **chosen}
 
         def work(connection: TimedConnection) -> list[EventRecord]:
             session = self._session(connection)
-            found = [session.event(row) for row in session.rows("settled", **params)]
+            rows = next((rows for rows, _ in session.pages(**params) if rows), [])
+            found = [session.event(row) for row in rows[:limit]]
             self._cache.update(session)
             return found
 
@@ -449,11 +451,11 @@ class PostgresStore:
         return found or StableRows([], [], after)
 
     def _stable_rows(self, after: int, limit: int) -> StableRows:
-        params = {"after": after, "until": self._stable_pos}
-
         def work(connection: TimedConnection) -> StableRows:
-            events = raw_cursor(connection).execute(self._sql["leaf_events"], params | {"limit": limit}).fetchall()
-            until = events[-1][0] if len(events) == limit else params["until"]
+            cursor = raw_cursor(connection)
+            events, until = leaf_events(
+                lambda name, **params: cursor.execute(self._sql[name], params).fetchall(), after, self._stable_pos, limit
+            )
             return StableRows(events, self._session(connection).leaf_keys(after, until), until, POSTGRES_EPOCH_US)
 
         return self._read(work)
