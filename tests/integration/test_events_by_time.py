@@ -131,7 +131,7 @@ def test_what_is_found_by_time_is_exact_whatever_the_clock_does(
 def test_events_of_another_program_are_found_before_and_after_their_times_are_noted(
     sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older Holdfast that has the file open notes no times: the next transaction of a newer one does."""
+    """A program may write events without noting their times: the next transaction that notes them catches up."""
     monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 10)
     clock = ManualClock()
     ledger = opened(sqlite_url, clock=clock)
@@ -180,16 +180,16 @@ def blocks(url: str) -> int:
         connection.close()
 
 
-def test_a_ledger_of_an_older_holdfast_gets_the_times_of_its_events(sqlite_url: str) -> None:
+def test_a_ledger_whose_times_are_lost_gets_them_again(sqlite_url: str) -> None:
     clock = ManualClock()
     with holdfast.open(sqlite_url, clock=clock) as ledger:
         since = fill(ledger, clock, 4_000)
     connection = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
-    connection.execute(
-        "DROP TABLE holdfast_times; DROP TABLE holdfast_declarations; DELETE FROM holdfast_schema WHERE version >= 10"
-    )
+    connection.execute("DELETE FROM holdfast_times")
     connection.close()
+    assert blocks(sqlite_url) == 0
     with holdfast.open(sqlite_url, clock=clock) as ledger:
-        assert ledger.schema.applied == ("times", "declarations")
         assert len(ledger.events(types=["enqueued"], since=since)) == 10
+        ledger.enqueue("later")
+        assert len(ledger.events(types=["enqueued"], since=since)) == 11
     assert blocks(sqlite_url) == 20

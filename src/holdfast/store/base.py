@@ -89,11 +89,11 @@ class StoredRequest(NamedTuple):
 
 
 class PauseRow(NamedTuple):
-    """A paused queue. `by` is None for a pause made by an older version of Holdfast."""
+    """A paused queue: when and by which actor it was paused, and why, if a reason was given."""
 
     queue: str
     at: Micros
-    by: str | None
+    by: str
     reason: str | None
 
 
