@@ -29,6 +29,14 @@ from holdfast.telemetry import families
 
 ROOT = Path(__file__).parents[1]
 
+METRIC_FAMILIES = (
+    *families.COUNTERS,
+    *families.HISTOGRAMS,
+    *families.LEDGER_COUNTERS,
+    *families.LEDGER_HISTOGRAMS,
+    *families.GAUGES,
+)
+
 LIMITS = {
     "NAME_BYTES_MAX": "a queue, kind, worker, incarnation, actor, tier, stage, fenced resource or a key's name, in UTF-8 bytes",
     "KEY_BYTES_MAX": "a request id, dedupe key, correlation id or trace id, in UTF-8 bytes",
@@ -273,7 +281,7 @@ def target_table() -> str:
 
 
 def metric_table() -> str:
-    rows = [[f"`{family.name}`", family.type, _code(family.labels) or "–", family.description] for family in families.FAMILIES]
+    rows = [[f"`{family.name}`", family.type, _code(family.labels) or "–", family.description] for family in METRIC_FAMILIES]
     return _table(["metric", "type", "labels", "what it tells"], rows)
 
 
