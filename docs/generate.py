@@ -243,7 +243,7 @@ def tier_table() -> str:
 def event_table() -> str:
     rows = []
     for kind in EventType:
-        verbs = [move.verb for move in TRANSITIONS if kind in move.events]
+        verbs = [row.verb for row in TRANSITIONS if kind in row.events]
         if kind is EventType.ENQUEUED:
             verbs = ["enqueue", "replay", "sweep"]
         if kind is EventType.UNBLOCKED:
