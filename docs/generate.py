@@ -50,7 +50,7 @@ LIMITS = {
     "DEPENDENCIES_MAX": "jobs that one job may depend on",
     "DEPENDENTS_MAX": "jobs that may ever wait for one job",
     "CASCADE_MAX": "jobs that end because of another one, in one transaction",
-    "UNTOLD_BATCH_MAX": "larger cascades that one sweep continues at once",
+    "OPEN_CASCADE_BATCH_MAX": "larger cascades that one sweep continues at once",
     "NESTING_MAX": "the depth of nested JSON",
     "INTEGER_MAX": "a whole number in JSON, either sign; also `progress`",
     "ENQUEUE_BATCH_MAX": "jobs in one `enqueue_many`",
