@@ -182,7 +182,7 @@ def test_another_live_holder_of_the_key_is_a_conflict(ledger: Ledger):
     other = queued(ledger, queue="crawl", dedupe_key="page-1")
     with refused_without_trace(ledger, "conflict") as caught:
         ledger.replay(made.id)
-    assert caught.value.context["holder"] == other.id
+    assert caught.value.context["holder_id"] == other.id
 
 
 def test_a_live_replay_holds_the_key(ledger: Ledger):

@@ -248,11 +248,11 @@ def test_the_book_is_read_again_when_it_has_moved(server: Ledger, opened: Open):
         return other._pipeline.transact(other._books.current)
 
     book = current()
-    assert book.stand == server.keys()[0].enrolled_pos
+    assert book.last_change_pos == server.keys()[0].enrolled_pos
     assert current() is book
     made = enrol(server, WORKER)
     moved = current()
-    assert moved.stand == made.enrolled_pos
+    assert moved.last_change_pos == made.enrolled_pos
     assert moved.valid(WORKER.key_id, "worker", "arm-1")
     assert moved.public_key(WORKER.key_id) == WORKER.public
 

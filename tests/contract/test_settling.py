@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger, Status
-from holdfast.core.commands import CompleteInBatch
+from holdfast.core.commands import Settle
 from holdfast.ledger.dispatch import execute
 from holdfast.ledger.requests import Request
 from holdfast.ledger.verbs.holders import _completions
@@ -50,7 +50,7 @@ def test_what_was_said_last_is_a_beat_before_the_completion(ledger: Ledger):
     said, silent = running(ledger), running(ledger)
     told = [(said.fence, {"stage": "done", "progress": 100})]
     for _ in range(2):
-        assert ledger.settle_many([(said.fence, 1), (silent.fence, 2)], request_id="r-1", told=told) == [None, None]
+        assert ledger.settle_many([(said.fence, 1), (silent.fence, 2)], request_id="r-1", heartbeats=told) == [None, None]
     assert [event.type for event in ledger.events(said.id)] == ["enqueued", "claimed", "started", "heartbeat", "succeeded"]
     assert [event.type for event in ledger.events(silent.id)] == ["enqueued", "claimed", "started", "succeeded"]
     found = ledger.get(said.id)
@@ -61,7 +61,7 @@ def test_what_was_said_last_is_a_beat_before_the_completion(ledger: Ledger):
 def test_what_was_said_by_a_lost_holder_is_dropped(ledger: Ledger):
     lost = running(ledger)
     ledger.cancel(lost.id, hard=True)
-    [answer] = ledger.settle_many([(lost.fence, 1)], request_id="r-1", told=[(lost.fence, {"progress": 100})])
+    [answer] = ledger.settle_many([(lost.fence, 1)], request_id="r-1", heartbeats=[(lost.fence, {"progress": 100})])
     assert answer is not None
     assert ledger.get(lost.id).progress is None
 
@@ -95,6 +95,6 @@ def test_a_holder_whose_lease_ran_out_loses_no_work(ledger: Ledger, clock: Manua
 
 def test_batches_of_several_callers_keep_their_own_ids(ledger: Ledger):
     jobs = [running(ledger) for _ in range(3)]
-    requests = [Request("complete", _completions(CompleteInBatch, [(made.fence, None)], f"r-{made.id}")) for made in jobs]
+    requests = [Request("complete", _completions(Settle, [(made.fence, None)], f"r-{made.id}")) for made in jobs]
     ledger._store.transact("work", partial(execute, requests, ledger._signer, careful=False))
     assert [ledger.events(made.id)[-1].request_id for made in jobs] == [f"r-{made.id}" for made in jobs]

@@ -260,8 +260,8 @@ def test_a_locked_job_gets_a_dependent_all_the_same(ledger: Ledger, pg_url: str,
 def test_many_late_dependents_of_a_locked_job_keep_no_other_waiting(
     ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.session.UNTOLD_BATCH_MAX", 3)
-    monkeypatch.setattr("holdfast.ledger.sweep.UNTOLD_BATCH_MAX", 3)
+    monkeypatch.setattr("holdfast.store.session.OPEN_CASCADE_BATCH_MAX", 3)
+    monkeypatch.setattr("holdfast.ledger.sweep.OPEN_CASCADE_BATCH_MAX", 3)
     monkeypatch.setattr("holdfast.store.dependencies.DEPENDENTS_MAX", 5)
     locked, other = running(ledger, 2)
     assert locked.fence is not None and other.fence is not None

@@ -15,7 +15,7 @@ from holdfast.core.payloads import BeatPayload, counter_of
 from holdfast.core.policy import must_be_signed
 from holdfast.errors import SignatureInvalid, ValidationError
 from holdfast.proof.keys import KeyRole
-from holdfast.proof.signing import signed_content, signer_of
+from holdfast.proof.signing import signed_payload, signer_of
 from holdfast.proof.statements import Statement
 from tests.unit.histories import CLIENT, ERROR, OPERATOR, WORKER, History, refusal_of
 from tests.unit.signing import ALL, LEDGER, LIVENESS, SignedHistory, sealed
@@ -155,10 +155,10 @@ def test_a_beat_states_nothing_that_is_not_its_own_to_say(extra: dict[str, Any])
     assert history.job.rev == 4
     fields = {"fence": history.fence, **BEAT}
     given = history.stated(c.Heartbeat, fields)
-    odd = msgspec.structs.replace(given, said=msgspec.structs.replace(given.said, **extra))
+    odd = msgspec.structs.replace(given, content=msgspec.structs.replace(given.content, **extra))
     assert refusal_of(history, c.Heartbeat, **fields, signed=odd).context["why"] in extra
     with pytest.raises(ValidationError) as caught:
-        sealed(odd.said)
+        sealed(odd.content)
     assert caught.value.context["field"] in extra
 
 
@@ -273,7 +273,7 @@ def test_which_is_about_this_very_event(changes: dict[str, Any], why: str):
 def test_the_words_of_an_acknowledged_cancel_are_signed() -> None:
     history = History().start().cancel()
     command = c.AcknowledgeCancel(actor=WORKER, job_id=7, fence=history.fence, reason="cleaned up")
-    assert signed_content(command) == payloads.CancelledPayload(comment="cleaned up").encode()
+    assert signed_payload(command) == payloads.CancelledPayload(comment="cleaned up").encode()
 
 
 def test_a_signature_says_who_signed_when_and_for_which_attempt() -> None:

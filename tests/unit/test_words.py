@@ -242,17 +242,17 @@ def test_outsiders_are_everyone_but_holders():
     assert roles_without_fence("complete") == frozenset()
 
 
-def test_every_move_is_made_of_steps():
-    for move in TRANSITIONS:
-        for status in move.to:
-            assert any(step[2] is status and step[0] in move.events for step in STEPS), move
+def test_every_transition_is_made_of_steps():
+    for row in TRANSITIONS:
+        for status in row.targets:
+            assert any(step[2] is status and step[0] in row.events for step in STEPS), row
 
 
-def test_the_table_has_a_line_for_every_move():
+def test_the_table_has_a_line_for_every_transition():
     lines = diagrams.table().splitlines()
     assert len(lines) == 2 + 1 + len(TRANSITIONS) + 1
     assert all(line.count("|") == 7 for line in lines)
-    assert "| assist | running | same | operator | assist_started | phase executing → assisted |" in lines
+    assert "| assist | running | same | operator | assist_started | Changes the phase from executing to assisted. |" in lines
 
 
 def test_the_diagram_has_every_change_of_status():

@@ -95,7 +95,7 @@ _CHANGE_ONLY = (c.Start, c.Heartbeat, c.Complete)
 _OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
     c.Start: frozenset({EventType.STARTED, EventType.RESUMED}),
     c.Complete: frozenset({EventType.SUCCEEDED}),
-    c.CompleteInBatch: frozenset({EventType.SUCCEEDED}),
+    c.Settle: frozenset({EventType.SUCCEEDED}),
     c.CompleteGated: frozenset({EventType.SUCCEEDED}),
 }
 

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.core.commands import Compensate, ContinueCascade, JobCommand, LinkDependencies, Sweep
 from holdfast.core.decide import Decision
-from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, UNTOLD_BATCH_MAX, check_integer
+from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX, SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, check_integer
 from holdfast.core.model import SYSTEM, EventType, Micros
 from holdfast.core.payloads import StalledPayload, decode
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
@@ -170,7 +170,7 @@ class Sweeper:
         while left.cascade_pending and self._make(ContinueCascade, left.cascade_pending, made):
             left = self._left_over(limit)
         # After a full page, the next tick continues behind it, so that locked jobs do not delay the others.
-        self._linked = left.link_pending[-1] if len(left.link_pending) == UNTOLD_BATCH_MAX else 0
+        self._linked = left.link_pending[-1] if len(left.link_pending) == OPEN_CASCADE_BATCH_MAX else 0
         self._make(LinkDependencies, left.link_pending, made)
         self._make(Compensate, left.undo_pending, made)
 

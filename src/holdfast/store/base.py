@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, CompleteInBatch, Enqueue, Heartbeat, Start
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.dependencies import DependencyState
 from holdfast.core.model import EventRecord, JobRecord, Micros, Policy, Status
 from holdfast.core.policy import Settings
@@ -198,7 +198,7 @@ class Session(Protocol):
         """Apply signed heartbeats. The caller has checked that each signed statement matches its heartbeat."""
 
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]: ...
-    def settle(self, commands: Sequence[CompleteInBatch]) -> Container[int]:
+    def settle(self, commands: Sequence[Settle]) -> Container[int]:
         """Complete many different jobs. Return the ids of those that were completed."""
 
     def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, JobRecord]: ...

@@ -184,7 +184,7 @@ class App(EnqueueMethods):
 
         def register(function: F) -> F:
             registered = make_handler(
-                validate.not_our_own("kind", kind or function.__name__),
+                validate.unreserved_name("kind", kind or function.__name__),
                 function,
                 queue=queue,
                 isolation=isolation,

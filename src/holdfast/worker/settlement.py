@@ -300,7 +300,7 @@ class Settler:
         progress = [(context.fence, last) for context, _ in batch if (last := context.unrecorded_progress()) is not None]
         try:
             answers = self._runtime.ledger.settle_many(
-                [(context.fence, result) for context, result in batch], request_id=request, told=progress
+                [(context.fence, result) for context, result in batch], request_id=request, heartbeats=progress
             )
         except Unavailable as error:
             # It is not retryable if the ledger was closed. The leases then end, and the jobs run again elsewhere.

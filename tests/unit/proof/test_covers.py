@@ -13,7 +13,7 @@ from holdfast.core.payloads import BeatPayload, beat_payload, result_payload
 from holdfast.proof.envelopes import read_envelope, robot_envelope
 from holdfast.proof.keys import SecretKey
 from holdfast.proof.signing import COVERED_TYPES, find_mismatch
-from holdfast.proof.statements import EMPTY_SHA256, Statement, encode_holder_statement, encode_ledger_statement, read_statement
+from holdfast.proof.statements import EMPTY_SHA256, Statement, encode_ledger_statement, encode_statement, read_statement
 from tests.unit.histories import ERROR, OPERATOR, WINDOW, WORKER, History
 
 E = EventType
@@ -23,7 +23,11 @@ replace = msgspec.structs.replace
 
 
 def _stated(kind: EventType, content: bytes | None = None, **fields: Any) -> Statement:
-    return read_statement(encode_holder_statement("8f2e", 7, 1, kind, WORKER, counter=1, at=AT, content=content, **fields))
+    digest = sha256(content or b"").hexdigest()
+    made = Statement(
+        ledger="8f2e", job_id=7, attempt=1, type=kind, actor=WORKER, at=AT, counter=1, payload_sha256=digest, **fields
+    )
+    return read_statement(encode_statement(made))
 
 
 def _since(history: History, act: Callable[[History], Any]) -> list[EventRecord]:

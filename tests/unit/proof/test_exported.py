@@ -25,8 +25,8 @@ from holdfast.proof.export_format import (
     read_line,
 )
 from holdfast.proof.key_book import KeyChange
-from holdfast.proof.leaves import event_leaf_of
 from tests.unit.histories import WINDOW, rich
+from tests.unit.proof.trees import event_leaf_of
 
 HEADER = ExportHeader(holdfast_export=1, ledger="a", origin="holdfast/a", exported_at=1, version="0.1.0")
 KEY = KeyLine(1, "enrolled", "0" * 16, "worker", "w-1", "ab" * 32, 5, "operator:ann", "1" * 16, "cd" * 64)

@@ -67,7 +67,7 @@ def test_a_book_knows_whose_key_it_was_when():
     found = book.find(WORKER.key_id)
     assert found is not None
     assert (found.enrolled_pos, found.revoked_pos, found.enrolled_at, found.revoked_at) == (5, 9, 1_005, 1_009)
-    assert (len(book), book.stand, [key.key_id for key in book]) == (2, 9, [SERVER.key_id, WORKER.key_id])
+    assert (len(book), book.last_change_pos, [key.key_id for key in book]) == (2, 9, [SERVER.key_id, WORKER.key_id])
     assert [pos for pos in range(3, 12) if book.valid(WORKER.key_id, "worker", "worker-1", pos)] == [6, 7, 8]
     assert not book.valid(WORKER.key_id, KeyRole.WORKER)
     assert [pos for pos in (3, 4, 99) if book.valid(SERVER.key_id, KeyRole.SERVER, pos=pos)] == [4, 99]
@@ -78,7 +78,7 @@ def test_a_book_knows_whose_key_it_was_when():
         assert [book.vouches(key.key_id, role) for key in (SERVER, WORKER, OTHER)] == [True, False, False]
     assert book.public_key(SERVER.key_id) == SERVER.public_key
     assert book.public_key(SERVER.key_id) is book.public_key(SERVER.key_id)
-    assert KeyBook().stand == 0
+    assert KeyBook().last_change_pos == 0
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -18,8 +18,6 @@ from holdfast.ledger.public import Event, to_datetime
 from holdfast.ledger.sweep import Entropy
 from holdfast.store.base import Session, Store, Waiter
 from holdfast.store.outbox import JobOrigin, SinkPosition
-
-T = TypeVar("T")
 
 
 class SinkState(msgspec.Struct, frozen=True):

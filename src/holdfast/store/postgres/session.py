@@ -7,7 +7,7 @@ from typing import Any, Self
 import psycopg
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, CompleteInBatch, Enqueue, Heartbeat, Start
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import JobRecord, Micros, Status
 from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow
@@ -358,7 +358,7 @@ class PostgresSession(SqlSession):
         done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in rows}
         return [done.get(command.job_id) for command in commands]
 
-    def settle(self, commands: Sequence[CompleteInBatch]) -> Container[int]:
+    def settle(self, commands: Sequence[Settle]) -> Container[int]:
         ordered = _sorted_by_job(commands)
         params = {
             "requests": text_array([c.request_id for c in ordered]),

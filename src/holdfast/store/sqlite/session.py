@@ -7,7 +7,7 @@ import apsw
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, CompleteInBatch, Enqueue, Heartbeat, Start
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, JobRecord, Micros, Role, Status
 from holdfast.store.base import AppliedCommand, EnqueuedRow
@@ -300,7 +300,7 @@ class SqliteSession(SqlSession):
         done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in self._complete(commands)}
         return [done.get(command.job_id) for command in commands]
 
-    def settle(self, commands: Sequence[CompleteInBatch]) -> Container[int]:
+    def settle(self, commands: Sequence[Settle]) -> Container[int]:
         if sum([len(command.payload) for command in commands]) > SETTLE_BYTES_MAX:
             return {update[0] for update in self._complete(commands)}
         bodies: dict[str | None, dict[int, str]] = {}
