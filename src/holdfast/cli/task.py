@@ -22,6 +22,7 @@ from holdfast.cli.agent_commands import (
     ttl_option,
 )
 from holdfast.cli.command import (
+    REFUSED,
     CommandResult,
     NounGroup,
     as_json_option,
@@ -34,7 +35,6 @@ from holdfast.cli.command import (
     with_existing_ledger,
 )
 from holdfast.cli.config import ledger_url
-from holdfast.cli.exit_codes import REFUSED
 from holdfast.cli.output import HINTS, CommandError, Page, usage_error
 from holdfast.cli.values import WholeNumber, duration, format_time, reason_code_option
 from holdfast.core import policy
