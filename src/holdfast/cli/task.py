@@ -224,8 +224,8 @@ def _run_tasks(
         raise CommandError("unrecoverable_error", words, exit_code=shell_exit_code(error.errno) or REFUSED) from None
     counts = ", ".join(f"{number} {name}" for name, number in done.items() if number)
     words = f"Tasks: {counts}." if counts else "There was nothing to do."
-    if loop.left is not None and loop.left.then == "wait":
-        words += f" Left: {format_unavailable_tasks(loop.left)}."
+    if loop.idle_reason is not None and loop.idle_reason.then == "wait":
+        words += f" Left: {format_unavailable_tasks(loop.idle_reason)}."
     return CommandResult({"tasks": done}, lambda page: page.line(words))
 
 
