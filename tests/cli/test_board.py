@@ -7,9 +7,8 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.cli.top_model import LedgerSnapshot, SnapshotReader
 from holdfast.cli.top_screen import render_screen
-from holdfast.cli.top_view import PANES, ViewAction, ViewState, progress_bar
+from holdfast.cli.top_view import PANES, LedgerSnapshot, SnapshotReader, ViewAction, ViewState, progress_bar
 from holdfast.testing import ManualClock
 
 QUEUES, WORKERS, RUNNING, STALLED, FAILED, LETTERS = range(len(PANES))

@@ -162,17 +162,17 @@ def until(holds: Callable[[], bool]) -> None:
 def test_a_session_that_was_idle_for_too_long_makes_room() -> None:
     now = 0.0
     sessions = TransportSessions(1, 10.0, lambda: now)
-    assert sessions.has_room(0)
+    assert sessions.has_capacity(0)
     sessions.begin(None, 0)
-    assert not sessions.has_room(0)
+    assert not sessions.has_capacity(0)
     sessions.done(None, 0, "secret")
     sessions.begin("secret", 0)
     now = 100.0
-    assert not sessions.has_room(0)  # a request is under way
-    assert sessions.has_room(1)
+    assert not sessions.has_capacity(0)  # a request is under way
+    assert sessions.has_capacity(1)
     sessions.done("secret", 0, None)
     now = 111.0
-    assert sessions.has_room(0)
+    assert sessions.has_capacity(0)
     assert not sessions.belongs_to_another("secret", 1)
 
 

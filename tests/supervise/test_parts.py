@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.supervise_output import LogReporter, describe
+from holdfast.cli.supervise import LogReporter, describe
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.supervise import ResetNeeded, RunPolicy, run, run_policy

@@ -301,6 +301,6 @@ def test_a_process_that_was_killed_is_given_no_other_job() -> None:
     child = ChildProcess()
     child.kill()
     try:
-        assert child.is_spent
+        assert child.is_unusable
     finally:
         child.close()

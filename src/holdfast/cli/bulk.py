@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.command import CommandResult, GeneratedRequestId
-from holdfast.cli.exit_codes import exit_code_of
+from holdfast.cli.command import CommandResult, GeneratedRequestId, exit_code_of
 from holdfast.cli.output import REQUEST_ID, CommandError, Page, ProgressLine, usage_error
 from holdfast.cli.values import resolve_since
 from holdfast.core.limits import PAGE_MAX

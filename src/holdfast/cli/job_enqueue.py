@@ -1,22 +1,84 @@
 """`holdfast job enqueue`: enqueue one job from the command line, or many from a file."""
 
-from collections.abc import Mapping
+import json
+import shlex
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.command import CommandResult, request_option, with_ledger
 from holdfast.cli.completion import QUEUE, name_hint
-from holdfast.cli.files import json_lines, json_object
 from holdfast.cli.output import Page, usage_error
-from holdfast.cli.values import JOB_ID, duration, point
-from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, check_name
-from holdfast.errors import NotFound
+from holdfast.cli.values import JOB_ID, duration, point, read_argument
+from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, TYPED_BYTES_MAX, TYPED_LINES_BYTES_MAX, check_name
+from holdfast.errors import HoldfastError, NotFound, ValidationError
 
 if TYPE_CHECKING:
     from holdfast.ledger import DeclarationRecord, Ledger
 
 KINDS_SHOWN_MAX = 5
+
+
+def json_object(option: str) -> Callable[[str], dict[str, Any]]:
+    """Return a reader for this option's value: a JSON object in the argument itself, in a @FILE, or on standard input for -."""
+
+    def read(value: str) -> dict[str, Any]:
+        try:
+            return parse_object(read_argument(value))
+        except HoldfastError as error:
+            raise click.BadParameter(error.message + _json_hint(option, value)) from None
+
+    return read
+
+
+def _json_hint(option: str, value: str) -> str:
+    """Return how to write `name=x`, the form that other tools use, as JSON; an empty text for other values."""
+    name, equals, text = value.partition("=")
+    if not equals or not name.isidentifier() or len(value) > HINT_CHARACTERS_MAX:
+        return ""
+    written = json.dumps({name: int(text) if text.isdecimal() and text.isascii() else text}, ensure_ascii=False)
+    return f". Write {option} {shlex.quote(written)}"
+
+
+HINT_CHARACTERS_MAX = 80
+
+
+def json_lines(file: str, limit: int) -> list[dict[str, Any]]:
+    """Read a file with one JSON object per line; - is standard input. Skip empty lines. Raise if there are more than `limit`."""
+    found: list[dict[str, Any]] = []
+    left, number = TYPED_LINES_BYTES_MAX, 0
+    try:
+        with click.open_file(file, "rb") as lines:
+            while line := lines.readline(TYPED_BYTES_MAX + 1):
+                number, left = number + 1, left - len(line)
+                if left < 0:
+                    raise usage_error(f"{file} has more than {TYPED_LINES_BYTES_MAX:,} bytes", action="Split it.")
+                if not line.strip():
+                    continue
+                if len(found) == limit:
+                    raise usage_error(f"{file} has more than {limit:,} lines", action="Split it: each part is one transaction.")
+                found.append(_parse_line(line, f"{file}, line {number}"))
+    except OSError as error:
+        raise usage_error(f"{file} cannot be read: {error.strerror}") from None
+    return found
+
+
+def _parse_line(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        return parse_object(text)
+    except HoldfastError as error:
+        raise usage_error(f"{where}: {error.message}", action="Correct it: nothing was done.") from None
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in `body`. Raise if a key occurs twice."""
+    from holdfast.core import strict_json
+
+    found = strict_json.parse("it", body, TYPED_BYTES_MAX)
+    if not isinstance(found, dict):
+        raise ValidationError("it is not a JSON object")
+    return found
 
 
 @click.command()

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli.output import clip, pad, shorten, usage_error, wants_colour, wrap
 from holdfast.cli.output import display_width as columns_of
-from holdfast.cli.top_model import LedgerSnapshot, SnapshotPoller
-from holdfast.cli.top_view import PANES, Pane, PaneRow, ViewAction, ViewState
+from holdfast.cli.top_view import PANES, LedgerSnapshot, Pane, PaneRow, SnapshotPoller, ViewAction, ViewState
 from holdfast.errors import HoldfastError
 from holdfast.telemetry.formatters import printable
 

@@ -1,6 +1,8 @@
 """Parse values that users type, and format values for output."""
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,10 +12,11 @@ import click
 from holdfast.core import policy as policies
 from holdfast.core import vocabulary
 from holdfast.core.formatting import RETRIED, is_retry
-from holdfast.core.limits import JOB_ID_MAX
+from holdfast.core.limits import JOB_ID_MAX, TYPED_BYTES_MAX
 from holdfast.core.model import EventType, ReasonCode
 from holdfast.core.vocabulary import Dialect
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, ValidationError
+from holdfast.regular_file import read_regular
 from holdfast.text import iso_format
 
 if TYPE_CHECKING:
@@ -158,6 +161,17 @@ def queues(value: str) -> list[str] | dict[str, int]:
     if not all(weight.isascii() and weight.isdigit() for _, _, weight in pairs):
         raise click.BadParameter(f"{value!r:.200}: either all queues have a weight, as in a=3,b=1, or none has")
     return {name: int(weight) for name, _, weight in pairs}
+
+
+def read_argument(value: str) -> bytes:
+    """Return the argument itself, the contents of a @FILE, which may be a pipe, or standard input for -."""
+    try:
+        if value == "-":
+            return sys.stdin.buffer.read(TYPED_BYTES_MAX + 1)
+        return read_regular(value[1:], TYPED_BYTES_MAX, pipes=True) if value.startswith("@") else os.fsencode(value)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a valid file name"
+        raise ValidationError(f"{value[1:]!r:.80} cannot be read: {reason}") from None
 
 
 def resolve_since(ledger: "Ledger", since: timedelta | datetime | None) -> datetime | None:

@@ -61,11 +61,11 @@ def is_stopped(pid: int) -> bool:
     return False
 
 
-def descendants(root: int, spared: frozenset[int] = frozenset()) -> list[int]:
-    """Return the live descendants of a process, parents first, without `spared` and their descendants; [] without /proc."""
+def descendants(root: int, excluded: frozenset[int] = frozenset()) -> list[int]:
+    """Return the live descendants of a process, parents first, without `excluded` and their descendants; [] without /proc."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if _LINUX else []:  # noqa: PTH208 - the keeper starts without pathlib
-        if name.isdigit() and int(name) not in spared:
+        if name.isdigit() and int(name) not in excluded:
             with contextlib.suppress(OSError):
                 state, parent = _stat(name)
                 if state not in (b"Z", b"X"):

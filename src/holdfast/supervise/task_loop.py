@@ -97,7 +97,7 @@ class TaskLoop:
         self._outage = Outage(log, "looking for tasks")
         self.stopping = 0
         """The number of signals to stop."""
-        self.left: IdleReason | None = None
+        self.idle_reason: IdleReason | None = None
         """Why there was no task when the loop ended."""
         self._attempt: TaskAttempt | None = None
 
@@ -160,7 +160,7 @@ class TaskLoop:
         With `wait`, also return None if the ledger is out of reach and a retry may succeed. If an answer is lost, no request id
         is needed: the next call finds the claimed task.
         """
-        began, self.left = self.monotonic(), None
+        began, self.idle_reason = self.monotonic(), None
         try:
             brief = self._resume()
             if self.lock.was_left:
@@ -168,7 +168,7 @@ class TaskLoop:
                 self.lock.was_left = False
             task = brief.task
             if task is None:
-                self.left = brief.nothing
+                self.idle_reason = brief.nothing
                 return None
             if not isinstance(task.omitted, msgspec.UnsetType):
                 task = self.agent.get(task.id)
