@@ -27,6 +27,7 @@ from holdfast.cli.values import JOB_ID, EventTypes, duration, format_time, point
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
 from holdfast.core.model import LIVE, TERMINAL, Phase, Status
 from holdfast.errors import HoldfastError
+from holdfast.text import join_some
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
@@ -419,14 +420,12 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Co
     Example:
       holdfast job discard 12 13 --reason "a typo of ours"
     """
-    from holdfast.cli.job_views import shorten_ids
-
     done = apply_to_each(ids, lambda id_: ledger.discard(id_, reason=reason))
     discarded = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 
     def show(page: Page) -> None:
         if discarded:
-            page.line(f"{len(discarded)} discarded: {shorten_ids(discarded)}.")
+            page.line(f"{len(discarded)} discarded: {join_some(discarded)}.")
         show_refused(page, done, "discarded")
 
     return CommandResult({"discarded": discarded}, show, refusal_error(done, {"discarded": discarded}, "discarded"))

@@ -12,6 +12,7 @@ from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import JOB_ID, duration, point
 from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, check_name
 from holdfast.errors import NotFound
+from holdfast.text import join_some
 
 if TYPE_CHECKING:
     from holdfast.ledger import DeclarationRecord, Ledger
@@ -70,7 +71,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
 
     Without a queue, a job goes to the one that workers have declared for its kind. A kind that no worker has declared needs one.
     """
-    from holdfast.cli.job_views import job_view, shorten_ids
+    from holdfast.cli.job_views import job_view
 
     options = {name: value for name, value in given.items() if value is not None and value != ()}
     if lines is not None:
@@ -81,7 +82,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
         raise usage_error("name the kind of the job, or give --lines")
     item = _with_queues(ledger, [{"kind": kind, **options}])[0]
     made = ledger.enqueue(item.pop("kind"), item.pop("args", None), request_id=request_id, **item)
-    waits = f"; it waits for {shorten_ids(made.waits_for)}" if made.waits_for else ""
+    waits = f"; it waits for {join_some(made.waits_for)}" if made.waits_for else ""
     text = f"Job {made.id} is {made.status.value} in {made.queue}{waits}." if made.is_new else f"Job {made.id} was there already."
     return CommandResult({"job": job_view(made), "is_new": made.is_new}, lambda page: page.line(text))
 

@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli.top_model import LedgerSnapshot
-from holdfast.cli.values import format_age
 from holdfast.cli.worker import SILENT, last_seen_text, replaced_workers
 from holdfast.core.formatting import RETRIED, is_retry
 from holdfast.core.model import EventType
+from holdfast.text import format_age
 
 if TYPE_CHECKING:
     from holdfast.cli.top_model import JobRow, QueueRow
