@@ -23,7 +23,7 @@ from holdfast.cli.command import CommandResult, GeneratedRequestId, NounGroup, r
 from holdfast.cli.completion import QUEUE
 from holdfast.cli.job_enqueue import enqueue
 from holdfast.cli.output import Page, usage_error
-from holdfast.cli.values import JOB_ID, EventTypes, duration, format_time, point, resolve_since, type_option, when
+from holdfast.cli.values import JOB_ID, EventTypes, format_time, resolve_since, schedule_options, type_option, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
 from holdfast.core.model import LIVE, TERMINAL, Phase, Status
 from holdfast.errors import HoldfastError
@@ -306,14 +306,7 @@ def reprioritise(ledger: "Ledger", *, ids: tuple[int, ...], priority: int, **giv
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
-@click.option("--delay", type=duration, help="Run the job no sooner than after this time: 30s, 5m.")
-@click.option(
-    "--at",
-    "available_at",
-    type=point,
-    metavar="TIME",
-    help="Run the job no sooner than at: 2026-03-01T12:00 (UTC unless an offset is given).",
-)
+@schedule_options
 @reason_option
 @request_option
 @with_ledger

@@ -9,7 +9,7 @@ from holdfast.cli.command import CommandResult, request_option, with_ledger
 from holdfast.cli.completion import QUEUE, name_hint
 from holdfast.cli.files import json_lines, json_object
 from holdfast.cli.output import Page, usage_error
-from holdfast.cli.values import JOB_ID, duration, point
+from holdfast.cli.values import JOB_ID, schedule_options
 from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, check_name
 from holdfast.errors import NotFound
 from holdfast.text import join_some
@@ -27,14 +27,7 @@ KINDS_SHOWN_MAX = 5
 @click.option(
     "--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), help="Jobs with a higher priority go first. [default: 0]"
 )
-@click.option("--delay", type=duration, help="Run the job no sooner than after this time: 30s, 5m.")
-@click.option(
-    "--at",
-    "available_at",
-    type=point,
-    metavar="TIME",
-    help="Run the job no sooner than at: 2026-03-01T12:00 (UTC unless an offset is given).",
-)
+@schedule_options
 @click.option("--dedupe-key", help="If a live job of the queue has this key, return that job.")
 @click.option("--dedupe", type=click.Choice(["live", "forever"]), help="Whether a finished job keeps its key. [default: live]")
 @click.option("--tier", help="The tier of the job, which sets its heartbeat interval.")

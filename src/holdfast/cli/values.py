@@ -148,6 +148,13 @@ def point(value: str) -> datetime:
         raise click.BadParameter(f"{value!r:.80} is not a time such as 2026-03-01T12:00") from None
 
 
+def schedule_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--delay` and `--at`, the time before which a job does not run."""
+    at_words = "Run the job no sooner than at: 2026-03-01T12:00 (UTC unless an offset is given)."
+    function = click.option("--at", "available_at", type=point, metavar="TIME", help=at_words)(function)
+    return click.option("--delay", type=duration, help="Run the job no sooner than after this time: 30s, 5m.")(function)
+
+
 def queues(value: str) -> list[str] | dict[str, int]:
     """Parse queues: `a,b` in strict order, or `a=3,b=1` by weight."""
     parts = [part.strip() for part in value.split(",")]
