@@ -20,7 +20,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _PR_SET_PDEATHSIG = 1
 
 
-def is_main_thread() -> bool:
+def _is_main_thread() -> bool:
     """Return whether this is the main thread. Only that thread can set signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
@@ -62,7 +62,7 @@ def stop_on_signals(stop: Callable[[signal.Signals], object], *, hangup: bool = 
     With `hangup`, also call it on SIGHUP, unless the program ignores that (nohup) or has its own handler.
     Only the main thread can receive signals. In another thread this does nothing.
     """
-    if not is_main_thread():
+    if not _is_main_thread():
         yield
         return
     has_hangup = hangup and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
@@ -128,7 +128,7 @@ class SignalReader:
     def __enter__(self) -> Self:
         self._resources.enter_context(self._ours)
         self._resources.enter_context(self._theirs)
-        if is_main_thread():
+        if _is_main_thread():
             others = [number for number in self._others if signal.getsignal(number) is not signal.SIG_IGN]
             self._resources.enter_context(_written_to(self._theirs, (*STOP_SIGNALS, *others)))
         return self
