@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.ledger import Ledger
 from holdfast.mcp.sessions import HeartbeatThread
-from holdfast.services.signals import ECHO_SECONDS
+from holdfast.signals import ECHO_SECONDS
 from holdfast.store.postgres import store as postgres
 from tests.conftest import drop_schema
 from tests.mcp.conftest import Letters, Serve, Served, Watch, beats, desk, seated

@@ -7,10 +7,11 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.explain import Explanation, JobFacts, Situation, explain
-from holdfast.core.explain.formatting import format_clock, format_duration, format_error_json, format_when, unpause
+from holdfast.core.explain.formatting import format_clock, format_error_json, format_when, unpause
 from holdfast.core.explain.model import AHEAD_MAX, LinkedJob, QueuePause, SeenWorker
 from holdfast.core.model import NEVER, SYSTEM, UNDO_KIND, EventType, FailureStage, Policy, ReasonCode, StallReason, Status
 from holdfast.core.payloads import BeatPayload
+from holdfast.text import format_duration
 from tests.unit.histories import OPERATOR, SECOND, STEP, T0, WINDOW, History
 
 HERE = SeenWorker("w-1", T0)

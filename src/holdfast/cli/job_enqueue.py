@@ -10,9 +10,10 @@ import click
 from holdfast.cli.command import CommandResult, request_option, with_ledger
 from holdfast.cli.completion import QUEUE, name_hint
 from holdfast.cli.output import Page, usage_error
-from holdfast.cli.values import JOB_ID, duration, point, read_argument
+from holdfast.cli.values import JOB_ID, read_argument, schedule_options
 from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, TYPED_BYTES_MAX, TYPED_LINES_BYTES_MAX, check_name
 from holdfast.errors import HoldfastError, NotFound, ValidationError
+from holdfast.text import join_some
 
 if TYPE_CHECKING:
     from holdfast.ledger import DeclarationRecord, Ledger
@@ -88,14 +89,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 @click.option(
     "--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), help="Jobs with a higher priority go first. [default: 0]"
 )
-@click.option("--delay", type=duration, help="Run the job no sooner than after this time: 30s, 5m.")
-@click.option(
-    "--at",
-    "available_at",
-    type=point,
-    metavar="TIME",
-    help="Run the job no sooner than at: 2026-03-01T12:00 (UTC unless an offset is given).",
-)
+@schedule_options
 @click.option("--dedupe-key", help="If a live job of the queue has this key, return that job.")
 @click.option("--dedupe", type=click.Choice(["live", "forever"]), help="Whether a finished job keeps its key. [default: live]")
 @click.option("--tier", help="The tier of the job, which sets its heartbeat interval.")
@@ -132,7 +126,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
 
     Without a queue, a job goes to the one that workers have declared for its kind. A kind that no worker has declared needs one.
     """
-    from holdfast.cli.job_views import job_view, shorten_ids
+    from holdfast.cli.job_views import job_view
 
     options = {name: value for name, value in given.items() if value is not None and value != ()}
     if lines is not None:
@@ -143,7 +137,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
         raise usage_error("name the kind of the job, or give --lines")
     item = _with_queues(ledger, [{"kind": kind, **options}])[0]
     made = ledger.enqueue(item.pop("kind"), item.pop("args", None), request_id=request_id, **item)
-    waits = f"; it waits for {shorten_ids(made.waits_for)}" if made.waits_for else ""
+    waits = f"; it waits for {join_some(made.waits_for)}" if made.waits_for else ""
     text = f"Job {made.id} is {made.status.value} in {made.queue}{waits}." if made.is_new else f"Job {made.id} was there already."
     return CommandResult({"job": job_view(made), "is_new": made.is_new}, lambda page: page.line(text))
 

@@ -25,10 +25,11 @@ from holdfast.cli.command import (
 )
 from holdfast.cli.config import is_new, ledger_url
 from holdfast.cli.output import CommandError, Page, usage_error
-from holdfast.cli.values import JOB_ID, duration, format_age
+from holdfast.cli.values import JOB_ID, duration
 from holdfast.errors import Conflict
 from holdfast.regular_file import read_regular
 from holdfast.telemetry.formatters import printable
+from holdfast.text import format_age, truncate_bytes
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
@@ -145,7 +146,7 @@ def _run_name(command: list[str], job_id: int | None) -> str:
     plain = printable(shlex.join(words) if len(words) > 1 else words[0]).strip()
     if len(plain.encode()) > NAME_CUT_BYTES:
         digest = hashlib.sha256("\0".join(command).encode("utf-8", "surrogateescape")).hexdigest()[:8]
-        plain = f"{plain.encode()[:NAME_CUT_BYTES].decode('utf-8', 'ignore').strip()}… {digest}"
+        plain = f"{truncate_bytes(plain, NAME_CUT_BYTES).strip()}… {digest}"
     return plain if job_id is None else f"{plain}-{job_id}"
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from holdfast.cli.job_views import error_text
-from holdfast.cli.values import format_age
 from holdfast.cli.worker import SILENT, last_seen_text, replaced_workers
 from holdfast.core.formatting import RETRIED, is_retry
 from holdfast.core.model import TERMINAL, EventType, Status
 from holdfast.errors import HoldfastError
 from holdfast.ledger import WorkerRecord
+from holdfast.text import format_age
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger, QueueRecord

@@ -26,8 +26,9 @@ from holdfast.cli.command import (
 from holdfast.cli.config import load_apps
 from holdfast.cli.output import CommandError, Page, usage_error
 from holdfast.cli.seal import anchor_options, anchors_from_options
-from holdfast.cli.values import duration, duration_or_never, format_age, queues
+from holdfast.cli.values import duration, duration_or_never, queues
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
+from holdfast.text import format_age
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger, WorkerRecord

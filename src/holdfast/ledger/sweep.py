@@ -26,6 +26,7 @@ from holdfast.ledger.requests import Request
 from holdfast.store.base import Session, Store, UnfinishedJobs
 from holdfast.store.fleet import DutyStatus
 from holdfast.telemetry.logs import JobFields, log_step
+from holdfast.text import format_seconds
 
 T = TypeVar("T")
 
@@ -215,7 +216,7 @@ def _log_outcome(outcome: Decision) -> None:
         if event.type is EventType.STALLED:
             body = decode(StalledPayload, event.payload)
             silent_us = None if body.last_beat_at is None else max(0, event.received_at - body.last_beat_at)
-            message = f"stalled: {event.reason}" + ("" if silent_us is None else f", silent for {_seconds(silent_us)} s")
+            message = f"stalled: {event.reason}" + ("" if silent_us is None else f", silent for {format_seconds(silent_us)} s")
             facts = {"reason": event.reason, "silent_ms": None if silent_us is None else silent_us // 1_000}
             began = job.started_at or job.claimed_at
             duration_ms = None if began is None else max(0, event.received_at - began) // 1_000
@@ -246,8 +247,3 @@ def _count(answers: Sequence[Any], made: Counter[str]) -> int:
     kinds = [answer for answer in answers if answer and not isinstance(answer, HoldfastError)]
     made.update(kind.value for some in kinds for kind in some)
     return len(kinds)
-
-
-def _seconds(duration_us: int) -> str:
-    """Format a duration in seconds, to a tenth: `6.5` or `31`."""
-    return f"{duration_us / 1_000_000:.1f}".removesuffix(".0")

@@ -37,14 +37,17 @@ _IGNORED = [signal.SIGPIPE, signal.SIGXFSZ]
 
 def adopt_orphans() -> None:
     """Make orphans below this process its children. Only on Linux."""
-    if _LINUX:
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def continue_when_parent_dies() -> None:
     """Have the kernel continue this process when its parent ends, if it was stopped. Only on Linux."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
+def _prctl(option: int, value: int) -> None:
     if _LINUX:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _stat(pid: str) -> tuple[bytes, int]:
@@ -112,10 +115,9 @@ class KeptCommand:
     @staticmethod
     def _exec(argv: list[str], keeper: int, ignored: list[signal.Signals]) -> None:
         os.setsid()
-        if _LINUX:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != keeper:
-                os._exit(127)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(127)
         for number in {*_SHIELDED, *_IGNORED} - {*ignored}:
             signal.signal(number, signal.SIG_DFL)
         os.execvp(argv[0], argv)  # noqa: S606 - runs the command that the user gave

@@ -17,8 +17,9 @@ from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.ledger import Ledger
 from holdfast.services.ticker import Ticker
+from holdfast.signals import STOP_SIGNALS, SignalReader
 from holdfast.supervise import keeper
-from holdfast.supervise.event_loop import STOP_SIGNALS, SignalReader, Timers
+from holdfast.supervise.event_loop import FORWARDED_SIGNALS, Timers
 from holdfast.supervise.heartbeats import HeartbeatListener, HeartbeatMonitor, ReceivedHeartbeat, StopReason, shell_exit_code
 from holdfast.supervise.lease import JobLease, settle_job
 from holdfast.supervise.process import KEEPER_SECONDS, CommandProcess
@@ -346,7 +347,7 @@ class Supervisor(RunLifecycle):
         self.run = SupervisedRun(self._ledger.supervision, self.name, self.policy, self._command, self._job_id)
         try:
             with contextlib.ExitStack() as stack:
-                self._signals = stack.enter_context(SignalReader(self._monotonic))
+                self._signals = stack.enter_context(SignalReader(FORWARDED_SIGNALS, self._monotonic))
                 self.listener = stack.enter_context(HeartbeatListener(f"{self._ledger.id}/{self.name}", self._on_heartbeat))
                 stack.enter_context(self._selector)
                 self._selector.register(self._signals, selectors.EVENT_READ, self._on_signals)

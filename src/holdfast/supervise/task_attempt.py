@@ -24,7 +24,8 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.services.ticker import Ticker
-from holdfast.supervise.event_loop import STOP_SIGNALS, Timers
+from holdfast.signals import STOP_SIGNALS
+from holdfast.supervise.event_loop import Timers
 from holdfast.supervise.heartbeats import ReceivedHeartbeat
 from holdfast.supervise.lease import Lease
 from holdfast.supervise.process import KEEPER_SECONDS, CommandProcess

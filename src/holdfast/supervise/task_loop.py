@@ -24,8 +24,9 @@ from holdfast.errors import (
 from holdfast.ledger import Ledger
 from holdfast.services.presence import SupervisorHeartbeat
 from holdfast.services.ticker import Outage, Ticker
+from holdfast.signals import STOP_SIGNALS, SignalReader
 from holdfast.supervise import keeper, task_attempt
-from holdfast.supervise.event_loop import STOP_SIGNALS, SignalReader
+from holdfast.supervise.event_loop import FORWARDED_SIGNALS
 from holdfast.supervise.heartbeats import HeartbeatListener, ReceivedHeartbeat
 from holdfast.supervise.task_attempt import RETRY_SECONDS, AttemptOutcome, TaskAttempt, TaskLease
 
@@ -110,7 +111,7 @@ class TaskLoop:
         keeper.adopt_orphans()
         done: dict[AttemptOutcome, int] = dict.fromkeys(get_args(AttemptOutcome), 0)
         with contextlib.ExitStack() as stack:
-            self.signals = stack.enter_context(SignalReader(self.monotonic))
+            self.signals = stack.enter_context(SignalReader(FORWARDED_SIGNALS, self.monotonic))
             self.selector = stack.enter_context(selectors.DefaultSelector())
             self.selector.register(self.signals, selectors.EVENT_READ, self._on_signals)
             self.lock = SessionLock(self._ledger, self.agent, self.nonce, self.signals.wake)

@@ -5,7 +5,6 @@ The kernel kills it when its parent ends. The process cannot do that itself whil
 
 import asyncio
 import contextlib
-import ctypes
 import errno
 import importlib
 import inspect
@@ -31,6 +30,7 @@ from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
 from holdfast.ledger import Job, Ledger, validate
 from holdfast.proof.keys import KeyFile, decode_key
+from holdfast.signals import signal_when_parent_dies
 from holdfast.telemetry.logs import bind_job, configure
 from holdfast.telemetry.tracing import attached_to
 from holdfast.worker.context import Context, LastBeat
@@ -40,7 +40,6 @@ from holdfast.worker.processes import READ_BYTES, STOP, ChildReply, ChildTask
 from holdfast.worker.runtime import WorkerRuntime
 from holdfast.worker.signature import to_plain_result
 
-_PR_SET_PDEATHSIG = 1
 _ARGUMENTS_MIN = 2
 """The number of arguments if the parent passes no logging settings."""
 _EXHAUSTED_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF}
@@ -219,8 +218,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda *_: None)
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal_when_parent_dies(signal.SIGKILL)
     if len(sys.argv) > _ARGUMENTS_MIN:
         form, level, to_stdout = sys.argv[_ARGUMENTS_MIN:]
         configure(form == "json", int(level), logfmt=form == "logfmt", stream=sys.stdout if int(to_stdout) else None)

@@ -20,9 +20,9 @@ from holdfast.ledger.public import Duration
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import PresenceService, SupervisorHeartbeat
 from holdfast.services.pruner import KEEP_BEATS, PruneService
-from holdfast.services.signals import stop_on_signals
 from holdfast.services.sweeper import SweepService
 from holdfast.services.ticker import Service, Ticker
+from holdfast.signals import stop_on_signals
 from holdfast.version import __version__
 from holdfast.worker.attempt import AttemptRunner
 from holdfast.worker.claim_loop import ClaimLoop, QueueOrder, claim_groups
@@ -192,7 +192,7 @@ class Worker:
 
         Return False if the worker stopped because too many handlers were abandoned: end the process then.
         """
-        with stop_on_signals(self.stop):
+        with stop_on_signals(lambda _: self.stop()):
             self.start()
             self.runtime.stopping.wait()
             self.finish()
