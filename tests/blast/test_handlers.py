@@ -16,7 +16,7 @@ from holdfast import App, Job, Ledger
 from tests.support.waiting import wait_until
 from tests.worker.fleet import ROOT
 
-APPS = ("tests.blast.programs.nasty:app", "tests.blast.programs.innocent:app")
+APPS = ("tests.blast.programs.harmful:app", "tests.blast.programs.harmless:app")
 
 
 @pytest.fixture

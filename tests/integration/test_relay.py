@@ -17,7 +17,7 @@ from tests.integration.conftest import Opener
 from tests.support.duties import Everybody
 from tests.support.processes import Program
 from tests.support.receiver import Receiver
-from tests.support.told import check_told, expected
+from tests.support.deliveries import check_told, expected
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
 

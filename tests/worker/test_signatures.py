@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import App, AsyncContext, Context, ValidationError
 from holdfast.worker.enqueue import OPTIONS
-from tests.support.refusing import refused
+from tests.support.refusals import refused
 
 
 class Point(msgspec.Struct):

@@ -7,7 +7,7 @@ import pytest
 from holdfast import App, HoldfastError, Ledger
 from holdfast.services import CallableSink
 from tests.support.receiver import OK, Receiver
-from tests.support.told import check_told, expected
+from tests.support.deliveries import check_told, expected
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter
 from tests.worker.fleet import Fleet

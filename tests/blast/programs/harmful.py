@@ -1,4 +1,4 @@
-"""An app whose handlers harm the process they run in. `holdfast worker run tests.blast.programs.nasty:app` works for it."""
+"""An app whose handlers harm the process they run in. `holdfast worker run tests.blast.programs.harmful:app` works for it."""
 
 import asyncio
 import contextlib
