@@ -1,4 +1,4 @@
-"""What can be awaited is what there is without `await`: the same names, parameters and answers."""
+"""The awaited verbs have the same names, parameters and answers as the others."""
 
 import collections.abc
 import inspect

@@ -27,7 +27,7 @@ SHORT = "short"
 """The worker that runs short jobs, and its queue."""
 RATE = 40
 """Short jobs offered a second."""
-NOBODYS = "nobodys"
+UNSERVED = "unserved"
 """A queue that no worker of the fleet serves."""
 ENDS_SECONDS = 60
 
@@ -148,7 +148,7 @@ class Fleet:
             "lease_ttl": lease_seconds,
             "backoff_base": 0,
         }
-        job = self.ledger.enqueue("orphan", queue=NOBODYS, policy=policy)
+        job = self.ledger.enqueue("orphan", queue=UNSERVED, policy=policy)
         self.ledger.claim_job(job.id, "gone")
         return job.id
 
@@ -160,7 +160,7 @@ class Fleet:
             for event in self.ledger.events(job_id)
             if event.type != "heartbeat"
         ]
-        return f"job {job_id} of {self.held.get(job_id, 'nobody')}: {'; '.join(steps[-8:])}"
+        return f"job {job_id} of {self.held.get(job_id, 'no worker')}: {'; '.join(steps[-8:])}"
 
     def offer(self, queue: str, rate: int) -> Offer:
         """Offer short jobs from here on."""

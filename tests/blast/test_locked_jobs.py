@@ -1,4 +1,4 @@
-"""A stranger keeps a job's row locked. Every other lease, attempt and completion of the fleet goes on."""
+"""A foreign transaction keeps a job's row locked. Every other lease, attempt and completion of the fleet continues."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ EACH = [
 ]
 
 
-def test_without_a_fault_nobody_is_harmed(fleet: Fleet) -> None:
+def test_without_a_fault_no_worker_loses_a_job(fleet: Fleet) -> None:
     """What the other tests count is the faults' doing."""
     with Watch(fleet) as watch:
         watch.during(3, orphan=fleet.orphan())

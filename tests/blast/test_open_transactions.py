@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import HoldfastError, Job
-from tests.blast.fleet import NOBODYS, ROOT, Fleet
+from tests.blast.fleet import ROOT, UNSERVED, Fleet
 from tests.blast.programs.jobs import LEASE
 from tests.blast.watch import Watch
 
@@ -46,7 +46,7 @@ class Beats:
     """A client that holds a lease beside, and beats for it by the very ledger that the call goes through."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.job_id = fleet.ledger.enqueue("held by a client", queue=NOBODYS, policy=LEASE).id
+        self.job_id = fleet.ledger.enqueue("held by a client", queue=UNSERVED, policy=LEASE).id
         self._fence = fleet.ledger.claim_job(self.job_id, "client").fence
         assert self._fence is not None
         self._ledger = fleet.ledger
@@ -68,20 +68,20 @@ class Beats:
 
 
 @pytest.mark.parametrize("verb", [pytest.param("enqueue", marks=pytest.mark.torture), "replay"])
-def test_a_dedupe_key_in_an_open_transaction_holds_up_nobody_else(fleet: Fleet, verb: str) -> None:
+def test_a_dedupe_key_in_an_open_transaction_delays_no_other_call(fleet: Fleet, verb: str) -> None:
     """The same process repeats the key, and beats for an unrelated job."""
     key, ledger = f"key of {verb}", fleet.open()
-    gone = ledger.enqueue("quick", queue=NOBODYS, dedupe_key=key)
+    gone = ledger.enqueue("quick", queue=UNSERVED, dedupe_key=key)
     ledger.cancel(gone.id, hard=True)
     again = {
-        "enqueue": lambda: fleet.ledger.enqueue("quick", queue=NOBODYS, dedupe_key=key),
+        "enqueue": lambda: fleet.ledger.enqueue("quick", queue=UNSERVED, dedupe_key=key),
         "replay": lambda: fleet.ledger.replay(gone.id),
     }[verb]
     beats = Beats(fleet)
     fleet.held[beats.job_id] = "a client"
     try:
         with Watch(fleet) as watch, psycopg.connect(fleet.place.server) as connection:
-            mine = ledger.enqueue("quick", queue=NOBODYS, dedupe_key=key, connection=connection)
+            mine = ledger.enqueue("quick", queue=UNSERVED, dedupe_key=key, connection=connection)
             call = Call(again)
             watch.during(SECONDS)
             came_to = call.ended(ANSWER_SECONDS)

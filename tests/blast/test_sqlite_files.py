@@ -197,7 +197,7 @@ def test_a_deleted_file_is_saved_from_a_process_that_has_it_open(place: Path, su
 
 
 def test_no_ledger_is_made_beside_a_log_that_has_lost_its_database(ledger: Ledger, place: Path) -> None:
-    """SQLite would delete the log, and with it what nobody has copied into the database yet."""
+    """SQLite would delete the log, and with it what is not in the database yet."""
     job = ledger.enqueue("before")
     move("")(place)
     with pytest.raises(Unavailable, match="-wal") as caught:
@@ -330,7 +330,7 @@ def test_a_worker_says_once_that_its_file_is_gone_and_goes_on_when_it_is_back(
 def test_files_made_read_only_lose_nothing(place: Path) -> None:
     """What is open stays open: either a call is refused, or what it was answered is in the file."""
     url = f"sqlite:///{place}"
-    # Root may write to anything, unless it is told not to.
+    # Root may write to any file, unless it drops that right.
     without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     with Program("sqlite_writer", url, prefix=without) as program, holdfast.open(url) as ledger:
         assert program.answer() == ["ready"]

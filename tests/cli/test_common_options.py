@@ -1,4 +1,4 @@
-"""What all commands have in common: where the ledger is, how they answer, how they end."""
+"""What all commands have in common: the ledger, the form of answers, the exit codes."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def test_a_shell_is_offered_the_queues_of_the_ledger(run: Run) -> None:
     assert run(**{**asked, "HOLDFAST_URL": "nonsense"}) == (0, "\n", "")
 
 
-def test_a_shell_is_told_where_files_are_wanted(run: Run) -> None:
+def test_shell_completion_knows_file_arguments(run: Run) -> None:
     for words in ("holdfast job enqueue --lines ", "holdfast job list --key "):
         asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split())), "_HOLDFAST_COMPLETE": "bash_complete"}
         assert run(**asked).out == "file,\n"

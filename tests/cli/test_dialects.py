@@ -1,4 +1,4 @@
-"""`--dialect`: events for readers that know other names."""
+"""`--dialect`: events with the names of other systems."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_show_tail_and_export_have_the_names_of_the_dialect(run: Run, folder: Pa
         assert [json.loads(line) for line in events] == told
 
 
-def test_a_follower_is_told_in_its_dialect_of_the_types_it_names(folder: Path, start: Start, job_id: int) -> None:
+def test_a_follower_gets_the_types_it_names_in_its_dialect(folder: Path, start: Start, job_id: int) -> None:
     tail = start("events", "tail", "--after", 0, "--type", "job_lease_renewed", "--dialect", "liveness", "--json")
     event = json.loads(tail.line())["data"]["event"]
     assert (event["type"], event["toStatus"]) == ("JOB_HEARTBEAT", "EXECUTING")

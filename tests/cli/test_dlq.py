@@ -1,4 +1,4 @@
-"""`holdfast dlq`: from a dead letter to its replay, and nothing in it speaks to the terminal."""
+"""`holdfast dlq`: from a dead letter to its replay, without control characters on the terminal."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""How commands end: `--json` wherever it stands, ^C, a reader that has gone, texts that would speak to a terminal."""
+"""How commands end: `--json` at every place, ^C, a closed reader, texts with control characters."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_a_reader_that_has_gone_ends_it_quietly(folder: Path, words: str) -> Non
     assert (code, said) == (141, b"")
 
 
-def test_a_beat_is_recorded_though_nobody_reads_its_answer(folder: Path, run: Run) -> None:
+def test_a_heartbeat_is_recorded_if_its_answer_is_not_read(folder: Path, run: Run) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         ledger.enqueue("index")
         who = "--id 1 --agent ada"
@@ -132,7 +132,7 @@ def test_a_locale_that_cannot_spell_an_answer_does_no_harm(folder: Path, variabl
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_interrupted_commands_end_with_130(start: Start, folder: Path, form: list[str]) -> None:
-    """It waits at a pipe to which nobody writes; that it has opened it says that it is at work."""
+    """It waits for a pipe without a writer. That the pipe is open shows that it is at work."""
     running = start("job", "enqueue", "--lines", "gate", *form)
     with (folder / "gate").open("w"):
         running.signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""`holdfast explain` and `holdfast doctor`: the words first, and an exit code that a script can ask for."""
+"""`holdfast explain` and `holdfast doctor`: texts, and exit codes for scripts."""
 
 import contextlib
 import re
@@ -79,7 +79,7 @@ def test_commands_that_are_there_understand_what_is_suggested(real: Ledger) -> N
         assert noun.get_command(context, words[1]) is not None
 
 
-def test_a_doctor_finds_what_needs_somebody(real: Ledger, store_url: str, run: Run) -> None:
+def test_doctor_finds_what_needs_an_action(real: Ledger, store_url: str, run: Run) -> None:
     well = run("doctor", "--db", store_url, "--json")
     if well.code == 0:
         assert well.answer["data"]["well"] and well.answer["data"]["ledger_id"] == real.id

@@ -1,4 +1,4 @@
-"""A plain beat from the command line is recorded without most of Holdfast, and is the same beat."""
+"""The fast path of `holdfast task heartbeat` records the same heartbeat as the normal path."""
 
 import contextlib
 import json
@@ -94,7 +94,7 @@ def test_its_answer_is_kept_for_a_repetition(ledger: Ledger, ada: Agent, url: st
     assert caught.value.code == "idempotency_conflict"
 
 
-def test_people_are_told_the_same(ledger: Ledger, ada: Agent, url: str, tmp_path: Path) -> None:
+def test_the_text_answer_is_the_same(ledger: Ledger, ada: Agent, url: str, tmp_path: Path) -> None:
     one = queued(ledger).id
     ada.start(one)
     asked = ["--id", str(one), "--agent", "ada", "--request-id", "r1"]
@@ -107,7 +107,9 @@ def test_people_are_told_the_same(ledger: Ledger, ada: Agent, url: str, tmp_path
     assert rest == [said]
 
 
-def test_whatever_is_not_plain_is_left_alone(ledger: Ledger, ada: Agent, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_beyond_a_plain_heartbeat_take_the_normal_path(
+    ledger: Ledger, ada: Agent, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, queued_one = queued(ledger).id, queued(ledger).id
     signed = queued(ledger, policy={"signed": "all"}).id
     ada.start(one)
@@ -145,8 +147,8 @@ def test_a_lease_that_is_over_is_left_to_decide(url: str) -> None:
     assert quickly(url, one) is None
 
 
-def test_a_locked_file_is_left_to_whoever_waits_for_it(ledger: Ledger, ada: Agent, url: str, tmp_path: Path) -> None:
-    """Somebody who does not know of the lock file: both ways one after the other would wait twice as long as either means to."""
+def test_a_locked_file_is_left_to_the_normal_path(ledger: Ledger, ada: Agent, url: str, tmp_path: Path) -> None:
+    """The lock is held without the lock file. Waiting on both paths, one after the other, would take twice as long."""
     one = queued(ledger).id
     ada.start(one)
     with contextlib.closing(apsw.Connection(f"{tmp_path}/holdfast.db")) as other:
@@ -157,7 +159,7 @@ def test_a_locked_file_is_left_to_whoever_waits_for_it(ledger: Ledger, ada: Agen
     assert 10 * fast_heartbeat._BUSY_MS <= BUSY_MS
 
 
-def test_another_schema_is_left_to_whoever_knows_it(ledger: Ledger, ada: Agent, url: str) -> None:
+def test_another_schema_is_left_to_the_normal_path(ledger: Ledger, ada: Agent, url: str) -> None:
     one = queued(ledger).id
     ada.start(one)
     ledger._store.transact("work", lambda session: session._connection.execute("INSERT INTO holdfast_schema VALUES (999)"))  # type: ignore[attr-defined]

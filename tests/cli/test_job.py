@@ -1,4 +1,4 @@
-"""`holdfast job` and `holdfast queue`: work goes in, is looked at, called off and started over."""
+"""`holdfast job` and `holdfast queue`: jobs are enqueued, shown, cancelled and replayed."""
 
 import json
 import re
@@ -272,7 +272,7 @@ def test_arguments_as_other_tools_take_them_get_a_hint(here: Desk) -> None:
     assert """Write --policy '{"attempts_max": 3}'""" in done.err
 
 
-def test_a_retry_and_a_stall_are_told_apart_by_type(here: Desk) -> None:
+def test_a_retry_and_a_stall_have_different_types(here: Desk) -> None:
     id_ = here.ledger.enqueue("index").id
     here.ledger.fail(here.held(), "busy")
     assert [event["reason"] for event in here.said("job", "events", id_, "--type", "retried")["events"]] == ["TRANSIENT_ERROR"]
@@ -469,7 +469,7 @@ def test_there_may_be_nothing(here: Desk) -> None:
     assert here("job", "list").out == "There are no such jobs.\n"
 
 
-def test_what_a_job_waits_for_is_told(desk: Desk) -> None:
+def test_the_dependencies_of_a_job_are_shown(desk: Desk) -> None:
     desk("job", "enqueue", "first", "--queue", "default")
     desk("job", "enqueue", "second", "--queue", "default")
     waiting = desk("job", "enqueue", "third", "--queue", "default", "--depends-on", 1, "--depends-on", 2)
@@ -481,7 +481,7 @@ def test_what_a_job_waits_for_is_told(desk: Desk) -> None:
     assert "is not a valid job id, a whole number" in desk("job", "enqueue", "k", "--queue", "default", "--depends-on", "1,2").err
 
 
-def test_a_wrong_name_in_a_policy_is_told_the_right_ones(desk: Desk) -> None:
+def test_an_unknown_policy_field_is_answered_with_the_known_ones(desk: Desk) -> None:
     assert "attempts_max" in desk("job", "enqueue", "k", "--queue", "default", "--policy", '{"attempts": 3}').err
 
 

@@ -57,7 +57,7 @@ class Desk:
         return holdfast.open(f"sqlite:///{self.folder / path}" if path != self.url else self.url, keys=keys)
 
     def start(self, *rest: tuple[str, str]) -> None:
-        """The first key, in main.key, and others that nobody has."""
+        """The first key, in main.key, and others without a file."""
         first = holdfast.draw_key("server", "main")
         write_key(self.folder / "main.key", first)
         with self.opened(first) as ledger:
@@ -118,7 +118,7 @@ def test_a_key_file_is_its_owners_alone(started: Desk) -> None:
     assert not (started.folder / "arm-1.key").exists()
 
 
-def test_what_nobody_vouches_for_is_made_and_not_enrolled(started: Desk) -> None:
+def test_a_key_without_an_enrolling_key_is_created_and_not_enrolled(started: Desk) -> None:
     done = started("new", "arm-1", "--role", "worker")
     assert done.code == 1
     assert "enrolled  no: this process has no key that may vouch" in done.out
@@ -161,7 +161,7 @@ def test_a_rotation_that_is_refused_leaves_no_file(started: Desk) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["rotate", "nobody"], 2, "no key in use is named"),
+        (["rotate", "unknown"], 2, "no key in use is named"),
         (["rotate", "twin"], 2, "2 keys match"),
         (["revoke", "0123456789abcdef"], 2, "no key id begins with it"),
         (["enrol", "main.key", "--role", "operator", "--name", "ann"], 2, "main.key is a key of server 'main'"),

@@ -1,4 +1,4 @@
-"""`holdfast top`: a ledger on a real terminal, which is given back whatever happens."""
+"""`holdfast top`: a ledger on a real terminal, which is restored at every kind of end."""
 
 import re
 import signal
@@ -214,7 +214,7 @@ def test_a_terminal_that_has_gone_ends_it(ledger: Ledger, watch: Watch) -> None:
     assert top.hang_up() == 0
 
 
-def test_a_database_that_is_away_is_told_and_waited_for(postgres_url: str, watch: Watch) -> None:
+def test_an_outage_of_the_database_is_shown_and_waited_for(postgres_url: str, watch: Watch) -> None:
     port = urlsplit(postgres_url).port
     assert port is not None
     with holdfast.open(postgres_url) as ledger, Proxy(port) as proxy:
@@ -262,7 +262,7 @@ def test_a_terminal_that_cannot_be_drawn_on_is_refused(ledger: Ledger, watch: Wa
     assert "Use --once" in top.text
 
 
-def test_where_nobody_watches_it_shows_the_ledger_once(store_url: str, run: Run) -> None:
+def test_without_a_terminal_it_shows_the_ledger_once(store_url: str, run: Run) -> None:
     with holdfast.open(store_url, clock=ManualClock(datetime.now(UTC) - timedelta(hours=1))) as ledger:
         held(ledger)
         dead(ledger, queue="crawl")

@@ -116,7 +116,7 @@ def enqueue_both(folder: Path) -> None:
 
 
 def test_another_ledger_than_the_app_s(store_url: str, folder: Path, start: Start) -> None:
-    """Handlers in other processes follow, whatever they do with their app."""
+    """Handlers in other processes use the same ledger, however they use their app."""
     (folder / "far.py").write_text(
         "from holdfast import App\napp = App('sqlite:///far.db')\n"
         "@app.handler(isolation='process')\ndef far() -> int:\n    return app.enqueue('near').id\n"
@@ -145,9 +145,7 @@ def test_metrics_are_served_where_it_says(start: Start, options: list[str], host
 @pytest.mark.parametrize(
     ("options", "begins"), [([], "{"), (["--log", "json"], "{"), (["--log", "logfmt"], "ts="), (["--log", "text"], "2")]
 )
-def test_the_log_is_for_machines_unless_somebody_wants_to_read_it(
-    folder: Path, start: Start, options: list[str], begins: str
-) -> None:
+def test_the_log_is_json_unless_text_is_requested(folder: Path, start: Start, options: list[str], begins: str) -> None:
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         ledger.enqueue("note", queue="a")
     worker = start("worker", "run", "shop:app", *options)

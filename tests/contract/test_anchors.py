@@ -1,4 +1,4 @@
-"""Anchors: heads outside the database, as often as they may be, and never in the way of sealing."""
+"""Anchors: heads outside the database, at most as often as set, which never delay sealing."""
 
 import logging
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ def test_an_anchor_that_fails_is_tried_again_with_the_next_head_and_sealing_goes
     assert [head.size for head in ledger.heads()] == [2, 3]
 
 
-def test_a_webhook_is_told_of_heads_under_the_rules_of_all_webhooks(tmp_path: Path):
+def test_heads_are_sent_to_a_webhook_under_the_rules_of_all_webhooks(tmp_path: Path):
     """On the real clock: a receiver refuses what is old."""
     with Receiver() as receiver, holdfast.open(f"sqlite:///{tmp_path}/real.db", keys=[SERVER]) as ledger:
         enrol(ledger, SERVER)

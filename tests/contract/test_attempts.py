@@ -202,7 +202,7 @@ def test_an_exhausted_stalled_job_cannot_be_claimed(ledger: Ledger, clock: Manua
 # Failing for good
 
 
-def test_a_permanent_error_fails_whatever_attempts_are_left(ledger: Ledger):
+def test_a_permanent_error_fails_with_attempts_left(ledger: Ledger):
     made = running(ledger)
     job = ledger.fail(made.fence, KeyError("url"), retryable=False)
     assert (job.status, job.error) == ("failed", {"type": "KeyError", "message": "'url'"})

@@ -1,4 +1,4 @@
-"""An end is told to all who wait, however many they are, and what it brings down is bounded for each transaction."""
+"""Cascades: the end of a job reaches all its dependents, in transactions of bounded size."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def statuses(ledger: Ledger, ids: list[int]) -> list[str]:
     return [ledger.get(id_).status.value for id_ in ids]
 
 
-def test_a_success_lets_go_of_all_who_wait_for_nobody_else(ledger: Ledger) -> None:
+def test_a_success_unblocks_all_jobs_without_other_dependencies(ledger: Ledger) -> None:
     first, second = running(ledger), running(ledger)
     ids = wide(ledger, first.id, 300)
     both = [job.id for job in ledger.enqueue_many([{"kind": "both", "depends_on": [first.id, second.id]}] * 20)]
@@ -54,7 +54,7 @@ def test_a_success_lets_go_of_all_who_wait_for_nobody_else(ledger: Ledger) -> No
     assert problems(ledger) == []
 
 
-def test_many_jobs_on_what_has_succeeded_wait_for_nobody(ledger: Ledger) -> None:
+def test_many_jobs_on_a_succeeded_job_do_not_wait(ledger: Ledger) -> None:
     first = running(ledger)
     ledger.complete(first.fence)
     ids = wide(ledger, first.id, 50)
@@ -74,7 +74,7 @@ def test_an_end_goes_down_a_long_line(ledger: Ledger, choice: str, status: str) 
 
 
 def test_a_job_has_a_limited_number_of_dependents_and_an_end_of_ends(ledger: Ledger) -> None:
-    """What is told of an end in its own transaction is bounded; a sweep goes on with whom that left out."""
+    """A transaction handles a bounded part of a cascade; a sweep continues with the rest."""
     first = running(ledger)
     ids = wide(ledger, first.id, DEPENDENTS_MAX)
     [last] = wide(ledger, ids[-1], 1)
@@ -102,7 +102,7 @@ def test_a_refusal_for_too_many_leaves_no_trace(ledger: Ledger, monkeypatch: pyt
     wide(ledger, first.id, 1)
 
 
-def test_a_sweep_goes_on_in_bounded_steps_until_all_are_told(ledger: Ledger, few: int) -> None:
+def test_a_sweep_continues_a_cascade_in_bounded_steps(ledger: Ledger, few: int) -> None:
     first = running(ledger)
     ids = line(ledger, first.id, 23)
     ledger.cancel(first.id, hard=True)
@@ -114,7 +114,7 @@ def test_a_sweep_goes_on_in_bounded_steps_until_all_are_told(ledger: Ledger, few
     assert problems(ledger) == []
 
 
-def test_a_wide_graph_is_told_in_steps_too(ledger: Ledger, few: int) -> None:
+def test_a_cascade_in_a_wide_graph_has_bounded_steps(ledger: Ledger, few: int) -> None:
     first = running(ledger)
     middle = wide(ledger, first.id, 7)
     ids = [id_ for on in middle for id_ in wide(ledger, on, 3, "dead_letter")]
@@ -135,7 +135,7 @@ def test_what_a_new_job_waits_for_in_vain_is_bounded_too(ledger: Ledger, few: in
     assert problems(ledger) == []
 
 
-def test_whoever_is_not_told_yet_follows_a_replay_that_comes_before(ledger: Ledger, few: int) -> None:
+def test_a_dependent_left_by_the_cascade_follows_an_earlier_replay(ledger: Ledger, few: int) -> None:
     first = running(ledger)
     ids = line(ledger, first.id, few + 1)
     ledger.cancel(first.id, hard=True)
@@ -147,7 +147,7 @@ def test_whoever_is_not_told_yet_follows_a_replay_that_comes_before(ledger: Ledg
     assert problems(ledger) == []
 
 
-def test_whoever_is_not_told_yet_may_be_cancelled_before(ledger: Ledger, few: int) -> None:
+def test_a_dependent_left_by_the_cascade_may_be_cancelled_first(ledger: Ledger, few: int) -> None:
     first = running(ledger)
     ids = line(ledger, first.id, few + 2)
     ledger.cancel(first.id, hard=True)
@@ -157,7 +157,7 @@ def test_whoever_is_not_told_yet_may_be_cancelled_before(ledger: Ledger, few: in
     assert problems(ledger) == []
 
 
-def test_whoever_begins_to_wait_for_one_that_is_not_told_of_ends_at_once(ledger: Ledger, few: int) -> None:
+def test_a_new_dependent_of_an_unfinished_cascade_ends_at_once(ledger: Ledger, few: int) -> None:
     first = running(ledger)
     ids = line(ledger, first.id, few + 1)
     ledger.cancel(first.id, hard=True)

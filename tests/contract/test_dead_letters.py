@@ -1,4 +1,4 @@
-"""Dead letters: found by what they are, replayed in bulk."""
+"""Dead letters: filters, and replays in bulk."""
 
 from datetime import timedelta
 from typing import Any
@@ -71,7 +71,7 @@ def test_page_by_page(ledger: Ledger):
     assert _ids(first + second + ledger.dead_letters(limit=2, after=second[-1].id)) == ids
 
 
-def test_discarded_ones_are_left_out_whatever_is_noted_later(ledger: Ledger):
+def test_discarded_ones_are_left_out_after_any_later_note(ledger: Ledger):
     kept, discarded, noted = _dead(ledger), _dead(ledger), _dead(ledger)
     ledger.discard(discarded)
     ledger.annotate(discarded, "compensated")

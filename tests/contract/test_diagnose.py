@@ -1,4 +1,4 @@
-"""`ledger.diagnose`: what is stuck is found, and what is well is said to be."""
+"""`ledger.diagnose`: findings for what is stuck and for what is healthy."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +17,7 @@ STORE = {"schema", "durability", "permissions", "disk", "oldest_transaction", "h
 
 
 def wrong(ledger: Ledger) -> dict[str, HealthFinding]:
-    """What somebody has to do something about, but for the machine the tests run on."""
+    """The warnings, except those about the machine that runs the tests."""
     found = ledger.diagnose().findings
     return {finding.code: finding for finding in found if finding.severity is Severity.WARNING and finding.code not in STORE}
 
@@ -51,7 +51,7 @@ def test_what_is_owed_wants_a_sweep(ledger: Ledger):
     assert "sweeping" not in wrong(ledger)
 
 
-def test_jobs_that_nobody_serves(ledger: Ledger, clock: ManualClock):
+def test_jobs_that_no_worker_serves(ledger: Ledger, clock: ManualClock):
     builders.queued(ledger, queue="crawl")
     builders.queued(ledger, queue="crawl", delay=600)
     clock.advance(61)

@@ -1,4 +1,4 @@
-"""Events in the words of other systems: what goes out under a name comes in under the same name."""
+"""Dialects: every name that is written is read too."""
 
 import json
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ def test_statuses_have_the_names_of_the_dialect(ledger: Ledger, monkeypatch: pyt
     assert {line["to_status"] for line in told[Dialect.TASKS]} == {"queued", "claimed", "in_progress", "stalled", "cancelled"}
     assert told[Dialect.LIVENESS][6]["reason"] == "ROBOT_ERROR"
     alone = [ledger.in_dialect([event], Dialect.LIVENESS)[0] for event in first]
-    assert alone == told[Dialect.LIVENESS], "the same event, whatever is read with it"
+    assert alone == told[Dialect.LIVENESS], "the same event, alone or with others"
     monkeypatch.setattr(dialects, "PAGE_MAX", 2)
     assert ledger.in_dialect(first, Dialect.LIVENESS) == told[Dialect.LIVENESS], "however long the job's history is"
 
@@ -267,7 +267,7 @@ def test_a_stall_that_names_its_holder_is_about_that_robot(ledger: Ledger):
 
 
 @pytest.mark.parametrize("dialect", OTHERS)
-def test_a_sink_is_told_in_its_dialect(ledger: Ledger, dialect: Dialect):
+def test_a_sink_gets_events_in_its_dialect(ledger: Ledger, dialect: Dialect):
     told: list[Message] = []
     relay = Relay(ledger, [CallableSink(told.append, name="other", start="beginning", dialect=dialect, include_payload=True)])
     everything(ledger)
@@ -285,7 +285,7 @@ def test_a_sink_is_told_in_its_dialect(ledger: Ledger, dialect: Dialect):
 
 
 @pytest.mark.parametrize("dialect", OTHERS)
-def test_a_sink_that_asks_for_no_payload_is_told_no_secret(ledger: Ledger, dialect: Dialect):
+def test_a_sink_without_payloads_gets_no_secret(ledger: Ledger, dialect: Dialect):
     told: list[Message] = []
     relay = Relay(ledger, [CallableSink(told.append, name="other", start="beginning", dialect=dialect)])
     everything(ledger)

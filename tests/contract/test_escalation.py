@@ -1,4 +1,4 @@
-"""Operators are told when a job needs them: through the outbox, from the events themselves."""
+"""Escalation: the outbox sends a message when a job needs an operator."""
 
 from datetime import datetime
 from typing import Any
@@ -19,7 +19,7 @@ def told(ledger: Ledger) -> list[dict[str, Any]]:
     return [message for message in heard if message["data"]["message"] == "ESCALATION_NEEDED"]
 
 
-def test_a_wish_for_assistance_is_told_once_when_it_turns_true(ledger: Ledger) -> None:
+def test_a_request_for_assistance_escalates_once_when_it_turns_true(ledger: Ledger) -> None:
     ledger.enqueue("mop", tier="in_home")
     [held] = ledger.claim("robot-1", start=True)
     assert held.fence is not None
@@ -31,7 +31,7 @@ def test_a_wish_for_assistance_is_told_once_when_it_turns_true(ledger: Ledger) -
     assert len({message["id"] for message in found}) == 2
 
 
-def test_a_stall_is_told_where_operators_cover_the_job(ledger: Ledger, clock: ManualClock) -> None:
+def test_a_stall_escalates_if_operators_cover_the_job(ledger: Ledger, clock: ManualClock) -> None:
     covered = ledger.enqueue("lift", policy={"requires_operator_coverage": True})
     ledger.enqueue("mop")
     assert len(ledger.claim("robot-1", limit=2, start=True)) == 2
@@ -43,7 +43,7 @@ def test_a_stall_is_told_where_operators_cover_the_job(ledger: Ledger, clock: Ma
     assert message["id"] == stalled.id
 
 
-def test_an_orderly_release_and_a_transient_error_page_nobody(ledger: Ledger) -> None:
+def test_a_release_and_a_transient_error_do_not_escalate(ledger: Ledger) -> None:
     ledger.enqueue("lift", policy={"requires_operator_coverage": True, "backoff_base": 0})
     [held] = ledger.claim("robot-1", start=True)
     assert held.fence is not None

@@ -1,4 +1,4 @@
-"""Resume: which task an agent goes on with, and what it is told."""
+"""Resume: which task an agent continues, and what is in its brief."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -88,7 +88,7 @@ def test_why_there_is_nothing_is_counted_up_to_a_limit(ledger: Ledger, ada: Agen
     assert told(ada) == (0, 0, 1_000, 0, "wait")
 
 
-def test_jobs_that_undo_keep_nobody_waiting(ledger: Ledger, ada: Agent) -> None:
+def test_undo_jobs_do_not_count_as_live_tasks(ledger: Ledger, ada: Agent) -> None:
     fence = ledger.claim_job(queued(ledger).id, "w").fence
     assert fence is not None
     ledger.start(fence)
@@ -216,7 +216,7 @@ def test_then_its_last_one_if_that_was_put_back(ledger: Ledger, ada: Agent, bob:
     assert took(ada) == (urgent, "next")
 
 
-def test_what_went_to_somebody_else_is_no_focus_any_more(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+def test_a_task_of_another_agent_is_no_longer_the_focus(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     ada.start(one)
     clock.advance(301)
@@ -258,7 +258,7 @@ def test_history_since_the_agent_last_looked(ledger: Ledger, ada: Agent) -> None
     assert ada.resume().cursor > second.cursor
 
 
-def test_of_a_task_it_was_not_told_of_an_agent_is_told_all(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+def test_the_brief_of_a_new_task_has_its_whole_history(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     bob.start(two)
     bob.release(two)
@@ -314,7 +314,7 @@ def test_every_earlier_attempt_has_its_say_however_often_the_last_one_left_somet
     assert [left.checkpoint for left in brief.checkpoints] == [[8, 29], [7, 2], [6, 2], [5, 2], [4, 2]]
 
 
-def test_a_wish_to_cancel_is_in_the_brief(ledger: Ledger, ada: Agent) -> None:
+def test_a_cancel_request_is_in_the_brief(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     ada.start(one)
     ledger.cancel(one)
@@ -397,7 +397,7 @@ def test_it_waits_for_a_task_that_another_agent_gives_back(ledger: Ledger, ada: 
     assert brief.task is not None and brief.task.id == id_
 
 
-def test_it_does_not_wait_longer_than_it_is_told(ledger: Ledger, ada: Agent) -> None:
+def test_it_does_not_wait_longer_than_its_time(ledger: Ledger, ada: Agent) -> None:
     queued(ledger, delay="1h")
     assert took(ada, wait="10ms") == (None, "nothing")
     for odd, code in (("soon", "validation_error"), ("2d", "limit_exceeded")):

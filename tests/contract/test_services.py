@@ -1,4 +1,4 @@
-"""What ticks in every worker, a tick at a time."""
+"""The services of a worker, one tick at a time."""
 
 import threading
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.contract.builders import claimed, dead_lettered, failed, running, suc
 
 def test_a_sweep_looks_only_where_there_is_something_to_watch(ledger: Ledger) -> None:
     assert SweepService(ledger, "a").tick() == {}
-    assert ledger.take_duty("sweep", "b", ttl=1), "nobody has taken the duty for nothing"
+    assert ledger.take_duty("sweep", "b", ttl=1), "the duty was not taken without work"
 
 
 def test_one_sweeps_at_a_time(ledger: Ledger, clock: ManualClock) -> None:

@@ -1,4 +1,4 @@
-"""A worker's completions in bulk come to the same as completions one by one."""
+"""`settle_many` has the same result as single completions."""
 
 from functools import partial
 from typing import Any

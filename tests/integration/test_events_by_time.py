@@ -1,4 +1,4 @@
-"""Everyday events by type and time on SQLite: exact whatever the clock does, and no walk through the table."""
+"""Everyday events by type and time on SQLite: exact under every step of the clock, and without a scan of the table."""
 
 import random
 from datetime import datetime, timedelta
@@ -107,7 +107,7 @@ def wanted(events: list[Event], types: list[str], since: datetime | None, until:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_found_by_time_is_exact_whatever_the_clock_does(
+def test_what_is_found_by_time_is_exact_under_clock_steps(
     sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 7)

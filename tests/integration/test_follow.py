@@ -1,4 +1,4 @@
-"""Following the total order: no event is missed, none comes twice, whatever order transactions commit in."""
+"""Following the total order: no event is missed, none comes twice, in any order of commits."""
 
 import threading
 from collections import defaultdict
@@ -80,7 +80,7 @@ def test_an_event_that_commits_late_is_not_missed(postgres_url: str, on_postgres
     check_order(seen, on_postgres)
 
 
-def test_a_late_event_that_is_rolled_back_holds_nobody_up(postgres_url: str, on_postgres: Ledger) -> None:
+def test_a_late_event_that_is_rolled_back_delays_no_follower(postgres_url: str, on_postgres: Ledger) -> None:
     with psycopg.connect(postgres_url) as connection:
         on_postgres.enqueue("never", connection=connection)
         job = on_postgres.enqueue("quick")

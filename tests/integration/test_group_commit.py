@@ -1,4 +1,4 @@
-"""Group commit: many callers share a transaction, and none of them shares another's fate."""
+"""Group commit: many callers share a transaction, and each gets its own outcome."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ Transact = Callable[[Any, Any], Any]
 
 
 class Hook:
-    """Stands between the door and the store: counts transactions, and can stop or break one of them."""
+    """Stands between group commit and the store: counts transactions, and can stop or break one of them."""
 
     def __init__(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ledger = ledger
@@ -98,7 +98,7 @@ def test_64_threads_take_far_fewer_transactions_than_calls(real: Ledger, hook: H
 def test_64_threads_commit_far_less_often_than_they_call(pg_url: str, postgres_url: str, on_postgres: Ledger) -> None:
     """The server's own count, of everything the ledger does, notifications included."""
     name = pg_url.partition("schema=")[2]
-    # In a database of its own nobody else is counted.
+    # In a database of its own no other session is counted.
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}".encode())
         try:
@@ -154,7 +154,7 @@ def test_one_job_keeps_the_order_of_its_commands_within_a_group(real: Ledger, ho
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), Unavailable("no disk")])
 def test_every_follower_is_answered_when_the_leader_breaks(real: Ledger, hook: Hook, error: BaseException) -> None:
-    """In the middle of the transaction, after all its work: nothing was committed, and nobody may believe it was."""
+    """In the middle of the transaction, after all its work: nothing was committed, and no call may report that it was."""
     with ThreadPoolExecutor(9) as pool:
         hook.hold()
         first = pool.submit(real.enqueue, "leader")
@@ -165,7 +165,7 @@ def test_every_follower_is_answered_when_the_leader_breaks(real: Ledger, hook: H
         def call(number: int) -> None:
             try:
                 answers.append(real.enqueue("work", {"n": number}))
-            except BaseException as caught:  # noqa: BLE001 - the leader hears what broke it, whatever that is
+            except BaseException as caught:  # noqa: BLE001 - the leader gets every error that broke it
                 answers.append(caught)
 
         threads = [threading.Thread(target=call, args=(number,)) for number in range(6)]
@@ -188,8 +188,8 @@ def test_every_follower_is_answered_when_the_leader_breaks(real: Ledger, hook: H
     assert problems(real) == []
 
 
-def test_an_error_of_the_program_itself_hurts_nobody_else(real: Ledger, hook: Hook) -> None:
-    """Whoever is answered has a job; whoever is not has none."""
+def test_an_error_in_the_leader_affects_no_other_call(real: Ledger, hook: Hook) -> None:
+    """Every call that is answered has a job, and no other."""
     with ThreadPoolExecutor(9) as pool:
         hook.hold()
         pool.submit(real.enqueue, "leader")
@@ -207,7 +207,7 @@ def test_an_error_of_the_program_itself_hurts_nobody_else(real: Ledger, hook: Ho
     assert problems(real) == []
 
 
-def test_a_follower_that_is_interrupted_does_not_jam_the_door(store_url: str) -> None:
+def test_an_interrupted_follower_blocks_no_later_group(store_url: str) -> None:
     with Program("interrupted", "follower", store_url) as program:
         interrupted, answers, after, kinds = program.answer()
         program.wait()
@@ -223,19 +223,19 @@ def weather(url: str, ledger: Ledger, seconds: float) -> None:
     assert open_again
     assert stuck == [False, False]
     assert surprises == []
-    # Whoever was answered has a job.
+    # Every call that was answered has a job.
     kinds = [event.payload["kind"] for event in all_events(ledger)]
     assert kinds.count("main") >= answered
     assert kinds.count("other") >= sum(counts)
     assert problems(ledger) == []
 
 
-def test_a_storm_of_interrupts_does_not_jam_the_door(store_url: str, real: Ledger) -> None:
+def test_many_interrupts_block_no_later_group(store_url: str, real: Ledger) -> None:
     weather(store_url, real, 3)
 
 
 @pytest.mark.torture
-def test_a_long_storm_of_interrupts_does_not_jam_the_door(store_url: str, real: Ledger) -> None:
+def test_very_many_interrupts_block_no_later_group(store_url: str, real: Ledger) -> None:
     weather(store_url, real, 60)
 
 

@@ -29,7 +29,7 @@ TICKS: dict[str, Callable[[Ledger], Any]] = {
 
 @pytest.fixture
 def quiet(pg_url: str, on_postgres: Ledger, opened: Opener) -> Ledger:
-    """A process that only looks: no bell of its own, one connection."""
+    """A process that only reads: no listener of its own, one connection."""
     on_postgres.take_duty("held", "b", ttl="1h")
     on_postgres.enqueue("work")
     on_postgres.enqueue("later", delay=60)

@@ -34,13 +34,13 @@ def test_no_two_keys_are_drawn_alike() -> None:
 
 
 @pytest.mark.parametrize(("role", "name"), [("client", "a"), ("", "a"), (None, "a"), ("worker", ""), ("worker", None)])
-def test_a_key_is_drawn_for_somebody(role: Any, name: Any) -> None:
+def test_a_key_needs_a_role_and_a_name(role: Any, name: Any) -> None:
     with pytest.raises(ValidationError):
         holdfast.draw_key(role, name)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610, 0o601, 0o777])
-def test_nobody_else_has_a_right_to_it(file: Path, mode: int) -> None:
+def test_a_key_file_that_others_may_read_is_refused(file: Path, mode: int) -> None:
     file.chmod(mode)
     with pytest.raises(ValidationError, match=f"mode {mode:04o}"):
         read_key(file)

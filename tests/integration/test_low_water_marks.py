@@ -1,4 +1,4 @@
-"""Where the live rows of a queue begin: a mark spares a claim the dead ones, and hides nothing from it for long."""
+"""Low-water marks: claims skip dead rows, and no live row is hidden for long."""
 
 import time
 from typing import Any

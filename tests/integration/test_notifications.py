@@ -1,4 +1,4 @@
-"""A bell that was silent rings with the commit itself; one that has just rung waits; and none keeps a job from being made."""
+"""Notifications on PostgreSQL: sent with the commit, at most one in a while, and never a reason for an enqueue to fail."""
 
 import re
 import threading
@@ -50,7 +50,7 @@ def test_a_lone_enqueue_is_two_round_trips_and_rings(
         waiter.close()
 
 
-def test_a_bell_that_has_just_rung_rings_again_after_a_while(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_notification_is_sent_after_a_while(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.postgres.wakeup.INTERVAL_SECONDS", 0.2)
     waiter = on_postgres.waiter()
     try:
@@ -77,9 +77,7 @@ def test_a_job_made_beside_one_that_was_only_found_rings_too(on_postgres: Ledger
         waiter.close()
 
 
-def test_a_server_without_room_for_a_notification_keeps_nobody_from_enqueueing(
-    restartable_server: PostgresServer, opened: Opener
-) -> None:
+def test_a_full_notification_queue_prevents_no_enqueue(restartable_server: PostgresServer, opened: Opener) -> None:
     with psycopg.connect(restartable_server.url, autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET max_notify_queue_pages = 64")
     restartable_server.stop()

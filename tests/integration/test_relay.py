@@ -1,4 +1,4 @@
-"""The relay at work: real writers, real processes that die, real bells."""
+"""The relay with real writers, real processes that die, and real notifications."""
 
 import itertools
 import random
@@ -14,10 +14,10 @@ from holdfast import Ledger, Unavailable
 from holdfast.ledger.verbs.sinks import Outbox
 from holdfast.services import CallableSink, Message, Relay
 from tests.integration.conftest import Opener
-from tests.support.duties import Everybody
+from tests.support.deliveries import check_deliveries, expected
+from tests.support.duties import GrantEveryDuty
 from tests.support.processes import Program
 from tests.support.receiver import Receiver
-from tests.support.deliveries import check_told, expected
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
 
@@ -63,7 +63,7 @@ def write_at_once(ledgers: list[Ledger], rounds: int) -> None:
         writer.join()
 
 
-def test_everything_of_four_writers_is_told_once_and_in_order(store_url: str, real: Ledger, opened: Opener) -> None:
+def test_everything_of_four_writers_is_sent_once_and_in_order(store_url: str, real: Ledger, opened: Opener) -> None:
     told: list[str] = []
     sink = CallableSink(lambda message: told.append(message.event.id), start="beginning")
     with running(Relay(real, [sink])):
@@ -104,7 +104,7 @@ def test_a_revived_sink_is_served_at_once(real: Ledger) -> None:
         wait_until(lambda: told, seconds=25, what="it goes on")
 
 
-def test_what_commits_late_is_told_in_its_place(postgres_url: str, on_postgres: Ledger) -> None:
+def test_an_event_that_commits_late_is_sent_in_its_place(postgres_url: str, on_postgres: Ledger) -> None:
     told: list[int] = []
     relay = Relay(on_postgres, [CallableSink(lambda message: told.append(message.data.job_id), start="beginning")])
     with running(relay), psycopg.connect(postgres_url) as connection:
@@ -165,7 +165,7 @@ def kill_often(url: str, ledger: Ledger, *, lives: int) -> None:
             wait_until(lambda: receiver.received[-1].key == last, seconds=120, what="all is told")
             program.tell()
             program.wait()
-    check_told(receiver.received, ids)
+    check_deliveries(receiver.received, ids)
 
 
 def test_a_killed_relay_loses_nothing_and_keeps_the_order(store_url: str, real: Ledger) -> None:
@@ -243,8 +243,8 @@ def test_an_idle_relay_costs_next_to_nothing(on_postgres: Ledger, monkeypatch: p
     assert renewals < statements <= 0.2 * hour
 
 
-class Timed(Everybody):
-    """Gives the duty to nobody before its time, and keeps when it was asked."""
+class Timed(GrantEveryDuty):
+    """Grant the duty only after a time, and record when it was requested."""
 
     def __init__(self, free_at: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A connection that breaks around a COMMIT: applied once or not at all, and whoever asked can find out which."""
+"""A connection that breaks around a COMMIT: applied once or not at all, and the caller can find out which."""
 
 import threading
 from collections.abc import Callable
@@ -106,7 +106,7 @@ def test_an_unknown_outcome_is_settled_by_its_request_id(
     assert proxy.was_cut.is_set()
     assert caught.value.outcome == "unknown"
     assert caught.value.retryable
-    # Nobody else can be reached meanwhile, and says so.
+    # Other calls cannot reach the server meanwhile, and report that.
     with pytest.raises(Unavailable) as refused:
         cut_off.enqueue("meanwhile")
     assert refused.value.outcome == "none"
@@ -147,7 +147,7 @@ def test_everybody_in_a_group_hears_that_its_outcome_is_unknown(
         waiting = cut_off._pipeline._groups["work"]._waiting
         wait_until(lambda: len(waiting) == 8, what="everybody waits at the door")
         proxy.cut("after", then_gone=True)
-        # The leader's own commit is the one that is cut; the group then finds nobody there.
+        # The leader's own commit is the one that is cut; then the group cannot reach the server.
         go_on.set()
         answers = [leader.result(60), *(call.result(60) for call in group)]
 

@@ -1,4 +1,4 @@
-"""Waking: other processes hear of new work at once, for next to nothing while there is none."""
+"""Wake-ups: other processes learn of new work at once, at almost no cost while there is none."""
 
 import time
 
@@ -35,7 +35,7 @@ def test_another_process_hears_of_an_enqueue_at_once(store_url: str, real: Ledge
         assert sorted(late)[-2] < PROMPT
 
 
-def test_a_process_that_ends_right_after_its_enqueue_has_rung_the_bell(store_url: str, real: Ledger) -> None:
+def test_a_process_that_ends_right_after_its_enqueue_has_sent_the_notification(store_url: str, real: Ledger) -> None:
     with Program("listener", "waiter", store_url) as listener, Program("listener", "enqueue", store_url) as enqueuer:
         assert listener.answer() == ["ready"]
         assert enqueuer.answer() == ["ready"]
@@ -57,7 +57,7 @@ def test_waiting_idly_costs_next_to_nothing(store_url: str, real: Ledger) -> Non
 
 
 def test_other_verbs_wake_a_worker_too(real: Ledger) -> None:
-    """Whatever makes a job ready: a release, a retry at once, an unpause, a replay."""
+    """Everything that makes a job ready: a release, a retry at once, an unpause, a replay."""
     real.enqueue("work")
     waiter = real.waiter()
     try:
@@ -108,7 +108,7 @@ def test_delayed_work_wakes_a_worker_too(real: Ledger) -> None:
         waiter.close()
 
 
-def test_what_is_no_work_wakes_nobody(store_url: str, real: Ledger, opened: Opener) -> None:
+def test_changes_without_new_work_wake_no_process(store_url: str, real: Ledger, opened: Opener) -> None:
     """A fleet that is idle says all the time that it is there."""
     other = opened(store_url)
     real.enqueue("work", delay=60)
@@ -118,7 +118,7 @@ def test_what_is_no_work_wakes_nobody(store_url: str, real: Ledger, opened: Open
         other.take_duty("sweep", "a", ttl="10s")
         other.sign_in("a")
         other.sweep()
-        # Longer than the slow look that stands behind the bell.
+        # Longer than the interval of the slow poll.
         assert not waiter.wait(1.2)
         other.enqueue("work")
         assert waiter.wait(5)

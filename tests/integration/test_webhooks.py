@@ -1,4 +1,4 @@
-"""Webhooks against a real receiver, whose signatures are checked by somebody else's library."""
+"""Webhooks against a real receiver, whose signatures are checked by an independent library."""
 
 import base64
 import logging
@@ -169,7 +169,7 @@ def test_an_answer_that_is_not_http_is_a_failure(on_sqlite: Ledger, answer: byte
         assert failure(on_sqlite, webhook(receiver.url)).startswith(("the response is not valid HTTP", "connection failed"))
 
 
-def test_nobody_there(on_sqlite: Ledger) -> None:
+def test_no_server_at_the_address(on_sqlite: Ledger) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         kept = failure(on_sqlite, webhook(f"http://127.0.0.1:{taken.getsockname()[1]}/"))

@@ -1,4 +1,4 @@
-"""What a model reads in the text of an answer: enough to act upon, nothing that is cut without a word, nothing raw."""
+"""Texts of MCP answers: complete enough to act on, cuts are marked, nothing is raw."""
 
 import pytest
 
@@ -72,7 +72,7 @@ async def test_a_change_says_what_comes_next(ledger: Ledger, clock: ManualClock)
         assert (await ask("release", id=1))["attempts_left"] == 4
 
 
-async def test_what_was_told_before_is_counted(ledger: Ledger) -> None:
+async def test_events_of_an_earlier_brief_are_counted(ledger: Ledger) -> None:
     ledger.enqueue("draft")
     async with desk(seated(ledger)) as ask:
         assert "older events" not in text_of(await ask.ask("resume"))

@@ -90,7 +90,7 @@ def room_for(count: int) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "], ids=["idle", "slow head"])
-def test_connections_that_say_nothing_keep_nobody_out(served: Served, modest: Client, said: bytes) -> None:
+def test_silent_connections_block_no_other_client(served: Served, modest: Client, said: bytes) -> None:
     room_for(2 * limits.MCP_CONNECTIONS_MAX)
     with ExitStack() as stack:
         idle = [stack.enter_context(connected(served, said)) for _ in range(limits.MCP_CONNECTIONS_MAX + 50)]
@@ -233,7 +233,7 @@ def test_there_are_no_more_connections_than_the_system_permits_files(monkeypatch
         assert connections_max() == most
 
 
-def test_tokens_are_told_apart_and_bounded(tmp_path: Path, serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tokens_are_distinct_and_limited(tmp_path: Path, serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     from holdfast.cli import main
 
     for text, said in (

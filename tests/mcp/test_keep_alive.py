@@ -1,4 +1,4 @@
-"""A job is kept alive while its client thinks, for so long; and it is handed back when the client goes."""
+"""A job is kept alive while its client thinks, up to a limit, and released when the client goes."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator
@@ -90,15 +90,15 @@ async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledge
             wait_until(lambda: watch.sessions.next_at(1_000) is None)
 
 
-async def test_whatever_a_client_calls_it_is_not_idle(ledger: Ledger, sessions: ClientSessions) -> None:
+async def test_every_call_of_a_client_ends_its_idle_time(ledger: Ledger, sessions: ClientSessions) -> None:
     watch = Watch(ledger)
     jobs = [ledger.enqueue("draft").id for _ in range(2)]
-    async with desk(watch.sessions) as ada, desk(watch.sessions, session=None) as nobody:
+    async with desk(watch.sessions) as ada, desk(watch.sessions, session=None) as unnamed:
         await ada("claim_job", id=jobs[0])
-        await nobody("claim_job", id=jobs[1], session="s2")
+        await unnamed("claim_job", id=jobs[1], session="s2")
         watch.advance(90)
         await ada.client.read_resource("holdfast://counts")
-        await nobody("explain", id=jobs[0], session="s2")
+        await unnamed("explain", id=jobs[0], session="s2")
         watch.advance(90)
         assert watch.sessions.mark_idle(100) == []
 
@@ -122,7 +122,7 @@ async def test_a_wrong_attempt_costs_no_beats(ledger: Ledger, sessions: ClientSe
 
 
 @pytest.mark.filterwarnings("ignore:ping is removed")
-async def test_whatever_a_client_asks_for_it_is_there(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_request_of_any_kind_shows_that_the_client_is_there(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
     with HeartbeatThread(watch.sessions, 400, keep=True):
@@ -162,7 +162,7 @@ async def test_who_is_idle_has_its_jobs_handed_back_at_the_end_while_its_leases_
     assert ledger.get(job.id).status == ("running" if is_over else "queued")
 
 
-async def test_a_lost_job_is_told_with_the_next_call(
+async def test_a_lost_job_is_reported_with_the_next_call(
     ledger: Ledger, sessions: ClientSessions, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = ledger.enqueue("draft")
@@ -176,7 +176,7 @@ async def test_a_lost_job_is_told_with_the_next_call(
             assert (await ask("explain", id=job.id))["status"] == "cancelled"
 
 
-async def test_a_wish_to_cancel_is_told_in_every_answer_on_the_job(ledger: Ledger, sessions: ClientSessions) -> None:
+async def test_a_cancel_request_is_in_every_answer_on_the_job(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
     async with desk(sessions) as ask:
         assert not (await ask("claim_job", id=job.id))["task"]["cancel_requested"]

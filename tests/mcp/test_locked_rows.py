@@ -1,4 +1,4 @@
-"""Somebody keeps a row locked: who waits for it waits alone, and the end does not wait for ever."""
+"""Another transaction keeps a row locked: only calls that need it wait, and the end does not wait for ever."""
 
 import signal
 import time

@@ -41,7 +41,7 @@ objects = st.dictionaries(texts, values, max_size=4)
 blanks = st.text(" \t\r\n", max_size=3)
 
 
-class Whatever:
+class UnknownType:
     """Nothing JSON knows."""
 
 
@@ -82,7 +82,7 @@ not_json = st.one_of(
             Decimal("1.5"),
             uuid.UUID(int=1),
             datetime(2026, 1, 1, tzinfo=UTC),
-            Whatever(),
+            UnknownType(),
             Shade.DARK,
             object,
             {1: "a"},

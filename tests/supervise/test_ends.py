@@ -1,4 +1,4 @@
-"""Whatever a program has started ends with it, and it ends with its supervisor."""
+"""Every process that a program has started ends with it, and it ends with its supervisor."""
 
 import os
 import shlex
@@ -71,7 +71,7 @@ def test_signals_are_passed_on(supervise: Supervise) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_stop_is_passed_on_and_ends_the_run(supervise: Supervise, url: str, number: signal.Signals) -> None:
-    """However the program then ends: nobody starts it again."""
+    """However the program then ends, it is not started again."""
     one = supervise("--name", "web", "--json", "--", *PYTHON, LISTEN, 7)
     assert one.line() == "ready"
     one.signal(number)

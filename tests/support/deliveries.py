@@ -1,4 +1,4 @@
-"""What a receiver of webhooks was told, held against the ledger that it was told of."""
+"""Compare what a receiver of webhooks got with the events of the ledger."""
 
 import itertools
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from tests.support.receiver import Received
 
 
 def expected(ledger: Ledger) -> list[str]:
-    """The ids of all events that something is to be told of, in their order."""
+    """The ids of all events that are sent, in their order."""
     return [event.id for event in all_events(ledger) if event.from_status != event.to_status]
 
 
-def check_told(received: Sequence[Received], ids: list[str]) -> None:
+def check_deliveries(received: Sequence[Received], ids: list[str]) -> None:
     """Everything arrived, in order, signed, and again only after a crash: then with the same id and the same body."""
     told = [got.event()["id"] for got in received]
     assert list(dict.fromkeys(told)) == ids

@@ -1,4 +1,4 @@
-"""What the ledger counts, on both stores: each change once, a repetition never."""
+"""Metrics of the ledger on both stores: each change counts once, a repetition never."""
 
 import threading
 from collections import Counter
@@ -95,7 +95,7 @@ def test_a_sweep_tells_why_it_gave_up_and_what_it_retried(ledger: Ledger, clock:
     assert value(ledger, families.RETRIES, kind=KIND) == 1
 
 
-def test_no_progress_is_told_apart(ledger: Ledger, clock: ManualClock) -> None:
+def test_no_progress_is_counted_by_itself(ledger: Ledger, clock: ManualClock) -> None:
     made = b.running(ledger, policy={"progress_timeout": "25s"})
     clock.advance(20)
     ledger.heartbeat(made.fence)
@@ -133,7 +133,7 @@ def test_each_way_to_go_wrong_is_counted_by_itself(ledger: Ledger) -> None:
 def test_refusals_by_code(ledger: Ledger) -> None:
     made = b.running(ledger)
     with b.refused("lease_conflict"):
-        ledger.claim_job(made.id, "somebody else")
+        ledger.claim_job(made.id, "another")
     with b.refused("not_claimable"):
         ledger.claim_job(b.queued(ledger, delay=60).id, "w")
     with b.refused("not_found"):

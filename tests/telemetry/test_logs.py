@@ -1,4 +1,4 @@
-"""Log lines: what they carry, and that nothing in them can pass for another line."""
+"""Log lines: their fields, and that no text in them looks like another line."""
 
 import io
 import json
@@ -280,7 +280,7 @@ def test_lines_are_bounded(formatter: logging.Formatter) -> None:
         assert len(line) < 200_000
 
 
-def test_the_library_is_quiet_until_it_is_told_to_speak(capfd: pytest.CaptureFixture[str]) -> None:
-    logging.getLogger("holdfast.telemetry").warning("nobody has asked")
+def test_the_library_logs_nothing_until_it_is_configured(capfd: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger("holdfast.telemetry").warning("not configured")
     assert any(isinstance(handler, logging.NullHandler) for handler in logs.logger.handlers)
     assert capfd.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""What type checkers say of a user's program, and that what they are told is what runs."""
+"""Type checkers accept and refuse a user's program as expected, and the annotations fit the code that runs."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""The checker reads signatures: whatever is missing, forged, replayed or out of place is found, with the event it is at."""
+"""The audit of signatures: a missing, forged, replayed or misplaced signature is found, with its event."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def test_a_plain_history_needs_none():
 
 
 @pytest.mark.parametrize("policy", [LIVENESS, ALL])
-def test_whatever_is_owed_and_not_there_is_found(policy: Any):
+def test_every_missing_signature_is_found(policy: Any):
     history = SignedHistory(policy).start().beat()
     bare = msgspec.structs.replace(history.events[-1], key_id=None, signature=None, statement=None)
     assert problems([*history.events[:-1], bare]) == {"unsigned"}
@@ -102,7 +102,7 @@ def test_a_clock_that_was_set_back_hurts_no_signer():
     assert check_history(history.events, history.job, SignatureCheck(book(), LEDGER)) == []
 
 
-def test_but_nobody_signs_ahead_of_it():
+def test_a_signature_ahead_of_the_ledgers_time_is_refused():
     history = SignedHistory().start().wait(1).beat().wait(-3_600)
     fields = {"fence": history.fence, "beat": BeatPayload()}
     given = history.stated(c.Heartbeat, fields, at=history.now + 3_600_000_000)
@@ -154,7 +154,7 @@ def test_a_servers_verdict_in_the_seeds_shape_is_in_order():
     assert problems(history.events) == set()
 
 
-def test_a_verdict_about_somebody_else_is_found():
+def test_a_server_statement_about_another_worker_is_found():
     history = SignedHistory(LIVENESS).start().wait(31)
     with pytest.raises(SignatureInvalid):
         server_says(history, robot="w-2")
@@ -187,7 +187,7 @@ def test_one_command_puts_its_statement_on_one_event_of_each_type():
     assert problems([*history.events, again]) == {"counter"}
 
 
-def test_what_nobody_signed_has_no_signer_s_time():
+def test_an_unsigned_event_has_no_signers_time():
     history = History().start().beat()
     dated = msgspec.structs.replace(history.events[-1], at=history.events[-1].received_at - 1)
     assert problems([*history.events[:-1], dated]) == {"time"}

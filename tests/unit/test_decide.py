@@ -54,11 +54,11 @@ def test_a_fence_is_compared_as_a_whole(fence: Fence):
 
 
 @pytest.mark.parametrize("history", [History(), History().start().fail(), History().start()], ids=["new", "requeued", "held"])
-def test_nobody_has_an_empty_fence(history: History):
+def test_an_empty_fence_is_never_valid(history: History):
     assert code_of(history, c.Release, fence=Fence(7, history.job.attempt, "")) == "fence_lost"
 
 
-def test_the_event_is_signed_by_the_holder_whatever_the_command_says():
+def test_the_event_names_the_holder_and_not_the_commands_actor():
     history = History().start().do(c.Complete, actor=OTHER, fence=Fence(7, 1, "token-1", "w-2"), payload=b'{"result":1}')
     assert history.events[-1].actor == WORKER
 

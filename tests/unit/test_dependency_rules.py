@@ -1,4 +1,4 @@
-"""What the core says about jobs that wait for others."""
+"""The core's rules for jobs that wait for others."""
 
 import msgspec
 import pytest
@@ -43,7 +43,7 @@ def test_only_the_system_unblocks_and_only_who_waits() -> None:
     assert code_of(waiting().cancel(), c.Unblock, actor=SYSTEM) == "invalid_transition"
 
 
-def test_a_finished_job_waits_for_nobody() -> None:
+def test_a_finished_job_waits_for_no_job() -> None:
     job = waiting().cancel().job
     assert (job.is_waiting, job.waits_for, job.depends_on) == (False, (), (3, 4))
 

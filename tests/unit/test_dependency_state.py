@@ -1,4 +1,4 @@
-"""Where a job stands that others depend on."""
+"""The state of a dependency."""
 
 import pytest
 

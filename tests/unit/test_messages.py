@@ -117,7 +117,7 @@ ODD = b'{"type":"password hunter2","message":"x"}'
         (b'"password hunter2"', False, "job 42 (index) retried, attempt 1"),
     ],
 )
-def test_a_retry_is_no_stall_to_those_who_are_told(error: bytes, include_payload: bool, text: str) -> None:
+def test_a_retry_is_not_sent_as_a_stall(error: bytes, include_payload: bool, text: str) -> None:
     retried = stalled(COVERED, StalledPayload(error=msgspec.Raw(error)).encode(), reason="TRANSIENT_ERROR")
     [message] = messages(retried, "abcd2345", ORIGIN, include_payload=include_payload)
     assert (message.event.type, message.data.message) == ("dev.holdfast.job_retried.v1", "JOB_STATUS_CHANGED")

@@ -233,7 +233,7 @@ def test_a_chosen_ttl_is_the_limit_of_silence_too(ttl_ms: int, interval_ms: int,
         (resolve("warehouse", NO_SETTINGS, NO_SETTINGS, NO_SETTINGS), 10_000, 30_000),
     ],
 )
-def test_a_cancel_waits_until_it_can_have_been_heard_unless_somebody_said_how_long(policy: Policy, ttl_ms: int, grace_ms: int):
+def test_the_cancel_grace_covers_a_heartbeat_unless_it_is_set(policy: Policy, ttl_ms: int, grace_ms: int):
     assert with_ttl(policy, ttl_ms).cancel_grace_ms == grace_ms
 
 

@@ -1,4 +1,4 @@
-"""What has to be signed, and that a statement is about its command: one attempt, one boot, one moment, once."""
+"""What has to be signed, and that a statement fits its command: one attempt, one incarnation, one time, once."""
 
 from hashlib import sha256
 from typing import Any
@@ -93,7 +93,7 @@ def test_one_statement_covers_everything_its_command_caused():
         {"error": ERROR, "retryable": True, "reason_code": ReasonCode.PARSE_ERROR},
     ],
 )
-def test_a_failure_is_signed_whatever_comes_of_it(fields: dict[str, Any]):
+def test_a_failure_is_signed_for_every_outcome(fields: dict[str, Any]):
     history = SignedHistory().start()
     before = len(history.events)
     history.do(c.Fail, **fields)
@@ -173,7 +173,7 @@ def test_what_was_seen_before_is_refused(kind: type[c.JobCommand]):
     assert (found.context["counter"], found.context["last"]) == (history.counter, history.counter)
 
 
-def test_nobody_counts_far_ahead_of_its_time():
+def test_a_counter_far_ahead_of_its_time_is_refused():
     history = SignedHistory().start()
     fields = {"fence": history.fence, **BEAT}
     edge = history.now + SKEW_US_MAX

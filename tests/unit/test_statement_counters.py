@@ -1,4 +1,4 @@
-"""What a process counts to: upwards for each worker, and never after one that ran away."""
+"""Counters of signed statements: rising for each worker, and not affected by a counter far ahead."""
 
 from holdfast.core.limits import INTEGER_MAX, SKEW_US_MAX
 from holdfast.ledger.signing import StatementCounters

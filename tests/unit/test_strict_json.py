@@ -1,4 +1,4 @@
-"""JSON that means the same to everybody."""
+"""JSON that every parser reads in the same way."""
 
 from typing import Any
 

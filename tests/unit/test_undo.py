@@ -1,4 +1,4 @@
-"""Checkpoints, undo steps, wishes for assistance: what beats leave behind, and what becomes of it."""
+"""Checkpoints, undo steps and requests for assistance in heartbeats, and their effects."""
 
 from typing import Any
 
@@ -173,17 +173,17 @@ def test_an_exhausted_undo_job_says_that_compensation_failed(policy: Policy):
 FAILED = ReasonCode.COMPENSATION_FAILED
 
 
-def test_nobody_else_says_so():
+def test_only_an_undo_job_is_dead_lettered_as_compensation_failed():
     history, dead = History().start(), {"actor": OPERATOR, "failure_stage": FailureStage.EXEC}
     assert code_of(history, c.DeadLetter, reason_code=FAILED, **dead) == "validation_error"
     assert code_of(history, c.Fail, error=b"{}", reason_code=FAILED) == "validation_error"
     assert History(kind=UNDO_KIND).do(c.DeadLetter, reason_code=FAILED, **dead).job.reason_code == "compensation_failed"
 
 
-# The wish for assistance
+# Requests for assistance
 
 
-def test_a_wish_is_marked_where_it_begins():
+def test_a_request_for_assistance_is_marked_where_it_begins():
     history = History().start().beat(assist_requested=True).beat(assist_requested=True).beat(assist_requested=False)
     history.beat(assist_requested=True).beat()
     assert [event.reason for event in history.events[3:]] == ["ASSIST_REQUESTED", None, None, "ASSIST_REQUESTED", None]

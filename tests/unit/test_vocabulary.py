@@ -1,4 +1,4 @@
-"""Names and texts: limits, aliases, actors, pictures."""
+"""Vocabulary: limits, aliases, actors, diagrams."""
 
 from typing import Any
 
@@ -163,9 +163,9 @@ def test_the_seeds_reason_is_read():
 
 
 @pytest.mark.parametrize("read", [vocabulary.status, vocabulary.phase, vocabulary.event_type, vocabulary.stall_reason])
-def test_a_name_nobody_uses_is_refused(read: Any):
-    with pytest.raises(ValueError, match="nobody"):
-        read("nobody")
+def test_an_unknown_name_is_refused(read: Any):
+    with pytest.raises(ValueError, match="unknown"):
+        read("unknown")
 
 
 @pytest.mark.parametrize("dialect", Dialect)

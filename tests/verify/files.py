@@ -1,4 +1,4 @@
-"""A file in the hands of somebody who would like it to say something else."""
+"""An export that an attacker edits."""
 
 import copy
 import io

@@ -1,4 +1,4 @@
-"""What verifying a file costs grows with its size, not with the product of two things that are in it.
+"""The cost of verification grows with the size of the file, not with the product of two counts in it.
 
 Counted are the instructions that Python executes, which are the same on every machine.
 """
@@ -52,7 +52,7 @@ class Made:
         return msgspec.structs.replace(made, signature=SERVER.secret.sign(made.message(LEDGER)))
 
     def trusted(self, known: int | None = None) -> str:
-        """The first keys, as somebody has copied them when there were no others yet."""
+        """The first keys, exported before there were others."""
         keys = [
             {"key_id": c.key_id, "role": c.role, "name": c.name, "public": c.public.hex(), "enrolled_pos": c.pos}
             for c in self.changes[:known]

@@ -1,4 +1,4 @@
-"""Whatever somebody changes in an export is noticed, and the place is told."""
+"""Every change of an export is noticed, and its place is reported."""
 
 import json
 import re
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 Mutation = Callable[[File], Place]
 BY_RULE: dict[str, Mutation] = {}
-"""What breaks a rule: noticed even where whoever did it has the server's keys and seals everything anew."""
+"""What breaks a rule: noticed even if the attacker has the server's keys and seals everything again."""
 BY_SEAL: dict[str, Mutation] = {}
 """What is noticed because it was sealed."""
 BY_FORM: dict[str, Mutation] = {}
@@ -85,7 +85,7 @@ def an_event_of_another_attempt(file: File) -> Place:
 
 @rule
 def a_write_from_an_older_attempt(file: File) -> Place:
-    """The first holder of a job that was released, and taken by somebody else, completes it."""
+    """The first holder of a job that was released, and claimed by another worker, completes it."""
     return _edited(file, "attempt", "released", 8, attempt=1, actor=file.event("released", 2)["actor"])
 
 
@@ -105,8 +105,8 @@ def a_client_does_what_only_the_system_may(file: File) -> Place:
 
 
 @rule
-def nobody_did_it(file: File) -> Place:
-    return _edited(file, "role", "plain", 6, actor="nobody")
+def an_actor_without_a_role(file: File) -> Place:
+    return _edited(file, "role", "plain", 6, actor="unknown")
 
 
 @rule
@@ -304,7 +304,7 @@ def a_signed_beat_is_used_for_another_attempt(file: File) -> Place:
 
 
 @rule
-def a_signed_beat_names_a_key_that_nobody_has(file: File) -> Place:
+def a_signed_beat_names_an_unknown_key(file: File) -> Place:
     return _edited(file, "key", "live", 5, key_id="0" * 16)
 
 
@@ -352,7 +352,7 @@ def a_key_of_another_name(file: File) -> Place:
 
 
 @rule
-def a_change_of_keys_that_somebody_else_vouches_for(file: File) -> Place:
+def a_change_of_keys_signed_by_another_key(file: File) -> Place:
     number = file.at("key", key_id=OTHER.key_id)
     file.of(number)["signer"] = WORKER.key_id
     return Place("keys", number)
@@ -455,7 +455,7 @@ def an_unsigned_cancel_has_another_reason(file: File) -> Place:
 
 
 @seal
-def somebody_else_cancelled(file: File) -> Place:
+def another_actor_cancelled(file: File) -> Place:
     return _edited(file, "tree", "cancelled", 2, actor="client:bob")
 
 
@@ -644,7 +644,7 @@ def a_policy_cannot_be_read(file: File) -> Place:
 
 
 @form
-def a_field_that_nobody_knows(file: File) -> Place:
+def an_unknown_field(file: File) -> Place:
     number = file.event_at("plain", 4)
     file.of(number)["more"] = 1
     return Place("value", number, "plain", 4)

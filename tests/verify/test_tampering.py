@@ -1,4 +1,4 @@
-"""What somebody changes in the database itself shows in the next export."""
+"""A change of the database itself is visible in the next export."""
 
 import io
 from urllib.parse import parse_qs, urlsplit

@@ -1,4 +1,4 @@
-"""What the parts of a worker share, and in which order."""
+"""The heartbeat loop of a worker and its order with claims and outcomes."""
 
 import pytest
 

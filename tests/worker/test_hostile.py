@@ -1,4 +1,4 @@
-"""What handlers, and the hooks and types around them, may do at their worst without harm to others."""
+"""Hostile handlers, hooks and types harm no other job."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def leaves(*_: Any) -> None:
     ],
     ids=["error", "arguments", "check", "validator", "conflict"],
 )
-def test_whatever_is_raised_is_the_jobs_outcome_and_nobody_elses(
+def test_every_raised_error_is_the_outcome_of_its_job_only(
     app: App, start: Starter, is_async: bool, hooks: Any, args: Any
 ) -> None:
     if is_async:

@@ -209,7 +209,7 @@ def test_a_handler_may_finish_though_it_was_asked_to_stop(app: App, start: Start
     assert (ended(app, job).status, app.ledger.get(job.id).result) == ("succeeded", "done")
 
 
-def test_irreversible_steps_are_barred_once_somebody_cancelled(app: App, start: Starter) -> None:
+def test_irreversible_steps_are_refused_after_a_cancel(app: App, start: Starter) -> None:
     @app.handler(policy=TIGHT)
     def careful(job: Context) -> None:
         wait_until(lambda: job.cancelled)
@@ -370,7 +370,7 @@ def test_a_check_that_hangs_is_bounded_by_the_timeout(app: App, start: Starter) 
 
 
 def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) -> None:
-    """Its beats cannot get through; somebody else has finished the job meanwhile."""
+    """Its beats cannot get through; another holder has finished the job meanwhile."""
     free = threading.Event()
     seen: list[str] = []
 
@@ -388,7 +388,7 @@ def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) ->
     worker = start()
     became(app, job, "running")
     wait_until(lambda: worker.runtime.leases)
-    worker.runtime.leases.clear()  # nobody beats for it any more
+    worker.runtime.leases.clear()  # its heartbeats end
     found = ended(app, job)
     assert found.result == "attempt 2"
     free.set()
@@ -397,7 +397,7 @@ def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) ->
 
 
 def test_a_stalled_job_is_resumed_by_its_holders_beat(app: App, start: Starter) -> None:
-    """The ledger took its holder for dead; it was only slow, and nobody else has the job."""
+    """The ledger took its holder for dead; it was only slow, and no other worker has the job."""
     free = threading.Event()
 
     @app.handler(policy={**TIGHT, "resume_window": "60s"})
@@ -495,7 +495,7 @@ def test_a_handler_that_pretends_to_be_cancelled_is_handed_back(app: App, start:
     def pretender(job: Context) -> str:
         runs.append(job.job.attempt)
         if job.job.attempt == 1:
-            raise JobCancelled("nobody asked")
+            raise JobCancelled("not requested")
         return "second"
 
     job = app.enqueue(pretender)

@@ -1,4 +1,4 @@
-"""Workers whose ledger goes away, or whose bell breaks."""
+"""Workers during outages of their ledger or of its notifications."""
 
 import threading
 

@@ -58,7 +58,7 @@ def test_handlers_run_side_by_side(app: App, start: Starter) -> None:
     assert sorted(ended(app, job).result for job in jobs) == [0, 1, 2, 3]
 
 
-def test_a_stuck_handler_holds_nobody_up_though_all_were_quick_before(app: App, start: Starter) -> None:
+def test_a_stuck_handler_delays_no_other_after_many_quick_ones(app: App, start: Starter) -> None:
     free = threading.Event()
 
     @app.handler()
@@ -111,7 +111,7 @@ def test_a_handler_is_given_no_more_than_it_may_run_at_once(app: App, start: Sta
     assert most == 2
 
 
-def test_a_kind_nobody_handles_is_left_alone(app: App, start: Starter) -> None:
+def test_a_kind_without_a_handler_is_left_alone(app: App, start: Starter) -> None:
     @app.handler()
     def known() -> None: ...
 
@@ -300,7 +300,7 @@ def test_validators_look_at_results(app: App, start: Starter) -> None:
 
     def taken(job: Context, result: int) -> None:
         if job.job.attempt == 1:
-            raise TransientError("somebody else changed it")
+            raise TransientError("another process changed it")
 
     @app.handler(policy=QUICK)
     def number(n: int) -> int:
@@ -455,7 +455,7 @@ def test_an_app_moves_to_another_ledger(app: App, tmp_path: Path) -> None:
     app.handler("nothing")(lambda: None)
     here = app.enqueue("nothing")
     app.move(f"sqlite:///{tmp_path}/elsewhere.db")
-    assert (tmp_path / "elsewhere.db").exists() is False, "opened before anybody asked for it"
+    assert (tmp_path / "elsewhere.db").exists() is False, "opened before its first use"
     there = app.enqueue("nothing")
     assert app.ledger.get(there.id).correlation_id != here.correlation_id
     assert app.url == f"sqlite:///{tmp_path}/elsewhere.db"

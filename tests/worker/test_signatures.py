@@ -161,7 +161,7 @@ def test_what_cannot_be_a_handler(app: App) -> None:
     with refused("validation_error", "AsyncContext"):
         app.handler("u")(_mixes_contexts)
     with refused("validation_error", "not a handler"):
-        app.enqueue("nobody")
+        app.enqueue("unknown")
 
 
 def _context_last(x: int, job: Context) -> None: ...

@@ -105,7 +105,7 @@ def test_keys_given_to_an_app_reach_its_processes(store_url: str, server: Ledger
 def test_a_late_outcome_waits_for_a_server_and_is_not_lost(
     app: App, server: Ledger, start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody beats, so the lease runs out; the worker cannot put that on record, a sweeper with the key can."""
+    """Without heartbeats the lease ends. The worker cannot record that; a sweeper with the key can."""
     monkeypatch.setattr("holdfast.worker.heartbeats.HeartbeatLoop.tick", lambda self: None)
     free = threading.Event()
 

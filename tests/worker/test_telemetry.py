@@ -1,4 +1,4 @@
-"""What operators see of a worker: spans, log lines, counts."""
+"""Telemetry of a worker: spans, log lines, counts."""
 
 import io
 import json
@@ -285,7 +285,7 @@ def test_a_stall_found_by_the_sweep_is_logged(
     )
 
 
-def test_a_worker_whose_lines_nobody_reads_looks_at_the_level_once_a_batch(
+def test_a_worker_without_log_lines_checks_the_level_once_a_batch(
     app: App, start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A drain of quick jobs must not pay for lines that are not written."""

@@ -1,4 +1,4 @@
-"""What a job has done that came to nothing is taken back, step by step, by a job of its own."""
+"""Undo jobs: the steps of a job that did not succeed are undone one by one."""
 
 import os
 import subprocess
@@ -108,7 +108,7 @@ def test_after_a_hard_cancel_not_before_the_old_lease_is_over(site: Site, clock:
     assert clock.now() - began == timedelta(seconds=60)
 
 
-def test_after_a_soft_cancel_that_nobody_heard(site: Site, clock: ManualClock) -> None:
+def test_after_a_soft_cancel_without_an_answer(site: Site, clock: ManualClock) -> None:
     job = site.put_up()
     [held] = site.app.ledger.claim("deaf", start=True)
     assert held.fence is not None

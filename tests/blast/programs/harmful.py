@@ -58,7 +58,7 @@ def garble() -> None:
 
 
 def pour() -> None:
-    """Without an end, or until somebody puts one to it."""
+    """Run until the process is ended from outside."""
     while True:
         speak_on_every_descriptor(b"x" * 65_536)
 

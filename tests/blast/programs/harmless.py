@@ -1,4 +1,4 @@
-"""An app whose handler needs what any process has: an environment, and descriptors."""
+"""An app whose handler needs an environment and descriptors."""
 
 import os
 from pathlib import Path

@@ -80,7 +80,7 @@ def app_for(queue: str) -> App:
 
     @app.handler(queue=queue, policy={**LEASE, "attempts_max": 1}, timeout="2s")
     def outlast(job: Context) -> str:
-        """Locks its own row and works on past its time, until it is told to stop."""
+        """Locks its own row and works on past its time, until it is asked to stop."""
         place, begun = Place.of(os.environ["HOLDFAST_URL"]), time.monotonic()
         with psycopg.connect(place.server) as connection:
             connection.execute(f"SELECT FROM {place.schema}.jobs WHERE id = %s FOR UPDATE", [job.job.id])

@@ -1,4 +1,4 @@
-"""Does to a ledger what it is told to, line by line: `enqueue`, `stop` (SIGSTOP in the middle of a transaction), `get ID`."""
+"""Runs commands on a ledger, one a line: `enqueue`, `stop` (SIGSTOP in the middle of a transaction), `get ID`."""
 
 import json
 import os

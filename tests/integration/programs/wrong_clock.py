@@ -1,4 +1,4 @@
-"""A worker whose machine's clock is wrong by some seconds. Says what the ledger told it."""
+"""A worker whose machine's clock is wrong by some seconds. Prints the answers of the ledger."""
 
 import json
 import sys

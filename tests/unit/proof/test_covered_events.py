@@ -1,4 +1,4 @@
-"""Which events a statement covers, by what the commands really cause."""
+"""Which events a statement covers, checked against the events that the commands make."""
 
 from collections.abc import Callable
 from hashlib import sha256
@@ -34,7 +34,7 @@ def _since(history: History, act: Callable[[History], Any]) -> list[EventRecord]
 
 
 def _late() -> History:
-    """Running, with its lease over: whatever its holder does, it resumes first."""
+    """Running, with its lease over: every verb of its holder resumes it first."""
     return History(WINDOW).start().wait(3_600)
 
 
@@ -176,7 +176,7 @@ def _robots(**fields: Any) -> Statement:
 
 
 @pytest.mark.parametrize("told", [{}, {"stage": "A"}, {"stage": "A", "progress": 3, "assist_requested": True}])
-def test_a_robots_beat_fits_what_it_told(told: dict[str, Any]):
+def test_a_robots_heartbeat_fits_its_payload(told: dict[str, Any]):
     event = _beat(**told)
     assert find_mismatch(_robots(**told), event, "8f2e") is None
     assert find_mismatch(_robots(**told | {"stage": "B"}), event, "8f2e") == "payload"
@@ -226,7 +226,7 @@ def _by_operator(kind: EventType, **fields: Any) -> Statement:
     )  # fmt: skip
 
 
-def test_an_operator_asks_for_a_cancel_whatever_comes_of_it():
+def test_a_statement_for_a_cancel_covers_every_outcome():
     soft = History().start().cancel(actor=OPERATOR, reason="enough").events[-1]
     hard = History().start().cancel(actor=OPERATOR, hard=True, reason="enough").events[-1]
     asked = [find_mismatch(_by_operator(E.CANCEL_REQUESTED), replace(event, at=AT), "8f2e") for event in (soft, hard)]

@@ -128,7 +128,7 @@ def test_a_row_reads_back_without_its_token(policy_id: int | None):
     assert job_from_fields(msgspec.json.decode(msgspec.json.encode(fields)), policy) == expected
 
 
-def test_every_field_of_a_row_is_told():
+def test_every_field_of_a_row_is_exported():
     job = rich(WINDOW).job
     told = {*job_fields(job, 1), "token", "policy"}
     defaults = {name for name in type(job).__struct_fields__ if getattr(job, name) in (None, 0, False, (), "wait")}

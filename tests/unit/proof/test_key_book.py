@@ -1,4 +1,4 @@
-"""The book of keys: what follows from the first key, and everything that does not."""
+"""The key book: which keys follow from the first one, and which do not."""
 
 import sys
 from typing import Any
@@ -13,7 +13,7 @@ from holdfast.proof.keys import KeyRole, SecretKey
 LEDGER = "ledger-1"
 SERVER, SECOND, OPERATOR, WORKER, OTHER = (SecretKey(bytes([number]) * 32) for number in range(1, 6))
 IDENTITY = b"\1" + bytes(31)
-"""The neutral point: with it as a key, anybody's signature could be made to fit."""
+"""The neutral point: as a key it would accept a signature made without a secret."""
 
 
 def change(pos: int, key: SecretKey, role: str, *, by: SecretKey = SERVER, what: str = "enrolled", **fields: Any) -> KeyChange:
@@ -131,11 +131,11 @@ def test_each_change_must_be_lawful_and_signed(changes: list[KeyChange], expecte
     assert expected in problem
 
 
-def test_a_worker_vouches_for_nobody():
+def test_a_worker_key_may_enrol_no_key():
     assert "may not vouch" in problems(change(5, WORKER, "worker"), change(6, OTHER, "worker", by=WORKER))[0]
 
 
-def test_a_revoked_key_vouches_for_nobody_and_stays_revoked():
+def test_a_revoked_key_may_enrol_no_key_and_stays_revoked():
     before = [change(5, OPERATOR, "operator"), change(6, OPERATOR, "operator", what="revoked")]
     [problem] = problems(*before, change(7, WORKER, "worker", by=OPERATOR))
     assert "may not vouch" in problem

@@ -1,4 +1,4 @@
-"""Keys: RFC 8032's own vectors, and what passes for a key or a signature and is none."""
+"""Keys: the vectors of RFC 8032, and invalid keys and signatures."""
 
 import pickle
 import sys

@@ -1,4 +1,4 @@
-"""What a server says of a silent robot, and of one that was heard of again, in the seed's shape."""
+"""A server's envelopes for a stalled and for a resumed robot, in the form for robots."""
 
 from typing import Any
 

@@ -22,7 +22,7 @@ TIGHT: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_tt
 
 
 def note(path: str, text: str) -> None:
-    """One line, whole, whoever else writes."""
+    """Write one whole line, also if other processes write."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(file, f"{text}\n".encode())
     os.close(file)
@@ -86,7 +86,7 @@ def contained_poison(log: str) -> None:
 
 @app.handler(policy=TIGHT, attempts=1, isolation="process")
 def with_children(log: str) -> None:
-    """A handler that has started a program of its own, which outlives nobody."""
+    """A handler that has started a program of its own, which must not outlive it."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child:
         note(log, f"{os.getpid()} {child.pid}")
         child.wait()
