@@ -136,7 +136,7 @@ class Fleet:
             found = self.ledger.get(job_id)
             return found if found.status in statuses else None
 
-        found = wait_until(look, seconds=seconds, what=f"job {job_id} {' or '.join(statuses)}; {self.told(job_id)}")
+        found = wait_until(look, seconds=seconds, what=f"job {job_id} {' or '.join(statuses)}; {self.describe(job_id)}")
         assert found is not None
         return found
 
@@ -152,7 +152,7 @@ class Fleet:
         self.ledger.claim_job(job.id, "gone")
         return job.id
 
-    def told(self, job_id: int) -> str:
+    def describe(self, job_id: int) -> str:
         """What has become of a job, without its beats."""
         steps = [
             f"rev {event.rev} {event.type}{f' {event.reason}' if event.reason else ''} (attempt {event.attempt}, {event.actor},"

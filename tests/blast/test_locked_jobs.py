@@ -76,7 +76,7 @@ def test_a_locked_job_that_is_done_does_not_hold_up_the_completions_of_its_worke
         go.touch()
         watch.during(seconds, orphan=fleet.orphan() if seconds > LEASE_SECONDS else None)
     fleet.end_offer(offer)
-    assert fleet.became(job.id, "succeeded").attempt == 1 or seconds > LEASE_SECONDS, fleet.told(job.id)
+    assert fleet.became(job.id, "succeeded").attempt == 1 or seconds > LEASE_SECONDS, fleet.describe(job.id)
     wait_until(lambda: fleet.done()["busy"] == len(offer.ids) + 1)
     assert fleet.query("SELECT count(*) FROM {s}.jobs WHERE queue = 'busy' AND attempt > 1 AND id <> %s", job.id) == [(0,)]
     assert fleet.stop("busy") == 0

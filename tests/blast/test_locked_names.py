@@ -1,4 +1,4 @@
-"""A call that a locked row, table or name stops: it ends within its time, names the session that has the lock, and delays no other call."""
+"""A call that a lock stops ends within its time, names the session that has the lock, and delays no other call."""
 
 import threading
 from collections.abc import Callable, Iterator

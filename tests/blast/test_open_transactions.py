@@ -126,7 +126,7 @@ def test_handlers_that_lock_their_own_jobs_harm_no_other_job_of_their_workers(fl
         watch.during(SECONDS)
     for way, job_id in jobs.items():
         found = fleet.became(job_id, "succeeded", "failed", "dead_lettered", seconds=ANSWER_SECONDS)
-        assert found.status == "succeeded", fleet.told(job_id)
+        assert found.status == "succeeded", fleet.describe(job_id)
         assert found.result == "kept" or found.result.startswith(("unavailable", "conflict")), (way, found.result)
     found = fleet.became(late, "succeeded", "failed", "dead_lettered", seconds=ANSWER_SECONDS)
-    assert "took longer than" in str(found.dead_letter), f"{found.result}: {fleet.told(late)}"
+    assert "took longer than" in str(found.dead_letter), f"{found.result}: {fleet.describe(late)}"

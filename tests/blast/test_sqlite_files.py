@@ -336,7 +336,7 @@ def test_files_made_read_only_lose_nothing(place: Path) -> None:
         assert program.answer() == ["ready"]
         answered = set()
 
-        def told() -> str:
+        def attempt_write() -> str:
             program.tell("enqueue")
             what, *facts = program.answer()
             assert what in ("enqueued", "unavailable")
@@ -346,7 +346,7 @@ def test_files_made_read_only_lose_nothing(place: Path) -> None:
                 assert program.answer()[0] in ("got", "unavailable")
             return str(what)
 
-        told()
+        attempt_write()
         for path, mode in (
             (place, 0o444),
             (beside(place, "-wal"), 0o444),
@@ -356,9 +356,9 @@ def test_files_made_read_only_lose_nothing(place: Path) -> None:
             before = path.stat().st_mode
             path.chmod(mode)
             for _ in range(3):
-                told()
+                attempt_write()
             path.chmod(before)
-        assert told() == "enqueued"
+        assert attempt_write() == "enqueued"
         assert answered == {job.id for job in ledger.list()}
         assert count_jobs(ledger) == len(answered)
         assert problems(ledger) == []

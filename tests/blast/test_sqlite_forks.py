@@ -1,4 +1,4 @@
-"""A process with an open ledger forks in mid-transaction: the child is refused, opens the ledger again, and changes nothing of the parent's."""
+"""A process with an open ledger forks in mid-transaction: the child is refused, opens the ledger again, and harms no other."""
 
 import fcntl
 import json

@@ -105,7 +105,7 @@ def test_a_writer_is_refused_and_the_stopped_process_is_named(
     job = live.enqueue("after")
     frozen.tell("enqueue")
     assert frozen.answer() == ["enqueued", job.id + 1]
-    assert [found.kind for found in live.list()] == ["before", "after", "told"]
+    assert [found.kind for found in live.list()] == ["before", "after", "later"]
     assert locks_open(sqlite_url) == 2
 
 

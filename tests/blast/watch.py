@@ -64,7 +64,7 @@ class Watch:
                 if done.get(queue, 0) - before.get(queue, 0) < count
             ]
             if orphan is not None and not self._fleet.ledger.events(orphan, types=["requeued"], after=self._mark):
-                missing.append(f"no sweep: {self._fleet.told(orphan)}")
+                missing.append(f"no sweep: {self._fleet.describe(orphan)}")
             time.sleep(LOOK_SECONDS)
         self._found += missing
 
@@ -92,7 +92,7 @@ class Watch:
             *self._found,
             *([f"{len(self._late)} leases ran out: {self._shown_late()}"] if self._late else []),
             *([_counted(harmed)] if harmed else []),
-            *(self._fleet.told(job_id) for job_id in sorted({event.job_id for event in harmed})[:SHOWN]),
+            *(self._fleet.describe(job_id) for job_id in sorted({event.job_id for event in harmed})[:SHOWN]),
         ]
         assert not report, "\n".join(["others were harmed:", *report])
         assert [found for id_ in self._fleet.held for found in self._fleet.ledger.check(id_)] == []
@@ -106,8 +106,8 @@ class Watch:
             waiting = {id_ for id_ in waiting if not ledger.events(id_, types=["heartbeat"], after=mark)}
             time.sleep(LOOK_SECONDS)
         if waiting:
-            told = [self._fleet.told(id_) for id_ in sorted(waiting)[:SHOWN]]
-            self._found += [f"{len(waiting)} jobs without beats after the fault:", *told]
+            described = [self._fleet.describe(id_) for id_ in sorted(waiting)[:SHOWN]]
+            self._found += [f"{len(waiting)} jobs without beats after the fault:", *described]
 
     def _harmed(self) -> list[Event]:
         others, after, found = self._others(), self._mark, []

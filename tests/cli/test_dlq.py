@@ -203,8 +203,8 @@ def test_since_is_by_the_ledger_s_time(store_url: str, run: Run) -> None:
 def test_a_letter_says_what_it_was_replayed_as(dlq_here: Letters) -> None:
     first, second = dlq_here.make(), dlq_here.make()
     made = dlq_here.ledger.replay(first)
-    told = {letter["job_id"]: letter["replayed_as"] for letter in dlq_here("list", "--json").answer["data"]["dead_letters"]}
-    assert told == {first: {"job_id": made.id, "status": "queued"}, second: None}
+    shown = {letter["job_id"]: letter["replayed_as"] for letter in dlq_here("list", "--json").answer["data"]["dead_letters"]}
+    assert shown == {first: {"job_id": made.id, "status": "queued"}, second: None}
     assert f"{made.id}, queued" in dlq_here("list").out
 
 

@@ -60,14 +60,14 @@ TELLINGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("told", TELLINGS)
-def test_it_is_the_same_beat(ledger: Ledger, ada: Agent, url: str, told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", TELLINGS)
+def test_it_is_the_same_beat(ledger: Ledger, ada: Agent, url: str, fields: dict[str, Any]) -> None:
     one, two = queued(ledger, queue="q").id, queued(ledger, queue="q").id
     ada.start(one)
     ada.start(two)
-    words = [word for name, value in told.items() for word in (f"--{name}", value)]
+    words = [word for name, value in fields.items() for word in (f"--{name}", value)]
     said = quickly(url, one, *words)
-    full = msgspec.to_builtins(ada.heartbeat(two, **told, request_id="r2"))
+    full = msgspec.to_builtins(ada.heartbeat(two, **fields, request_id="r2"))
     differ = ("id", "claimed_at", "claim_expires_at", "last_heartbeat_at", "started_at", "available_at", "created_at")
     assert list(said) == list(full)
     assert without(said, *differ) == without(full, *differ)
@@ -79,15 +79,15 @@ def test_it_is_the_same_beat(ledger: Ledger, ada: Agent, url: str, told: dict[st
     assert problems(ledger) == []
 
 
-@pytest.mark.parametrize("told", TELLINGS)
-def test_its_answer_is_kept_for_a_repetition(ledger: Ledger, ada: Agent, url: str, told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", TELLINGS)
+def test_its_answer_is_kept_for_a_repetition(ledger: Ledger, ada: Agent, url: str, fields: dict[str, Any]) -> None:
     one = queued(ledger).id
     ada.start(one)
-    words = [word for name, value in told.items() for word in (f"--{name}", value)]
+    words = [word for name, value in fields.items() for word in (f"--{name}", value)]
     said = quickly(url, one, *words)
     rev = ledger.get(one).rev
     assert "replayed" not in said
-    assert msgspec.to_builtins(ada.heartbeat(one, **told, request_id="r1")) == {**said, "replayed": True}
+    assert msgspec.to_builtins(ada.heartbeat(one, **fields, request_id="r1")) == {**said, "replayed": True}
     assert ledger.get(one).rev == rev
     with pytest.raises(holdfast.HoldfastError) as caught:
         ada.heartbeat(one, stage="another", request_id="r1")

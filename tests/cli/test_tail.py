@@ -94,14 +94,14 @@ def test_a_retry_is_asked_for_by_the_word_that_is_shown(ledger: Ledger, run: Run
     ledger.fail(first, "busy")
     ledger.release(second)
 
-    def told(*types: str) -> list[tuple[int, str]]:
+    def shown(*types: str) -> list[tuple[int, str]]:
         given = [word for name in types for word in ("--type", name)]
         return [event(line) for line in run("events", "tail", "--once", "--json", *given).out.splitlines()]
 
-    assert told("retried") == [(retried.id, "stalled")]
-    assert told("stalled") == [(silent.id, "stalled")]
-    assert told("JOB_EXECUTION_STALLED") == told("stalled", "retried") == [(retried.id, "stalled"), (silent.id, "stalled")]
-    assert [kind for _, kind in told("retried", "enqueued")] == ["enqueued", "enqueued", "stalled"]
+    assert shown("retried") == [(retried.id, "stalled")]
+    assert shown("stalled") == [(silent.id, "stalled")]
+    assert shown("JOB_EXECUTION_STALLED") == shown("stalled", "retried") == [(retried.id, "stalled"), (silent.id, "stalled")]
+    assert [kind for _, kind in shown("retried", "enqueued")] == ["enqueued", "enqueued", "stalled"]
     assert event(start("events", "tail", "--after", 0, "--type", "stalled", "--json").line()) == (silent.id, "stalled")
     refused = run("events", "tail", "--once", "--type", "nosuch")
     assert (refused.code, "nosuch" in refused.err) == (2, True)

@@ -282,10 +282,10 @@ def test_silent_and_replaced_workers_are_marked(folder: Path, run: Run) -> None:
     with holdfast.open(url) as ledger:
         ledger.sign_in("ada", incarnation="two")
     lines = [re.split("  +", line.strip()) for line in run("top", "--once", "--db", url).out.splitlines()]
-    told = [line[1] for line in lines if line[0] in ("ada", "bob")]
-    assert told[0] == "replaced by a newer one, silent for 7m"
-    assert re.fullmatch(r"\ds ago", told[1])
-    assert told[2] == "silent for 7m"
+    shown = [line[1] for line in lines if line[0] in ("ada", "bob")]
+    assert shown[0] == "replaced by a newer one, silent for 7m"
+    assert re.fullmatch(r"\ds ago", shown[1])
+    assert shown[2] == "silent for 7m"
 
 
 def test_a_queue_is_opened(ledger: Ledger, watch: Watch) -> None:

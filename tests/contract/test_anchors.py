@@ -110,11 +110,11 @@ def test_heads_are_sent_to_a_webhook_under_the_rules_of_all_webhooks(tmp_path: P
             sealer.tick()
         [head] = ledger.heads()
         source = f"/holdfast/{ledger.id}/heads"
-    [received] = receiver.received
-    told = received.event()
-    assert (told["type"], told["source"], told["subject"]) == ("dev.holdfast.tree_head.v1", source, "1")
-    assert told["data"] == {"size": 1, "position": head.pos, "root": head.root.hex(), "note": head.note}
-    assert received.key == f"msg_{ledger.id}_head_1"
+    [request] = receiver.received
+    received = request.event()
+    assert (received["type"], received["source"], received["subject"]) == ("dev.holdfast.tree_head.v1", source, "1")
+    assert received["data"] == {"size": 1, "position": head.pos, "root": head.root.hex(), "note": head.note}
+    assert request.key == f"msg_{ledger.id}_head_1"
 
 
 def test_a_webhook_may_not_be_at_home_unless_that_is_allowed(ledger: Ledger, caplog: pytest.LogCaptureFixture):

@@ -45,9 +45,9 @@ def test_a_success_unblocks_all_jobs_without_other_dependencies(ledger: Ledger) 
     both = [job.id for job in ledger.enqueue_many([{"kind": "both", "depends_on": [first.id, second.id]}] * 20)]
     ledger.complete(first.fence, request_id="done")
     cause = ledger.events(first.id)[-1].id
-    told = ledger.events(types=["unblocked"], limit=1_000)
-    assert [event.job_id for event in told] == ids
-    assert {(str(event.actor), event.request_id, event.cause) for event in told} == {("system:ledger", "done", cause)}
+    unblocked = ledger.events(types=["unblocked"], limit=1_000)
+    assert [event.job_id for event in unblocked] == ids
+    assert {(str(event.actor), event.request_id, event.cause) for event in unblocked} == {("system:ledger", "done", cause)}
     assert [ledger.get(id_).waits_for for id_ in both] == [(second.id,)] * 20
     ledger.complete(second.fence)
     assert ledger.list(waiting=True) == []

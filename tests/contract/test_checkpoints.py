@@ -215,8 +215,8 @@ def test_moving_keeps_it_going(ledger: Ledger, clock: ManualClock, moves: str):
 
 def test_a_request_for_assistance_is_marked_on_its_first_heartbeat(ledger: Ledger):
     made = running(ledger)
-    for wish in (False, True, True, False, True):
-        ledger.heartbeat(made.fence, assist_requested=wish)
+    for wanted in (False, True, True, False, True):
+        ledger.heartbeat(made.fence, assist_requested=wanted)
     reasons = [event.reason for event in ledger.events(made.id, types=["heartbeat"])]
     assert reasons == [None, "ASSIST_REQUESTED", None, None, "ASSIST_REQUESTED"]
     assert ledger.check(made.id) == []

@@ -31,7 +31,7 @@ class Inbox:
         self.messages.append(message)
 
     @property
-    def told(self) -> list[str]:
+    def delivered(self) -> list[str]:
         return [f"{message.event.id} {message.data.to_status}" for message in self.messages]
 
     def refuse_all(self, error: Exception | None = None) -> None:
@@ -70,7 +70,7 @@ def test_the_events_of_a_job_are_sent_in_order(ledger: Ledger, inbox: Inbox):
     made = succeeded(ledger)
     relay = Relay(ledger, [sink(inbox)])
     assert relay.tick() == {"inbox.delivered": 4}
-    assert inbox.told == [f"{made.id}-{rev} {to}" for rev, to in enumerate(["queued", "claimed", "running", "succeeded"], 1)]
+    assert inbox.delivered == [f"{made.id}-{rev} {to}" for rev, to in enumerate(["queued", "claimed", "running", "succeeded"], 1)]
     assert relay.tick() == {}
 
 
@@ -132,7 +132,7 @@ def test_a_new_sink_starts_now(ledger: Ledger, inbox: Inbox):
     assert relay.tick() == {}
     made = queued(ledger)
     assert relay.tick() == {"inbox.delivered": 1}
-    assert inbox.told == [f"{made.id}-1 queued"]
+    assert inbox.delivered == [f"{made.id}-1 queued"]
 
 
 def test_a_place_outlives_its_relay(ledger: Ledger, inbox: Inbox):
@@ -211,7 +211,7 @@ def test_nothing_later_is_sent_before_what_failed(ledger: Ledger, clock: ManualC
     inbox.accept()
     clock.advance(1.5)
     assert relay.tick() == {"inbox.delivered": 2}
-    assert inbox.told == [f"{made.id}-1 queued" for made in (first, second, third)]
+    assert inbox.delivered == [f"{made.id}-1 queued" for made in (first, second, third)]
     assert len(set(inbox.tried)) == 3
     mended = state(ledger)
     assert (mended.failures, mended.retry_at, mended.last_error) == (0, None, None)
@@ -286,7 +286,7 @@ def test_a_revived_sink_goes_on_where_it_stood(ledger: Ledger, clock: ManualCloc
     revived = ledger.revive_sink("inbox")
     assert (revived.failures, revived.dead_at, revived.behind) == (0, None, 3)
     assert relay.tick() == {"inbox.delivered": 3}
-    assert inbox.told == [f"{job.id}-1 queued" for job in made]
+    assert inbox.delivered == [f"{job.id}-1 queued" for job in made]
 
 
 def test_reviving_cuts_a_wait_short(ledger: Ledger, inbox: Inbox):
@@ -307,7 +307,7 @@ def test_an_event_that_can_never_arrive_is_skipped(ledger: Ledger, clock: Manual
     skipped = ledger.skip_sink_event("inbox")
     assert (skipped.failures, skipped.dead_at, skipped.behind) == (0, None, 1)
     assert relay.tick() == {"inbox.delivered": 1}
-    assert inbox.told == [f"{first.id}-1 queued", f"{last.id}-1 queued"]
+    assert inbox.delivered == [f"{first.id}-1 queued", f"{last.id}-1 queued"]
     with refused("conflict"):
         ledger.skip_sink_event("inbox")
 

@@ -44,5 +44,5 @@ def test_the_reason_of_a_pause_is_shown(ledger: Ledger):
     job = builders.queued(ledger, queue="crawl")
     ledger.pause("crawl", reason="reindexing", actor="ada")
     assert "by ada: reindexing" in ledger.explain(job.id).text
-    [told] = [finding.words for finding in ledger.diagnose().findings if finding.code == "queue_paused"]
-    assert told.endswith("by ada: reindexing")
+    [words] = [finding.words for finding in ledger.diagnose().findings if finding.code == "queue_paused"]
+    assert words.endswith("by ada: reindexing")

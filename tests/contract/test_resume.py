@@ -55,7 +55,7 @@ def test_nothing_to_do_says_until_when(ledger: Ledger, ada: Agent, clock: Manual
     assert ada.resume(request_id="r1").task is not None
 
 
-def told(agent: Agent, **options: object) -> tuple[object, ...]:
+def idle_counts(agent: Agent, **options: object) -> tuple[object, ...]:
     """Why there is nothing, as held, waiting, scheduled, paused, and what then."""
     brief = agent.resume(**options)  # type: ignore[arg-type]
     assert brief.task is None and brief.nothing is not None
@@ -63,7 +63,7 @@ def told(agent: Agent, **options: object) -> tuple[object, ...]:
 
 
 def test_nothing_to_do_says_why_and_whether_to_come_back(ledger: Ledger, ada: Agent, bob: Agent) -> None:
-    assert told(ada) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada) == (0, 0, 0, 0, "done")
     one = queued(ledger, queue="a").id
     two = queued(ledger, queue="a", depends_on=[one], kind="review").id
     queued(ledger, queue="b", depends_on=[two])
@@ -72,20 +72,20 @@ def test_nothing_to_do_says_why_and_whether_to_come_back(ledger: Ledger, ada: Ag
     queued(ledger, queue="c")
     ledger.pause("c")
     bob.start(one)
-    assert told(ada) == (1, 2, 1, 2, "wait")
-    assert told(ada, queues=["a"]) == (1, 1, 0, 0, "wait")
-    assert told(ada, queues=["c", "b"]) == (0, 1, 1, 2, "wait")
-    assert told(ada, kinds=["review"]) == (0, 1, 0, 0, "wait")
-    assert told(ada, queues=["nowhere"]) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada) == (1, 2, 1, 2, "wait")
+    assert idle_counts(ada, queues=["a"]) == (1, 1, 0, 0, "wait")
+    assert idle_counts(ada, queues=["c", "b"]) == (0, 1, 1, 2, "wait")
+    assert idle_counts(ada, kinds=["review"]) == (0, 1, 0, 0, "wait")
+    assert idle_counts(ada, queues=["nowhere"]) == (0, 0, 0, 0, "done")
     bob.complete(one)
     assert bob.resume(queues=["a"]).nothing is None
     bob.complete(two)
-    assert told(ada, queues=["a"]) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada, queues=["a"]) == (0, 0, 0, 0, "done")
 
 
 def test_why_there_is_nothing_is_counted_up_to_a_limit(ledger: Ledger, ada: Agent) -> None:
     ledger.enqueue_many([{"kind": "work", "delay": "1h"}] * 1_001)
-    assert told(ada) == (0, 0, 1_000, 0, "wait")
+    assert idle_counts(ada) == (0, 0, 1_000, 0, "wait")
 
 
 def test_undo_jobs_do_not_count_as_live_tasks(ledger: Ledger, ada: Agent) -> None:
@@ -95,7 +95,7 @@ def test_undo_jobs_do_not_count_as_live_tasks(ledger: Ledger, ada: Agent) -> Non
     ledger.heartbeat(fence, undo={"kind": "unread"})
     ledger.fail(fence, "broken", retryable=False)
     ledger.sweep()
-    assert told(ada) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada) == (0, 0, 0, 0, "done")
 
 
 def test_then_one_whose_claim_has_expired_the_longest_expired_first(
@@ -105,7 +105,7 @@ def test_then_one_whose_claim_has_expired_the_longest_expired_first(
     bob.start(later, ttl="4m")
     bob.start(first, ttl="3m")
     bob.start(kept, ttl="1h")
-    assert told(ada)[0] == 3
+    assert idle_counts(ada)[0] == 3
     clock.advance(400)
     ready = queued(ledger).id
     assert took(ada) == (ready, "next")
@@ -116,7 +116,7 @@ def test_then_one_whose_claim_has_expired_the_longest_expired_first(
     ada.complete(first)
     assert took(ada) == (later, "expired")
     ada.complete(later)
-    assert told(ada) == (1, 0, 0, 0, "wait")
+    assert idle_counts(ada) == (1, 0, 0, 0, "wait")
     assert problems(ledger) == []
 
 

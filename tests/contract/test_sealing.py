@@ -1,4 +1,4 @@
-"""The sealed log: everything in one tree, heads that can be checked independently, and nothing added to a tree that was tampered with."""
+"""The sealed log: everything in one tree, heads that can be checked independently, and no growth of a tree that was changed."""
 
 import itertools
 from collections.abc import Iterator

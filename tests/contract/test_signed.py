@@ -455,7 +455,7 @@ def test_a_process_can_ask_what_it_lacks_before_it_begins(signing: Ledger, robot
 # Policies
 
 
-def _wish(ledger: Ledger, made: Made) -> str:
+def _signed_policy(ledger: Ledger, made: Made) -> str:
     policy = ledger.get(made.id).policy
     assert policy is not None
     return policy.signed
@@ -487,7 +487,7 @@ def test_without_enrolled_keys_signed_may_be_lowered(ledger: Ledger):
 
 def test_a_job_gets_no_less_than_its_kind(signing: Ledger, bare: Ledger):
     signing.set_policy("tidy", signed="all")
-    assert _wish(signing, b.claimed(bare, kind="tidy", policy={"signed": "none"})) == "all"
+    assert _signed_policy(signing, b.claimed(bare, kind="tidy", policy={"signed": "none"})) == "all"
 
 
 def test_an_amendment_leaves_the_rest_as_it_is(signing: Ledger, bare: Ledger):
@@ -514,4 +514,4 @@ def test_a_declaration_may_drop_what_an_operator_wants_signed_anyway(signing: Le
     signing.set_policy("tidy", signed="all")
     bare.declare_policy("tidy", signed="all")
     bare.declare_policy("tidy", signed="none")
-    assert _wish(signing, b.claimed(bare, kind="tidy")) == "all"
+    assert _signed_policy(signing, b.claimed(bare, kind="tidy")) == "all"

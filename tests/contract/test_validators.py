@@ -65,14 +65,14 @@ def test_the_caller_gets_the_validators_message(ledger: Ledger, store_url: str, 
 
     made = running(ledger)
     with holdfast.open(store_url, clock=clock, validators={"index_page": [short, exits, busy]}) as strict:
-        for result, told, retryable in (
+        for result, words, retryable in (
             ("a long story", "ValueError: index_page of attempt 1 is too long", False),
             ("exit", "SystemExit: 1", False),
             ("busy", "another process has changed it", True),
         ):
             with refused_without_trace(strict, "refused_by_validator") as caught:
                 strict.complete(made.fence, result)
-            assert told in caught.value.message and caught.value.retryable is retryable
+            assert words in caught.value.message and caught.value.retryable is retryable
         assert strict.complete(made.fence, "short").status == "succeeded"
 
 
@@ -180,14 +180,14 @@ def test_validators_and_conflict_detectors_of_an_app(ledger: Ledger, store_url: 
     with holdfast.open(store_url, clock=clock, validators=app) as strict:
         for opened in (strict, app.ledger):
             made, bare = running(opened), running(opened, kind="unhandled")
-            for result, told, retryable in (
+            for result, words, retryable in (
                 (-1, "positive refused", False),
                 (2, "exact refused", False),
                 (7, "taken found a conflict", True),
             ):
                 with refused_without_trace(opened, "refused_by_validator") as caught:
                     opened.complete(made.fence, result)
-                assert told in caught.value.message and caught.value.retryable is retryable
+                assert words in caught.value.message and caught.value.retryable is retryable
                 assert ("complete it again later" in caught.value.action) is retryable
             assert opened.complete(made.fence, 1).status == "succeeded"
             with refused_without_trace(opened, "refused_by_validator"):

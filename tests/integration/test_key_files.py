@@ -63,8 +63,8 @@ def test_a_refusal_tells_nothing_of_what_is_in_it(tmp_path: Path, body: bytes) -
     path.chmod(0o600)
     with pytest.raises(ValidationError, match=r"bad\.key") as caught:
         keyring([path])
-    told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.context)
-    assert SECRET not in told
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value.context)
+    assert SECRET not in shown
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:

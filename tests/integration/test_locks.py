@@ -279,7 +279,7 @@ def test_many_late_dependents_of_a_locked_job_keep_no_other_waiting(
     for _ in range(3):
         ledger.sweep()
     ledger.complete(locked.fence)
-    assert len(ledger.claim("w", limit=10)) == 6, "more than may be made at once are all told"
+    assert len(ledger.claim("w", limit=10)) == 6, "more than may be made at once are all claimed"
     assert problems(ledger) == []
 
 

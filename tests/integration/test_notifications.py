@@ -23,7 +23,7 @@ FULL = 80
 """More notifications of almost a page each than the smallest queue of a server has pages."""
 
 
-def bells(schema: str) -> list[str]:
+def notifications(schema: str) -> list[str]:
     """The threads that ring for this ledger."""
     return [thread.name for thread in threading.enumerate() if thread.name == f"holdfast-notify-{schema}"]
 
@@ -45,7 +45,7 @@ def test_a_lone_enqueue_is_two_round_trips_and_rings(
             file.seek(0)
             assert len(re.findall(r"\tF\t\d+\tSync\b", file.read())) == 2
         assert waiter.wait(5)
-        assert bells(pg_url.partition("schema=")[2]) == []
+        assert notifications(pg_url.partition("schema=")[2]) == []
     finally:
         waiter.close()
 

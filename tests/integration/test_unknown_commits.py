@@ -145,7 +145,7 @@ def test_everybody_in_a_group_hears_that_its_outcome_is_unknown(
         assert first_runs.wait(30)
         group = [pool.submit(enqueue, number) for number in range(1, 9)]
         waiting = cut_off._pipeline._groups["work"]._waiting
-        wait_until(lambda: len(waiting) == 8, what="everybody waits at the door")
+        wait_until(lambda: len(waiting) == 8, what="all calls wait for the leader")
         proxy.cut("after", then_gone=True)
         # The leader's own commit is the one that is cut; then the group cannot reach the server.
         go_on.set()
@@ -190,7 +190,7 @@ def test_a_group_whose_commit_is_cut_is_unknown_to_all_of_it(
         assert entered.wait(30)
         group = [pool.submit(enqueue, number) for number in range(1, 9)]
         waiting = cut_off._pipeline._groups["work"]._waiting
-        wait_until(lambda: len(waiting) == 8, what="everybody waits at the door")
+        wait_until(lambda: len(waiting) == 8, what="all calls wait for the leader")
         proxy.cut("after", then_gone=True)
         go_on.set()
         assert isinstance(leader.result(60), int)

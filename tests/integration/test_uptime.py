@@ -16,7 +16,7 @@ EXPECTED = {
             ["dead_lettered", 2, None],
             ["succeeded", 1, "reclaimed"],
         ],
-        "told": True,
+        "delivered": True,
     },
     "sealer": {"anchored": True, "ended": True},
     "supervisor": {"fails": [0, "clean_exit", 2], "hangs": [0, "clean_exit", 1]},

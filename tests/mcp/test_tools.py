@@ -53,8 +53,8 @@ class Checked(Desk):
         assert schema is not None
         jsonschema.Draft202012Validator(schema).validate(answer.structured_content)
         if not answer.is_error and tool in CLI:
-            told = {name: value for name, value in answer.structured_content.items() if name != "attempts_left"}
-            line = {"schema_version": "v1", "success": True, "data": told}
+            data = {name: value for name, value in answer.structured_content.items() if name != "attempts_left"}
+            line = {"schema_version": "v1", "success": True, "data": data}
             jsonschema.Draft202012Validator(schema_of(CLI[tool])).validate(line)
         self.asked.add(tool)
         return answer
@@ -232,8 +232,8 @@ async def test_the_descriptions_of_the_tools(ledger: Ledger) -> None:
 
 async def test_the_list_of_tools_is_not_too_long_to_be_read_with_each_conversation(ledger: Ledger) -> None:
     async with desk(seated(ledger)) as ask:
-        told = (await ask.client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)
-    assert len(told) < TOOLS_CHARACTERS_MAX
+        listed = (await ask.client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)
+    assert len(listed) < TOOLS_CHARACTERS_MAX
 
 
 async def test_resources(ledger: Ledger) -> None:

@@ -52,7 +52,7 @@ class Twin:
         assert self._theirs.setdefault(ours, theirs) == theirs
         assert self._ours.setdefault(theirs, ours) == ours
 
-    def told(self, value: Any) -> Any:
+    def translated(self, value: Any) -> Any:
         """An argument in this ledger's own numbers."""
         match value:
             case JobId():
@@ -60,9 +60,9 @@ class Twin:
             case Fence():
                 return msgspec.structs.replace(value, job_id=self._theirs.get(value.job_id, value.job_id))
             case list() | tuple():
-                return type(value)(self.told(item) for item in value)
+                return type(value)(self.translated(item) for item in value)
             case dict():
-                return {name: self.told(item) for name, item in value.items()}
+                return {name: self.translated(item) for name, item in value.items()}
         return value
 
     def job(self, record: JobRecord) -> JobRecord:
@@ -328,8 +328,8 @@ class ThreeWays(RuleBasedStateMachine):
             if twin.name == "postgres":
                 # A scan that was slow on a busy machine lets later claims begin behind it for half a second.
                 twin.ledger._store._marks = LowWaterMarks()  # type: ignore[attr-defined]
-            told = {name: twin.told(value) for name, value in kwargs.items()}
-            answer = outcome(getattr(twin.ledger, verb), twin.told(args), told)
+            translated = {name: twin.translated(value) for name, value in kwargs.items()}
+            answer = outcome(getattr(twin.ledger, verb), twin.translated(args), translated)
             if verb in ("enqueue", "enqueue_many", "replay", "replay_many"):
                 self._meet(twin, expected, answer)
             if verb == "sweep":
@@ -389,13 +389,13 @@ class ThreeWays(RuleBasedStateMachine):
 
     def _compare_histories(self, twin: Twin) -> None:
         for job_id, job in self.model.jobs.items():
-            theirs = twin.told(JobId(job_id))
+            theirs = twin.translated(JobId(job_id))
             _same(f"{twin.name}: job {job_id}", plain(twin.ledger.get(theirs), twin), plain(Seen(job)))
             _same(f"{twin.name}: history of {job_id}", twin.history(job_id), self.model.history[job_id])
             self._check(twin, job_id)
 
     def _check(self, twin: Twin, job_id: int) -> None:
-        _same(f"{twin.name}: check of {job_id}", twin.ledger.check(twin.told(JobId(job_id))), [])
+        _same(f"{twin.name}: check of {job_id}", twin.ledger.check(twin.translated(JobId(job_id))), [])
 
     # Choosing
 

@@ -43,9 +43,9 @@ if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        told = os.dup(1)
-        os.closerange(3, told)
-        os.write(told, b"%d\\n" % os.getpid())
+        output = os.dup(1)
+        os.closerange(3, output)
+        os.write(output, b"%d\\n" % os.getpid())
         os.execve(sys.executable, [sys.executable, "-S", "-c", "import signal; signal.pause()"], {})
     os._exit(0)
 os.wait()

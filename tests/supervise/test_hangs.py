@@ -67,9 +67,9 @@ def test_after_a_freeze_there_is_a_fresh_interval() -> None:
 
 
 def test_what_a_beat_says_is_in_the_receipt(supervise: Supervise, url: str) -> None:
-    said = 'echo \'{"stage":"mix","progress":3}\' >&"$HOLDFAST_BEAT_FD"; echo told; '
+    said = 'echo \'{"stage":"mix","progress":3}\' >&"$HOLDFAST_BEAT_FD"; echo sent; '
     one = supervise("--name", "web", "--", "sh", "-c", said + HANG)
-    assert one.line() == "told"
+    assert one.line() == "sent"
     with holdfast.open(url) as ledger:
         found = wait_until(lambda: [run for run in ledger.runs() if run.receipt and run.receipt["detail"]])[0].receipt
     assert found is not None
@@ -91,7 +91,7 @@ def test_a_worker_beats_by_itself(supervise: Supervise, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told", "refused"),
+    ("line", "fields", "refused"),
     [
         (b"", {}, False),
         (b"still here", {}, False),
@@ -113,9 +113,9 @@ def test_a_worker_beats_by_itself(supervise: Supervise, folder: Path) -> None:
         (b'{"checkpoint":"' + b"x" * 300_000 + b'"}', {}, True),
     ],
 )
-def test_every_line_counts_as_a_heartbeat(line: bytes, told: dict[str, object], refused: bool) -> None:
+def test_every_line_counts_as_a_heartbeat(line: bytes, fields: dict[str, object], refused: bool) -> None:
     heard = parse_heartbeat(line)
-    assert (heard.fields, heard.refused is not None) == (told, refused)
+    assert (heard.fields, heard.refused is not None) == (fields, refused)
 
 
 def test_pipe_and_socket_both_receive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ def test_a_job_without_a_result_is_completed_with_none(ended: Ended, shared: Led
 
 def test_the_reports_of_the_program_are_recorded(ended: Ended, shared: Ledger) -> None:
     job = shared.enqueue("render")
-    told = '{"stage": "mixed", "progress": 9, "checkpoint": {"at": 3}}'
-    assert ended("--job", job.id, "--", "sh", "-c", f"echo '{told}' >&3").code == 0
+    report = '{"stage": "mixed", "progress": 9, "checkpoint": {"at": 3}}'
+    assert ended("--job", job.id, "--", "sh", "-c", f"echo '{report}' >&3").code == 0
     found = shared.get(job.id)
     assert (found.stage, found.progress, found.checkpoint) == ("mixed", 9, {"at": 3})
     assert shared.check(job.id) == []

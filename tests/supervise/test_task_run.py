@@ -409,10 +409,10 @@ def test_a_standard_error_whose_reader_is_gone_ends_no_task(
 
 def test_a_second_signal_kills_the_command(ledger: Ledger, start: Start, folder: Path) -> None:
     job = ledger.enqueue("k")
-    running = start("trap 'touch told' TERM; touch begun; while :; do sleep 0.05; done", "--grace", "1h")
+    running = start("trap 'touch signalled' TERM; touch begun; while :; do sleep 0.05; done", "--grace", "1h")
     begun(folder)
     running.signal(signal.SIGTERM)
-    wait_until((folder / "told").exists, what="the first signal is passed on")
+    wait_until((folder / "signalled").exists, what="the first signal is passed on")
     time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
     running.signal(signal.SIGTERM)
     assert running.rest().out == "Tasks: 1 released.\n"

@@ -15,19 +15,19 @@ def expected(ledger: Ledger) -> list[str]:
 
 def check_deliveries(received: Sequence[Received], ids: list[str]) -> None:
     """Everything arrived, in order, signed, and again only after a crash: then with the same id and the same body."""
-    told = [got.event()["id"] for got in received]
-    assert list(dict.fromkeys(told)) == ids
+    delivered = [got.event()["id"] for got in received]
+    assert list(dict.fromkeys(delivered)) == ids
     bodies: dict[str, set[bytes]] = {}
     for got in received:
         bodies.setdefault(got.key, set()).add(got.body)
     assert len(bodies) == len(ids)
     assert {len(same) for same in bodies.values()} == {1}
-    assert len(told) > len(ids), "nothing was sent again: no crash came between a message and its place"
-    _check_steps_back(told, ids)
+    assert len(delivered) > len(ids), "nothing was sent again: no crash came between a message and its place"
+    _check_steps_back(delivered, ids)
 
 
-def _check_steps_back(told: list[str], ids: list[str]) -> None:
+def _check_steps_back(delivered: list[str], ids: list[str]) -> None:
     """After each crash it goes on from an earlier place, and from there in order, without a gap."""
     numbers = {id_: number for number, id_ in enumerate(ids)}
-    places = [numbers[id_] for id_ in told]
+    places = [numbers[id_] for id_ in delivered]
     assert all(after <= before + 1 for before, after in itertools.pairwise(places))

@@ -34,8 +34,8 @@ def commands(found: Explanation) -> list[str]:
 
 def test_a_lock_on_its_row_is_explained():
     found = of(History().claim().start(), locked_by="process 7 (psql), idle in transaction for 9 s")
-    told = "Its row is locked by process 7 (psql), idle in transaction for 9 s: nothing can be written to it before"
-    assert told in found.text
+    text = "Its row is locked by process 7 (psql), idle in transaction for 9 s: nothing can be written to it before"
+    assert text in found.text
 
 
 # Words

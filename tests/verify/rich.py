@@ -56,7 +56,7 @@ class Story:
         self.clock.advance(seconds)
 
 
-def told(ledger: Ledger, clock: ManualClock) -> Story:
+def filled(ledger: Ledger, clock: ManualClock) -> Story:
     """Everything happens; nothing of it is exported yet."""
     enrol(ledger, [*ALL_KEYS, OTHER])
     ledger.set_policy("live", signed="liveness", **WINDOW)
@@ -177,7 +177,7 @@ def exported(url: str) -> Exported:
 
     clock = ManualClock()
     with holdfast.open(url, clock=clock, keys=list(KEYS), actor="ann") as ledger:
-        story = told(ledger, clock)
+        story = filled(ledger, clock)
         file = io.BytesIO()
         ledger.export(file.write)
         proofs = {}

@@ -66,7 +66,7 @@ def _line(change: KeyChange) -> KeyLine:
 
 
 def cost(body: bytes, wishes: VerifyOptions) -> int:
-    """How many instructions Python executes. All that it may find is that the heads are told again and again."""
+    """How many instructions Python executes. All that it may find is that the heads are reported again and again."""
     count = 0
 
     def counted(frame: FrameType, event: str, arg: Any) -> Any:

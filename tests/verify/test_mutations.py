@@ -15,7 +15,7 @@ from tests.verify.rich import OTHER, Exported
 
 class Place(NamedTuple):
     """What is to be said first: the rule, the line, and whose event it is. `changed` is what was changed, where that is another
-    line: the range of a head that no longer fits may then be told first, with that in it."""
+    line: the range of a head that no longer fits may then be reported first, with that in it."""
 
     rule: str
     line: int
@@ -168,7 +168,7 @@ def a_stall_under_another_policy(file: File) -> Place:
 
 @rule
 def a_policy_with_longer_intervals(file: File) -> Place:
-    """Under the policy as it is told now, the system gave up too early."""
+    """Under the policy as recorded now, the system gave up too early."""
     policy = file.of(file.at("policy", id=file.event("silent", 2)["policy"]))
     policy["body"] = policy["body"].replace('"heartbeat_interval_ms":10000', '"heartbeat_interval_ms":19000')
     changed = file.at("policy", id=policy["id"])

@@ -19,7 +19,7 @@ from tests.worker.fleet import Fleet
 
 
 class Desk:
-    """A worker's parts without its threads: beats are sent when they are told to be."""
+    """A worker's parts without its threads: beats are sent when the test ticks."""
 
     def __init__(self, app: App, clock: ManualClock) -> None:
         self.ledger = app.ledger

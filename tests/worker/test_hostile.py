@@ -70,11 +70,11 @@ def test_every_raised_error_is_the_outcome_of_its_job_only(
 
 
 def test_a_sink_that_wants_to_exit_has_failed_and_is_told_again(app: App, start: Starter) -> None:
-    told: list[Message] = []
+    delivered: list[Message] = []
 
     def leaves_once(message: Message) -> None:
-        told.append(message)
-        if len(told) == 1:
+        delivered.append(message)
+        if len(delivered) == 1:
             raise SystemExit(3)
 
     app.sink(CallableSink(leaves_once, start="beginning"))
@@ -84,5 +84,5 @@ def test_a_sink_that_wants_to_exit_has_failed_and_is_told_again(app: App, start:
 
     app.enqueue(fine)
     start()
-    wait_until(lambda: len(told) > 1)
-    assert told[0].key == told[1].key
+    wait_until(lambda: len(delivered) > 1)
+    assert delivered[0].key == delivered[1].key

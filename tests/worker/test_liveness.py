@@ -150,17 +150,17 @@ def test_a_handler_that_says_nothing_leaves_no_beat(app: App, start: Starter) ->
 
 def test_beating_without_progress_is_a_stall(app: App, start: Starter) -> None:
     """The second signal: alive, and getting nowhere."""
-    told: list[bool] = []
+    noticed: list[bool] = []
 
     @app.handler(policy={**TIGHT, "progress_timeout": 1, "attempts_max": 1})
     def stuck(job: Context) -> None:
-        told.append(wait_until(lambda: job.cancelled))
+        noticed.append(wait_until(lambda: job.cancelled))
 
     job = app.enqueue(stuck)
     start()
     assert dead(ended(app, job))["reason_code"] == "timeout"
     assert app.ledger.events(job.id, types=["stalled"])[0].reason == "NO_PROGRESS"
-    wait_until(lambda: told == [True])
+    wait_until(lambda: noticed == [True])
 
 
 def test_progress_prevents_it(app: App, start: Starter) -> None:
@@ -316,12 +316,12 @@ def test_a_cancel_that_races_completion_leaves_one_outcome(app: App, start: Star
 
 
 def test_a_thread_that_takes_too_long_is_told_fenced_and_abandoned(app: App, start: Starter) -> None:
-    told: list[bool] = []
+    noticed: list[bool] = []
     free = threading.Event()
 
     @app.handler(timeout="200ms", attempts=1)
     def endless(job: Context) -> str:
-        told.append(wait_until(lambda: job.cancelled))
+        noticed.append(wait_until(lambda: job.cancelled))
         free.wait(20)
         return "too late"
 
@@ -329,7 +329,7 @@ def test_a_thread_that_takes_too_long_is_told_fenced_and_abandoned(app: App, sta
     worker = start(threads=1)
     found = ended(app, job)
     assert (found.reason_code, found.last_error["type"]) == ("timeout", "TimeoutError")
-    wait_until(lambda: told == [True])
+    wait_until(lambda: noticed == [True])
     wait_until(lambda: worker.runtime.abandoned == 1)
     free.set()
 

@@ -37,19 +37,19 @@ def test_a_killed_workers_sink_is_served_by_another(fleet: Fleet, real: Ledger) 
         wait_until(lambda: real.counts()["default"] == {"succeeded": JOBS}, seconds=90, what=str(real.counts()))
         ids = expected(real)
         last = f"msg_{real.id}_{ids[-1]}_jobs"
-        wait_until(lambda: receiver.keys[-1:] == [last], seconds=60, what="all is told")
+        wait_until(lambda: receiver.keys[-1:] == [last], seconds=60, what="all is delivered")
     check_deliveries(receiver.received, ids)
     [dead] = killed
     assert {got.headers["x-worker"] for got in receiver.received[FATAL:]} == {"ant", "bee"} - {dead}
 
 
 def test_a_worker_that_stops_leaves_its_sinks_to_others(app: App, start: Starter) -> None:
-    told: list[int] = []
+    delivered: list[int] = []
     app.handler("work")(lambda: None)
-    app.sink(CallableSink(lambda message: told.append(message.data.job_id), name="ears", start="beginning"))
+    app.sink(CallableSink(lambda message: delivered.append(message.data.job_id), name="sink", start="beginning"))
     worker = start()
     job = app.ledger.enqueue("unserved")
-    wait_until(lambda: told == [job.id], what="the sink is told")
+    wait_until(lambda: delivered == [job.id], what="the sink is delivered")
     assert not app.ledger.take_duty("relay:ears", "other", ttl="1s")
     worker.finish()
     assert app.ledger.take_duty("relay:ears", "other", ttl="1s")

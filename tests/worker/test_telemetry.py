@@ -330,22 +330,22 @@ def test_what_happened_is_counted(app: App, start: Starter) -> None:
 
 
 def test_sinks_of_an_app_are_told_in_order(app: App, start: Starter, tmp_path: Path) -> None:
-    told: list[tuple[int, str, str]] = []
+    delivered: list[tuple[int, str, str]] = []
     whole = threading.Event()
 
     def hear(message: Any) -> None:
         data = message.as_dict()["data"]
-        told.append((data["job_id"], data["message"], data["to"]))
-        if len(told) >= 8:
+        delivered.append((data["job_id"], data["message"], data["to"]))
+        if len(delivered) >= 8:
             whole.set()
 
     @app.handler()
     def quick() -> None: ...
 
-    app.sink(CallableSink(hear, name="ears", start="beginning"))
+    app.sink(CallableSink(hear, name="sink", start="beginning"))
     jobs = app.enqueue_many(quick, [{}] * 2)
     start()
     assert whole.wait(30)
     for job in jobs:
-        assert [to for id_, _, to in told if id_ == job.id] == ["queued", "claimed", "running", "succeeded"]
-    assert [sink.name for sink in app.ledger.sinks()] == ["ears"]
+        assert [to for id_, _, to in delivered if id_ == job.id] == ["queued", "claimed", "running", "succeeded"]
+    assert [sink.name for sink in app.ledger.sinks()] == ["sink"]

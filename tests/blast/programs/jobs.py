@@ -86,7 +86,7 @@ def app_for(queue: str) -> App:
             connection.execute(f"SELECT FROM {place.schema}.jobs WHERE id = %s FOR UPDATE", [job.job.id])
             while not job.cancelled and time.monotonic() < begun + 10:
                 time.sleep(0.05)
-        return "told to stop" if job.cancelled else "never told to stop"
+        return "asked to stop" if job.cancelled else "never asked to stop"
 
     return app
 

@@ -29,7 +29,7 @@ def main(url: str) -> None:
             try:
                 match what:
                     case "enqueue":
-                        say(["enqueued", ledger.enqueue("told").id])
+                        say(["enqueued", ledger.enqueue("later").id])
                     case "stop":
                         ledger._store.transact("work", stop)
                         say(["went on"])

@@ -175,15 +175,15 @@ def _robots(**fields: Any) -> Statement:
     return read_statement(read_envelope(robot_envelope(SecretKey(b"\1" * 32), **bound | fields)).statement)
 
 
-@pytest.mark.parametrize("told", [{}, {"stage": "A"}, {"stage": "A", "progress": 3, "assist_requested": True}])
-def test_a_robots_heartbeat_fits_its_payload(told: dict[str, Any]):
-    event = _beat(**told)
-    assert find_mismatch(_robots(**told), event, "8f2e") is None
-    assert find_mismatch(_robots(**told | {"stage": "B"}), event, "8f2e") == "payload"
+@pytest.mark.parametrize("fields", [{}, {"stage": "A"}, {"stage": "A", "progress": 3, "assist_requested": True}])
+def test_a_robots_heartbeat_fits_its_payload(fields: dict[str, Any]):
+    event = _beat(**fields)
+    assert find_mismatch(_robots(**fields), event, "8f2e") is None
+    assert find_mismatch(_robots(**fields | {"stage": "B"}), event, "8f2e") == "payload"
     if event.payload is not None:
         pruned = replace(event, payload=BeatPayload(pruned=sha256(event.payload).hexdigest()).encode())
-        assert find_mismatch(_robots(**told), pruned, "8f2e") is None
-        assert find_mismatch(_robots(**told | {"progress": 4}), pruned, "8f2e") == "payload"
+        assert find_mismatch(_robots(**fields), pruned, "8f2e") is None
+        assert find_mismatch(_robots(**fields | {"progress": 4}), pruned, "8f2e") == "payload"
 
 
 def test_a_robot_resumes():

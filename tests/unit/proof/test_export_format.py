@@ -130,9 +130,9 @@ def test_a_row_reads_back_without_its_token(policy_id: int | None):
 
 def test_every_field_of_a_row_is_exported():
     job = rich(WINDOW).job
-    told = {*job_fields(job, 1), "token", "policy"}
+    exported = {*job_fields(job, 1), "token", "policy"}
     defaults = {name for name in type(job).__struct_fields__ if getattr(job, name) in (None, 0, False, (), "wait")}
-    assert told | defaults == set(type(job).__struct_fields__)
+    assert exported | defaults == set(type(job).__struct_fields__)
 
 
 @pytest.mark.parametrize("fields", [{"token": "x"}, {"id": 1}, {"more": 1}, {"id": "one"}])

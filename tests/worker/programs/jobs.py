@@ -241,10 +241,10 @@ def doomed(job: Context, log: str, seconds: float) -> None:
 if __name__ == "__main__":
     settings = dict(setting.split("=", 1) for setting in sys.argv[2:])
     if "hook" in settings:
-        told = WebhookSink(
+        webhook = WebhookSink(
             settings.pop("hook"), secret=SECRET, allow_private=True, start="beginning", headers={"X-Worker": sys.argv[1]}
         )
-        app.sink(told)
+        app.sink(webhook)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     given: Any = {name: int(value) if value.isdigit() else value for name, value in settings.items()}
