@@ -1,4 +1,4 @@
-"""taskiq on a Redis stream, which keeps no results by default. What is not acknowledged for 10 minutes is handed out again."""
+"""taskiq on a Redis stream, which keeps no results by default. A message without acknowledgement for 10 minutes is delivered again."""
 
 from bench.peers.scripted import Scripted, both
 

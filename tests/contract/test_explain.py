@@ -129,7 +129,7 @@ def _stall_due(ledger: Ledger, clock: ManualClock) -> int:
 
 
 @situation(Situation.NOBODY_SWEEPS)
-def _nobody(ledger: Ledger, clock: ManualClock) -> int:
+def _unswept(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running_stalled(ledger)
     clock.advance(61)
     return made.id

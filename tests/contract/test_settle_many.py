@@ -17,7 +17,7 @@ from tests.contract.builders import Made, claimed, running
 AWKWARD = [None, 0, "", '"\\\n', "é☃😀", {"a": [1.5, True, None]}, "\u0000\u001f", "\\u0041", {"kind": {"": ""}}, "{}"]
 
 
-def _told(ledger: Ledger, made: Made) -> tuple[Any, ...]:
+def _recorded(ledger: Ledger, made: Made) -> tuple[Any, ...]:
     """Everything but which job it is and where its events stand."""
     job = ledger.get(made.id)
     events = [
@@ -33,7 +33,7 @@ def test_a_settled_job_looks_like_a_completed_one(ledger: Ledger, clock: ManualC
     clock.advance(1)
     assert ledger.settle_many([(settled.fence, result)], request_id="r-1") == [None]
     ledger.complete(completed.fence, result, request_id="r-1")
-    assert _told(ledger, settled) == _told(ledger, completed)
+    assert _recorded(ledger, settled) == _recorded(ledger, completed)
     assert ledger.get(settled.id).result == result
     assert ledger.check(settled.id) == []
 

@@ -125,7 +125,7 @@ def test_a_retry_is_not_sent_as_a_stall(error: bytes, include_payload: bool, tex
     assert (b"hunter2" in message.body) == include_payload
 
 
-def test_an_error_is_told_to_those_who_asked_for_payloads_only() -> None:
+def test_an_error_is_sent_only_with_payloads() -> None:
     failed = event(EventType.FAILED, Status.RUNNING, Status.FAILED, reason="permanent", payload=b'{"error":' + ERROR + b"}")
     [message] = messages(failed, "abcd2345", None)
     assert message.data.text == "job 42 failed, attempt 1: permanent"
@@ -133,7 +133,7 @@ def test_an_error_is_told_to_those_who_asked_for_payloads_only() -> None:
     assert message.data.text == "job 42 failed, attempt 1: permanent: shop.Timeout: password hunter2"
 
 
-def test_a_wish_for_assistance_names_the_holder() -> None:
+def test_a_request_for_assistance_names_the_holder() -> None:
     [message] = messages(beat("ASSIST_REQUESTED"), "abcd2345", ORIGIN)
     data = message.as_dict()["data"]
     assert (data["holder"], data["incarnation"], data["tier"]) == ("w-1", "abc", "in_home")

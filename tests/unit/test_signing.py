@@ -57,7 +57,7 @@ def test_whose_key_signs():
         (c.ClaimJob, {"token": "t", "policy": LIVENESS}, "heartbeat"),
     ],
 )
-def test_a_holder_that_has_not_signed_is_told_so(kind: type[c.JobCommand], fields: dict[str, Any], event: str):
+def test_a_missing_signature_of_a_holder_is_named(kind: type[c.JobCommand], fields: dict[str, Any], event: str):
     found = refusal_of(SignedHistory(LIVENESS).start(), kind, signed=None, **fields)
     assert (found.code, found.context["why"], found.context["event"], found.retryable) == (
         "signature_invalid",

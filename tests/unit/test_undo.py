@@ -189,10 +189,10 @@ def test_a_request_for_assistance_is_marked_where_it_begins():
     assert [event.reason for event in history.events[3:]] == ["ASSIST_REQUESTED", None, None, "ASSIST_REQUESTED", None]
 
 
-def test_a_wish_begins_anew_with_each_attempt():
+def test_a_request_for_assistance_begins_again_with_each_attempt():
     history = History().start().beat(assist_requested=True).do(c.Release).start().beat(assist_requested=True)
     assert history.events[-1].reason == "ASSIST_REQUESTED"
 
 
-def test_a_cancel_leaves_the_wish_as_it_was():
+def test_a_cancel_keeps_the_request_for_assistance():
     assert History().start().beat(assist_requested=True).cancel(actor=CLIENT).job.assist_requested

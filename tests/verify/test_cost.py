@@ -112,7 +112,7 @@ def test_no_cost_is_a_product_of_two_counts(of: Callable[[int, int], int]) -> No
     assert more_beside_many - more_beside_few < (many - few) ** 2, (more_beside_few, more_beside_many)
 
 
-def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_share_a_hash_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash that a signature names its key by has four bytes; here all keys have the same."""
     monkeypatch.setattr("holdfast.proof.notes.KEY_HASH_BYTES", 0)
     made = Made(keys=3, heads=1)

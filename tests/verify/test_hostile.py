@@ -80,7 +80,7 @@ def test_a_file_that_is_cut_off_anywhere_is_not_whole(export: Exported):
         assert "file" in {finding.rule for finding in verdict.findings} or verdict.found > 20
 
 
-def test_a_line_that_cannot_be_read_is_told_first_and_alone(export: Exported):
+def test_an_unreadable_line_is_reported_first_and_alone(export: Exported):
     """Line 2 enrols the server's key: without it no head has a signer, and every later finding would be that."""
     header, second, *rest = export.body.splitlines(keepends=True)
     anchors = read_anchor("anchor", "\n".join(export.anchors))

@@ -176,7 +176,7 @@ def a_policy_with_longer_intervals(file: File) -> Place:
 
 
 @rule
-def a_policy_that_was_never_told(file: File) -> Place:
+def a_policy_without_its_line(file: File) -> Place:
     return _edited(file, "policy", "plain", 2, policy=99)
 
 
@@ -403,7 +403,7 @@ def a_row_without_events(file: File) -> Place:
 
 
 @rule
-def a_row_is_told_twice(file: File) -> Place:
+def a_row_is_there_twice(file: File) -> Place:
     number = file.at("job", id=file.jobs["plain"])
     file.put(number + 1, file.lines[number - 1])
     file.recount()
@@ -536,7 +536,7 @@ def all_heads_are_taken_away(file: File) -> Place:
 
 
 @seal
-def heads_are_told_in_another_order(file: File) -> Place:
+def heads_are_in_another_order(file: File) -> Place:
     one, other = file.heads()[:2]
     file.lines[one - 1], file.lines[other - 1] = file.lines[other - 1], file.lines[one - 1]
     return Place("order", other)
@@ -610,7 +610,7 @@ def an_event_is_repeated(file: File) -> Place:
 
 
 @form
-def events_are_told_in_another_order(file: File) -> Place:
+def events_are_in_another_order(file: File) -> Place:
     number = file.event_at("plain", 4)
     file.put(number, file.take(number + 1))
     return Place("rev", number, "plain", 5)
@@ -630,7 +630,7 @@ def something_follows_the_end(file: File) -> Place:
 
 
 @form
-def a_policy_is_told_twice(file: File) -> Place:
+def a_policy_is_there_twice(file: File) -> Place:
     number = file.at("policy")
     file.put(number + 1, file.lines[number - 1])
     return Place("policy", number + 1)

@@ -136,7 +136,7 @@ def test_two_heads_of_one_size_cannot_both_be(export: Exported):
     assert [finding.rule for finding in verdict.findings] == ["anchor"]
 
 
-def test_what_is_newer_than_the_newest_head_is_told(store_url: str, clock: Any):
+def test_events_newer_than_the_newest_head_are_reported(store_url: str, clock: Any):
     from holdfast.services.sealer import Sealer
     from tests.contract.builders import claim
 

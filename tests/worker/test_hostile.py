@@ -69,7 +69,7 @@ def test_every_raised_error_is_the_outcome_of_its_job_only(
     assert ended(app, app.enqueue("fine")).result == 1
 
 
-def test_a_sink_that_wants_to_exit_has_failed_and_is_told_again(app: App, start: Starter) -> None:
+def test_a_sink_that_raises_system_exit_has_failed_and_gets_the_message_again(app: App, start: Starter) -> None:
     delivered: list[Message] = []
 
     def leaves_once(message: Message) -> None:

@@ -64,7 +64,7 @@ def test_beats_of_many_leases_share_a_transaction(app: App, start: Starter) -> N
     assert len(set(times)) < len(jobs)
 
 
-def test_progress_is_told_with_the_beats(app: App, start: Starter) -> None:
+def test_progress_is_sent_with_the_heartbeats(app: App, start: Starter) -> None:
     free = threading.Event()
 
     @app.handler()
@@ -315,7 +315,7 @@ def test_a_cancel_that_races_completion_leaves_one_outcome(app: App, start: Star
 # Time limits
 
 
-def test_a_thread_that_takes_too_long_is_told_fenced_and_abandoned(app: App, start: Starter) -> None:
+def test_a_thread_that_takes_too_long_is_cancelled_fenced_and_abandoned(app: App, start: Starter) -> None:
     noticed: list[bool] = []
     free = threading.Event()
 

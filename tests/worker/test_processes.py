@@ -182,7 +182,7 @@ def test_a_child_dies_with_its_worker(fleet: Fleet, real: Ledger, tmp_path: Path
     assert real.get(job.id).status == "running", "no worker is there to sweep"
 
 
-def test_a_child_is_told_of_a_soft_cancel(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+def test_a_child_process_learns_of_a_soft_cancel(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
     log = tmp_path / "log"
     fleet.start("ant")
     job = real.enqueue("asked", {"log": str(log)})

@@ -242,7 +242,7 @@ def test_a_result_that_cannot_be_kept(app: App, start: Starter, result: Any) -> 
     )
 
 
-def test_a_result_that_is_too_large_is_told_how_large(app: App, start: Starter) -> None:
+def test_a_result_that_is_too_large_is_reported_with_its_size(app: App, start: Starter) -> None:
     @app.handler()
     def wide() -> str:
         return "x" * 2_000_000
@@ -500,7 +500,7 @@ def test_a_worker_says_how_long_it_keeps_what_heartbeats_said(
     assert f"contents of heartbeats are {said}, finished jobs are kept, " in found.words
 
 
-def test_a_worker_keeps_open_failures_unless_it_is_told_how_long(app: App) -> None:
+def test_a_worker_keeps_open_failures_without_a_setting(app: App) -> None:
     @app.handler()
     def noop() -> None: ...
 

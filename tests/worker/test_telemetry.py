@@ -329,7 +329,7 @@ def test_what_happened_is_counted(app: App, start: Starter) -> None:
     assert {outcome for _, outcome in metrics.read().timings["holdfast_run_seconds"]} == {"retried", "succeeded"}
 
 
-def test_sinks_of_an_app_are_told_in_order(app: App, start: Starter, tmp_path: Path) -> None:
+def test_sinks_of_an_app_get_messages_in_order(app: App, start: Starter, tmp_path: Path) -> None:
     delivered: list[tuple[int, str, str]] = []
     whole = threading.Event()
 

@@ -1,4 +1,4 @@
-// What a contender's processes on Node tell the one that measures; the lines are those of telling.py.
+// Messages of a contender's Node processes to the measuring process; the lines are those of messages.py.
 
 import { writeSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -10,7 +10,7 @@ export const HOLD_MS = 3_600_000;
 const [verb, place, config, jobs] = process.argv.slice(2);
 export const asked = { verb, place, tuned: config === "tuned", jobs: Number(jobs) };
 
-// The contenders' packages lie in a folder of their own, where the search for modules does not look by itself.
+// The contenders' packages are in a separate folder, which Node does not search by default.
 export const load = createRequire(`${process.env.BENCH_NODE_MODULES}/`);
 
 // Seconds since 1970, finer than the milliseconds of Date.now().
@@ -20,7 +20,7 @@ export const say = (what, at = now()) => {
   writeSync(1, `@@${JSON.stringify({ what, at })}\n`);
 };
 
-// To be called by every job that does nothing, or for many of them at once; tells when the last one has run.
+// Called by every empty job, or for many of them at once; sends a message when the last one has run.
 export const counting = () => {
   let number = 0;
   return (more = 1) => {
@@ -34,7 +34,7 @@ export function* batches() {
   for (let start = 0; start < asked.jobs; start += BATCH) yield Math.min(BATCH, asked.jobs - start);
 }
 
-// The kinds of job to send, one whenever the other side asks for it; tells when each was about to be sent.
+// Yields the kinds of job to send, one for each line of input, and reports the time just before each was sent.
 export async function* orders() {
   say("ready");
   for await (const line of createInterface({ input: process.stdin })) {
@@ -45,7 +45,7 @@ export async function* orders() {
 }
 
 export const main = async (verbs) => {
-  // A worker goes on for ever, and must not outlive the process that holds the other end.
+  // A worker runs for ever, and must not outlive the process at the other end of its input.
   if (asked.verb === "work") process.stdin.resume().on("end", () => process.exit());
   await verbs[asked.verb]();
   if (asked.verb !== "work") process.exit();

@@ -1,4 +1,4 @@
-"""What a contender's processes tell the one that measures: a marked line on standard output for each fact."""
+"""Messages of a contender's processes to the measuring process: a marked line on standard output for each."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 MARK = "@@"
 HOLD_SECONDS = 3_600
-"""How long the job lasts that a worker is killed over."""
+"""The length of the job during which a worker is killed."""
 
 
 class Asked(NamedTuple):
@@ -35,7 +35,7 @@ def say(what: str, at: float | None = None) -> None:
 
 
 def counting(jobs: int) -> Callable[[], None]:
-    """To be called by every job that does nothing; tells when the last one has run."""
+    """Return a function for every empty job to call. It sends a message when the last one has run."""
     numbers = count(1)
 
     def ran() -> None:
@@ -46,7 +46,7 @@ def counting(jobs: int) -> Callable[[], None]:
 
 
 def orders() -> Iterator[str]:
-    """The kinds of job to send, one whenever the other side asks for it; tells when each was about to be sent."""
+    """Yield the kinds of job to send, one for each line of input, and report the time just before each was sent."""
     say("ready")
     for line in sys.stdin:
         at = time.time()
@@ -55,7 +55,7 @@ def orders() -> Iterator[str]:
 
 
 def end_with_parent() -> None:
-    """A worker would work for ever: the end of its input, however its parent ended, is the end of its whole group."""
+    """End the whole process group at the end of input, which comes when the parent ends. A worker would run for ever."""
     while os.read(0, 1):
         pass
     if os.getpgrp() == os.getpid():
