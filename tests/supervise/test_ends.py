@@ -97,11 +97,11 @@ def test_the_second_signal_ends_the_grace(supervise: Supervise) -> None:
     one.signal()
     one.logged("stopping")
     assert is_alive(pid)
-    wait_until(lambda: forwarded(one, pid))
+    wait_until(lambda: dead_after_signal(one, pid))
     assert one.rest().code == 0
 
 
-def forwarded(one: Running, pid: int) -> bool:
+def dead_after_signal(one: Running, pid: int) -> bool:
     """Whether it is dead by now. A signal that follows another at once is taken for its echo."""
     one.signal()
     return not is_alive(pid)
