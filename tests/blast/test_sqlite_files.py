@@ -125,7 +125,7 @@ def test_a_lost_file_is_noticed_by_writes_and_reads(ledger: Ledger, place: Path,
 
 
 @pytest.mark.parametrize("harm", ["delete", "move", "move_folder"])
-def test_a_lost_database_is_not_made_anew(ledger: Ledger, place: Path, harm: str) -> None:
+def test_a_lost_database_is_not_created_again(ledger: Ledger, place: Path, harm: str) -> None:
     ledger.enqueue("before")
     HARMS[harm][0](place)
     for call in (lambda: ledger.enqueue("after"), ledger.counts, ledger.waiter, ledger.position):

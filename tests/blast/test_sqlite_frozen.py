@@ -142,7 +142,7 @@ def test_a_waiting_caller_gets_its_turn_when_the_process_goes_on(live: Ledger, f
             future.result(30)
 
 
-def test_a_lock_that_comes_after_its_caller_has_gone_is_let_go(
+def test_a_lock_that_is_granted_after_its_caller_left_is_released(
     short: None, live: Ledger, frozen: Program, opened: Opener, sqlite_url: str
 ) -> None:
     other = opened(sqlite_url)

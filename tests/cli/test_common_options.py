@@ -138,7 +138,7 @@ def test_a_sweep_says_what_it_did(store_url: str, run: Run) -> None:
     assert run("sweep", "--db", store_url).out == "Swept: nothing was due.\n"
 
 
-def test_what_a_worker_says_of_itself_does_not_speak_to_the_terminal(folder: Path, run: Run) -> None:
+def test_details_of_a_worker_are_escaped_for_the_terminal(folder: Path, run: Run) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         ledger.sign_in("ada", body={"host": "\x1b[2J", "queues": "none", "pid": {"a": 1}})
     done = run("worker", "list")

@@ -158,7 +158,7 @@ def test_a_replay_says_why(dlq_here: Letters, everything: bool) -> None:
     assert dlq_here.ledger.events(replay["replayed_as"])[0].reason == "mended"
 
 
-def test_one_that_is_refused_does_not_hurt_the_others(dlq_here: Letters) -> None:
+def test_one_that_is_refused_does_not_affect_the_others(dlq_here: Letters) -> None:
     keyed, plain = dlq_here.make(dedupe_key="k"), dlq_here.make()
     holder = dlq_here.ledger.enqueue("index", dedupe_key="k")
 

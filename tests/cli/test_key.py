@@ -144,7 +144,7 @@ def test_a_ledger_that_a_first_key_makes_is_remarked_upon(key_here: Desk) -> Non
     assert key_here.standing == [("main", True)]
 
 
-def test_out_of_reach_a_key_is_made_all_the_same(key_here: Desk) -> None:
+def test_a_key_is_created_if_the_ledger_is_out_of_reach(key_here: Desk) -> None:
     key_here.url = "postgresql://127.0.0.1:1/none"
     made = key_here.unenrolled("new", "main", "--role", "server")
     assert not made["enrolled"]
@@ -176,7 +176,7 @@ def test_a_rotation_that_is_refused_leaves_no_file(started: Desk) -> None:
         (["enrol", "none.key"], 1, "No such file"),
     ],
 )
-def test_what_makes_no_sense_is_said(key_here: Desk, arguments: list[str], code: int, message: str) -> None:
+def test_wrong_arguments_are_reported(key_here: Desk, arguments: list[str], code: int, message: str) -> None:
     key_here.start(("twin", "worker"), ("twin", "operator"))
     (key_here.folder / "shop.py").chmod(0o600)
     done = key_here(*arguments, *([] if "--key" in arguments else ["--key", "main.key"]))

@@ -124,7 +124,7 @@ def test_a_running_job_is_opened_and_cancelled(ledger: Ledger, watch: Watch) -> 
     assert ledger.get(job.id).cancel_requested_at is not None
 
 
-def test_a_queue_is_paused_and_let_go_on(ledger: Ledger, watch: Watch) -> None:
+def test_a_queue_is_paused_and_unpaused(ledger: Ledger, watch: Watch) -> None:
     ledger.enqueue("index", queue="crawl")
     top = watch()
     top.until("> crawl")

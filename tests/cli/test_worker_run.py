@@ -49,7 +49,7 @@ def test_the_first_signal_lets_running_jobs_finish(store_url: str, folder: Path,
         assert ledger.workers() == []
 
 
-def test_the_second_signal_hands_back_at_once(store_url: str, start: Start) -> None:
+def test_the_second_signal_releases_all_jobs_at_once(store_url: str, start: Start) -> None:
     with holdfast.open(store_url) as ledger:
         job = ledger.enqueue("hold", queue="hold")
         worker = start("worker", "run", "shop:app", SHOP_URL=store_url)
@@ -66,7 +66,7 @@ def test_the_second_signal_hands_back_at_once(store_url: str, start: Start) -> N
         assert ledger.check(job.id) == []
 
 
-def test_what_does_not_finish_in_time_is_handed_back(folder: Path, start: Start) -> None:
+def test_a_job_that_does_not_finish_in_time_is_released(folder: Path, start: Start) -> None:
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         job = ledger.enqueue("hold", queue="hold")
         worker = start("worker", "run", "shop:app", "--shutdown-timeout", "10ms")
@@ -214,7 +214,7 @@ def test_an_orderly_end_as_json(start: Start) -> None:
         (["shop:app", "--db", "postgresql://127.0.0.1:1/none"], 3, "unavailable: cannot reach the database"),
     ],
 )
-def test_what_cannot_work_is_said_without_a_traceback(run: Run, arguments: list[str], code: int, message: str) -> None:
+def test_wrong_settings_are_reported_without_a_traceback(run: Run, arguments: list[str], code: int, message: str) -> None:
     done = run("worker", "run", *arguments)
     assert (done.code, done.out) == (code, "")
     assert any(message in line for line in done.err.splitlines()[-2:])

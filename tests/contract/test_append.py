@@ -416,7 +416,7 @@ def test_clocks_may_differ_by_five_minutes(ledger: Ledger, minutes: int):
     ledger.append(seeds(ledger, made, at=now + minutes * MINUTE))
 
 
-def test_a_beat_of_another_job_is_none_of_this_one(ledger: Ledger):
+def test_an_envelope_changed_to_another_job_is_refused(ledger: Ledger):
     made, other = b.running(ledger, policy=LIVENESS), b.running(ledger, policy=LIVENESS)
     envelope = seeds(ledger, made)
     envelope["payload"]["jobId"] = str(other.id)

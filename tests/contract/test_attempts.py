@@ -123,7 +123,7 @@ def test_retry_after_replaces_the_backoff(ledger: Ledger, clock: ManualClock, gi
 
 
 @pytest.mark.parametrize("build", [claimed, running])
-def test_a_release_hands_back_without_backoff(ledger: Ledger, clock: ManualClock, build):
+def test_a_release_requeues_without_backoff(ledger: Ledger, clock: ManualClock, build):
     made = build(ledger)
     job = ledger.release(made.fence)
     assert (job.status, job.stall_reason, job.available_at) == ("queued", "RELEASED", clock.now())

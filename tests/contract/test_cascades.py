@@ -166,7 +166,7 @@ def test_a_new_dependent_of_an_unfinished_cascade_ends_at_once(ledger: Ledger, f
     assert problems(ledger) == []
 
 
-def test_a_parent_that_is_replayed_lets_go_of_those_who_waited_for_the_first(ledger: Ledger) -> None:
+def test_the_replay_of_a_dependency_unblocks_the_dependents_of_the_first(ledger: Ledger) -> None:
     first = running(ledger)
     ids = wide(ledger, first.id, 40, "wait")
     ledger.fail(first.fence, "no", retryable=False)

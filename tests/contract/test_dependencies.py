@@ -225,7 +225,7 @@ def test_what_its_args_say_is_no_choice(ledger: Ledger) -> None:
     assert (ledger.get(patient).status, ledger.get(patient).waits_for) == ("queued", (first.id,))
 
 
-def test_it_ends_once_for_the_nearest_that_came_to_nothing(ledger: Ledger) -> None:
+def test_it_ends_once_for_the_nearest_failed_dependency(ledger: Ledger) -> None:
     """A job with several dependencies ends because of the first of them, the one nearest to the start of the cascade."""
     first = running(ledger)
     second = after(ledger, first.id, on_dependency_failure="cancel")

@@ -42,7 +42,7 @@ def test_silent_holders_want_a_sweep(ledger: Ledger, clock: ManualClock):
     assert wrong(ledger) == {}
 
 
-def test_what_is_owed_wants_a_sweep(ledger: Ledger):
+def test_undo_steps_need_a_sweep(ledger: Ledger):
     made = builders.running(ledger)
     ledger.heartbeat(made.fence, undo={"kind": "delete_page"})
     ledger.fail(made.fence, "no", retryable=False)
@@ -126,12 +126,12 @@ def test_the_clocks_are_compared(ledger: Ledger, clock: ManualClock, seconds: in
     assert (finding.severity is Severity.WARNING) == bool(seconds)
 
 
-def test_without_a_clock_nothing_is_said_of_it(ledger: Ledger):
+def test_without_a_clock_there_is_no_finding_about_it(ledger: Ledger):
     assert "clock" not in {finding.code for finding in ledger.diagnose().findings}
     assert "clock" in {finding.code for finding in ledger.diagnose(clock=lambda: datetime.now(UTC)).findings}
 
 
-def test_a_replay_speaks_for_its_dead_letter(ledger: Ledger):
+def test_a_replay_counts_for_its_dead_letter(ledger: Ledger):
     def letters() -> tuple[str, str]:
         [found] = [finding for finding in ledger.diagnose().findings if finding.code == "dead_letters"]
         return found.severity, found.words

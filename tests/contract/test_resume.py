@@ -171,7 +171,7 @@ def test_a_refused_start_leaves_the_focus_where_it_is(ledger: Ledger, ada: Agent
     assert took(ada) == (one, "focus")
 
 
-def test_a_focus_that_came_to_an_end_is_none(ledger: Ledger, ada: Agent) -> None:
+def test_a_finished_task_is_no_focus(ledger: Ledger, ada: Agent) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     ada.start(one)
     ledger.cancel(one, hard=True)
@@ -364,7 +364,7 @@ def test_what_waits_for_others_is_not_next_and_a_brief_says_what_a_task_unlocks(
     assert problems(ledger) == []
 
 
-def test_what_an_agent_hands_back_is_for_others_first(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_a_released_task_goes_to_other_agents_first(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     assert took(ada) == (one, "next")
     clock.advance(1)

@@ -66,7 +66,7 @@ def test_what_was_said_by_a_lost_holder_is_dropped(ledger: Ledger):
     assert ledger.get(lost.id).progress is None
 
 
-def test_what_is_refused_does_not_hurt_the_others(ledger: Ledger):
+def test_a_refused_item_does_not_affect_the_others(ledger: Ledger):
     first, ended, unstarted, last = running(ledger), running(ledger), claimed(ledger), running(ledger)
     ledger.complete(ended.fence)
     batch = [(made.fence, number) for number, made in enumerate((first, ended, unstarted, last))]

@@ -210,7 +210,7 @@ def test_a_fence_need_not_say_whose_it_is(signing: Ledger):
     assert signers(signing, made.id)[-1] == ("heartbeat", "w-1")
 
 
-def test_a_clock_that_is_set_back_hurts_no_signer(signing: Ledger, clock: ManualClock):
+def test_a_clock_that_is_set_back_stops_no_signer(signing: Ledger, clock: ManualClock):
     made = b.running(signing, policy=ALL)
     signing.heartbeat(made.fence)
     clock.jump(-3_600)
@@ -299,7 +299,7 @@ def test_a_sweeper_without_the_server_key_leaves_them_alone(
     assert signing.sweep() == {"stalled": 1, "requeued": 1}
 
 
-def test_a_sweeper_that_cannot_sign_lets_go_of_its_duty(signing: Ledger, robot: Ledger, clock: ManualClock):
+def test_a_sweeper_that_cannot_sign_drops_its_duty(signing: Ledger, robot: Ledger, clock: ManualClock):
     b.running(signing, policy=LIVENESS)
     clock.advance(61)
     keyless, keyed = SweepService(robot, "keyless"), SweepService(signing, "keyed")

@@ -143,7 +143,7 @@ def _given_up(ledger: Ledger, made: Made) -> None:
 
 
 @pytest.mark.parametrize("end", [_cancelled, _dead, _given_up])
-def test_a_job_that_came_to_nothing_is_undone_once(ledger: Ledger, end: Any):
+def test_a_job_that_did_not_succeed_is_undone_once(ledger: Ledger, end: Any):
     made = _done_things(ledger, priority=4, tier="in_home", correlation_id="order-7", trace_id="t")
     assert ledger.sweep() == {}
     end(ledger, made)

@@ -128,7 +128,7 @@ def deadlocks(server_url: str) -> int:
         return count("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 
 
-def test_a_dependent_that_is_cancelled_while_it_is_let_go_ends_all_the_same(store_url: str, opened: Opener) -> None:
+def test_a_dependent_that_is_cancelled_while_it_is_unblocked_still_ends(store_url: str, opened: Opener) -> None:
     one, other = opened(store_url), opened(store_url)
     for _ in range(ROUNDS):
         [fence] = running(one, 1)

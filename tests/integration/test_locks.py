@@ -210,7 +210,7 @@ def test_a_dependent_that_is_linked_in_time_is_unblocked_in_the_same_transaction
 
 
 @pytest.mark.parametrize("wanted", ["cancel", "dead_letter", "wait"])
-def test_a_dependent_hears_late_that_its_job_came_to_nothing(ledger: Ledger, stranger: Any, wanted: Any) -> None:
+def test_a_dependent_that_commits_late_learns_of_the_failed_dependency(ledger: Ledger, stranger: Any, wanted: Any) -> None:
     job = ledger.enqueue("k")
     dependent = ledger.enqueue("after", depends_on=[job.id], on_dependency_failure=wanted, connection=stranger)
     ledger.cancel(job.id)
@@ -244,7 +244,7 @@ def test_a_rollback_leaves_nothing_to_link(ledger: Ledger, stranger: Any) -> Non
     assert [found.id for found in ledger.claim("w")] == [job.id]
 
 
-def test_a_locked_job_gets_a_dependent_all_the_same(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+def test_a_locked_job_can_get_a_dependent(ledger: Ledger, pg_url: str, stranger: Any) -> None:
     [job] = running(ledger, 1)
     assert job.fence is not None
     lock(stranger, pg_url, job)

@@ -266,7 +266,7 @@ def test_a_snapshot_that_cannot_see_the_winner_is_reported(on_postgres: Ledger, 
         caller.rollback()
 
 
-def test_followers_hear_of_the_callers_commit(real: Ledger, begin: Begin) -> None:
+def test_followers_are_woken_by_the_callers_commit(real: Ledger, begin: Begin) -> None:
     real.enqueue("warm")
     following = following_of(real, real.events()[-1].pos)
     connection = begin()

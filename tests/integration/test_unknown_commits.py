@@ -117,7 +117,7 @@ def test_an_unknown_outcome_is_settled_by_its_request_id(
     assert problems(direct) == []
 
 
-def test_everybody_in_a_group_hears_that_its_outcome_is_unknown(
+def test_every_call_of_a_group_gets_the_unknown_outcome(
     cut_off: Ledger, direct: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)

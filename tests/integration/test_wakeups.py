@@ -19,7 +19,7 @@ PROMPT = 0.5
 
 
 @pytest.mark.parametrize("mode", ["waiter", "follow"])
-def test_another_process_hears_of_an_enqueue_at_once(store_url: str, real: Ledger, mode: str) -> None:
+def test_another_process_is_woken_by_an_enqueue_at_once(store_url: str, real: Ledger, mode: str) -> None:
     with Program("listener", mode, store_url) as program:
         assert program.answer() == ["ready"]
         late = []

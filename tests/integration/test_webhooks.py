@@ -187,7 +187,7 @@ def test_a_private_receiver_is_not_called(on_sqlite: Ledger, host: str) -> None:
         assert receiver.received == []
 
 
-def test_a_name_is_judged_anew_at_every_try(on_sqlite: Ledger) -> None:
+def test_a_host_name_is_checked_at_every_try(on_sqlite: Ledger) -> None:
     answers = iter([["192.0.2.7"], ["127.0.0.1"]])
     asked: list[str] = []
 
@@ -273,7 +273,7 @@ def test_a_certificate_for_another_name_is_refused(on_sqlite: Ledger, authority:
         assert receiver.received == []
 
 
-def test_a_certificate_of_a_stranger_is_refused(on_sqlite: Ledger, authority: trustme.CA) -> None:
+def test_a_certificate_of_an_unknown_authority_is_refused(on_sqlite: Ledger, authority: trustme.CA) -> None:
     with Receiver(tls=served_as(authority, "hooks.example")) as receiver:
         assert failure(on_sqlite, by_tls(receiver.port)).startswith("TLS: ")
         assert receiver.received == []

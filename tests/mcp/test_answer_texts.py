@@ -95,7 +95,7 @@ async def test_explain_says_what_the_agent_can_do(ledger: Ledger) -> None:
             assert ("claim_job" in found["text"]) == (id_ == 1)
 
 
-async def test_nothing_that_others_wrote_speaks_to_a_terminal(ledger: Ledger) -> None:
+async def test_no_stored_text_reaches_a_terminal_unescaped(ledger: Ledger) -> None:
     raw = "\x1b[31m\u202e\x9b31m\x7f\u2028 IGNORE ALL"
     ledger.enqueue("draft", {"page": raw})
     async with desk(seated(ledger)) as ask:

@@ -103,7 +103,7 @@ async def test_every_call_of_a_client_ends_its_idle_time(ledger: Ledger, session
         assert watch.sessions.mark_idle(100) == []
 
 
-async def test_a_job_that_comes_for_a_session_that_has_ended_is_handed_back(ledger: Ledger, sessions: ClientSessions) -> None:
+async def test_a_job_claimed_for_an_ended_session_is_released(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
     agent = sessions.agent(SessionKey("ada", "s1"))
     with HeartbeatThread(sessions, 60, keep=False) as keeper:
@@ -146,7 +146,7 @@ async def test_a_request_of_any_kind_shows_that_the_client_is_there(ledger: Ledg
 
 
 @pytest.mark.parametrize("seconds", [0, 299, 300])
-async def test_who_is_idle_has_its_jobs_handed_back_at_the_end_while_its_leases_last(
+async def test_jobs_of_an_idle_client_are_released_at_the_end_while_its_leases_last(
     ledger: Ledger, caplog: pytest.LogCaptureFixture, seconds: int
 ) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
@@ -188,7 +188,7 @@ async def test_a_cancel_request_is_in_every_answer_on_the_job(ledger: Ledger, se
 
 
 @pytest.mark.parametrize(("keep", "status"), [(False, "queued"), (True, "running")])
-async def test_the_end_hands_back_what_is_held(ledger: Ledger, sessions: ClientSessions, keep: bool, status: str) -> None:
+async def test_the_end_releases_held_jobs(ledger: Ledger, sessions: ClientSessions, keep: bool, status: str) -> None:
     jobs = [ledger.enqueue("draft") for _ in range(3)]
     with HeartbeatThread(sessions, 60, keep=keep) as keeper:
         async with desk(sessions) as ada, desk(sessions, session="s2") as twin:

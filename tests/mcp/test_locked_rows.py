@@ -102,7 +102,7 @@ async def test_calls_that_wait_keep_no_other_session_waiting(place: Place, ledge
 
 
 @pytest.mark.parametrize("table", ["jobs", "events", "agents", "requests", "duties", "sinks"])
-async def test_tools_beside_a_locked_table_answer_or_say_who_is_in_the_way(
+async def test_tools_answer_or_name_the_lock_while_a_table_is_locked(
     place: Place, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
     """A refusal has changed nothing: once the table is free, the same calls are answered."""
@@ -131,7 +131,7 @@ async def test_tools_beside_a_locked_table_answer_or_say_who_is_in_the_way(
     assert ledger.check(job.id) == []
 
 
-async def test_what_comes_in_for_a_session_that_is_over_is_handed_back(place: Place, ledger: Ledger) -> None:
+async def test_jobs_for_an_ended_session_are_released(place: Place, ledger: Ledger) -> None:
     job, sessions = ledger.enqueue("draft"), seated(ledger)
     with HeartbeatThread(sessions, 60, keep=False) as keeper:
         async with desk(sessions) as ask, anyio.create_task_group() as tasks:
@@ -151,7 +151,7 @@ def holding(serve: Serve, url: str, *jobs: int) -> Served:
     return server
 
 
-def test_the_end_leaves_to_its_lease_what_cannot_be_handed_back_in_time(place: Place, ledger: Ledger, serve: Serve) -> None:
+def test_a_job_that_cannot_be_released_in_time_keeps_its_lease(place: Place, ledger: Ledger, serve: Serve) -> None:
     stuck, free = ledger.enqueue("draft"), ledger.enqueue("draft")
     server = holding(serve, place.url, stuck.id, free.id)
     with place.locked(stuck.id):

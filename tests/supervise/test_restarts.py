@@ -96,7 +96,7 @@ def test_a_supervisor_that_was_overtaken_ends_its_command(supervise: Supervise, 
     assert states(url) == [("web", 1, None, 0)]
 
 
-def test_waiting_for_the_next_start_a_supervisor_hears_signals(supervise: Supervise, url: str) -> None:
+def test_a_supervisor_that_waits_for_the_next_start_handles_signals(supervise: Supervise, url: str) -> None:
     one = supervise("--name", "web", "--backoff", "1h", "--backoff-max", "1h", *CRASH)
     one.logged("restarting")
     one.signal()

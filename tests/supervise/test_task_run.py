@@ -331,7 +331,7 @@ def test_a_short_task_is_not_renewed(ledger: Ledger, ran: Ran) -> None:
     assert types(ledger, job.id) == ["enqueued", "claimed", "started", "succeeded"]
 
 
-def test_the_shells_beat_is_heard(ledger: Ledger, ran: Ran) -> None:
+def test_the_heartbeat_of_a_shell_arrives(ledger: Ledger, ran: Ran) -> None:
     job = ledger.enqueue("k")
     done = ran("", program=[*command("beat"), "--stage", "mix", "--progress", "4"])
     assert done.out == "Tasks: 1 succeeded.\n"
@@ -419,7 +419,7 @@ def test_a_second_signal_kills_the_command(ledger: Ledger, start: Start, folder:
     assert ledger.get(job.id).status == "queued"
 
 
-def test_a_command_that_has_stopped_its_keeper_is_ended_all_the_same(ledger: Ledger, start: Start, folder: Path) -> None:
+def test_a_command_that_has_stopped_its_keeper_is_still_ended(ledger: Ledger, start: Start, folder: Path) -> None:
     job = ledger.enqueue("k")
     running = start("kill -STOP $PPID; touch begun; sleep 600", "--grace", "100ms")
     begun(folder)

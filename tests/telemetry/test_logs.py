@@ -249,7 +249,7 @@ def test_values_of_any_make_become_json() -> None:
     assert (line["nan"], line["odd"], line["set"], line["bytes"], line["map"]) == ("nan", "<Silent>", [1], "b'\\n'", {"1": None})
 
 
-def test_a_message_that_does_not_fit_its_arguments_is_a_line_all_the_same() -> None:
+def test_a_log_message_that_does_not_fit_its_arguments_is_still_a_line() -> None:
     assert json.loads(formatters.JsonFormatter().format(record("%d pages", "many")))["message"] == "%d pages ('many',)"
     assert json.loads(formatters.JsonFormatter().format(record("%s", Silent())))["message"].startswith("%s ")
 

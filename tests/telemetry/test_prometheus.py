@@ -85,7 +85,7 @@ def test_queues_are_bounded(small: Ledger) -> None:
     assert jobs[("queue", "other"), ("status", "queued")] == 5
 
 
-def test_jobs_are_counted_anew_after_five_seconds(small: Ledger, clock: ManualClock) -> None:
+def test_jobs_are_counted_again_after_five_seconds(small: Ledger, clock: ManualClock) -> None:
     key = (families.JOBS, (("queue", "default"), ("status", "queued")))
     small.enqueue("a")
     assert samples(render(small))[key] == 1

@@ -254,7 +254,7 @@ def test_bad_input_that_a_check_of_the_handler_finds_stays_bad_input(app: App) -
     assert (found.status, found.reason_code, found.failure_stage) == ("dead_lettered", "validation_failed", "input")
 
 
-def test_arguments_that_no_longer_fit_are_put_aside(app: App) -> None:
+def test_a_job_with_arguments_that_no_longer_fit_is_dead_lettered(app: App) -> None:
     @app.handler()
     def changed(n: int) -> None: ...
 
@@ -456,7 +456,7 @@ def test_a_lease_is_renewed_all_along(app: App, clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize("ask", [lambda job: job.check_cancelled(), lambda job: job.may_proceed()])
-def test_a_soft_cancel_is_heard(app: App, ask: Callable[[Context], Any]) -> None:
+def test_a_soft_cancel_is_noticed(app: App, ask: Callable[[Context], Any]) -> None:
     @app.handler()
     def polite(job: Context) -> None:
         app.ledger.cancel(job.job.id)

@@ -112,14 +112,14 @@ def test_a_lease_past_its_limit_is_stalled_first():
     [(History().claim(), "LEASE_EXPIRED"), (History().start(), "NO_HEARTBEAT")],
     ids=["claimed", "running"],
 )
-def test_ones_own_expired_lease_is_claimed_anew(history: History, reason: str):
+def test_the_holders_expired_lease_is_a_new_claim(history: History, reason: str):
     job = history.wait(61).claim().job
     assert history.types[-2:] == ["stalled", "claimed"]
     assert (history.events[-2].actor, history.events[-2].reason) == (SYSTEM, reason)
     assert (job.attempt, job.token, job.phase, job.started_at) == (2, "token-2", None, None)
 
 
-def test_after_a_step_of_the_clock_too_ones_own_expired_lease_is_claimed_anew():
+def test_after_a_clock_step_the_holders_expired_lease_is_a_new_claim():
     history = History().start().wait(61)
     assert history.claim(fresh_since=history.now).job.attempt == 2
 

@@ -92,7 +92,7 @@ def test_a_server_has_other_findings():
     ]
 
 
-def test_a_lock_that_is_not_old_is_no_reason_to_worry():
+def test_a_short_lock_is_no_warning():
     found = finding("locked_jobs", SERVER | {"locked": (LockedJob(3, "process 7", 10 * SECOND),)})
     assert (found.severity, found.words) == (Severity.WELL, "no job has been locked for more than 10 s")
 

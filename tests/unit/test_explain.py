@@ -288,7 +288,7 @@ def test_a_signed_job_needs_a_server_key():
     assert "Unless the sweeper, w-9, has a server key" in of(history).text
 
 
-def test_what_an_operator_has_to_sign_says_so():
+def test_a_missing_signature_of_an_operator_is_named():
     by_key = "; needs an operator's key, by --key or HOLDFAST_KEYS"
     assert of(signed(History().start(), "all")).commands[0].does.endswith(by_key)
     assert of(signed(History().start().wait(31), "all")).commands[-1].does.endswith(by_key)

@@ -31,7 +31,7 @@ def signed(history: History) -> list[str]:
 # What is owed
 
 
-def test_nothing_is_owed_without_a_policy_that_says_so():
+def test_no_signature_is_required_without_a_policy():
     assert not any(must_be_signed(policy, kind) for policy in (None, Policy()) for kind in E)
 
 
@@ -100,7 +100,7 @@ def test_a_failure_is_signed_for_every_outcome(fields: dict[str, Any]):
     assert all(event.statement for event in history.events[before:])
 
 
-def test_an_attempt_begins_to_count_anew():
+def test_each_attempt_starts_its_counter_again():
     history = SignedHistory().start().beat().do(c.Release)
     assert history.job.counter is not None
     assert history.claim().job.counter is None

@@ -24,7 +24,7 @@ def test_a_job_that_ran_away_is_followed_alone():
     assert counts.next("w-1", T0, 0) == T0
 
 
-def test_after_a_step_back_it_begins_anew():
+def test_after_a_step_back_it_starts_again():
     counts = StatementCounters()
     counts.next("w-1", T0, 0)
     back = T0 - SKEW_US_MAX

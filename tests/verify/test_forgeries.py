@@ -69,7 +69,7 @@ def _cut_back(export: Exported) -> File:
     return file
 
 
-def test_heads_signed_by_a_stranger(export: Exported):
+def test_heads_signed_by_an_unknown_key(export: Exported):
     file = _rewritten(export)
     file.reseal(MALLORY)
     found = first(verified(file.body(), export))

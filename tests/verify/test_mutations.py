@@ -700,7 +700,7 @@ def test_it_is_noticed_where_it_is(name: str, export: Exported):
 
 
 @pytest.mark.parametrize("name", BY_RULE)
-def test_a_broken_rule_is_noticed_though_all_was_sealed_anew(name: str, export: Exported):
+def test_a_broken_rule_is_noticed_after_everything_was_sealed_again(name: str, export: Exported):
     file = File(export)
     place = BY_RULE[name](file)
     file.reseal()

@@ -422,7 +422,7 @@ def test_a_stalled_job_is_resumed_by_its_holders_beat(app: App, start: Starter) 
 # Stopping
 
 
-def test_the_first_stop_lets_jobs_finish_and_hands_back_the_rest(app: App, start: Starter) -> None:
+def test_the_first_stop_lets_jobs_finish_and_releases_the_rest(app: App, start: Starter) -> None:
     entered, free = threading.Event(), threading.Event()
 
     @app.handler()
@@ -446,7 +446,7 @@ def test_the_first_stop_lets_jobs_finish_and_hands_back_the_rest(app: App, start
         assert app.ledger.check(job.id) == []
 
 
-def test_the_second_stop_hands_back_at_once(app: App, start: Starter) -> None:
+def test_the_second_stop_releases_all_jobs_at_once(app: App, start: Starter) -> None:
     free = threading.Event()
 
     @app.handler()
@@ -488,7 +488,7 @@ def test_errors_of_others_about_leases_are_errors_like_any(app: App, start: Star
     assert ended(app, job).status == "dead_lettered"
 
 
-def test_a_handler_that_pretends_to_be_cancelled_is_handed_back(app: App, start: Starter) -> None:
+def test_a_job_of_a_handler_that_raises_cancelled_itself_is_released(app: App, start: Starter) -> None:
     runs: list[int] = []
 
     @app.handler()
@@ -504,7 +504,7 @@ def test_a_handler_that_pretends_to_be_cancelled_is_handed_back(app: App, start:
     assert app.ledger.get(job.id).releases == 1
 
 
-def test_a_task_that_is_handed_back_may_clear_up(app: App, start: Starter) -> None:
+def test_a_released_task_may_clean_up(app: App, start: Starter) -> None:
     begun, cleared = threading.Event(), threading.Event()
 
     @app.handler()

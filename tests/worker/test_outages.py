@@ -68,7 +68,7 @@ def test_a_second_signal_ends_a_worker_without_its_ledger(restartable_server: Po
     app.close()
 
 
-def test_an_outage_is_said_once_and_its_end_once(restartable_server: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_and_its_end_are_each_logged_once(restartable_server: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
     app = App(restartable_server.url)
 
     @app.handler()

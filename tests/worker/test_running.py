@@ -74,7 +74,7 @@ def test_a_stuck_handler_delays_no_other_after_many_quick_ones(app: App, start: 
     ended(app, jobs[600])
 
 
-def test_what_waits_behind_a_stuck_handler_is_handed_back_though_other_crews_have_room(app: App, start: Starter) -> None:
+def test_jobs_behind_a_stuck_handler_are_released_while_other_pools_have_room(app: App, start: Starter) -> None:
     free = threading.Event()
 
     @app.handler()
@@ -210,7 +210,7 @@ def test_exhaustion_may_mean_failure(app: App, start: Starter) -> None:
     assert (found.error["message"], found.reason_code, found.failure_stage) == ("no", "exhausted_retries", "exec")
 
 
-def test_arguments_that_no_longer_fit_are_put_aside(app: App, start: Starter) -> None:
+def test_a_job_with_arguments_that_no_longer_fit_is_dead_lettered(app: App, start: Starter) -> None:
     @app.handler()
     def changed(n: int) -> None: ...
 

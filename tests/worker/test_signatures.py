@@ -112,9 +112,7 @@ BEFORE = "Options of the job go before"
         (bare, {"queue": "q"}, f"bare has no parameter 'queue'; it has none. {BEFORE}: app.options(queue=…).enqueue(…)"),
     ],
 )
-def test_what_is_wrong_with_arguments_is_said_in_words_of_the_signature(
-    app: App, function: Any, given: dict[str, Any], said: str
-) -> None:
+def test_errors_about_arguments_name_the_parameters(app: App, function: Any, given: dict[str, Any], said: str) -> None:
     app.handler()(function)
     with pytest.raises(ValidationError) as refusal:
         app.enqueue(function, **given)

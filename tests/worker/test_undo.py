@@ -265,7 +265,7 @@ def test_a_permanent_error_is_not_tried_again(site: Site, error: Exception) -> N
     assert site.notes(job) == ["compensation_failed"]
 
 
-def test_args_that_no_longer_fit_are_put_aside(site: Site) -> None:
+def test_a_job_with_args_that_no_longer_fit_is_dead_lettered(site: Site) -> None:
     job = _with_step(site, "take_down", stones="no such argument")
     assert drain(site.app).counts == {"dead_lettered": 1}
     assert dead(site.undo_job)["reason_code"] == "parse_error"

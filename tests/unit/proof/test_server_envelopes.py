@@ -96,7 +96,7 @@ HEARD: dict[str, Any] = {
 }
 
 
-def test_a_server_says_that_a_robot_was_heard_of_again():
+def test_a_server_resumes_a_robot():
     said = read_statement(canonical(HEARD))
     assert (said.type, said.actor, said.robot, said.rev, said.counter) == (
         EventType.RESUMED,
