@@ -19,7 +19,7 @@ from tests.blast.watch import Watch
 SECONDS = 6.0
 """Longer than a lease."""
 ANSWER_SECONDS = 12.0
-"""A call that waits for a stranger's transaction has ended by then. Far more than it may take on an idle machine."""
+"""A call that waits for a foreign transaction has ended by then. Much longer than it takes on an idle machine."""
 
 
 class Call:
@@ -43,7 +43,7 @@ class Call:
 
 
 class Beats:
-    """A client that holds a lease beside, and beats for it by the very ledger that the call goes through."""
+    """A client that also holds a lease, and sends heartbeats over the same ledger object as the call."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.job_id = fleet.ledger.enqueue("held by a client", queue=UNSERVED, policy=LEASE).id

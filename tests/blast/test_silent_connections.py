@@ -1,4 +1,4 @@
-"""The connections of one worker go silent without being closed. It goes on over new ones, and no other worker notices."""
+"""The connections of one worker go silent without being closed. It continues over new ones, and no other worker is affected."""
 
 from collections.abc import Callable, Iterator
 

@@ -16,7 +16,7 @@ NASTY = "red \x1b[31m, C1 \x9b1m, turned \u202e"
 
 
 class Desk:
-    """A ledger, and the command line beside it."""
+    """A ledger and the command line."""
 
     def __init__(self, ledger: Ledger, url: str, run: Run) -> None:
         self.ledger = ledger

@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_used_is_out_of_reach(run: Run, folder: Path, word
 
 
 def _bound_by_modes() -> None:
-    """Root may read and write everything, but for what it has given up."""
+    """Root may read and write everything, except with rights that it has dropped."""
     if os.geteuid() == 0:
         for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
             ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability)

@@ -478,7 +478,7 @@ def test_an_empty_token_alone_is_no_fence(ledger: Ledger, signing: Ledger):
 
 
 def test_keys_of_this_process_do_not_sign_for_others(signing: Ledger):
-    """It has the worker's key; what came from elsewhere and was overtaken is refused all the same."""
+    """It has the worker's key; an older envelope from another process is still refused."""
     assert WORKER in ALL_KEYS
     made = b.running(signing, policy=LIVENESS)
     signing.append(seeds(signing, made, 2))

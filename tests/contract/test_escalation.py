@@ -10,7 +10,7 @@ from tests.property.model import micros
 
 
 def escalations(ledger: Ledger) -> list[dict[str, Any]]:
-    """What a sink that begins at the beginning hears by now, without the plain changes of status."""
+    """The messages of a sink from the first event on, without plain changes of status."""
     heard: list[dict[str, Any]] = []
     with Relay(ledger, [CallableSink(lambda message: heard.append(message.as_dict()), name="pager", start="beginning")]) as relay:
         while relay.tick():

@@ -51,7 +51,7 @@ def fill(ledger: Ledger, clock: ManualClock, events: int) -> datetime:
 
 
 def cost(url: str, events: int) -> int:
-    """What the query for the last minute takes beside so many older events."""
+    """The cost of the query for the last minute with this many older events."""
     clock = ManualClock()
     with holdfast.open(url, clock=clock) as ledger:
         since = fill(ledger, clock, events)

@@ -58,7 +58,7 @@ class Hook:
         self._hold = True
 
     def gather(self, pool: ThreadPoolExecutor, calls: "list[Callable[[], Any]]") -> "list[Future[Any]]":
-        """All of the calls in one group, behind a leader that is let go now."""
+        """Run all calls in one group, behind a leader that continues now."""
         self.hold()
         leader = pool.submit(self.ledger.enqueue, "leader")
         assert self.entered.wait(30)

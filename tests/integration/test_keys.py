@@ -24,7 +24,7 @@ def waiting(postgres_url: str) -> bool:
 
 
 def test_a_revocation_waits_for_transactions_that_use_the_key(store_url: str, postgres_url: str) -> None:
-    """On SQLite the only writer keeps everybody else out."""
+    """On SQLite the one writer excludes all others."""
     relied, go_on = threading.Event(), threading.Event()
 
     with holdfast.open(store_url, keys=[SERVER]) as ledger, holdfast.open(store_url) as other, ThreadPoolExecutor(2) as pool:
@@ -70,7 +70,7 @@ def test_many_enrolments_at_once_are_one_chain(store_url: str) -> None:
     ledgers = [holdfast.open(store_url, keys=[SERVER]) for _ in range(8)]
 
     def enrol(ledger: Ledger) -> None:
-        """Its own key, and one that everybody enrols."""
+        """Its own key, and one that all processes enrol."""
         together.wait(30)
         ledger.enrol_key(holdfast.draw_key("worker", "own").public, role="worker", name="own")
         ledger.enrol_key(WORKER.public, role="worker", name="arm-1")

@@ -171,7 +171,7 @@ def test_a_terminated_listener_listens_again(pg_url: str, postgres_url: str, on_
 
 
 def test_following_polls_where_listening_is_impossible(pg_url: str, postgres_url: str, opened: Opener) -> None:
-    """A role that gets no further connection: everything goes on over the ones that are open."""
+    """A role that gets no further connection: everything continues over the open ones."""
     opened(pg_url)
     schema = pg_url.partition("schema=")[2]
     role = f"r_{schema[3:20]}"

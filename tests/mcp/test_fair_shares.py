@@ -152,7 +152,7 @@ def test_sessions_are_shared_by_tokens(served: Served, greedy: Client, modest: C
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """The server has heard of a connection a little later than its client."""
+    """The server accepts a connection a little later than its client."""
     for _ in range(200):
         if holds():
             return

@@ -56,7 +56,7 @@ def micros(moment: datetime) -> Micros:
 
 
 class Draws:
-    """One source of randomness for several ledgers: within a step everybody draws the same."""
+    """One source of randomness for several ledgers: within a step all ledgers draw the same."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -147,7 +147,7 @@ class Model:
         return answers
 
     def _again(self, answer: Any) -> Any:
-        """An answer, said once more: the same, but for a fence that is no longer worth anything."""
+        """A repeated answer: the same, except for a fence that is no longer valid."""
         if answer is None:
             return None
         if isinstance(answer, HoldfastError):
@@ -229,7 +229,7 @@ class Model:
     # Waiting for others
 
     def _newest(self, job_id: int) -> int:
-        """The job itself, or the newest of those that repeat it where it came to nothing."""
+        """The job itself, or its newest replay if it did not succeed."""
         job = self.jobs.get(job_id)
         again = [other.id for other in self.jobs.values() if other.replay_of == job_id]
         if job is None or job.status not in TERMINAL - {Status.SUCCEEDED} or not again:

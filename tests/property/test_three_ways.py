@@ -107,7 +107,7 @@ class Twin:
         return f'"depends_on":[{",".join(str(self.number(int(id_))) for id_ in found[1].split(b","))}]'.encode()
 
     def _depending(self, text: bytes) -> bytes:
-        """Because of whom a job came to nothing."""
+        """The dependency because of which a job ended."""
         return re.sub(rb"dependency (\d+) ", lambda found: f"dependency {self.number(int(found[1]))} ".encode(), text)
 
     def _undoing(self, text: bytes) -> bytes:

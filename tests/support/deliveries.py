@@ -27,7 +27,7 @@ def check_deliveries(received: Sequence[Received], ids: list[str]) -> None:
 
 
 def _check_steps_back(delivered: list[str], ids: list[str]) -> None:
-    """After each crash it goes on from an earlier place, and from there in order, without a gap."""
+    """After each crash it continues from an earlier position, in order and without a gap."""
     numbers = {id_: number for number, id_ in enumerate(ids)}
     places = [numbers[id_] for id_ in delivered]
     assert all(after <= before + 1 for before, after in itertools.pairwise(places))

@@ -29,7 +29,7 @@ def _rewritten(export: Exported) -> File:
 
 
 def _vouched(change: dict[str, object], ledger_id: str, by: KeyFile) -> None:
-    """Sign a change of keys anew."""
+    """Sign a change of keys again."""
     assert by.secret is not None
     change["signer"] = by.key_id
     whole = {**change, "public": bytes.fromhex(str(change["public"])), "signature": b""}

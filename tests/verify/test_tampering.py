@@ -152,7 +152,7 @@ def test_an_event_that_was_put_in(store_url: str, vkey: str):
 
 
 def test_a_row_that_cannot_be_read_any_more(store_url: str, vkey: str):
-    """The others are exported all the same."""
+    """The others are still exported."""
     tamper(store_url, f"UPDATE {{events}} SET payload = {_bytes(store_url, 'no')} WHERE job_id = 2 AND rev = 1")
     found = _found(store_url, vkey)
     assert [(finding.rule, finding.job_id) for finding in found] == [("changed", 2), ("payload", 2), ("fold", 2)]
@@ -179,7 +179,7 @@ def test_a_job_without_its_events(store_url: str, vkey: str):
     ],
 )
 def test_what_it_is_proved_with_is_no_better_protected(statement: str, store_url: str, vkey: str):
-    """An export never fails; where it is not whole, verifying says so. Without tiles nothing is said to be gone."""
+    """An export never fails; verification reports missing parts. Without tiles nothing is exported as gone."""
     tamper(store_url, statement)
     found = _found(store_url, vkey)
     assert (found == []) == ("{tiles}" in statement)

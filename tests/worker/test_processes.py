@@ -267,7 +267,7 @@ def test_a_timedelta_to_wait_comes_through_from_a_child(fleet: Fleet, real: Ledg
 
 @pytest.mark.parametrize("everybody", [False, True])
 def test_a_child_process_learns_that_its_worker_stops(fleet: Fleet, real: Ledger, tmp_path: Path, everybody: bool) -> None:
-    """By its worker: a signal to everybody, as a supervisor or a control group sends it, ends no attempt."""
+    """By its worker: a signal to the whole process group, as from a supervisor or a control group, ends no attempt."""
     log = tmp_path / "log"
     job = real.enqueue("asked", {"log": str(log)})
     fleet.start("worker", processes=1, shutdown_timeout="3s")

@@ -445,7 +445,7 @@ def test_strict_queues_in_their_order(app: App, start: Starter) -> None:
 
 
 def test_a_worker_that_never_started_can_be_closed(app: App) -> None:
-    """So that what kept it from starting is what is heard of."""
+    """So that the error that prevented the start is reported."""
     app.handler("nothing")(lambda: None)
     with app.worker():
         pass

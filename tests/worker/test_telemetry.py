@@ -200,7 +200,7 @@ def test_a_refused_check_is_logged(app: App, start: Starter, lines: Callable[[],
 def test_a_retry_of_another_day_is_logged_with_its_date(
     store_url: str, clock: ManualClock, lines: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    """Attempts that were handed back are no tries; and with a clock that stands still nothing takes any time."""
+    """Released attempts do not count as tries, and on a manual clock no time passes."""
     app = App(store_url, clock=clock)
 
     @app.handler(attempts=3)

@@ -48,13 +48,13 @@ def app_for(queue: str) -> App:
 
     @app.handler(queue=queue, policy=LEASE)
     def hold(job: Context, go: str) -> int:
-        """Runs until it is let go."""
+        """Run until the test allows the end."""
         wait_for(job, go)
         return job.job.attempt
 
     @app.handler(queue=queue, policy=LEASE, checks=is_let_go)
     def hold_claimed(job: Context, go: str) -> int:
-        """Stays claimed until it is let go."""
+        """Stay claimed until the test allows the end."""
         return job.job.attempt
 
     @app.handler(queue=queue, policy=LEASE)

@@ -1,4 +1,4 @@
-"""Forks after a ledger was opened: the child is refused everything, the parent goes on."""
+"""Forks after a ledger was opened: every call of the child is refused, the parent continues."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Interrupts a program in the middle of its calls, as Ctrl-C would, and says what became of everybody else's."""
+"""Interrupts a program in the middle of its calls, as Ctrl-C would, and reports the outcomes of all other calls."""
 
 import contextlib
 import faulthandler

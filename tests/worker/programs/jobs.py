@@ -35,7 +35,7 @@ def wait_for(path: str) -> None:
 
 @app.handler(policy=TIGHT)
 def hold(job: Context, log: str, go: str) -> dict[str, Any]:
-    """The first attempt waits until it is let go, or for ever."""
+    """The first attempt waits until the test allows the end, or for ever."""
     note(log, f"{os.getpid()} {job.job.attempt}")
     if job.job.attempt == 1:
         wait_for(go)
@@ -198,7 +198,7 @@ async def passes_async(job: AsyncContext) -> str:
 
 @app.handler(policy=TIGHT, attempts=3)
 def saved(job: Context, log: str) -> Any:
-    """Each attempt does one page and is killed; the next goes on from there."""
+    """Each attempt does one page and is killed; the next continues from there."""
     page = (job.restored or {"page": 0})["page"]
     note(log, f"{job.job.attempt} {page}")
     job.checkpoint({"page": page + 1})
