@@ -153,7 +153,7 @@ def test_a_worker_whose_loop_is_blocked_leaves_async_jobs_to_others(tmp_path: Pa
 
 
 def test_a_worker_that_cannot_start_a_process_blames_no_job(tmp_path: Path) -> None:
-    """Descriptors that a handler in a thread has leaked belong to the worker: its jobs for processes are released, and the attempts do not count."""
+    """The worker has no descriptors left after leaks in a thread: its jobs for processes are released, uncounted."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with holdfast.open(url) as ledger, working(url):
         assert ended(ledger, ledger.enqueue("in_thread", {"harm": "leak_descriptors"})).status == "succeeded"

@@ -232,7 +232,7 @@ def test_a_replay_and_a_new_dependent_meet(store_url: str, opened: Opener) -> No
 
 
 def test_within_the_callers_transaction(real: Ledger, store_url: str, postgres_url: str) -> None:
-    """What has been enqueued there can be depended on there. If a dependency ended before the commit, a sweep handles the dependent."""
+    """Jobs of the transaction can depend on each other. A sweep handles a dependency that ended before the commit."""
     [fence] = running(real, 1)
     connection: Any
     if store_url.startswith("sqlite"):
