@@ -118,7 +118,7 @@ def test_every_line_counts_as_a_heartbeat(line: bytes, fields: dict[str, object]
     assert (heard.fields, heard.refused is not None) == (fields, refused)
 
 
-def test_pipe_and_socket_both_receive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pipe_and_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     heard: list[ReceivedHeartbeat] = []
     with HeartbeatListener("ledger/web", heard.append) as listener:

@@ -50,9 +50,9 @@ def test_a_worker_that_stops_leaves_its_sinks_to_others(app: App, start: Starter
     worker = start()
     job = app.ledger.enqueue("unserved")
     wait_until(lambda: delivered == [job.id], what="the sink is delivered")
-    assert not app.ledger.take_duty("relay:ears", "other", ttl="1s")
+    assert not app.ledger.take_duty("relay:sink", "other", ttl="1s")
     worker.finish()
-    assert app.ledger.take_duty("relay:ears", "other", ttl="1s")
+    assert app.ledger.take_duty("relay:sink", "other", ttl="1s")
 
 
 def test_a_relays_duty_has_limits_in_a_worker_too(app: App) -> None:
