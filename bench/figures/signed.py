@@ -1,4 +1,4 @@
-"""Signed beats: what they cost the ledger more than plain ones, its checking of signatures included, and what signing costs."""
+"""Signed heartbeats: their extra cost for the ledger, with the check of signatures, and the cost of signing."""
 
 import time
 from collections.abc import Callable
@@ -63,7 +63,7 @@ def _beat(ledger: Ledger, fences: list[Fence]) -> None:
 
 
 def _sign(ledger: Ledger, key: KeyFile, fences: list[Fence]) -> None:
-    """What the worker's side of a signed beat does: a statement for each, and a signature under it."""
+    """The worker's part of a signed heartbeat: a statement and its signature."""
     assert key.secret is not None
     for number, fence in enumerate(fences):
         holder, at = Actor(Role.WORKER, fence.worker, fence.incarnation), time.time_ns() // 1_000

@@ -1,4 +1,4 @@
-"""A call that a locked row, table or name stops: it ends within its time, says who is in the way, and holds up no other call."""
+"""A call that a lock stops ends within its time, names the session that has the lock, and delays no other call."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ def names(refused: Unavailable, stranger: Stranger) -> bool:
     return refused.locked and named and "pg_terminate_backend" in str(refused.action)
 
 
-def test_an_agent_is_told_who_has_locked_its_task(url: str, ledger: Ledger, stranger: Stranger, quick: None) -> None:
+def test_an_agent_learns_which_process_has_locked_its_task(url: str, ledger: Ledger, stranger: Stranger, quick: None) -> None:
     job = ledger.enqueue("work")
     stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
     assert names(refusal_of(lambda: Agent(ledger, "ada").start(job.id, request_id="r1")), stranger)
@@ -101,7 +101,7 @@ def newer_code(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     add_versions(monkeypatch, "ALTER TABLE holdfast.queues ADD COLUMN made_up integer NOT NULL DEFAULT 7;")
 
 
-def test_a_migration_that_cannot_have_a_table_holds_up_nobody(
+def test_a_migration_that_cannot_lock_a_table_delays_no_other_session(
     url: str, ledger: Ledger, newer_code: None, stranger: Stranger
 ) -> None:
     place = Place.of(url)

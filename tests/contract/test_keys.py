@@ -93,7 +93,7 @@ def test_an_operator_vouches_under_their_own_name(server: Ledger, opened: Open):
 
 
 @pytest.mark.parametrize("ring", [(), (WORKER,), (holdfast.draw_key("server", "main"),), (OPERATOR,)])
-def test_nobody_else_vouches(server: Ledger, opened: Open, ring: tuple[KeyFile, ...]):
+def test_no_other_role_may_enrol_a_key(server: Ledger, opened: Open, ring: tuple[KeyFile, ...]):
     enrol(server, WORKER)
     before = log(server)
     for change in (

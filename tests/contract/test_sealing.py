@@ -1,4 +1,4 @@
-"""The sealed log: everything in one tree, heads that anybody can check, and nothing added to a tree that was tampered with."""
+"""The sealed log: everything in one tree, heads that can be checked independently, and no growth of a tree that was changed."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -15,7 +15,7 @@ from holdfast.services.sealer import Sealer
 from holdfast.testing import ManualClock
 from tests.contract import builders
 from tests.support import auditor
-from tests.support.duties import Everybody
+from tests.support.duties import GrantEveryDuty
 from tests.support.sealing import check_sealed, drawn, enrol, expected_leaves, hashes, positions, tamper
 
 SERVER = drawn()
@@ -50,7 +50,7 @@ def seal(ledger: Ledger) -> int:
     return done.sealed
 
 
-def test_everything_is_sealed_and_anybody_can_check_it(ledger: Ledger, clock: ManualClock):
+def test_everything_is_sealed_and_can_be_checked_by_an_auditor(ledger: Ledger, clock: ManualClock):
     everything(ledger, clock)
     assert seal(ledger) == len(expected_leaves(ledger))
     check_sealed(ledger, SERVER)
@@ -105,7 +105,7 @@ def test_one_sealer_works_at_a_time(ledger: Ledger):
 
 
 def test_two_sealers_at_once_never_fork_the_tree(ledger: Ledger):
-    first, second = Sealer(ledger, duties=Everybody()), Sealer(ledger, duties=Everybody())
+    first, second = Sealer(ledger, duties=GrantEveryDuty()), Sealer(ledger, duties=GrantEveryDuty())
     for sealer in (first, second, second, first, first, second):
         ledger.enqueue_many([{"kind": "index"}] * 100)
         done = sealer.tick()
@@ -214,7 +214,7 @@ def test_what_is_not_sealed_is_not_pruned(ledger: Ledger, clock: ManualClock):
     assert ledger.prune(jobs_before=clock.now()) == {"jobs": 1}
 
 
-def test_without_a_sealer_retention_waits_for_nobody(ledger: Ledger, clock: ManualClock):
+def test_without_a_sealer_retention_does_not_wait(ledger: Ledger, clock: ManualClock):
     ledger.cancel(builders.queued(ledger).id)
     assert ledger.prune(jobs_before=clock.now() + timedelta(seconds=1)) == {"jobs": 1}
 
@@ -231,7 +231,7 @@ def test_a_pruned_beat_is_the_same_leaf(ledger: Ledger, clock: ManualClock):
     assert seal(ledger) == 1
 
 
-def test_a_beat_pruned_before_anybody_sealed_is_sealed_by_its_hash(ledger: Ledger, clock: ManualClock):
+def test_a_heartbeat_pruned_before_sealing_is_sealed_by_its_hash(ledger: Ledger, clock: ManualClock):
     made = builders.running(ledger)
     for number in range(3):
         ledger.heartbeat(made.fence, progress=number)

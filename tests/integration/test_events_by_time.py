@@ -1,4 +1,4 @@
-"""Everyday events by type and time on SQLite: exact whatever the clock does, and no walk through the table."""
+"""Everyday events by type and time on SQLite: exact under every step of the clock, and without a scan of the table."""
 
 import random
 from datetime import datetime, timedelta
@@ -51,7 +51,7 @@ def fill(ledger: Ledger, clock: ManualClock, events: int) -> datetime:
 
 
 def cost(url: str, events: int) -> int:
-    """What the query for the last minute takes beside so many older events."""
+    """The cost of the query for the last minute with this many older events."""
     clock = ManualClock()
     with holdfast.open(url, clock=clock) as ledger:
         since = fill(ledger, clock, events)
@@ -107,7 +107,7 @@ def wanted(events: list[Event], types: list[str], since: datetime | None, until:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_found_by_time_is_exact_whatever_the_clock_does(
+def test_what_is_found_by_time_is_exact_under_clock_steps(
     sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 7)

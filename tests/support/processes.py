@@ -79,7 +79,7 @@ class Program:
         self._process.stdin.flush()
 
     def kill(self) -> list[str]:
-        """SIGKILL, and whatever it had said before that nobody has read yet."""
+        """Send SIGKILL, and return its unread output."""
         self._process.kill()
         assert self._process.stdout is not None
         rest = self._process.stdout.read()

@@ -1,4 +1,4 @@
-"""Log lines: what they carry, and that nothing in them can pass for another line."""
+"""Log lines: their fields, and that no text in them looks like another line."""
 
 import contextlib
 import io
@@ -255,7 +255,7 @@ def test_values_of_any_make_become_json() -> None:
     assert (line["nan"], line["odd"], line["set"], line["bytes"], line["map"]) == ("nan", "<Silent>", [1], "b'\\n'", {"1": None})
 
 
-def test_a_message_that_does_not_fit_its_arguments_is_a_line_all_the_same() -> None:
+def test_a_log_message_that_does_not_fit_its_arguments_is_still_a_line() -> None:
     assert json.loads(formatters.JsonFormatter().format(record("%d pages", "many")))["message"] == "%d pages ('many',)"
     assert json.loads(formatters.JsonFormatter().format(record("%s", Silent())))["message"].startswith("%s ")
 
@@ -286,7 +286,7 @@ def test_lines_are_bounded(formatter: logging.Formatter) -> None:
         assert len(line) < 200_000
 
 
-def test_the_library_is_quiet_until_it_is_told_to_speak(capfd: pytest.CaptureFixture[str]) -> None:
-    logging.getLogger("holdfast.telemetry").warning("nobody has asked")
+def test_the_library_logs_nothing_until_it_is_configured(capfd: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger("holdfast.telemetry").warning("not configured")
     assert any(isinstance(handler, logging.NullHandler) for handler in logs.logger.handlers)
     assert capfd.readouterr().err == ""

@@ -86,7 +86,7 @@ def test_queues_are_bounded(small: Ledger) -> None:
     assert jobs[("queue", "other"), ("status", "queued")] == 5
 
 
-def test_jobs_are_counted_anew_after_five_seconds(small: Ledger, clock: ManualClock) -> None:
+def test_jobs_are_counted_again_after_five_seconds(small: Ledger, clock: ManualClock) -> None:
     key = (families.JOBS, (("queue", "default"), ("status", "queued")))
     small.enqueue("a")
     assert samples(render(small))[key] == 1
@@ -144,7 +144,7 @@ def test_a_port_in_use_is_refused(small: Ledger) -> None:
         serve(small, endpoint.port)
 
 
-def test_without_the_client_one_is_told_what_to_install() -> None:
+def test_without_the_client_the_error_names_the_extra() -> None:
     program = """
 import sys
 sys.modules["prometheus_client"] = None
@@ -163,7 +163,7 @@ for call in (lambda: render(Metrics()), lambda: serve(None, 0)):
 
 
 def test_every_holder_s_work_is_counted_in_the_ledger(store_url: str, clock: ManualClock) -> None:
-    """The endpoint of one process tells of what others did: by the library, by agents, by anybody."""
+    """The endpoint of one process tells of what others did: by the library and by agents."""
     with holdfast.open(store_url, clock=clock) as watching, holdfast.open(store_url, clock=clock) as other:
         before = other.enqueue("before")
         other.cancel(before.id)

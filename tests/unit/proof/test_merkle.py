@@ -1,4 +1,4 @@
-"""The tree: published vectors, its definition, and what a forger might try."""
+"""The tree: published vectors, its definition, and forgeries."""
 
 import pytest
 from hypothesis import given

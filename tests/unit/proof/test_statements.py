@@ -1,4 +1,4 @@
-"""Statements: both shapes are read strictly, ours is written in one way."""
+"""Statements: both forms are read strictly, Holdfast's own is written in one way."""
 
 from hashlib import sha256
 from typing import Any
