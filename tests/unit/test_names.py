@@ -40,7 +40,7 @@ def test_no_text_speaks_of_people_without_a_name() -> None:
         ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "Makefile", "pyproject.toml")
     ]
     sources += [path for name in folders for path in (ROOT / name).rglob("*") if path.suffix in TEXTS]
-    sources = [path for path in sources if path.parent.name not in ("decisions",) and path != Path(__file__)]
+    sources = [path for path in sources if path.parent.name != "decisions" and path != Path(__file__)]
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in sorted(sources)
