@@ -1,6 +1,6 @@
-"""What Holdfast does in a second, beside the same statements without it. `python -m bench --help` tells how to ask."""
+"""Benchmarks: Holdfast compared with the same statements without it. See `python -m bench --help`."""
 
 import warnings
 
-# Asked for by the PostgreSQL wheel, which then does without.
+# The PostgreSQL wheel warns about this variable and works without it.
 warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")

@@ -1,4 +1,4 @@
-"""`python -m bench [names…] [--jobs N] [--json FILE] [--quick]`: takes the figures and prints a table for each."""
+"""`python -m bench [names…] [--jobs N] [--json FILE] [--quick]`: measure the figures and print a table for each."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""A process that does one thing and tells how large it grew: `python -m bench.child drain|follow URL QUEUE COUNT`."""
+"""A process that does one thing and reports its peak memory: `python -m bench.child drain|follow URL QUEUE COUNT`."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from holdfast import Ledger
 
 
 def peak_kib() -> int:
-    """VmHWM, not ru_maxrss: that one begins with the parent's."""
+    """VmHWM, not ru_maxrss, which starts with the parent's value."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
 

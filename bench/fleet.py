@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import holdfast
-from bench.peers.process import Ear, Process
+from bench.peers.process import MessageLog, Process
 from bench.places import Place
 from bench.work import batches
 
@@ -25,13 +25,13 @@ class Fleet:
         self._url = url
         self._home = home
         self._processes: dict[int, Process] = {}
-        self.ear = Ear()
+        self.messages = MessageLog()
 
     def start(self, verb: str, config: str = "default") -> Process:
         program = [sys.executable, "-m", "bench.peers.programs.holdfast_worker", verb, self._url, config, "0"]
-        process = Process(program, self._home, self.ear)
+        process = Process(program, self._home, self.messages)
         self._processes[process.id] = process
-        self.ear.wait("ready", BOOT_SECONDS)
+        self.messages.wait("ready", BOOT_SECONDS)
         return process
 
     def kill(self, id_: int) -> None:
@@ -77,10 +77,10 @@ def recovery(url: str, config: str) -> float:
         sender = workers.start("send")
         time.sleep(IDLE_SECONDS)
         sender.tell("hold")
-        holder = workers.ear.wait("began", TELL_SECONDS).speaker
+        holder = workers.messages.wait("began", TELL_SECONDS).speaker
         time.sleep(IDLE_SECONDS)
         killed_at = time.time()
         workers.kill(holder)
-        again = workers.ear.wait("began", TELL_SECONDS, deaf_to=holder)
+        again = workers.messages.wait("began", TELL_SECONDS, except_from=holder)
         workers.kill(again.speaker)  # its handler would not stop by itself
         return again.at - killed_at

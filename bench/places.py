@@ -1,4 +1,4 @@
-"""Where a measurement takes place: a ledger of its own, and a way around Holdfast to fill it and to look into it."""
+"""The ledger of a measurement, with SQL that fills and reads it without Holdfast."""
 
 import shutil
 import time
@@ -43,7 +43,7 @@ class Place(Protocol):
         """Add jobs that are ready, or that have succeeded, with all their events."""
 
     def settle(self) -> None:
-        """What a database does by itself sooner or later: statistics, and everything on disk."""
+        """Update statistics and write everything to disk."""
 
     def events(self, kind: str) -> int:
         """How many events of a type there are."""
@@ -56,7 +56,7 @@ class Host(Protocol):
     versions: str
 
     def place(self) -> AbstractContextManager[Place]:
-        """A new place, cleared away in the end."""
+        """A new ledger, removed at the end."""
 
 
 class SqlitePlace:
@@ -122,7 +122,7 @@ class PostgresPlace:
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """Somebody's transaction with a snapshot and an id of its own, open all the while: nothing newer can be vacuumed."""
+        """Keep a foreign transaction with a snapshot and its own id open: nothing newer can be vacuumed."""
         with psycopg.connect(self.server_url) as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             connection.execute("SELECT pg_current_xact_id()")
@@ -191,7 +191,7 @@ def _found(url: str) -> None:
 
 @contextmanager
 def opened(place: Place) -> Iterator[tuple[Ledger, Raw]]:
-    """Both contenders on one place."""
+    """Both contenders on one ledger."""
     raw = place.raw()
     try:
         with holdfast.open(place.url) as ledger:

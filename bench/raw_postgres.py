@@ -20,7 +20,7 @@ class RawPostgres:
         self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=2)
         self._cursor = self._connection.cursor(binary=True)
         for name in ("timestamptz", "interval"):
-            # The bytes as they came: nobody looks at them.
+            # The bytes as they came: they are not decoded.
             self._cursor.adapters.register_loader(name, ByteaBinaryLoader)
         found = self._connection.execute(f"SELECT id FROM {schema}.profiles WHERE kind = %s", (KIND,)).fetchone()
         self._profile = found and found[0]

@@ -34,7 +34,7 @@ class RawSqlite:
         self._connection.close()
 
     def prepare_enqueue(self, queue: str, count: int) -> list[Batch]:
-        """Rows for the next `count` jobs: nobody else may enqueue before they are used."""
+        """Rows for the next `count` jobs. No other process may enqueue before they are used."""
         connection = self._connection
         profile = connection.execute("SELECT id FROM holdfast_profiles WHERE kind = ?", (KIND,)).get
         id_ = connection.execute(self._sql["last_job_id"]).get + 1

@@ -10,12 +10,12 @@ class Row(NamedTuple):
     base: float
     target: float | None
     events: int
-    """Events that were found written."""
+    """The number of events that were found."""
     rounds: dict[str, list[float]]
 
 
 class Heading(NamedTuple):
-    """How a figure is called, what stands in its columns, and what is held against the target."""
+    """The name of a figure, its columns, and the value that is compared with the target."""
 
     title: str
     ours: str = "Holdfast"

@@ -23,7 +23,7 @@ def report(customer: int, path: str) -> dict[str, int]:
 
 @contextmanager
 def worker(url: str, ledger: Ledger) -> Iterator[None]:
-    """Within, `holdfast worker run` is at work in a process of its own. Its queue is paused until it is there."""
+    """Run `holdfast worker run` in another process. Its queue is paused until it has started."""
     ledger.pause(QUEUE)
     command = [sys.executable, "-m", "holdfast", "worker", "run", "bench.reports:app", "--db", url]
     process = subprocess.Popen(command, env={**os.environ, "HOLDFAST_URL": url}, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""Timing. The machine is never quite quiet, so contenders take turns within one run and their medians are compared."""
+"""Timing. The machine is never completely idle, so contenders take turns within one run and their medians are compared."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from statistics import median
 
 
 def timed(count: int, work: Callable[[], int | None]) -> float:
-    """How many a second. Work that counts what it did must have done all of it."""
+    """Items a second. Work that returns a count must have done all items."""
     began = time.perf_counter()
     done = work()
     seconds = time.perf_counter() - began
@@ -15,7 +15,7 @@ def timed(count: int, work: Callable[[], int | None]) -> float:
 
 
 def take_turns(rounds: int, *contenders: Callable[[int], float]) -> list[list[float]]:
-    """The rates of each contender, which is given the round's number. Whoever began last round goes last in the next."""
+    """The rates of each contender, which gets the round's number. The first contender of a round is the last of the next."""
     rates: list[list[float]] = [[] for _ in contenders]
     for number in range(rounds):
         for place in range(len(contenders)):

@@ -1,4 +1,4 @@
-"""A sealer beside the measurement: `holdfast seal` in a process of its own."""
+"""A sealer during the measurement: `holdfast seal` in another process."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def home() -> Iterator[Path]:
 
 @contextmanager
 def sealing(url: str, key: Path) -> Iterator[None]:
-    """Within, somebody seals the ledger, and has sealed all that was there at the beginning."""
+    """Run a sealer in the background. It has sealed all earlier events when the block starts."""
     environment = {**os.environ, "HOLDFAST_KEYS": str(key)}
     command = [sys.executable, "-m", "holdfast", "seal", "--db", url]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
@@ -53,7 +53,7 @@ def behind(ledger: holdfast.Ledger) -> int:
 
 
 def caught_up(ledger: holdfast.Ledger) -> float:
-    """Seconds until everything there is has been sealed."""
+    """Seconds until everything has been sealed."""
     began = time.monotonic()
     while behind(ledger):
         assert time.monotonic() < began + CATCH_UP_SECONDS, "the sealer does not keep up"

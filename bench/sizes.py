@@ -1,4 +1,4 @@
-"""How much of everything is measured."""
+"""The sizes of the measurements."""
 
 from typing import NamedTuple
 
@@ -16,19 +16,19 @@ class Sizes(NamedTuple):
     """How often every lease is renewed."""
     small: int = 100_000
     large: int = 1_000_000
-    """What the memory of a process is compared over."""
+    """The amounts of work over which the memory of a process is compared."""
     fleet_jobs: int = 60_000
     fleet_rounds: int = 3
     idle_seconds: float = 30.0
     dependents: int = 5_000
     """Jobs that wait for one."""
     tasks: int = 100_000
-    """Tasks that wait while an agent resumes, beside two and a half times as many finished ones."""
+    """Tasks that wait while an agent resumes, with two and a half times as many finished ones."""
     resumes: int = 50
     runs: int = 10
     """Commands that are started one after the other."""
     patient: bool = True
-    """Whether to wait for what takes half a minute by default."""
+    """Whether to measure what takes half a minute by default."""
 
     @property
     def per_round(self) -> int:
@@ -36,7 +36,7 @@ class Sizes(NamedTuple):
 
     @property
     def warm_up(self) -> int:
-        """Enough batches for every statement to have got its lasting plan, where there are enough jobs at all."""
+        """Enough batches for every statement to have its generic plan, if there are enough jobs."""
         return min(10_000, self.per_round)
 
 

@@ -5,16 +5,18 @@ from holdfast.core.table import STEPS, TRANSITIONS
 
 
 def table() -> str:
-    """The moves as a Markdown table."""
+    """The transitions as a Markdown table."""
     lines = ["| command | from | to | by | event | rule |", "|---|---|---|---|---|---|"]
-    lines.append("| enqueue | – | queued | client | enqueued | rev 1, attempt 0; a live `dedupe_key` gives back its job |")
-    for move in TRANSITIONS:
-        sources = ", ".join(status.value for status in Status if status in move.sources)
-        to = " or ".join(status.value for status in move.to) or "same"
-        by = ", ".join(role.value for role in move.by)
-        events = ", ".join(event.value for event in move.events)
-        lines.append(f"| {move.verb} | {sources} | {to} | {by} | {events} | {move.rule} |")
-    lines.append("| replay | failed, cancelled, dead_lettered | a new job | operator | enqueued | linked by `replay_of` |")
+    created = "Creates a job with rev 1 and attempt 0. If a live job has the `dedupe_key`, returns that job."
+    lines.append(f"| enqueue | – | queued | client | enqueued | {created} |")
+    for row in TRANSITIONS:
+        sources = ", ".join(status.value for status in Status if status in row.sources)
+        targets = " or ".join(status.value for status in row.targets) or "same"
+        roles = ", ".join(role.value for role in row.roles)
+        events = ", ".join(event.value for event in row.events)
+        lines.append(f"| {row.verb} | {sources} | {targets} | {roles} | {events} | {row.rule} |")
+    repeated = "Creates a job with the same arguments. Its `replay_of` names the old one."
+    lines.append(f"| replay | failed, cancelled, dead_lettered | a new job | operator | enqueued | {repeated} |")
     return "\n".join(lines)
 
 

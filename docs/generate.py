@@ -29,6 +29,14 @@ from holdfast.telemetry import families
 
 ROOT = Path(__file__).parents[1]
 
+METRIC_FAMILIES = (
+    *families.COUNTERS,
+    *families.HISTOGRAMS,
+    *families.LEDGER_COUNTERS,
+    *families.LEDGER_HISTOGRAMS,
+    *families.GAUGES,
+)
+
 LIMITS = {
     "NAME_BYTES_MAX": "a queue, kind, worker, incarnation, actor, tier, stage, fenced resource or a key's name, in UTF-8 bytes",
     "KEY_BYTES_MAX": "a request id, dedupe key, correlation id or trace id, in UTF-8 bytes",
@@ -42,7 +50,7 @@ LIMITS = {
     "DEPENDENCIES_MAX": "jobs that one job may depend on",
     "DEPENDENTS_MAX": "jobs that may ever wait for one job",
     "CASCADE_MAX": "jobs that end because of another one, in one transaction",
-    "UNTOLD_BATCH_MAX": "larger cascades that one sweep continues at once",
+    "OPEN_CASCADE_BATCH_MAX": "larger cascades that one sweep continues at once",
     "NESTING_MAX": "the depth of nested JSON",
     "INTEGER_MAX": "a whole number in JSON, either sign; also `progress`",
     "ENQUEUE_BATCH_MAX": "jobs in one `enqueue_many`",
@@ -235,7 +243,7 @@ def tier_table() -> str:
 def event_table() -> str:
     rows = []
     for kind in EventType:
-        verbs = [move.verb for move in TRANSITIONS if kind in move.events]
+        verbs = [row.verb for row in TRANSITIONS if kind in row.events]
         if kind is EventType.ENQUEUED:
             verbs = ["enqueue", "replay", "sweep"]
         if kind is EventType.UNBLOCKED:
@@ -273,7 +281,7 @@ def target_table() -> str:
 
 
 def metric_table() -> str:
-    rows = [[f"`{family.name}`", family.type, _code(family.labels) or "–", family.description] for family in families.FAMILIES]
+    rows = [[f"`{family.name}`", family.type, _code(family.labels) or "–", family.description] for family in METRIC_FAMILIES]
     return _table(["metric", "type", "labels", "what it tells"], rows)
 
 

@@ -1,4 +1,4 @@
-"""Makes src/holdfast/aio/ledger.py of the verbs of `Ledger`. `make docs` runs this; a test fails where the file has drifted."""
+"""Makes src/holdfast/aio/ledger.py of the verbs of `Ledger`. `make docs` runs this; a test fails if the file is out of date."""
 
 import ast
 import builtins
@@ -26,7 +26,7 @@ class AsyncLedger(AsyncLedgerBase):
 
 
 def by_hand() -> set[str]:
-    """Verbs that are written by hand. The file is read, not imported: what is to be made may be missing or broken."""
+    """Verbs that are written by hand. The file is parsed, not imported, because the generated part may be missing or broken."""
     tree = ast.parse((MADE.parent / "threads.py").read_text())
     [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "AsyncLedgerBase"]
     return {node.name for node in found.body if isinstance(node, ast.AsyncFunctionDef)}

@@ -25,13 +25,13 @@ from tools.pgserver import HOST, free_port
 PLACE = Path(sys.prefix) / "pgbouncer"
 PLACES = ("/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin", str(PLACE / "usr/sbin"))
 LIBRARIES = ("libevent", "libc-ares")
-"""Beginnings of the names of the packages that few machines have."""
+"""Prefixes of the names of packages that few machines have."""
 FETCH_SECONDS = 300
 START_SECONDS = 30
 HELP = "PgBouncer is needed: install it (apt-get install pgbouncer, brew install pgbouncer), so that it is in PATH"
 
-# Runs a program, reloads it for each line of input, and kills it when the input ends: that comes with the end of the process
-# that holds the other end, however that ends.
+# Runs a program, reloads it for each line of input, and kills it when the input ends. The input ends with the process
+# at the other end, however that process ends.
 KEEPER = """
 "$@" &
 while read -r _; do kill -HUP $!; done
@@ -57,7 +57,7 @@ server_login_retry = 0.2
 
 
 def program() -> Path:
-    """The program, fetched if need be. Raises RuntimeError with what to do where it cannot be had."""
+    """Return the program, and download it if it is missing. Raise RuntimeError with advice if that fails."""
     with _alone():
         found = _installed()
         if found is None:
@@ -96,7 +96,7 @@ def _fetch() -> None:
 
 
 def _download(names: Sequence[str], folder: str, options: list[str]) -> list[str]:
-    """Returns the options that it took: where this machine has no lists of packages, they are fetched into the folder."""
+    """Return the options that were needed: without package lists on this machine, they are downloaded into the folder."""
     try:
         _run(["apt-get", *options, "download", *names], folder)
     except RuntimeError:
@@ -118,7 +118,7 @@ def _run(command: Sequence[str], folder: str) -> str:
 
 
 class PgBouncer:
-    """One PgBouncer before a PostgreSQL server, on a port of its own, from `create` to `close`.
+    """One PgBouncer in front of a PostgreSQL server, on its own port, from `create` to `close`.
 
     Server connections live for two seconds, so that a client meets several sessions.
     """
@@ -152,7 +152,7 @@ class PgBouncer:
         return f"postgresql://postgres@{HOST}:{self.port}/postgres"
 
     def start(self) -> None:
-        """Returns once it passes statements on."""
+        """Return once it passes statements on."""
         found = program()
         libraries = [str(path.parent) for path in (PLACE / "usr/lib").glob("*/*.so*")]
         environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(libraries))}
@@ -178,7 +178,7 @@ class PgBouncer:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """As a crash would."""
+        """Kill it, as a crash would."""
         if self._process is not None:
             self._process.communicate()
             self._process = None

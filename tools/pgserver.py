@@ -118,7 +118,7 @@ class PostgresServer:
 
     @property
     def log(self) -> str:
-        """What the server has said so far."""
+        """The server's log so far."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def start(self) -> None:
@@ -133,7 +133,7 @@ class PostgresServer:
         self._control("start", "-l", str(self._log), "-o", command_line)
 
     def stop(self) -> None:
-        """Stop in good order: sessions are ended, everything is written."""
+        """Stop in order: sessions are ended, everything is written."""
         self._control("stop", "-m", "fast")
 
     def stop_immediate(self) -> None:
@@ -217,7 +217,7 @@ class Standby(PostgresServer):
         return self._copied_by
 
     def promote(self) -> None:
-        """Make it a primary of its own; returns once it takes writes."""
+        """Promote it to a primary. Return once it accepts writes."""
         self._control("promote")
 
 

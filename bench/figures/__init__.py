@@ -1,4 +1,4 @@
-"""The figures, by name, in the order in which they are taken."""
+"""The figures, by name, in the order of their measurement."""
 
 from collections.abc import Callable
 from typing import NamedTuple

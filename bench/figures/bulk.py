@@ -1,4 +1,4 @@
-"""Filling a queue: many jobs in one call."""
+"""Bulk enqueue: many jobs in one call."""
 
 from bench import ours
 from bench.places import Host, opened

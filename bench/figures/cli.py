@@ -1,4 +1,4 @@
-"""What a beat from the command line takes, from its process's start to its end, against Python that imports sqlite3."""
+"""The time of `holdfast task heartbeat`, process start to end, against Python that imports sqlite3."""
 
 import os
 import subprocess

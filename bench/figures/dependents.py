@@ -1,4 +1,4 @@
-"""What an end costs those who wait for it: one completion that lets go of thousands against many that let go of ten each."""
+"""The cost of dependents: one completion that unblocks thousands of jobs against many that unblock ten each."""
 
 from bench import ours
 from bench.places import Host, opened
@@ -33,7 +33,7 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
 
 
 def let_go(ledger: Ledger, queue: str, count: int, each: int) -> float:
-    """Jobs let go a second, by completions of jobs that so many wait for. What it takes to make them is not counted."""
+    """Jobs unblocked a second, by completions of jobs with that many dependents. The enqueues are not counted."""
     ours.enqueue(ledger, ours.items(queue, count // each))
     fences = ours.hold(ledger, queue, count // each)
     ledger.enqueue_many(

@@ -1,4 +1,4 @@
-"""Working a queue off: claim with start, complete, three events a job, each batch durable before the next."""
+"""Drain a queue: claim with start, complete, three events a job, each batch durable before the next."""
 
 from bench import ours
 from bench.places import Host, PostgresHost, opened

@@ -1,4 +1,4 @@
-"""A second worker process: each with one lane, that is one connection for claims and completions alike."""
+"""A second worker process: each with one lane, that is one connection for claims and completions."""
 
 from bench import fleet
 from bench.places import Host, PostgresHost

@@ -1,4 +1,4 @@
-"""Proof of life: one worker renews all its leases, again and again, an event each."""
+"""Heartbeats: one worker renews all its leases repeatedly, one event each."""
 
 from bench import ours
 from bench.places import Host, opened

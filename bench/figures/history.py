@@ -1,4 +1,4 @@
-"""What a long past costs: draining beside a great many finished jobs, against draining beside none."""
+"""The cost of a long history: a drain with very many finished jobs in the ledger, against one with none."""
 
 import holdfast
 from bench import ours

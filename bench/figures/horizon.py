@@ -1,4 +1,4 @@
-"""A forgotten transaction keeps every dead row from being vacuumed: does the drain of a real worker go on as it began?"""
+"""A drain by a real worker while an open transaction keeps dead rows from being vacuumed: is its end as fast as its start?"""
 
 import time
 from contextlib import nullcontext
@@ -16,7 +16,7 @@ HEADING = Heading(
 TARGET = 0.7
 PARTS = 10
 EVENTS = 3
-"""Positions that a job draws on its way: claimed, started, succeeded."""
+"""Positions that a job takes: claimed, started, succeeded."""
 DRAIN_SECONDS = 600.0
 
 
@@ -43,7 +43,7 @@ def _drain(host: PostgresHost, sizes: Sizes, *, pinned: bool) -> Row:
 
 
 def _reached(ledger: holdfast.Ledger, position: int) -> float:
-    """When the ledger has drawn this position. The table is not read: counting its rows would take part in the measurement."""
+    """The time when the ledger has drawn this position. Its table is not read: counting rows would disturb the measurement."""
     deadline = time.perf_counter() + DRAIN_SECONDS
     while ledger.position() < position:
         assert time.perf_counter() < deadline, "the worker does not come to an end"

@@ -1,4 +1,4 @@
-"""Memory: a process that works through ten times as much must not become larger for it."""
+"""Memory: a process must not grow over ten times the work."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""How soon a killed worker's job is begun by another: as things come, and with the tightest policy."""
+"""Recovery: the time until another worker starts a killed worker's job, with the default and with the tightest policy."""
 
 from bench import fleet
 from bench.places import Host
@@ -7,7 +7,7 @@ from bench.sizes import Sizes
 
 HEADING = Heading("Recovery after SIGKILL in mid-job", ours="seconds", base="silence", judged="most", unit="s")
 TARGETS = {"default": (35.0, 30.0), "tight": (3.0, 1.0)}
-"""The most it may take, and how long the policy itself waits for a sign of life."""
+"""The longest allowed time, and the silence limit of the policy itself."""
 
 
 def measure(host: Host, sizes: Sizes) -> list[Row]:

@@ -1,4 +1,4 @@
-"""What a full ledger costs an agent that resumes: a hundred thousand tasks and a million events against a thousand."""
+"""The cost of a large ledger for an agent that resumes: 100,000 tasks and a million events against 1,000 tasks."""
 
 import time
 
@@ -33,7 +33,7 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
 
 
 def resumed(agent: Agent, count: int) -> float:
-    """Resumes a second, one of a new task and one of the same each time. What ends the task is not counted."""
+    """Resumes a second, one of a new task and one of the same task each time. The completions are not counted."""
     seconds = 0.0
     for _ in range(count):
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Sealing: how quickly a sealer goes through events by itself, and what it takes off a drain beside it."""
+"""Sealing: the speed of a sealer alone, and how much it slows down a concurrent drain."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -40,7 +40,7 @@ def _beside(host: Host, sizes: Sizes, name: str, drain: Drain) -> Row:
         with holdfast.open(place.url) as ledger:
 
             def alone(queue: str, count: int) -> float:
-                # Whatever was written before is on disk before each round: what a sealer owes is not paid by the next drain.
+                # Earlier writes are on disk before each round, so that the next drain does not pay for the sealer.
                 place.settle()
                 return timed(count, lambda: drain(ledger, queue, count))
 

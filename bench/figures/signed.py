@@ -1,4 +1,4 @@
-"""Signed beats: what they cost the ledger more than plain ones, its checking of signatures included, and what signing costs."""
+"""Signed heartbeats: their extra cost for the ledger, with the check of signatures, and the cost of signing."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from bench.work import KIND
 from holdfast import Fence, HoldfastError, Ledger
 from holdfast.core.model import Actor, EventType, Role
 from holdfast.proof.keys import KeyFile
-from holdfast.proof.statements import encode_holder_statement, statement_message
+from holdfast.proof.statements import EMPTY_SHA256, Statement, encode_statement, statement_message
 
 LEASES = 1_000
 WORKER = "robot"
@@ -63,13 +63,21 @@ def _beat(ledger: Ledger, fences: list[Fence]) -> None:
 
 
 def _sign(ledger: Ledger, key: KeyFile, fences: list[Fence]) -> None:
-    """What the worker's side of a signed beat does: a statement for each, and a signature under it."""
+    """The worker's part of a signed heartbeat: a statement and its signature."""
     assert key.secret is not None
     for number, fence in enumerate(fences):
         holder, at = Actor(Role.WORKER, fence.worker, fence.incarnation), time.time_ns() // 1_000
-        beat = EventType.HEARTBEAT
-        statement = encode_holder_statement(ledger.id, fence.job_id, fence.attempt, beat, holder, counter=at + number, at=at)
-        key.secret.sign(statement_message(statement))
+        beat = Statement(
+            ledger=ledger.id,
+            job_id=fence.job_id,
+            attempt=fence.attempt,
+            type=EventType.HEARTBEAT,
+            actor=holder,
+            at=at,
+            counter=at + number,
+            payload_sha256=EMPTY_SHA256,
+        )
+        key.secret.sign(statement_message(encode_statement(beat)))
 
 
 def _each_us(work: Callable[[], None]) -> float:

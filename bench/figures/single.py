@@ -1,4 +1,4 @@
-"""One job a call: callers on many threads share their commits, so together they should be far quicker than one alone."""
+"""Single enqueues: callers on many threads share their commits, so together they should be much faster than one alone."""
 
 from bench import ours
 from bench.places import Host, opened

@@ -1,4 +1,4 @@
-"""Verifying an export, offline: without signatures, and with one on every beat of a worker that signs."""
+"""Offline verification of an export: without signatures, and with one on every heartbeat."""
 
 import io
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def _drained(ledger: Ledger, jobs: int) -> None:
 
 
 def _beaten(ledger: Ledger, beats: int) -> None:
-    """Nearly all events are signed beats."""
+    """Nearly all events are signed heartbeats."""
     ledger.set_policy("signed", signed="liveness", heartbeat_interval="1h", lease_ttl="1h")
     ledger.enqueue_many([{"kind": "signed", "queue": "signed"} for _ in range(LEASES)])
     fences = ours.claim(ledger, "signed", LEASES)
@@ -51,7 +51,7 @@ def _row(host: Host, what: str, target: float, fill: Callable[[Ledger], None]) -
     seconds = [1 / timed(1, lambda: verdicts.append(_verified(body, trusted))) for _ in range(ROUNDS)]
     verdict = verdicts[0]
     rates = [verdict.checked.events / taken for taken in seconds]
-    # Only what begins a job is not signed: enqueued, claimed, started; and the place's own first job.
+    # Only the first events of a job are not signed: enqueued, claimed, started; and the first job of the ledger.
     assert verdict.intact and (what == "unsigned" or verdict.checked.signatures + 4 * LEASES > verdict.checked.events)
     rounds = {"verify": rates, "export": export_rates}
     return Row(f"{host.name}, {what}", median(rates), median(export_rates), target, verdict.checked.events, rounds)

@@ -1,4 +1,4 @@
--- Copies of the hot statements that the raw loops run. Frozen on purpose: they stay as they are, whatever becomes of the
+-- Copies of the hot statements that the raw loops run. Frozen on purpose: they are not changed with the
 -- statements they were taken from, so that figures of different days have the same measure.
 
 -- name: enqueue_plain

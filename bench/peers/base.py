@@ -30,7 +30,7 @@ class Peer(Protocol):
         """Jobs a second of ONE worker process: enqueue first, untimed; then from the worker's start of work (processes booted and connected, as far as the peer allows) until the last job is durably finished and the queue is empty, asked of the storage itself."""
 
     def latency(self, setting: Setting, jobs: int) -> list[float] | None:
-        """Milliseconds from just before the enqueue call of a lone job in one process to its handler's first line in the idle worker process, one after another with a pause; None where it cannot be told."""
+        """Milliseconds from just before the enqueue call of a lone job in one process to its handler's first line in the idle worker process, one after another with a pause; None if it cannot be measured."""
 
     def recovery(self, setting: Setting, seconds_max: float) -> float | None:
         """Seconds from SIGKILL of the worker in mid-job until another worker process (already running) begins it again, with default settings; None where it did not within seconds_max."""

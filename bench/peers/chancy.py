@@ -1,6 +1,6 @@
 """Chancy. Outcomes are written once a second, in batches, so a killed worker runs up to a second's finished jobs again.
 
-By default a queue takes as many jobs as there are cores every five seconds, whatever waits.
+By default a queue takes as many jobs as there are cores every five seconds, however many wait.
 """
 
 from bench.peers.scripted import Scripted

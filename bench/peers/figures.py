@@ -41,7 +41,7 @@ class Taken:
 
 
 def take(ground: Ground, peers: Sequence[Peer], sizes: Sizes) -> list[Taken]:
-    """All figures. Whoever began a round goes last in the next; what cannot be taken is said, and left out."""
+    """Measure all figures. The first contender of a round is the last of the next. Failures are reported and left out."""
     taken = [Taken(peer) for peer in peers]
     for number in range(sizes.rounds):
         turn = number % max(1, len(taken))
@@ -50,7 +50,7 @@ def take(ground: Ground, peers: Sequence[Peer], sizes: Sizes) -> list[Taken]:
     for one in taken:
         _latency(ground, one, sizes)
     if sizes.recovery_seconds:
-        # At once: they do nothing but wait, some of them for minutes.
+        # In parallel: they only wait, some of them for minutes.
         with ThreadPoolExecutor(max(1, len(taken))) as pool:
             list(pool.map(lambda one: _recovery(ground, one, sizes), taken))
     return taken
@@ -75,7 +75,7 @@ def _latency(ground: Ground, one: Taken, sizes: Sizes) -> None:
 
 
 def _recovery(ground: Ground, one: Taken, sizes: Sizes) -> None:
-    """Of contenders as they come: how soon one forgives a death is the first thing that tuning may spoil."""
+    """Of contenders with default settings: tuning may easily spoil the recovery time."""
     if one.peer.config != "default":
         return
     one.recovery_seconds = _measured(ground, one, "recovery", lambda setting: one.peer.recovery(setting, sizes.recovery_seconds))
@@ -83,7 +83,7 @@ def _recovery(ground: Ground, one: Taken, sizes: Sizes) -> None:
 
 
 def _measured(ground: Ground, one: Taken, figure: str, work: Callable[[Setting], T]) -> T | None:
-    """None, and the reason kept, where it failed: one contender's trouble is not the others'."""
+    """Return None and keep the reason if it failed. A failure of one contender does not affect the others."""
     if one.missing.keys() & {"absent", figure}:
         return None
     try:
@@ -91,7 +91,7 @@ def _measured(ground: Ground, one: Taken, figure: str, work: Callable[[Setting],
             return work(setting)
     except Absent as error:
         one.missing["absent"] = str(error)
-    except Exception as error:  # noqa: BLE001 - whatever a contender does, the run goes on
+    except Exception as error:  # noqa: BLE001 - an error of a contender does not end the run
         one.missing[figure] = "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])
     _tell(f"{one.title}: no {figure}: {list(one.missing.values())[-1]}")
     return None

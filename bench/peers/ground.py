@@ -1,4 +1,4 @@
-"""Where contenders meet: one PostgreSQL server for all, and for every measurement a database and a folder of its own."""
+"""The environment of contenders: one PostgreSQL server for all, and a new database and folder for every measurement."""
 
 import shutil
 import uuid
@@ -20,7 +20,7 @@ REDIS = "bench.peers.redis"
 
 
 def contenders() -> list[Peer]:
-    """Everything that a module of this folder offers as PEERS, Holdfast first."""
+    """The PEERS of all modules of this folder, Holdfast first."""
     names = sorted(module.name for module in iter_modules([str(Path(__file__).parent)]) if module.name != "__main__")
     offered = [peer for name in names for peer in getattr(import_module(f"bench.peers.{name}"), "PEERS", ())]
     return sorted(offered, key=lambda peer: peer.name != "holdfast")
@@ -28,7 +28,7 @@ def contenders() -> list[Peer]:
 
 @contextmanager
 def database(server_url: str, name: str) -> Iterator[str]:
-    """The address of a new, empty database, which is gone in the end."""
+    """Yield the address of a new, empty database, and drop it at the end."""
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
         try:
@@ -58,7 +58,7 @@ class Ground:
 
     @contextmanager
     def setting(self, peer: Peer) -> Iterator[Setting]:
-        """An empty place, prepared for the contender. Raises Absent."""
+        """An empty storage, prepared for the contender. Raises Absent."""
         name = f"peer_{uuid.uuid4().hex}"
         home = self._home / name
         home.mkdir()

@@ -1,4 +1,4 @@
-"""Holdfast, with three events for every job that is worked off."""
+"""Holdfast, with three events for every finished job."""
 
 from bench.peers.scripted import Scripted
 

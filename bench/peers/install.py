@@ -1,4 +1,4 @@
-"""The contenders of PyPI, in an environment of their own, exactly as locked."""
+"""Contenders from PyPI, installed from the lock file into a separate environment."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The contenders of npm, in a folder of their own.
+"""Contenders from npm, installed into a separate folder.
 
 The versions are exact. There is no lock file: it would name the registry that
 it was made with. Node comes along, because two of the contenders need a newer

@@ -1,4 +1,4 @@
-"""One process of a contender: started, listened to, and ended by its id."""
+"""One process of a contender: start it, read its messages, end it by its id."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from time import monotonic
 from types import TracebackType
 from typing import IO, NamedTuple, Self
 
-from bench.peers.programs.telling import MARK
+from bench.peers.programs.messages import MARK
 
 ROOT = Path(__file__).parents[2]
 STOP_SECONDS = 10.0
@@ -21,51 +21,51 @@ COMPLAINT_LINES = 8
 
 
 class Silent(Exception):
-    """A process ended, or did not say in time what it should have said."""
+    """A process ended, or did not send an expected message in time."""
 
 
 class Late(Silent):
-    """What should have been said was not said in time."""
+    """An expected message did not come in time."""
 
 
 class Fact(NamedTuple):
     what: str
     at: float
     speaker: int
-    """The id of the process that said it."""
+    """The id of the process that sent it."""
 
 
-class Ear:
-    """What one or more processes have said, in the order in which it arrived."""
+class MessageLog:
+    """The messages of one or more processes, in the order of their arrival."""
 
     def __init__(self) -> None:
         self._facts: Queue[Fact] = Queue()
 
     def listen(self, stream: IO[str], speaker: int) -> None:
-        """Until the stream ends."""
+        """Read messages until the stream ends."""
         for line in stream:
             if line.startswith(MARK):
                 fact = json.loads(line[len(MARK) :])
                 self._facts.put(Fact(fact["what"], fact["at"], speaker))
         self._facts.put(Fact("ended", 0.0, speaker))
 
-    def wait(self, what: str, seconds: float, *, deaf_to: int | None = None) -> Fact:
-        """The next fact of this name; Silent if none comes, or if a process ends that is still listened to."""
+    def wait(self, what: str, seconds: float, *, except_from: int | None = None) -> Fact:
+        """Return the next message of this name. Raise Silent if none comes, or if one of the other processes ends."""
         until = monotonic() + seconds
         while True:
             try:
                 fact = self._facts.get(timeout=max(0.0, until - monotonic()))
             except Empty:
-                raise Late(f"nobody said {what!r} within {seconds:g} s") from None
-            if fact.speaker == deaf_to:
+                raise Late(f"no process sent {what!r} within {seconds:g} s") from None
+            if fact.speaker == except_from:
                 continue
             if fact.what == what:
                 return fact
             if fact.what == "ended":
-                raise Silent(f"a process ended before it said {what!r}")
+                raise Silent(f"a process ended before it sent {what!r}")
 
-    def heard(self, what: str, seconds: float) -> bool:
-        """Whether it was said in time. A process that ends is still an error."""
+    def arrives(self, what: str, seconds: float) -> bool:
+        """Whether the message comes in time. A process that ends is still an error."""
         try:
             self.wait(what, seconds)
         except Late:
@@ -74,9 +74,11 @@ class Ear:
 
 
 class Process:
-    """Leads a group of its own, so that whatever it starts ends with it."""
+    """A process in its own process group, so that its child processes end with it."""
 
-    def __init__(self, command: Sequence[str], home: Path, ear: Ear, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], home: Path, messages: MessageLog, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._complaints = (home / f"stderr-{len(list(home.glob('stderr-*')))}").open("w+")
         self._process = subprocess.Popen(
             command,
@@ -90,7 +92,7 @@ class Process:
         )
         assert self._process.stdout is not None
         self.id = self._process.pid
-        self._listener = threading.Thread(target=ear.listen, args=(self._process.stdout, self.id), daemon=True)
+        self._listener = threading.Thread(target=messages.listen, args=(self._process.stdout, self.id), daemon=True)
         self._listener.start()
 
     def tell(self, line: str) -> None:
@@ -99,7 +101,7 @@ class Process:
         self._process.stdin.flush()
 
     def finish(self, seconds: float) -> None:
-        """Wait for its good end."""
+        """Wait for its normal end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -110,7 +112,7 @@ class Process:
             raise Silent(f"it ended with {code}")
 
     def kill(self) -> None:
-        """As a machine that fails would: the whole group at once."""
+        """Kill the whole process group at once, as a failing machine would."""
         self._signal(signal.SIGKILL)
         self._process.wait()
 

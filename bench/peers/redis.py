@@ -1,4 +1,4 @@
-"""A Redis server for the contenders that live on one.
+"""A Redis server for the contenders that need one.
 
 It keeps an append-only file that is synced every second: the default that the
 documentation of Redis gives for those who want their writes kept. A crash of
@@ -72,7 +72,7 @@ class RedisServer:
 
 
 class RedisConnection:
-    """Just enough of the protocol to ask a server how much is left, without a client library."""
+    """The part of the protocol that counts unfinished jobs, without a client library."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -149,7 +149,7 @@ def _program(python: Path) -> Path:
 
 
 def _wait_for(url: str) -> None:
-    """Return once the server answers; a server that starts tells nobody, so it is asked until it does."""
+    """Return once the server answers. A server reports no readiness, so it is polled."""
     deadline = time.monotonic() + START_SECONDS_MAX
     while True:
         try:

@@ -1,7 +1,7 @@
 """A contender whose worker is a program of this folder that understands four verbs.
 
 `install` makes its tables, `fill` enqueues jobs that do nothing, `work` is a worker, and `send` enqueues one job at a
-time when told so: a `tell`, whose handler says that it began, or a `hold`, which also goes on until it is killed.
+time on request: a `tell`, whose handler reports that it began, or a `hold`, which also runs until it is killed.
 """
 
 import random
@@ -14,7 +14,7 @@ from typing import Literal
 
 from bench.peers.base import Absent, Setting
 from bench.peers.npm import node
-from bench.peers.process import Ear, Late, Process, Silent
+from bench.peers.process import Late, MessageLog, Process, Silent
 from bench.peers.redis import Redis
 from bench.peers.storage import Postgres, Sqlite, wait_until_empty, watch
 
@@ -24,9 +24,9 @@ FILL_SECONDS = 600.0
 SETTLE_SECONDS = 60.0
 TELL_SECONDS = 60.0
 PAUSE_SECONDS = (0.1, 0.3)
-"""Between two lone jobs, never the same twice: a worker that polls must not be met in step."""
+"""Pauses between lone jobs, all different, so that they are not in step with a worker that polls."""
 IDLE_SECONDS = 1.0
-"""From a worker's readiness until it has nothing more to set up."""
+"""The time from a worker's readiness until its setup is complete."""
 
 
 @dataclass
@@ -41,11 +41,11 @@ class Scripted:
     file: str = "jobs.db"
     """Where its SQLite tables lie, below its home."""
     counts: bool = True
-    """Whether the worker can tell that the last handler has run; one that spreads its handlers over processes cannot."""
+    """Whether the worker can report that the last handler has run. A worker with handlers in several processes cannot."""
     own_python: bool = False
-    """Runs with the interpreter that measures, which Holdfast is installed for."""
+    """Run with the interpreter of the benchmark, which has Holdfast installed."""
     poll_seconds: float = 0.0
-    """How rarely an idle worker looks: lone jobs come at any time in between."""
+    """The poll interval of an idle worker: lone jobs come at any time within it."""
 
     def prepare(self, setting: Setting) -> None:
         try:
@@ -61,10 +61,10 @@ class Scripted:
             found = store.left()
             assert found == jobs, f"{found} jobs were enqueued, not {jobs}"
             store.settle()
-            ear = Ear()
-            with self._start(setting, "work", jobs, ear):
-                began_at = ear.wait("ready", BOOT_SECONDS).at
-                if self.counts and ear.heard("ran", drain_seconds(jobs)):
+            messages = MessageLog()
+            with self._start(setting, "work", jobs, messages):
+                began_at = messages.wait("ready", BOOT_SECONDS).at
+                if self.counts and messages.arrives("ran", drain_seconds(jobs)):
                     return jobs / (wait_until_empty(store.left, SETTLE_SECONDS) - began_at)
                 left, at = watch(store.left, began_at + drain_seconds(jobs))
                 return (jobs - left) / (at - began_at)
@@ -72,36 +72,36 @@ class Scripted:
             store.close()
 
     def latency(self, setting: Setting, jobs: int) -> list[float] | None:
-        taken, ear, sent = [], Ear(), Ear()
-        with self._start(setting, "work", 0, ear), self._start(setting, "send", 0, sent) as sender:
-            ear.wait("ready", BOOT_SECONDS)
+        taken, messages, sent = [], MessageLog(), MessageLog()
+        with self._start(setting, "work", 0, messages), self._start(setting, "send", 0, sent) as sender:
+            messages.wait("ready", BOOT_SECONDS)
             sent.wait("ready", BOOT_SECONDS)
             time.sleep(IDLE_SECONDS)
             for _ in range(jobs):
                 sender.tell("tell")
                 sent_at = sent.wait("sent", TELL_SECONDS).at
-                taken.append((ear.wait("began", TELL_SECONDS).at - sent_at) * 1_000)
+                taken.append((messages.wait("began", TELL_SECONDS).at - sent_at) * 1_000)
                 time.sleep(random.uniform(*PAUSE_SECONDS) + random.uniform(0, self.poll_seconds))
         return taken
 
     def recovery(self, setting: Setting, seconds_max: float) -> float | None:
-        ear, sent = Ear(), Ear()
+        messages, sent = MessageLog(), MessageLog()
         with (
-            self._start(setting, "work", 0, ear) as one,
-            self._start(setting, "work", 0, ear) as other,
+            self._start(setting, "work", 0, messages) as one,
+            self._start(setting, "work", 0, messages) as other,
             self._start(setting, "send", 0, sent) as sender,
         ):
             for _ in (one, other):
-                ear.wait("ready", BOOT_SECONDS)
+                messages.wait("ready", BOOT_SECONDS)
             sent.wait("ready", BOOT_SECONDS)
             time.sleep(IDLE_SECONDS)
             sender.tell("hold")
-            holder = ear.wait("began", TELL_SECONDS).speaker
+            holder = messages.wait("began", TELL_SECONDS).speaker
             time.sleep(IDLE_SECONDS)
             killed_at = time.time()
             (one if one.id == holder else other).kill()
             try:
-                return ear.wait("began", seconds_max, deaf_to=holder).at - killed_at
+                return messages.wait("began", seconds_max, except_from=holder).at - killed_at
             except Late:
                 return None
 
@@ -120,24 +120,26 @@ class Scripted:
             return Postgres(place, self.unfinished)
         return Sqlite(Path(place), self.unfinished)
 
-    def _start(self, setting: Setting, verb: str, jobs: int, ear: Ear) -> Process:
+    def _start(self, setting: Setting, verb: str, jobs: int, messages: MessageLog) -> Process:
         said = [verb, self._place(setting), self.config, str(jobs)]
         if self.program.endswith(".mjs"):
             environment = {"BENCH_NODE_MODULES": str(setting.node_modules), "NODE_ENV": "production"}
-            return Process([str(node(setting.node_modules)), str(PROGRAMS / self.program), *said], setting.home, ear, environment)
+            return Process(
+                [str(node(setting.node_modules)), str(PROGRAMS / self.program), *said], setting.home, messages, environment
+            )
         python = sys.executable if self.own_python else str(setting.python)
-        return Process([python, "-m", f"bench.peers.programs.{self.program}", *said], setting.home, ear)
+        return Process([python, "-m", f"bench.peers.programs.{self.program}", *said], setting.home, messages)
 
     def _run(self, setting: Setting, verb: str, jobs: int, seconds: float) -> None:
-        with self._start(setting, verb, jobs, Ear()) as process:
+        with self._start(setting, verb, jobs, MessageLog()) as process:
             process.finish(seconds)
 
 
 def drain_seconds(jobs: int) -> float:
-    """When a drain is broken off, and its rate is what was done until then: 30 s for 20,000 jobs, never below 5 s."""
+    """The time limit of a drain: 30 s for 20,000 jobs, never below 5 s. The rate then counts the jobs finished so far."""
     return max(5.0, jobs / 667)
 
 
 def both(make: Callable[[Literal["default", "tuned"]], Scripted]) -> list[Scripted]:
-    """A contender as it comes, and as its own documentation makes it fast."""
+    """A contender with default settings, and tuned by its own documentation."""
     return [make("default"), make("tuned")]

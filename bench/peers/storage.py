@@ -1,4 +1,4 @@
-"""Asking the storage itself whether all is done, so that no contender is taken at its word."""
+"""Query the storage itself for unfinished jobs, instead of trusting the contender's report."""
 
 import time
 from collections.abc import Callable
@@ -8,14 +8,14 @@ import apsw
 import psycopg
 
 LOOK_SECONDS = 0.002
-"""Between two looks, once the last handler has run."""
+"""The poll interval once the last handler has run."""
 
 GLANCE_SECONDS = 0.05
-"""Between two looks while handlers still run, so that looking costs them little."""
+"""The poll interval while handlers still run, long enough to cost them little."""
 
 
 def wait_until_empty(left: Callable[[], int], seconds: float) -> float:
-    """When nothing was left any more."""
+    """The time when no unfinished job was left."""
     until = time.monotonic() + seconds
     while count := left():
         if time.monotonic() > until:
@@ -25,7 +25,7 @@ def wait_until_empty(left: Callable[[], int], seconds: float) -> float:
 
 
 def watch(left: Callable[[], int], until: float) -> tuple[int, float]:
-    """How much was left at the end, which comes with an empty queue or at the given time."""
+    """Wait for an empty queue or until the given time, and return the number of unfinished jobs."""
     while (count := left()) and time.time() < until:
         time.sleep(GLANCE_SECONDS)
     return count, time.time()
@@ -44,7 +44,7 @@ class Postgres:
         return int(found[0])
 
     def settle(self) -> None:
-        """What the server does by itself sooner or later, so that every contender meets it with statistics."""
+        """Run ANALYZE, so that every contender starts with statistics."""
         self._connection.execute("ANALYZE")
         self._connection.execute("CHECKPOINT")
 
@@ -62,7 +62,7 @@ class Sqlite:
         return int(self._connection.execute(self._statement).get)
 
     def settle(self) -> None:
-        """Nothing: a file that contenders share with nobody is as they left it."""
+        """Nothing to do: no other contender uses the file."""
 
     def close(self) -> None:
         self._connection.close()

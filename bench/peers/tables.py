@@ -8,7 +8,7 @@ from bench.peers.figures import Taken, amount
 
 OURS = "holdfast"
 LIKE: dict[str, str] = {"redis": "postgres"}
-"""The storage of Holdfast that a contender is held against, where that has another."""
+"""The storage of Holdfast that a contender is compared with, if the contender uses another one."""
 
 
 def tables(taken: Sequence[Taken], recovery_seconds_max: float) -> str:

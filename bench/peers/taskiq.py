@@ -1,4 +1,4 @@
-"""taskiq on a Redis stream, which keeps no results by default. What is not acknowledged for 10 minutes is handed out again."""
+"""taskiq on a Redis stream, which keeps no results by default. An unacknowledged message is delivered again after 10 minutes."""
 
 from bench.peers.scripted import Scripted, both
 

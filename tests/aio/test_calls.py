@@ -103,7 +103,7 @@ def test_no_more_threads_than_allowed_run_calls(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_call_is_settled_by_its_request_id(tmp_path: Path) -> None:
-    """It goes on in its thread. The same call again gives the answer that was not waited for."""
+    """The call continues in its thread. The same call again returns its answer."""
     begun, go_on = threading.Event(), threading.Event()
 
     def validator(job: Any, result: Any) -> None:

@@ -1,4 +1,4 @@
-"""The contest without its guests: our own worker, and one that cannot come. How long anything takes is not looked at."""
+"""The comparison with Holdfast's own worker alone, and with a contender that cannot be installed. Times are not checked."""
 
 import sys
 import uuid
@@ -36,7 +36,7 @@ def test_our_worker_drains_and_begins_lone_jobs(ours: Peer, setting: Setting) ->
     assert min(taken) > 0
 
 
-def test_every_contender_is_told_apart() -> None:
+def test_every_contender_has_its_own_name() -> None:
     names = [(peer.name, peer.storage, peer.config) for peer in contenders()]
     assert len(set(names)) == len(names)
     assert names[0][0] == "holdfast"

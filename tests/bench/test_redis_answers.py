@@ -1,4 +1,4 @@
-"""What a Redis server answers is read without a client library, and what cannot be had is said."""
+"""Answers of a Redis server are read without a client library, and missing programs are reported."""
 
 import socket
 import threading
@@ -16,7 +16,7 @@ ANSWERS = [b"+OK\r\n", b":7\r\n", b"*3\r\n:1\r\n$3\r\nabc\r\n$-1\r\n", b"-ERR no
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A server that gives the same answers, one for each command, to whoever comes first."""
+    """A server that gives the same answers, one for each command, to the first client."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -48,7 +48,7 @@ def test_a_store_adds_up_what_its_commands_count(url: str) -> None:
     store.close()
 
 
-def test_without_npm_or_redis_the_reason_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_npm_or_redis_the_reason_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Absent, match="no npm"):
         install(tmp_path)

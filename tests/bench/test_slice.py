@@ -1,4 +1,4 @@
-"""A thin slice of every figure on both stores. How long anything takes is not looked at."""
+"""A small run of every figure on both stores. Times are not checked."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Fleets for faults to be let loose on."""
+"""Fleets for tests of faults."""
 
 import uuid
 from collections.abc import Callable, Generator, Iterator

@@ -27,7 +27,7 @@ SHORT = "short"
 """The worker that runs short jobs, and its queue."""
 RATE = 40
 """Short jobs offered a second."""
-NOBODYS = "nobodys"
+UNSERVED = "unserved"
 """A queue that no worker of the fleet serves."""
 ENDS_SECONDS = 60
 
@@ -136,7 +136,7 @@ class Fleet:
             found = self.ledger.get(job_id)
             return found if found.status in statuses else None
 
-        found = wait_until(look, seconds=seconds, what=f"job {job_id} {' or '.join(statuses)}; {self.told(job_id)}")
+        found = wait_until(look, seconds=seconds, what=f"job {job_id} {' or '.join(statuses)}; {self.describe(job_id)}")
         assert found is not None
         return found
 
@@ -148,11 +148,11 @@ class Fleet:
             "lease_ttl": lease_seconds,
             "backoff_base": 0,
         }
-        job = self.ledger.enqueue("orphan", queue=NOBODYS, policy=policy)
+        job = self.ledger.enqueue("orphan", queue=UNSERVED, policy=policy)
         self.ledger.claim_job(job.id, "gone")
         return job.id
 
-    def told(self, job_id: int) -> str:
+    def describe(self, job_id: int) -> str:
         """What has become of a job, without its beats."""
         steps = [
             f"rev {event.rev} {event.type}{f' {event.reason}' if event.reason else ''} (attempt {event.attempt}, {event.actor},"
@@ -160,7 +160,7 @@ class Fleet:
             for event in self.ledger.events(job_id)
             if event.type != "heartbeat"
         ]
-        return f"job {job_id} of {self.held.get(job_id, 'nobody')}: {'; '.join(steps[-8:])}"
+        return f"job {job_id} of {self.held.get(job_id, 'no worker')}: {'; '.join(steps[-8:])}"
 
     def offer(self, queue: str, rate: int) -> Offer:
         """Offer short jobs from here on."""

@@ -1,4 +1,4 @@
-"""Jobs of every status, and the ways in which a stranger keeps their rows locked."""
+"""Jobs of every status, and the ways in which a foreign transaction keeps their rows locked."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from signal import SIGCONT, SIGSTOP
 import psycopg
 
 from holdfast import Fence, Job, PolicyFields
-from tests.blast.fleet import NOBODYS, ROOT, SHORT, Fleet
+from tests.blast.fleet import ROOT, SHORT, UNSERVED, Fleet
 
 UNDO = {"kind": "quick", "args": {}}
 STRANDED: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "resume_window": 3, "backoff_base": 0}
@@ -30,7 +30,7 @@ def for_update(fleet: Fleet) -> Iterator[Lock]:
 @contextmanager
 def dependent(fleet: Fleet) -> Iterator[Lock]:
     with psycopg.connect(fleet.place.server) as connection:
-        yield lambda ids: fleet.ledger.enqueue("quick", queue=NOBODYS, depends_on=list(ids), connection=connection)
+        yield lambda ids: fleet.ledger.enqueue("quick", queue=UNSERVED, depends_on=list(ids), connection=connection)
         connection.rollback()
 
 
@@ -84,7 +84,7 @@ def running(fleet: Fleet) -> Job:
 
 def stalled(fleet: Fleet) -> Job:
     """To be requeued while it is locked: its holder is gone."""
-    job = fleet.ledger.enqueue("stranded", queue=NOBODYS, policy=STRANDED)
+    job = fleet.ledger.enqueue("stranded", queue=UNSERVED, policy=STRANDED)
     fleet.ledger.claim_job(job.id, "gone")
     return fleet.became(job.id, "stalled")
 
@@ -107,8 +107,8 @@ def cancelled(fleet: Fleet) -> Job:
 
 def _owing(fleet: Fleet) -> Fence:
     """The fence of a running job with an undo step: once it is over, the sweeper has something to do for it."""
-    job = fleet.ledger.enqueue("broken", queue=NOBODYS)
-    fence = fleet.ledger.claim_job(job.id, "somebody").fence
+    job = fleet.ledger.enqueue("broken", queue=UNSERVED)
+    fence = fleet.ledger.claim_job(job.id, "another").fence
     assert fence is not None
     fleet.ledger.start(fence)
     fleet.ledger.heartbeat(fence, undo=UNDO)

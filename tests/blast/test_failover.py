@@ -38,7 +38,7 @@ def wait_for_standby(primary: PostgresServer) -> None:
 
 
 def enqueue(ledger: Ledger, request_id: str, log: Path, number: int) -> Job:
-    """As often as it takes: whatever became of an earlier try, there is one job."""
+    """Retry until it is answered. There is one job, also if an earlier try was committed."""
     while True:
         try:
             return ledger.enqueue("count", {"log": str(log), "n": number}, request_id=request_id)

@@ -23,7 +23,7 @@ def freeze(fleet: Fleet, name: str) -> None:
             watch.during(FROZEN_SECONDS, orphan=orphan)
             wait_until(
                 lambda: {fleet.ledger.get(job_id).owner for job_id in mine} == {spare},
-                what=f"the spare worker has them: {[fleet.told(job_id) for job_id in mine]}",
+                what=f"the spare worker has them: {[fleet.describe(job_id) for job_id in mine]}",
             )
         finally:
             fleet.send(name, signal.SIGCONT)

@@ -16,7 +16,7 @@ from holdfast import App, Job, Ledger
 from tests.support.waiting import wait_until
 from tests.worker.fleet import ROOT
 
-APPS = ("tests.blast.programs.nasty:app", "tests.blast.programs.innocent:app")
+APPS = ("tests.blast.programs.harmful:app", "tests.blast.programs.harmless:app")
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_worker_ends_though_a_handler_has(tmp_path: Path, harm: str) -> None:
 
 
 def test_a_worker_whose_loop_is_blocked_leaves_async_jobs_to_others(tmp_path: Path) -> None:
-    """What the loop has not begun is handed back, and nothing more is claimed for it until it comes round again."""
+    """Jobs that the loop has not begun are released, and no more are claimed for it until it runs again."""
     app = App(f"sqlite:///{tmp_path}/holdfast.db")
     began, free = threading.Event(), threading.Event()
 
@@ -153,7 +153,7 @@ def test_a_worker_whose_loop_is_blocked_leaves_async_jobs_to_others(tmp_path: Pa
 
 
 def test_a_worker_that_cannot_start_a_process_blames_no_job(tmp_path: Path) -> None:
-    """Descriptors that a handler in a thread has leaked are the worker's: its jobs for processes are handed back, uncounted."""
+    """The worker has no descriptors left after leaks in a thread: its jobs for processes are released, uncounted."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with holdfast.open(url) as ledger, working(url):
         assert ended(ledger, ledger.enqueue("in_thread", {"harm": "leak_descriptors"})).status == "succeeded"

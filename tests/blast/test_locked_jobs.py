@@ -1,4 +1,4 @@
-"""A stranger keeps a job's row locked. Every other lease, attempt and completion of the fleet goes on."""
+"""A foreign transaction keeps a job's row locked. Every other lease, attempt and completion of the fleet continues."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ EACH = [
 ]
 
 
-def test_without_a_fault_nobody_is_harmed(fleet: Fleet) -> None:
+def test_without_a_fault_no_worker_loses_a_job(fleet: Fleet) -> None:
     """What the other tests count is the faults' doing."""
     with Watch(fleet) as watch:
         watch.during(3, orphan=fleet.orphan())
@@ -76,7 +76,7 @@ def test_a_locked_job_that_is_done_does_not_hold_up_the_completions_of_its_worke
         go.touch()
         watch.during(seconds, orphan=fleet.orphan() if seconds > LEASE_SECONDS else None)
     fleet.end_offer(offer)
-    assert fleet.became(job.id, "succeeded").attempt == 1 or seconds > LEASE_SECONDS, fleet.told(job.id)
+    assert fleet.became(job.id, "succeeded").attempt == 1 or seconds > LEASE_SECONDS, fleet.describe(job.id)
     wait_until(lambda: fleet.done()["busy"] == len(offer.ids) + 1)
     assert fleet.query("SELECT count(*) FROM {s}.jobs WHERE queue = 'busy' AND attempt > 1 AND id <> %s", job.id) == [(0,)]
     assert fleet.stop("busy") == 0

@@ -1,4 +1,4 @@
-"""A call that a locked row, table or name stops: it ends within its time, says who is in the way, and holds up no other call."""
+"""A call that a lock stops ends within its time, names the session that has the lock, and delays no other call."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from holdfast.services.relay import Relay
 from holdfast.services.sinks.base import CallableSink
 from holdfast.store.postgres import store as postgres
 from tests.blast.place import Place
+from tests.support.versions import add_versions, catalog_of, versions_of
 from tests.support.waiting import wait_until
 
 Stranger = psycopg.Connection[tuple[object, ...]]
@@ -57,7 +58,7 @@ def names(refused: Unavailable, stranger: Stranger) -> bool:
     return refused.locked and named and "pg_terminate_backend" in str(refused.action)
 
 
-def test_an_agent_is_told_who_has_locked_its_task(url: str, ledger: Ledger, stranger: Stranger, quick: None) -> None:
+def test_an_agent_learns_which_process_has_locked_its_task(url: str, ledger: Ledger, stranger: Stranger, quick: None) -> None:
     job = ledger.enqueue("work")
     stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
     assert names(refusal_of(lambda: Agent(ledger, "ada").start(job.id, request_id="r1")), stranger)
@@ -94,19 +95,17 @@ def test_opening_beside_a_locked_table_ends_and_names_who_has_locked_it(
     assert refused.message.startswith("cannot open the ledger: ")
 
 
-def go_back(url: str) -> None:
-    """To an older schema, as an older Holdfast has made it. The next one changes a table."""
-    place = Place.of(url)
-    with psycopg.connect(place.server, autocommit=True) as connection:
-        connection.execute(f"ALTER TABLE {place.schema}.queues DROP COLUMN paused_by, DROP COLUMN pause_reason")
-        connection.execute(f"DELETE FROM {place.schema}.schema_version WHERE version >= 9")
-        connection.execute(f"DROP TABLE {place.schema}.declarations")
+@pytest.fixture
+def newer_code(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What opens the ledger from now on is a newer version, whose migration changes the table of queues."""
+    add_versions(monkeypatch, "ALTER TABLE holdfast.queues ADD COLUMN made_up integer NOT NULL DEFAULT 7;")
 
 
-def test_a_migration_that_cannot_have_a_table_holds_up_nobody(url: str, ledger: Ledger, stranger: Stranger) -> None:
+def test_a_migration_that_cannot_lock_a_table_delays_no_other_session(
+    url: str, ledger: Ledger, newer_code: None, stranger: Stranger
+) -> None:
     place = Place.of(url)
     ledger.pause("mail")
-    go_back(url)
     stranger.execute(f"SELECT FROM {place.schema}.queues FOR UPDATE")
     opened: list[Ledger] = []
     opening = threading.Thread(target=lambda: opened.append(holdfast.open(url)), daemon=True)
@@ -120,28 +119,30 @@ def test_a_migration_that_cannot_have_a_table_holds_up_nobody(url: str, ledger: 
     stranger.rollback()
     opening.join(30)
     assert [found.paused().keys() for found in opened] == [{"mail"}]
+    assert versions_of(url) == [1, 2]
     opened[0].close()
 
 
 def test_a_migration_that_never_gets_a_table_is_refused_and_changes_nothing(
-    url: str, ledger: Ledger, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+    url: str, ledger: Ledger, newer_code: None, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.migration.MIGRATE_LOCK_SECONDS", 1.0)
+    before = catalog_of(url)
     ledger.pause("mail")
-    go_back(url)
     stranger.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
     refused = refusal_of(lambda: holdfast.open(url))
     assert names(refused, stranger)
     stranger.rollback()
+    assert (catalog_of(url), versions_of(url)) == (before, [1])
     with holdfast.open(url) as newer:
         assert newer.paused().keys() == {"mail"}
+        assert newer.schema == (1, 2, ("second",))
 
 
 def test_a_frozen_process_does_not_keep_the_locks_of_its_migration(
-    url: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    url: str, ledger: Ledger, newer_code: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.migration.IDLE_MS", 500)
-    go_back(url)
     frozen, free = threading.Event(), threading.Event()
 
     def draw_id() -> str:
@@ -153,7 +154,7 @@ def test_a_frozen_process_does_not_keep_the_locks_of_its_migration(
         first = at_once.submit(refusal_of, lambda: postgres.PostgresStore(url, None, draw_id))
         assert frozen.wait(30)
         with holdfast.open(url) as newer:
-            assert newer.id == ledger.id
+            assert (newer.id, newer.schema.version) == (ledger.id, 2)
         free.set()
         assert first.result(30).message.startswith("cannot open the ledger: ")
 

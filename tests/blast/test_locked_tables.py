@@ -1,11 +1,11 @@
-"""A stranger keeps rows of the ledger's other tables locked."""
+"""A foreign transaction keeps rows of the ledger's other tables locked."""
 
 from datetime import timedelta
 
 import psycopg
 import pytest
 
-from tests.blast.fleet import NOBODYS, SHORT, WORKERS, Fleet
+from tests.blast.fleet import SHORT, UNSERVED, WORKERS, Fleet
 from tests.blast.watch import Watch
 
 TABLES = ("queues", "policies", "profiles", "settings", "declarations", "duties", "workers", "requests", "cursors")
@@ -19,7 +19,7 @@ def fill(fleet: Fleet) -> None:
         fleet.ledger.pause(queue)
         fleet.ledger.unpause(queue)
     fleet.ledger.set_policy("unused", attempts_max=5)
-    fleet.ledger.enqueue("quick", queue=NOBODYS, request_id="asked once")
+    fleet.ledger.enqueue("quick", queue=UNSERVED, request_id="asked once")
     fleet.ledger.prune(beats_before=fleet.ledger.now() - timedelta(days=1))
     assert [table for table in TABLES if fleet.query(f"SELECT count(*) FROM {{s}}.{table}") == [(0,)]] == []
 
@@ -31,7 +31,7 @@ def fill(fleet: Fleet) -> None:
         *(pytest.param([table], LONG_SECONDS, id=table, marks=pytest.mark.torture) for table in TABLES),
     ],
 )
-def test_locked_rows_of_a_table_harm_nobody(fleet: Fleet, tables: list[str], seconds: float) -> None:
+def test_locked_rows_of_a_table_cost_no_worker_a_job(fleet: Fleet, tables: list[str], seconds: float) -> None:
     fill(fleet)
     with Watch(fleet) as watch:
         orphan = fleet.orphan()

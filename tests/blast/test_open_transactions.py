@@ -12,14 +12,14 @@ import psycopg
 import pytest
 
 from holdfast import HoldfastError, Job
-from tests.blast.fleet import NOBODYS, ROOT, Fleet
+from tests.blast.fleet import ROOT, UNSERVED, Fleet
 from tests.blast.programs.jobs import LEASE
 from tests.blast.watch import Watch
 
 SECONDS = 6.0
 """Longer than a lease."""
 ANSWER_SECONDS = 12.0
-"""A call that waits for a stranger's transaction has ended by then. Far more than it may take on an idle machine."""
+"""A call that waits for a foreign transaction has ended by then. Much longer than it takes on an idle machine."""
 
 
 class Call:
@@ -43,10 +43,10 @@ class Call:
 
 
 class Beats:
-    """A client that holds a lease beside, and beats for it by the very ledger that the call goes through."""
+    """A client that also holds a lease, and sends heartbeats over the same ledger object as the call."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.job_id = fleet.ledger.enqueue("held by a client", queue=NOBODYS, policy=LEASE).id
+        self.job_id = fleet.ledger.enqueue("held by a client", queue=UNSERVED, policy=LEASE).id
         self._fence = fleet.ledger.claim_job(self.job_id, "client").fence
         assert self._fence is not None
         self._ledger = fleet.ledger
@@ -68,20 +68,20 @@ class Beats:
 
 
 @pytest.mark.parametrize("verb", [pytest.param("enqueue", marks=pytest.mark.torture), "replay"])
-def test_a_dedupe_key_in_an_open_transaction_holds_up_nobody_else(fleet: Fleet, verb: str) -> None:
+def test_a_dedupe_key_in_an_open_transaction_delays_no_other_call(fleet: Fleet, verb: str) -> None:
     """The same process repeats the key, and beats for an unrelated job."""
     key, ledger = f"key of {verb}", fleet.open()
-    gone = ledger.enqueue("quick", queue=NOBODYS, dedupe_key=key)
+    gone = ledger.enqueue("quick", queue=UNSERVED, dedupe_key=key)
     ledger.cancel(gone.id, hard=True)
     again = {
-        "enqueue": lambda: fleet.ledger.enqueue("quick", queue=NOBODYS, dedupe_key=key),
+        "enqueue": lambda: fleet.ledger.enqueue("quick", queue=UNSERVED, dedupe_key=key),
         "replay": lambda: fleet.ledger.replay(gone.id),
     }[verb]
     beats = Beats(fleet)
     fleet.held[beats.job_id] = "a client"
     try:
         with Watch(fleet) as watch, psycopg.connect(fleet.place.server) as connection:
-            mine = ledger.enqueue("quick", queue=NOBODYS, dedupe_key=key, connection=connection)
+            mine = ledger.enqueue("quick", queue=UNSERVED, dedupe_key=key, connection=connection)
             call = Call(again)
             watch.during(SECONDS)
             came_to = call.ended(ANSWER_SECONDS)
@@ -126,7 +126,7 @@ def test_handlers_that_lock_their_own_jobs_harm_no_other_job_of_their_workers(fl
         watch.during(SECONDS)
     for way, job_id in jobs.items():
         found = fleet.became(job_id, "succeeded", "failed", "dead_lettered", seconds=ANSWER_SECONDS)
-        assert found.status == "succeeded", fleet.told(job_id)
+        assert found.status == "succeeded", fleet.describe(job_id)
         assert found.result == "kept" or found.result.startswith(("unavailable", "conflict")), (way, found.result)
     found = fleet.became(late, "succeeded", "failed", "dead_lettered", seconds=ANSWER_SECONDS)
-    assert "took longer than" in str(found.dead_letter), f"{found.result}: {fleet.told(late)}"
+    assert "took longer than" in str(found.dead_letter), f"{found.result}: {fleet.describe(late)}"

@@ -1,4 +1,4 @@
-"""The server is away for a while, in each way to stop it. Afterwards every healthy holder goes on with its attempt."""
+"""The server is away for a while, in each way to stop it. Afterwards every healthy holder continues its attempt."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""The connections of one worker go silent without being closed. It goes on over new ones, and no other worker notices."""
+"""The connections of one worker go silent without being closed. It continues over new ones, and no other worker is affected."""
 
 from collections.abc import Callable, Iterator
 
@@ -89,5 +89,5 @@ def test_a_worker_whose_network_flaps_keeps_no_dead_job_from_being_taken_back(fl
             watch.during(1)
             proxy.come_back()
             watch.during(1)
-        assert fleet.ledger.events(orphan, types=["requeued"]), f"not while it flaps: {fleet.told(orphan)}"
+        assert fleet.ledger.events(orphan, types=["requeued"]), f"not while it flaps: {fleet.describe(orphan)}"
     goes_on(fleet)

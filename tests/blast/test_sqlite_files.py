@@ -125,7 +125,7 @@ def test_a_lost_file_is_noticed_by_writes_and_reads(ledger: Ledger, place: Path,
 
 
 @pytest.mark.parametrize("harm", ["delete", "move", "move_folder"])
-def test_a_lost_database_is_not_made_anew(ledger: Ledger, place: Path, harm: str) -> None:
+def test_a_lost_database_is_not_created_again(ledger: Ledger, place: Path, harm: str) -> None:
     ledger.enqueue("before")
     HARMS[harm][0](place)
     for call in (lambda: ledger.enqueue("after"), ledger.counts, ledger.waiter, ledger.position):
@@ -197,7 +197,7 @@ def test_a_deleted_file_is_saved_from_a_process_that_has_it_open(place: Path, su
 
 
 def test_no_ledger_is_made_beside_a_log_that_has_lost_its_database(ledger: Ledger, place: Path) -> None:
-    """SQLite would delete the log, and with it what nobody has copied into the database yet."""
+    """SQLite would delete the log, and with it what is not in the database yet."""
     job = ledger.enqueue("before")
     move("")(place)
     with pytest.raises(Unavailable, match="-wal") as caught:
@@ -330,13 +330,13 @@ def test_a_worker_says_once_that_its_file_is_gone_and_goes_on_when_it_is_back(
 def test_files_made_read_only_lose_nothing(place: Path) -> None:
     """What is open stays open: either a call is refused, or what it was answered is in the file."""
     url = f"sqlite:///{place}"
-    # Root may write to anything, unless it is told not to.
+    # Root may write to any file, unless it drops that right.
     without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
     with Program("sqlite_writer", url, prefix=without) as program, holdfast.open(url) as ledger:
         assert program.answer() == ["ready"]
         answered = set()
 
-        def told() -> str:
+        def attempt_write() -> str:
             program.tell("enqueue")
             what, *facts = program.answer()
             assert what in ("enqueued", "unavailable")
@@ -346,7 +346,7 @@ def test_files_made_read_only_lose_nothing(place: Path) -> None:
                 assert program.answer()[0] in ("got", "unavailable")
             return str(what)
 
-        told()
+        attempt_write()
         for path, mode in (
             (place, 0o444),
             (beside(place, "-wal"), 0o444),
@@ -356,9 +356,9 @@ def test_files_made_read_only_lose_nothing(place: Path) -> None:
             before = path.stat().st_mode
             path.chmod(mode)
             for _ in range(3):
-                told()
+                attempt_write()
             path.chmod(before)
-        assert told() == "enqueued"
+        assert attempt_write() == "enqueued"
         assert answered == {job.id for job in ledger.list()}
         assert count_jobs(ledger) == len(answered)
         assert problems(ledger) == []

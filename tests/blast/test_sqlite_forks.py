@@ -1,4 +1,4 @@
-"""A process with an open ledger forks in the middle of everything: the child is refused, opens it again, and harms nobody."""
+"""A process with an open ledger forks in mid-transaction: the child is refused, opens the ledger again, and harms no other."""
 
 import fcntl
 import json
@@ -33,12 +33,12 @@ def fork_often(url: str, forks: int) -> None:
         assert problems(ledger) == []
 
 
-def test_forks_in_the_middle_of_transactions_harm_nobody(store_url: str) -> None:
+def test_forks_in_the_middle_of_transactions_lose_nothing(store_url: str) -> None:
     fork_often(store_url, 6)
 
 
 @pytest.mark.torture
-def test_many_forks_in_the_middle_of_transactions_harm_nobody(store_url: str) -> None:
+def test_many_forks_in_the_middle_of_transactions_lose_nothing(store_url: str) -> None:
     fork_often(store_url, 150)
 
 
@@ -52,7 +52,7 @@ def in_child(act: Callable[[], Any]) -> Any:
             said = act()
         except holdfast.HoldfastError as error:
             said = [error.code, error.message, error.action]
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the test shall see it
+        except BaseException as error:  # noqa: BLE001 - the test reports every error
             said = repr(error)
         os.write(writer, json.dumps(said).encode())
         os._exit(0)

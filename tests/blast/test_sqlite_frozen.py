@@ -92,7 +92,9 @@ def live(sqlite_url: str, opened: Opener) -> Ledger:
     return ledger
 
 
-def test_a_writer_is_refused_and_told_of_the_stopped_process(short: None, live: Ledger, frozen: Program, sqlite_url: str) -> None:
+def test_a_writer_is_refused_and_the_stopped_process_is_named(
+    short: None, live: Ledger, frozen: Program, sqlite_url: str
+) -> None:
     for _ in range(5):
         check_refused(live, frozen.pid)
     # However often it is refused, one thread waits.
@@ -103,7 +105,7 @@ def test_a_writer_is_refused_and_told_of_the_stopped_process(short: None, live: 
     job = live.enqueue("after")
     frozen.tell("enqueue")
     assert frozen.answer() == ["enqueued", job.id + 1]
-    assert [found.kind for found in live.list()] == ["before", "after", "told"]
+    assert [found.kind for found in live.list()] == ["before", "after", "later"]
     assert locks_open(sqlite_url) == 2
 
 
@@ -140,21 +142,21 @@ def test_a_waiting_caller_gets_its_turn_when_the_process_goes_on(live: Ledger, f
             future.result(30)
 
 
-def test_a_lock_that_comes_after_its_caller_has_gone_is_let_go(
+def test_a_lock_that_is_granted_after_its_caller_left_is_released(
     short: None, live: Ledger, frozen: Program, opened: Opener, sqlite_url: str
 ) -> None:
     other = opened(sqlite_url)
     check_refused(live, frozen.pid)
     check_refused(other, frozen.pid)
     thaw(frozen)
-    # Nobody calls `live` any more, and yet it keeps nobody waiting.
+    # `live` gets no further call, and still keeps no other process waiting.
     wait_until(lambda: not locked(sqlite_url) and not waiting_for(sqlite_url))
     frozen.tell("enqueue")
     assert frozen.answer()[0] == "enqueued"
 
 
 def test_a_transaction_of_the_callers_own_that_does_not_end_is_named(short: None, live: Ledger, sqlite_url: str) -> None:
-    """It has SQLite's own lock, and the one that waits for it has the right to write: the former is told of."""
+    """It has SQLite's own lock, and the process that waits for it has the write lock file: the first one is named."""
     foreign = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
     foreign.execute("BEGIN IMMEDIATE")
     with holdfast.open(sqlite_url) as other, ThreadPoolExecutor(1) as pool:
@@ -203,7 +205,7 @@ def test_a_beat_from_the_command_line_is_refused(live: Ledger, frozen: Program, 
     assert f"kill -CONT {frozen.pid}" in ended.err
 
 
-def test_a_short_freeze_costs_nobody_a_job(live: Ledger, frozen: Program, sqlite_url: str, tmp_path: Path) -> None:
+def test_a_short_freeze_costs_no_worker_a_job(live: Ledger, frozen: Program, sqlite_url: str, tmp_path: Path) -> None:
     """Longer than a beat and shorter than a lease, while workers hold jobs."""
     thaw(frozen)
     go = tmp_path / "go"

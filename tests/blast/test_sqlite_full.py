@@ -1,4 +1,4 @@
-"""The disk of a SQLite ledger is full under a fleet of workers, and freed again: nobody has to help, and nobody loses a job."""
+"""The disk of a SQLite ledger is full under a fleet of workers, and freed again: no help is needed, and no job is lost."""
 
 import os
 import resource
@@ -79,7 +79,7 @@ def full_until_refused(ledger: Ledger, disk: Disk, pids: list[int]) -> list[int]
     return made
 
 
-def test_a_full_disk_costs_nobody_a_job(disk: Disk, tmp_path: Path) -> None:
+def test_a_full_disk_costs_no_worker_a_job(disk: Disk, tmp_path: Path) -> None:
     url, go = f"sqlite:///{disk.place}/holdfast.db", tmp_path / "go"
     with holdfast.open(url) as ledger, Fleet(url) as fleet:
         steady = {ledger.enqueue("let_go", {"go": str(go)}, policy=STEADY).id for _ in range(WORKERS * 2)}

@@ -52,7 +52,7 @@ class Disk:
         assert not self._is_real or self._mounted()
 
     def cut(self) -> None:
-        """Whatever was not synced is gone; every later write fails."""
+        """Everything that was not synced is gone; every later write fails."""
         if not self._is_real:
             return
         fd = os.open(self.place, os.O_RDONLY)
@@ -78,7 +78,7 @@ def cut_once(disk: Disk, url: str, life: int, lines: int) -> list[list[Any]]:
         assert program.answer() == ["ready"]
         said = [program.answer() for _ in range(lines)]
         disk.cut()
-        # The sync that is under way when ext4 is shut down may be told that it has succeeded. A real power cut ends its process.
+        # The sync that is under way when ext4 is shut down may wrongly report success. A real power cut ends its process.
         said += [json.loads(line) for line in program.kill()][:-1]
     disk.cycle()
     return said
@@ -104,7 +104,7 @@ def test_what_was_acknowledged_before_many_power_cuts_is_recovered(disk: Disk) -
 
 
 def test_many_processes_lose_nothing_to_a_power_cut(disk: Disk) -> None:
-    """Each was answered in its own time: all of it is there, whoever wrote last."""
+    """Every acknowledged write is there, whichever process wrote last."""
     url = f"sqlite:///{disk.place}/holdfast.db"
     programs = [Program("sqlite_writer", url) for _ in range(4)]
     try:

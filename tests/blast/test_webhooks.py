@@ -1,4 +1,4 @@
-"""Receivers of webhooks that mean harm, or do not answer at some of their addresses."""
+"""Hostile receivers of webhooks, and receivers that do not answer at some of their addresses."""
 
 import socket
 from collections.abc import Iterator

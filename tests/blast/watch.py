@@ -1,4 +1,4 @@
-"""What a fault does to those who have nothing to do with it, in counts."""
+"""Count what a fault does to the jobs and workers that it does not concern."""
 
 import time
 from collections import Counter
@@ -15,7 +15,7 @@ SHARE = 0.9
 LATE_SECONDS = 4.0
 """How much longer a fault may last on a busy machine until they are."""
 BACK_SECONDS = 15.0
-"""By when everybody beats again after a fault, at the latest."""
+"""The longest time after a fault until every worker sends heartbeats again."""
 LOOK_SECONDS = 0.2
 HARM = ("stalled", "resumed", "requeued", "failed", "dead_lettered", "cancelled")
 SHOWN = 6
@@ -25,7 +25,7 @@ class Watch:
     """Watches the fleet over one fault: `with Watch(fleet) as watch:` begins before it, `watch.during(…)` is called while it
     lasts, and the end of the block looks at what is on record afterwards.
 
-    `but` are the jobs that the fault is about. `late` is for faults that stop everybody's beats for longer than a lease: a
+    `but` are the jobs that the fault is about. `late` is for faults that stop all heartbeats for longer than a lease: a
     holder that comes back late may have its stall on record, with its return, and only the long jobs count.
     """
 
@@ -64,7 +64,7 @@ class Watch:
                 if done.get(queue, 0) - before.get(queue, 0) < count
             ]
             if orphan is not None and not self._fleet.ledger.events(orphan, types=["requeued"], after=self._mark):
-                missing.append(f"no sweep: {self._fleet.told(orphan)}")
+                missing.append(f"no sweep: {self._fleet.describe(orphan)}")
             time.sleep(LOOK_SECONDS)
         self._found += missing
 
@@ -92,13 +92,13 @@ class Watch:
             *self._found,
             *([f"{len(self._late)} leases ran out: {self._shown_late()}"] if self._late else []),
             *([_counted(harmed)] if harmed else []),
-            *(self._fleet.told(job_id) for job_id in sorted({event.job_id for event in harmed})[:SHOWN]),
+            *(self._fleet.describe(job_id) for job_id in sorted({event.job_id for event in harmed})[:SHOWN]),
         ]
         assert not report, "\n".join(["others were harmed:", *report])
         assert [found for id_ in self._fleet.held for found in self._fleet.ledger.check(id_)] == []
 
     def everybody_beats(self) -> None:
-        """Wait for a new beat of each long job: by then whatever was done to it is on record. No beat is a finding."""
+        """Wait for a new beat of each long job: by then every change to it is recorded. A missing heartbeat is a finding."""
         ledger, mark = self._fleet.ledger, self._fleet.ledger.position()
         deadline = time.monotonic() + BACK_SECONDS
         waiting = self._fleet.held.keys() - self._but
@@ -106,8 +106,8 @@ class Watch:
             waiting = {id_ for id_ in waiting if not ledger.events(id_, types=["heartbeat"], after=mark)}
             time.sleep(LOOK_SECONDS)
         if waiting:
-            told = [self._fleet.told(id_) for id_ in sorted(waiting)[:SHOWN]]
-            self._found += [f"{len(waiting)} jobs without beats after the fault:", *told]
+            described = [self._fleet.describe(id_) for id_ in sorted(waiting)[:SHOWN]]
+            self._found += [f"{len(waiting)} jobs without beats after the fault:", *described]
 
     def _harmed(self) -> list[Event]:
         others, after, found = self._others(), self._mark, []

@@ -1,4 +1,4 @@
-"""The command line as people start it: real processes, in a folder of their own."""
+"""The command line in real processes, each test in its own folder."""
 
 import json
 import os
@@ -24,7 +24,7 @@ words = "not an app"
 
 @app.handler("hold", queue="hold")
 def hold(job: Context) -> str:
-    """Says that it has begun, and ends when somebody opens the other end of the pipe."""
+    """Report the start, and end when the other end of the pipe is opened."""
     print("began", job.job.id, flush=True)
     with open("gate") as gate:
         return gate.read()
@@ -55,7 +55,7 @@ Run = Callable[..., Done]
 
 
 class Running:
-    """A command that goes on until it is told to stop."""
+    """A command that runs until it is stopped."""
 
     def __init__(self, command: list[str], folder: Path, env: dict[str, str]) -> None:
         self._process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

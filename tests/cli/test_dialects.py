@@ -1,4 +1,4 @@
-"""`--dialect`: events for readers that know other names."""
+"""`--dialect`: events with the names of other systems."""
 
 import json
 from pathlib import Path
@@ -34,21 +34,21 @@ def job_id(folder: Path) -> int:
 def test_show_tail_and_export_have_the_names_of_the_dialect(run: Run, folder: Path, job_id: int, dialect: Dialect) -> None:
     shown = run("events", "get", job_id, "--dialect", dialect)
     assert [line.split()[2] for line in shown.out.splitlines()[1:]] == NAMES[dialect]
-    told = run("events", "get", job_id, "--dialect", dialect, "--json").answer["data"]["events"]
-    assert [event["type"] for event in told] == NAMES[dialect]
+    translated = run("events", "get", job_id, "--dialect", dialect, "--json").answer["data"]["events"]
+    assert [event["type"] for event in translated] == NAMES[dialect]
 
     tailed = run("events", "tail", "--once", "--dialect", dialect)
     assert [line.split()[2] for line in tailed.out.splitlines()] == NAMES[dialect]
     lines = run("events", "tail", "--once", "--dialect", dialect, "--json").out.splitlines()
-    assert [json.loads(line)["data"]["event"] for line in lines] == told
+    assert [json.loads(line)["data"]["event"] for line in lines] == translated
 
     if dialect is not Dialect.HOLDFAST:
         first, *events, end = run("events", "export", "--dialect", dialect).out.splitlines()
         assert json.loads(first)["dialect"] == dialect and json.loads(end) == {"end": {"events": 5}}
-        assert [json.loads(line) for line in events] == told
+        assert [json.loads(line) for line in events] == translated
 
 
-def test_a_follower_is_told_in_its_dialect_of_the_types_it_names(folder: Path, start: Start, job_id: int) -> None:
+def test_a_follower_gets_the_types_it_names_in_its_dialect(folder: Path, start: Start, job_id: int) -> None:
     tail = start("events", "tail", "--after", 0, "--type", "job_lease_renewed", "--dialect", "liveness", "--json")
     event = json.loads(tail.line())["data"]["event"]
     assert (event["type"], event["toStatus"]) == ("JOB_HEARTBEAT", "EXECUTING")

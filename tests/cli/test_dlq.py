@@ -1,4 +1,4 @@
-"""`holdfast dlq`: from a dead letter to its replay, and nothing in it speaks to the terminal."""
+"""`holdfast dlq`: from a dead letter to its replay, without control characters on the terminal."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -158,7 +158,7 @@ def test_a_replay_says_why(dlq_here: Letters, everything: bool) -> None:
     assert dlq_here.ledger.events(replay["replayed_as"])[0].reason == "mended"
 
 
-def test_one_that_is_refused_does_not_hurt_the_others(dlq_here: Letters) -> None:
+def test_one_that_is_refused_does_not_affect_the_others(dlq_here: Letters) -> None:
     keyed, plain = dlq_here.make(dedupe_key="k"), dlq_here.make()
     holder = dlq_here.ledger.enqueue("index", dedupe_key="k")
 
@@ -203,8 +203,8 @@ def test_since_is_by_the_ledger_s_time(store_url: str, run: Run) -> None:
 def test_a_letter_says_what_it_was_replayed_as(dlq_here: Letters) -> None:
     first, second = dlq_here.make(), dlq_here.make()
     made = dlq_here.ledger.replay(first)
-    told = {letter["job_id"]: letter["replayed_as"] for letter in dlq_here("list", "--json").answer["data"]["dead_letters"]}
-    assert told == {first: {"job_id": made.id, "status": "queued"}, second: None}
+    shown = {letter["job_id"]: letter["replayed_as"] for letter in dlq_here("list", "--json").answer["data"]["dead_letters"]}
+    assert shown == {first: {"job_id": made.id, "status": "queued"}, second: None}
     assert f"{made.id}, queued" in dlq_here("list").out
 
 

@@ -1,4 +1,4 @@
-"""`holdfast events`: what happened, and what others have signed."""
+"""`holdfast events`: histories, and events that other processes have signed."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""`holdfast explain` and `holdfast doctor`: the words first, and an exit code that a script can ask for."""
+"""`holdfast explain` and `holdfast doctor`: texts, and exit codes for scripts."""
 
 import contextlib
 import re
@@ -62,7 +62,7 @@ def test_there_has_to_be_a_job(real: Ledger, store_url: str, run: Run) -> None:
     assert run("explain", "x", "--db", store_url).code == 2
 
 
-def test_what_a_ledger_holds_does_not_speak_to_the_terminal(real: Ledger, store_url: str, run: Run) -> None:
+def test_contents_of_a_ledger_are_escaped_for_the_terminal(real: Ledger, store_url: str, run: Run) -> None:
     made = running(real)
     real.fail(made.fence, "\x1b[2J gone", retryable=False)
     said = run("explain", made.id, "--db", store_url)
@@ -79,7 +79,7 @@ def test_commands_that_are_there_understand_what_is_suggested(real: Ledger) -> N
         assert noun.get_command(context, words[1]) is not None
 
 
-def test_a_doctor_finds_what_needs_somebody(real: Ledger, store_url: str, run: Run) -> None:
+def test_doctor_finds_what_needs_an_action(real: Ledger, store_url: str, run: Run) -> None:
     well = run("doctor", "--db", store_url, "--json")
     if well.code == 0:
         assert well.answer["data"]["well"] and well.answer["data"]["ledger_id"] == real.id
@@ -91,7 +91,7 @@ def test_a_doctor_finds_what_needs_somebody(real: Ledger, store_url: str, run: R
     assert "clock" in findings and "schema" in findings
 
 
-def test_a_doctor_speaks_to_people(run: Run, folder: Path) -> None:
+def test_doctor_prints_text(run: Run, folder: Path) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db"):
         pass
     (folder / "holdfast.db").chmod(0o600)

@@ -1,4 +1,4 @@
-"""`holdfast gate`: a script may ask before its next step."""
+"""`holdfast gate`: a script can check the gate before its next step."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def test_a_live_holder_may_go_on(real: Ledger, store_url: str, run: Run) -> None
     assert LivenessHeartbeatReceiptV1.from_json(json.dumps(answer["data"]["receipt"])) == real.gate(made.fence)
 
 
-def test_anybody_else_may_not(real: Ledger, store_url: str, run: Run) -> None:
+def test_another_worker_may_not_proceed(real: Ledger, store_url: str, run: Run) -> None:
     waiting, silent = queued(real), running_stalled(real)
     said = run("gate", waiting.id, "--db", store_url)
     assert (said.code, said.out) == (1, "")

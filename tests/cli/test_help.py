@@ -1,4 +1,4 @@
-"""Help says how a command is used, with examples that work; colour is for those who want it."""
+"""Help shows how a command is used, with examples that work; colour can be turned off."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Files that a command is told to read: a device, a pipe or a huge file is refused at once, and nothing waits for it."""
+"""Files that a command has to read: a device, a pipe or a huge file is refused at once, and nothing waits for it."""
 
 import os
 import threading
@@ -63,7 +63,7 @@ def test_other_files_are_plain_and_bounded_too(run: Run, folder: Path, words: li
     done = run(*(word.format("odd") for word in words))
     assert done.code in (1, 2)
     assert "Traceback" not in done.err
-    assert "odd" in done.err or kind == "pipe"  # of a pipe that nobody writes to, its emptiness is what is wrong
+    assert "odd" in done.err or kind == "pipe"  # a pipe without a writer is reported as empty
 
 
 @pytest.mark.parametrize("kind", ["device", "huge"])

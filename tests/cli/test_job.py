@@ -1,4 +1,4 @@
-"""`holdfast job` and `holdfast queue`: work goes in, is looked at, called off and started over."""
+"""`holdfast job` and `holdfast queue`: jobs are enqueued, shown, cancelled and replayed."""
 
 import json
 import re
@@ -16,7 +16,7 @@ NASTY = "red \x1b[31m, C1 \x9b1m, turned \u202e"
 
 
 class Desk:
-    """A ledger, and the command line beside it."""
+    """A ledger and the command line."""
 
     def __init__(self, ledger: Ledger, url: str, run: Run) -> None:
         self.ledger = ledger
@@ -118,7 +118,7 @@ def test_a_job_named_by_id_is_not_replayed_twice(here: Desk) -> None:
     assert again["replayed_as"] > fence.job_id
 
 
-def test_what_to_try_is_said_once(here: Desk, folder: Path) -> None:
+def test_advice_is_printed_once(here: Desk, folder: Path) -> None:
     for words in (["task", "start", "--id", 1], ["job", "replay", 99], ["job", "frobnicate"]):
         assert here(*words).err.count("Try") == 1, words
     assert here._run("job", "list", "--db", "holdfast.db").err.count("Try") == 1
@@ -152,7 +152,7 @@ def test_a_job_waits_for_others(here: Desk) -> None:
     assert here.ledger.get(later["id"]).status == "cancelled"
 
 
-def test_failed_jobs_are_seen_and_put_aside(desk: Desk) -> None:
+def test_failed_jobs_are_listed_and_discarded(desk: Desk) -> None:
     made = desk.ledger.enqueue("index")
     desk.ledger.fail(desk.held(), "no page", retryable=False)
     desk.ledger.enqueue("index")
@@ -272,7 +272,7 @@ def test_arguments_as_other_tools_take_them_get_a_hint(here: Desk) -> None:
     assert """Write --policy '{"attempts_max": 3}'""" in done.err
 
 
-def test_a_retry_and_a_stall_are_told_apart_by_type(here: Desk) -> None:
+def test_a_retry_and_a_stall_have_different_types(here: Desk) -> None:
     id_ = here.ledger.enqueue("index").id
     here.ledger.fail(here.held(), "busy")
     assert [event["reason"] for event in here.said("job", "events", id_, "--type", "retried")["events"]] == ["TRANSIENT_ERROR"]
@@ -291,7 +291,7 @@ def test_many_are_all_or_none(here: Desk, folder: Path) -> None:
     assert len(here.ledger.list()) == 3
 
 
-def test_what_one_refuses_does_not_hurt_the_others(here: Desk) -> None:
+def test_an_item_that_is_refused_does_not_affect_the_others(here: Desk) -> None:
     first, second = here.ledger.enqueue("index").id, here.ledger.enqueue("index").id
     code, error_code, context = here.refused("job", "cancel", first, 99, second)
     assert (code, error_code) == (1, "not_found")
@@ -365,7 +365,7 @@ def test_an_expected_revision_is_kept_to(here: Desk) -> None:
     assert here.said("job", "cancel", id_, "--expected-rev", 1)
 
 
-def test_what_is_in_a_job_does_not_speak_to_the_terminal(here: Desk) -> None:
+def test_contents_of_a_job_are_escaped_for_the_terminal(here: Desk) -> None:
     id_ = here.ledger.enqueue("index", {"text": NASTY}, queue="default").id
     here.ledger.heartbeat(here.held(), stage="TASK", progress=3)
     assert "red \\x1b[31m" in here("job", "get", id_).out.replace("\\u001b", "\\x1b")
@@ -469,7 +469,7 @@ def test_there_may_be_nothing(here: Desk) -> None:
     assert here("job", "list").out == "There are no such jobs.\n"
 
 
-def test_what_a_job_waits_for_is_told(desk: Desk) -> None:
+def test_the_dependencies_of_a_job_are_shown(desk: Desk) -> None:
     desk("job", "enqueue", "first", "--queue", "default")
     desk("job", "enqueue", "second", "--queue", "default")
     waiting = desk("job", "enqueue", "third", "--queue", "default", "--depends-on", 1, "--depends-on", 2)
@@ -481,7 +481,7 @@ def test_what_a_job_waits_for_is_told(desk: Desk) -> None:
     assert "is not a valid job id, a whole number" in desk("job", "enqueue", "k", "--queue", "default", "--depends-on", "1,2").err
 
 
-def test_a_wrong_name_in_a_policy_is_told_the_right_ones(desk: Desk) -> None:
+def test_an_unknown_policy_field_is_answered_with_the_known_ones(desk: Desk) -> None:
     assert "attempts_max" in desk("job", "enqueue", "k", "--queue", "default", "--policy", '{"attempts": 3}').err
 
 

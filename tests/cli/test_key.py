@@ -57,7 +57,7 @@ class Desk:
         return holdfast.open(f"sqlite:///{self.folder / path}" if path != self.url else self.url, keys=keys)
 
     def start(self, *rest: tuple[str, str]) -> None:
-        """The first key, in main.key, and others that nobody has."""
+        """The first key, in main.key, and others without a file."""
         first = holdfast.draw_key("server", "main")
         write_key(self.folder / "main.key", first)
         with self.opened(first) as ledger:
@@ -118,7 +118,7 @@ def test_a_key_file_is_its_owners_alone(started: Desk) -> None:
     assert not (started.folder / "arm-1.key").exists()
 
 
-def test_what_nobody_vouches_for_is_made_and_not_enrolled(started: Desk) -> None:
+def test_a_key_without_an_enrolling_key_is_created_and_not_enrolled(started: Desk) -> None:
     done = started("new", "arm-1", "--role", "worker")
     assert done.code == 1
     assert "enrolled  no: this process has no key that may vouch" in done.out
@@ -144,7 +144,7 @@ def test_a_ledger_that_a_first_key_makes_is_remarked_upon(key_here: Desk) -> Non
     assert key_here.standing == [("main", True)]
 
 
-def test_out_of_reach_a_key_is_made_all_the_same(key_here: Desk) -> None:
+def test_a_key_is_created_if_the_ledger_is_out_of_reach(key_here: Desk) -> None:
     key_here.url = "postgresql://127.0.0.1:1/none"
     made = key_here.unenrolled("new", "main", "--role", "server")
     assert not made["enrolled"]
@@ -161,7 +161,7 @@ def test_a_rotation_that_is_refused_leaves_no_file(started: Desk) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["rotate", "nobody"], 2, "no key in use is named"),
+        (["rotate", "unknown"], 2, "no key in use is named"),
         (["rotate", "twin"], 2, "2 keys match"),
         (["revoke", "0123456789abcdef"], 2, "no key id begins with it"),
         (["enrol", "main.key", "--role", "operator", "--name", "ann"], 2, "main.key is a key of server 'main'"),
@@ -176,7 +176,7 @@ def test_a_rotation_that_is_refused_leaves_no_file(started: Desk) -> None:
         (["enrol", "none.key"], 1, "No such file"),
     ],
 )
-def test_what_makes_no_sense_is_said(key_here: Desk, arguments: list[str], code: int, message: str) -> None:
+def test_wrong_arguments_are_reported(key_here: Desk, arguments: list[str], code: int, message: str) -> None:
     key_here.start(("twin", "worker"), ("twin", "operator"))
     (key_here.folder / "shop.py").chmod(0o600)
     done = key_here(*arguments, *([] if "--key" in arguments else ["--key", "main.key"]))

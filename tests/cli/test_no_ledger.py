@@ -1,4 +1,4 @@
-"""Commands that only read make nothing; what is not a ledger is said to be none."""
+"""Commands that only read create nothing, and report `no_ledger`."""
 
 import ctypes
 import json
@@ -24,7 +24,7 @@ READING = [
 
 
 def urls(folder: Path) -> dict[str, str]:
-    """Places without a ledger: nothing, no folder, an empty file, the database of somebody else."""
+    """Places without a ledger: nothing, no folder, an empty file, the database of another program."""
     (folder / "empty.db").touch()
     theirs = apsw.Connection(str(folder / "theirs.db"))
     theirs.execute("CREATE TABLE songs (name)")
@@ -110,14 +110,14 @@ def test_a_file_that_cannot_be_used_is_out_of_reach(run: Run, folder: Path, word
 
 
 def _bound_by_modes() -> None:
-    """Root may read and write everything, but for what it has given up."""
+    """Root may read and write everything, except with rights that it has dropped."""
     if os.geteuid() == 0:
         for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
             ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability)
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o444])
-def test_whoever_may_not_write_may_not_read(folder: Path, mode: int) -> None:
+def test_an_account_that_may_not_write_may_not_read(folder: Path, mode: int) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db"):
         pass
     for path in folder.glob("holdfast.db*"):

@@ -1,4 +1,4 @@
-"""A password in a url is shown by no face of Holdfast, however odd it is and however wrongly it was typed."""
+"""No output of Holdfast shows a password of a url, also if the url is malformed."""
 
 import logging
 import traceback
@@ -173,7 +173,7 @@ def test_a_url_that_a_shell_has_cut_or_that_stands_elsewhere_is_not_repeated(wor
 
 
 def test_a_log_does_not_show_it(caplog: pytest.LogCaptureFixture, postgres_url: str) -> None:
-    """On a server that lets everybody in, whatever the password."""
+    """On a server that accepts every password."""
     before, _, place = postgres_url.partition("@")
     app = holdfast.App(f"{before}:Zq7%20Xw9@{place}?schema=logged&sslpassword=Zq7")
     app.handler("note")(lambda: None)

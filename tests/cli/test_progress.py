@@ -1,4 +1,4 @@
-"""Long commands say on a terminal how far they are, and leave nothing of that behind; elsewhere they do not."""
+"""Long commands show their progress on a terminal only, and remove the line at the end."""
 
 import fcntl
 import sys
@@ -54,7 +54,7 @@ def test_what_waits_says_for_how_long(show: Show, folder: Path, words: str, last
 
 
 def test_a_check_says_how_far_it_is(ledger: Ledger, show: Show, folder: Path) -> None:
-    """A pipe that gives more lines until somebody has seen how many there were."""
+    """A pipe that gives more lines until the progress was seen."""
     lines: list[bytes] = []
     ledger.export(lines.append)
     checking = show("verify gate")

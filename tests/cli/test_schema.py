@@ -1,4 +1,4 @@
-"""Every command says of what form its answers are, and they are of that form."""
+"""Every command has a JSON Schema, and its answers fit it."""
 
 import json
 import os
@@ -153,7 +153,7 @@ def tasks(said: Said) -> None:
 
 
 def well(said: Said) -> None:
-    """A ledger with nothing in it wants nobody."""
+    """An empty ledger needs no action."""
     said("migrate", "--db", "sqlite:///empty.db")
     said("queue", "list", "--db", "sqlite:///empty.db")
     said("doctor", "--db", "sqlite:///empty.db")

@@ -1,4 +1,4 @@
-"""`holdfast seal`: in a process of its own, until it is told to stop."""
+"""`holdfast seal`: in its own process, until a signal."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_once_seals_what_is_there_and_anchors_it(folder: Path, run: Run):
     assert run("seal", "--once", HOLDFAST_KEYS="srv.key").out == f"Sealed up to position {head.pos}: 2 leaves.\n"
 
 
-def test_it_seals_until_it_is_told_to_stop(folder: Path, start: Start):
+def test_it_seals_until_a_signal(folder: Path, start: Start):
     with made(folder) as ledger:
         sealer = start("seal", "--every", "50ms", "--anchor", "heads.txt", "--json", HOLDFAST_KEYS="srv.key")
         began = sealer.logged("sealing")
@@ -49,7 +49,7 @@ def test_it_seals_until_it_is_told_to_stop(folder: Path, start: Start):
 
 def test_a_second_one_is_not_let_in(folder: Path, run: Run):
     with made(folder) as ledger:
-        assert ledger.take_duty("seal", "somebody", ttl=60)
+        assert ledger.take_duty("seal", "another", ttl=60)
         done = run("seal", "--once", "--json", HOLDFAST_KEYS="srv.key")
     assert (done.code, done.answer["error_code"]) == (1, "lease_conflict")
 

@@ -1,4 +1,4 @@
-"""What is typed outweighs the environment, and that outweighs holdfast.toml: for every setting, and on the quick way too."""
+"""Options override the environment, and that overrides holdfast.toml: for every setting, also on the fast path."""
 
 import json
 from pathlib import Path
@@ -44,9 +44,9 @@ def test_the_nearest_keys_are_meant(run: Run, folder: Path, where: tuple[str, ..
     for name in PLACES:
         write_key(folder / f"{name}.key", draw_key("operator", name))
     typed, env = said_by(folder, where, "keys", "--key", "{}.key")
-    assert run("job", "enqueue", "index", "--queue", "default", *typed, LOGNAME="nobody", **env).code == 0
+    assert run("job", "enqueue", "index", "--queue", "default", *typed, LOGNAME="jo", **env).code == 0
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
-        assert ledger.events(1)[0].actor == f"client:{where[0] if where else 'nobody'}"
+        assert ledger.events(1)[0].actor == f"client:{where[0] if where else 'jo'}"
 
 
 @pytest.mark.parametrize("verb", ["start", "heartbeat"])
@@ -70,7 +70,7 @@ def test_the_nearest_session_is_meant(run: Run, folder: Path, where: tuple[str, 
     assert found["session"] == (where[0] if where else "agent")
 
 
-def test_somebody_has_to_ask(run: Run) -> None:
+def test_an_agent_name_is_required(run: Run) -> None:
     done = run("task", "start", "--id", "1", "--request-id", "r", "--json")
     assert (done.code, "--agent" in done.answer["error"]) == (2, True)
 

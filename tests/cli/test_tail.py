@@ -1,4 +1,4 @@
-"""`holdfast events tail`: what happens, as it happens, until somebody has had enough."""
+"""`holdfast events tail`: events as they are committed, until it is stopped."""
 
 import json
 import signal
@@ -41,7 +41,7 @@ def test_it_follows_what_happens(store_url: str, start: Start) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_cleanly_when_it_is_told_to(ledger: Ledger, start: Start, number: signal.Signals) -> None:
+def test_it_ends_cleanly_on_a_signal(ledger: Ledger, start: Start, number: signal.Signals) -> None:
     ledger.enqueue("index")
     tail = start("events", "tail", "--after", 0)
     assert "enqueued" in tail.line()
@@ -76,7 +76,7 @@ def test_it_shows_only_what_was_asked_for(ledger: Ledger, run: Run) -> None:
     assert [event(line) for line in after] == [(other.id, "cancelled")]
 
 
-def test_beats_are_left_out_where_nobody_wants_them(ledger: Ledger, run: Run) -> None:
+def test_heartbeats_are_left_out_on_request(ledger: Ledger, run: Run) -> None:
     ledger.enqueue("index")
     [held] = ledger.claim("w", start=True)
     assert held.fence is not None
@@ -94,14 +94,14 @@ def test_a_retry_is_asked_for_by_the_word_that_is_shown(ledger: Ledger, run: Run
     ledger.fail(first, "busy")
     ledger.release(second)
 
-    def told(*types: str) -> list[tuple[int, str]]:
+    def shown(*types: str) -> list[tuple[int, str]]:
         given = [word for name in types for word in ("--type", name)]
         return [event(line) for line in run("events", "tail", "--once", "--json", *given).out.splitlines()]
 
-    assert told("retried") == [(retried.id, "stalled")]
-    assert told("stalled") == [(silent.id, "stalled")]
-    assert told("JOB_EXECUTION_STALLED") == told("stalled", "retried") == [(retried.id, "stalled"), (silent.id, "stalled")]
-    assert [kind for _, kind in told("retried", "enqueued")] == ["enqueued", "enqueued", "stalled"]
+    assert shown("retried") == [(retried.id, "stalled")]
+    assert shown("stalled") == [(silent.id, "stalled")]
+    assert shown("JOB_EXECUTION_STALLED") == shown("stalled", "retried") == [(retried.id, "stalled"), (silent.id, "stalled")]
+    assert [kind for _, kind in shown("retried", "enqueued")] == ["enqueued", "enqueued", "stalled"]
     assert event(start("events", "tail", "--after", 0, "--type", "stalled", "--json").line()) == (silent.id, "stalled")
     refused = run("events", "tail", "--once", "--type", "nosuch")
     assert (refused.code, "nosuch" in refused.err) == (2, True)
@@ -120,7 +120,7 @@ def test_one_that_is_cut_off_says_how_to_go_on(postgres_url: str, start: Start) 
     assert f"Continue where it stopped, with --after {pos}." in done.err
 
 
-def test_a_follower_is_told_only_what_was_asked_for(ledger: Ledger, start: Start) -> None:
+def test_a_follower_gets_only_the_requested_events(ledger: Ledger, start: Start) -> None:
     one, other = ledger.enqueue("index"), ledger.enqueue("index")
     tail = start("events", "tail", "--after", 0, "--job", other.id, "--type", "cancelled", "--json")
     ledger.cancel(one.id)

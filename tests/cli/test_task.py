@@ -143,8 +143,8 @@ def test_a_page_of_what_an_agent_holds_is_full(real: Ledger, ask: Any, run: Run,
         assert ([task["id"] for task in page["tasks"]], page["next_after"]) == ([one], None)
     mine = ["task", "list", "--mine", "--json", "--db", store_url]
     assert run(*mine, HOLDFAST_AGENT="ada", HOLDFAST_SESSION="two").answer["data"]["tasks"] == []
-    nobody = run(*mine)
-    assert (nobody.code, nobody.answer["suggested_action"]) == (2, "Add --agent NAME, or export HOLDFAST_AGENT=NAME.")
+    unnamed = run(*mine)
+    assert (unnamed.code, unnamed.answer["suggested_action"]) == (2, "Add --agent NAME, or export HOLDFAST_AGENT=NAME.")
 
 
 @pytest.mark.parametrize("verb", ["start", "heartbeat", "fail"])
@@ -234,7 +234,7 @@ def test_gc_says_which(real: Ledger, ask: Any) -> None:
     assert (real.get(one).status, real.get(kept).status) == ("queued", "claimed")
 
 
-def test_people_are_told_in_words(real: Ledger, run: Run, store_url: str) -> None:
+def test_text_answers(real: Ledger, run: Run, store_url: str) -> None:
     one = queued(real).id
     who = ("--agent", "ada", "--db", store_url)
     assert run("resume", *who, "--request-id", "a").out.startswith(f"Task {one}: index_page in ")
@@ -279,7 +279,7 @@ def test_a_field_that_no_answer_has_is_refused_before_anything_is_done(real: Led
     assert real.get(one).status == "queued"
 
 
-def test_people_are_told_why_there_is_nothing_and_when_to_come_back(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
+def test_the_text_says_why_there_is_nothing_and_when_to_come_back(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
     one = queued(real).id
     queued(real, depends_on=[one])
     ask("task", "start", "--id", one)
@@ -290,7 +290,7 @@ def test_people_are_told_why_there_is_nothing_and_when_to_come_back(real: Ledger
     assert "1 scheduled for later. Resume again at 20" in run("resume", *bob, "--request-id", "b").out
 
 
-def test_people_are_told_what_to_do_in_a_second_line(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
+def test_the_second_line_says_what_to_do(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
     one = queued(real).id
     ask("task", "start", "--id", one)
     done = run("task", "start", "--id", one, "--agent", "bob", "--request-id", "a", HOLDFAST_URL=store_url)
@@ -300,7 +300,7 @@ def test_people_are_told_what_to_do_in_a_second_line(real: Ledger, ask: Any, run
 
 
 @pytest.mark.parametrize("words", ["resume", "task start --id 1", "task heartbeat --id 1", "task gc"])
-def test_an_agent_in_a_wrong_folder_is_told_so(run: Run, folder: Path, words: str) -> None:
+def test_a_folder_without_a_ledger_is_reported(run: Run, folder: Path, words: str) -> None:
     done = run(*words.split(), "--agent", "ada", "--request-id", "a", "--json")
     assert (done.code, done.answer["error_code"]) == (3, "no_ledger")
     assert not list(folder.glob("*.db*"))

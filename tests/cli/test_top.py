@@ -1,4 +1,4 @@
-"""`holdfast top`: a ledger on a real terminal, which is given back whatever happens."""
+"""`holdfast top`: a ledger on a real terminal, which is restored at every kind of end."""
 
 import re
 import signal
@@ -124,7 +124,7 @@ def test_a_running_job_is_opened_and_cancelled(ledger: Ledger, watch: Watch) -> 
     assert ledger.get(job.id).cancel_requested_at is not None
 
 
-def test_a_queue_is_paused_and_let_go_on(ledger: Ledger, watch: Watch) -> None:
+def test_a_queue_is_paused_and_unpaused(ledger: Ledger, watch: Watch) -> None:
     ledger.enqueue("index", queue="crawl")
     top = watch()
     top.until("> crawl")
@@ -214,7 +214,7 @@ def test_a_terminal_that_has_gone_ends_it(ledger: Ledger, watch: Watch) -> None:
     assert top.hang_up() == 0
 
 
-def test_a_database_that_is_away_is_told_and_waited_for(postgres_url: str, watch: Watch) -> None:
+def test_an_outage_of_the_database_is_shown_and_waited_for(postgres_url: str, watch: Watch) -> None:
     port = urlsplit(postgres_url).port
     assert port is not None
     with holdfast.open(postgres_url) as ledger, Proxy(port) as proxy:
@@ -262,7 +262,7 @@ def test_a_terminal_that_cannot_be_drawn_on_is_refused(ledger: Ledger, watch: Wa
     assert "Use --once" in top.text
 
 
-def test_where_nobody_watches_it_shows_the_ledger_once(store_url: str, run: Run) -> None:
+def test_without_a_terminal_it_shows_the_ledger_once(store_url: str, run: Run) -> None:
     with holdfast.open(store_url, clock=ManualClock(datetime.now(UTC) - timedelta(hours=1))) as ledger:
         held(ledger)
         dead(ledger, queue="crawl")
@@ -282,10 +282,10 @@ def test_silent_and_replaced_workers_are_marked(folder: Path, run: Run) -> None:
     with holdfast.open(url) as ledger:
         ledger.sign_in("ada", incarnation="two")
     lines = [re.split("  +", line.strip()) for line in run("top", "--once", "--db", url).out.splitlines()]
-    told = [line[1] for line in lines if line[0] in ("ada", "bob")]
-    assert told[0] == "replaced by a newer one, silent for 7m"
-    assert re.fullmatch(r"\ds ago", told[1])
-    assert told[2] == "silent for 7m"
+    shown = [line[1] for line in lines if line[0] in ("ada", "bob")]
+    assert shown[0] == "replaced by a newer one, silent for 7m"
+    assert re.fullmatch(r"\ds ago", shown[1])
+    assert shown[2] == "silent for 7m"
 
 
 def test_a_queue_is_opened(ledger: Ledger, watch: Watch) -> None:

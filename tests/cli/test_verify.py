@@ -1,4 +1,4 @@
-"""`holdfast events export` and `holdfast verify`, as people start them."""
+"""`holdfast events export` and `holdfast verify` in real processes."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def test_it_goes_to_standard_output(run: Run, ledger: Path):
     assert lines[0].startswith('{"holdfast_export":1,') and lines[-1] == '{"end":{"events":3,"jobs":3,"keys":1,"heads":1}}'
 
 
-def test_a_change_is_told_with_its_place(run: Run, ledger: Path):
+def test_a_change_is_reported_with_its_place(run: Run, ledger: Path):
     text = (ledger / "all.jsonl").read_text()
     (ledger / "all.jsonl").write_text(text.replace('"to_status":"queued"', '"to_status":"claimed"', 1))
     done = run("verify", "all.jsonl", "--keys", "keys.json")
@@ -148,7 +148,7 @@ def test_a_proof_is_compared_with_its_own_head(run: Run, ledger: Path):
     assert "rewritten" not in done.err
 
 
-def test_a_head_that_was_not_finished_is_passed_over_and_told(run: Run, ledger: Path):
+def test_an_unfinished_head_is_skipped_and_reported(run: Run, ledger: Path):
     text = (ledger / "heads.txt").read_text()
     (ledger / "heads.txt").write_text(f"{text.rstrip()[:-9]}\n\n{text}")
     done = run("verify", "all.jsonl", "--keys", "keys.json", "--head", "heads.txt")
@@ -162,7 +162,7 @@ def test_an_event_that_was_taken_out(run: Run, ledger: Path):
     assert done.code == 1 and "The newest head was signed over 4 leaves" in done.out and "; 3 are here" in done.out
 
 
-def test_a_row_that_was_changed_is_told_in_the_ledger_s_words(run: Run, ledger: Path):
+def test_a_changed_row_is_reported_in_the_ledgers_words(run: Run, ledger: Path):
     text = (ledger / "all.jsonl").read_text()
     head, row = text.split('{"job":', 1)
     (ledger / "all.jsonl").write_text(head + '{"job":' + row.replace('"status":"queued"', '"status":"failed"', 1))
@@ -170,7 +170,7 @@ def test_a_row_that_was_changed_is_told_in_the_ledger_s_words(run: Run, ledger: 
     assert done.code == 1 and "job 1, line 6: status in its row is failed, its events say queued" in done.err
 
 
-def test_work_that_nobody_signed_is_told_where_workers_have_keys(run: Run, ledger: Path):
+def test_unsigned_work_is_reported_if_workers_have_keys(run: Run, ledger: Path):
     import holdfast
 
     assert run("key", "new", "arm-1", "--role", "worker", "--key", "main.key").code == 0
@@ -188,7 +188,7 @@ def test_work_that_nobody_signed_is_told_where_workers_have_keys(run: Run, ledge
     )
 
 
-def test_what_is_not_sealed_yet_is_told(run: Run, ledger: Path):
+def test_unsealed_events_are_reported(run: Run, ledger: Path):
     import holdfast
 
     with holdfast.open(f"sqlite:///{ledger}/holdfast.db") as opened:

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.services.signals import ECHO_SECONDS
+from holdfast.signals import ECHO_SECONDS
 from tests.cli.conftest import Run, Start
 from tests.support.waiting import wait_until
 
@@ -49,7 +49,7 @@ def test_the_first_signal_lets_running_jobs_finish(store_url: str, folder: Path,
         assert ledger.workers() == []
 
 
-def test_the_second_signal_hands_back_at_once(store_url: str, start: Start) -> None:
+def test_the_second_signal_releases_all_jobs_at_once(store_url: str, start: Start) -> None:
     with holdfast.open(store_url) as ledger:
         job = ledger.enqueue("hold", queue="hold")
         worker = start("worker", "run", "shop:app", SHOP_URL=store_url)
@@ -66,7 +66,7 @@ def test_the_second_signal_hands_back_at_once(store_url: str, start: Start) -> N
         assert ledger.check(job.id) == []
 
 
-def test_what_does_not_finish_in_time_is_handed_back(folder: Path, start: Start) -> None:
+def test_a_job_that_does_not_finish_in_time_is_released(folder: Path, start: Start) -> None:
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         job = ledger.enqueue("hold", queue="hold")
         worker = start("worker", "run", "shop:app", "--shutdown-timeout", "10ms")
@@ -116,7 +116,7 @@ def enqueue_both(folder: Path) -> None:
 
 
 def test_another_ledger_than_the_app_s(store_url: str, folder: Path, start: Start) -> None:
-    """Handlers in other processes follow, whatever they do with their app."""
+    """Handlers in other processes use the same ledger, however they use their app."""
     (folder / "far.py").write_text(
         "from holdfast import App\napp = App('sqlite:///far.db')\n"
         "@app.handler(isolation='process')\ndef far() -> int:\n    return app.enqueue('near').id\n"
@@ -145,9 +145,7 @@ def test_metrics_are_served_where_it_says(start: Start, options: list[str], host
 @pytest.mark.parametrize(
     ("options", "begins"), [([], "{"), (["--log", "json"], "{"), (["--log", "logfmt"], "ts="), (["--log", "text"], "2")]
 )
-def test_the_log_is_for_machines_unless_somebody_wants_to_read_it(
-    folder: Path, start: Start, options: list[str], begins: str
-) -> None:
+def test_the_log_is_json_unless_text_is_requested(folder: Path, start: Start, options: list[str], begins: str) -> None:
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         ledger.enqueue("note", queue="a")
     worker = start("worker", "run", "shop:app", *options)
@@ -216,7 +214,7 @@ def test_an_orderly_end_as_json(start: Start) -> None:
         (["shop:app", "--db", "postgresql://127.0.0.1:1/none"], 3, "unavailable: cannot reach the database"),
     ],
 )
-def test_what_cannot_work_is_said_without_a_traceback(run: Run, arguments: list[str], code: int, message: str) -> None:
+def test_wrong_settings_are_reported_without_a_traceback(run: Run, arguments: list[str], code: int, message: str) -> None:
     done = run("worker", "run", *arguments)
     assert (done.code, done.out) == (code, "")
     assert any(message in line for line in done.err.splitlines()[-2:])
@@ -291,22 +289,22 @@ def test_an_app_without_a_url_and_the_commands_beside_it_share_a_ledger_and_a_qu
 def test_several_workers_are_kept_running(folder: Path, start: Start) -> None:
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         jobs = ledger.enqueue_many([{"kind": "hold", "queue": "hold"}] * 2)
-        crew = start("worker", "run", "shop:app", "--workers", 2, "--threads", 1, "--name", "shop", "--json")
-        began = {crew.line(), crew.line()}
+        command = start("worker", "run", "shop:app", "--workers", 2, "--threads", 1, "--name", "shop", "--json")
+        began = {command.line(), command.line()}
         assert began == {f"began {job.id}" for job in jobs}
         wait_until(lambda: sorted(record.name for record in ledger.workers()) == ["shop-1", "shop-2"])
         before = {record.name: record.details["pid"] for record in ledger.workers()}
 
         os.kill(before["shop-1"], signal.SIGKILL)
-        crew.logged("worker ended, and is started again")
+        command.logged("worker ended, and is started again")
         wait_until(
             lambda: {record.details["pid"] for record in ledger.workers() if record.name == "shop-1"} - set(before.values())
         )
 
-        crew.signal()
+        command.signal()
         time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
-        crew.signal()
-        done = crew.rest()
+        command.signal()
+        done = command.rest()
         assert done.code == 0
         assert json.loads(done.out.splitlines()[-1])["data"] == {"workers": 2, "restarts": 1}
         assert {ledger.get(job.id).status.value for job in jobs} <= {"queued", "running"}
@@ -315,12 +313,12 @@ def test_several_workers_are_kept_running(folder: Path, start: Start) -> None:
 def test_a_hangup_stops_several_workers_in_order(folder: Path, start: Start) -> None:
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         job = ledger.enqueue("hold", queue="hold")
-        crew = start("worker", "run", "shop:app", "--workers", 2)
-        assert crew.line() == f"began {job.id}"
-        crew.signal(signal.SIGHUP)
-        crew.logged("stopping: ")
+        command = start("worker", "run", "shop:app", "--workers", 2)
+        assert command.line() == f"began {job.id}"
+        command.signal(signal.SIGHUP)
+        command.logged("stopping: ")
         open_the_gate(folder)
-        assert crew.rest().code == 0
+        assert command.rest().code == 0
         assert ledger.get(job.id).result == "through"
         assert ledger.workers() == []
 
@@ -339,24 +337,24 @@ def test_a_hangup_that_was_to_be_ignored_stops_nothing(folder: Path, start: Star
 
 
 def test_several_workers_wait_for_their_ledger_until_a_signal(start: Start) -> None:
-    crew = start("worker", "run", "shop:app", "--workers", 2, "--db", "postgresql://127.0.0.1:1/none", "--json")
+    command = start("worker", "run", "shop:app", "--workers", 2, "--db", "postgresql://127.0.0.1:1/none", "--json")
     for _ in range(2):
-        crew.logged("worker cannot reach the ledger, and is started again")
-    crew.signal()
-    done = crew.rest()
+        command.logged("worker cannot reach the ledger, and is started again")
+    command.signal()
+    done = command.rest()
     assert (done.code, done.answer["error_code"]) == (3, "unavailable")
 
 
 def test_a_worker_that_is_given_up_ends_the_others_in_order(folder: Path, start: Start) -> None:
     """A release breaks the module while the workers run."""
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
-        crew = start("worker", "run", "shop:app", "--workers", 2, "--name", "shop", "--json")
+        command = start("worker", "run", "shop:app", "--workers", 2, "--name", "shop", "--json")
         wait_until(lambda: sorted(record.name for record in ledger.workers()) == ["shop-1", "shop-2"])
         (folder / "shop.py").write_text("1 / 0\n")
         [pid] = [record.details["pid"] for record in ledger.workers() if record.name == "shop-1"]
         os.kill(pid, signal.SIGKILL)
-        crew.says("worker is not started again, and the others are stopped")
-        done = crew.rest()
+        command.says("worker is not started again, and the others are stopped")
+        done = command.rest()
         assert (done.code, done.answer["error_code"]) == (1, "gave_up")
         assert [record.name for record in ledger.workers()] == ["shop-1"]
 
@@ -370,8 +368,8 @@ def test_what_was_typed_wrongly_is_not_tried_again(run: Run) -> None:
 
 def test_each_of_several_workers_serves_metrics_on_a_port_of_its_own(start: Start) -> None:
     port = two_free_ports()
-    crew = start("worker", "run", "shop:app", "--workers", 2, "--name", "shop", "--metrics-port", port)
-    served = {line["worker"]: line["url"] for line in (crew.logged("serving metrics") for _ in range(2))}
+    command = start("worker", "run", "shop:app", "--workers", 2, "--name", "shop", "--metrics-port", port)
+    served = {line["worker"]: line["url"] for line in (command.logged("serving metrics") for _ in range(2))}
     assert served == {f"shop-{n}": f"http://127.0.0.1:{port + n - 1}/metrics" for n in (1, 2)}
     for url in served.values():
         with urlopen(url, timeout=30) as page:  # noqa: S310 - our own worker

@@ -1,4 +1,4 @@
-"""A job in any status, in one line; and the few questions every test asks."""
+"""Builders of a job in any status, and common checks."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def queued(ledger: Ledger, **options: Any) -> Made:
 
 
 def claim(ledger: Ledger, job_id: int, worker: str = WORKER, **options: Any) -> Made:
-    """The job by id, whatever else is in its queue."""
+    """Claim the job by its id."""
     fence = ledger.claim_job(job_id, worker, **options).fence
     assert fence is not None
     return Made(job_id, fence)

@@ -1,4 +1,4 @@
-"""Agents at the ledger under test, and an empty schema for each test, which on PostgreSQL is emptied and used again."""
+"""Agents of the ledger under test, and an empty schema for each test, which on PostgreSQL is emptied and reused."""
 
 import secrets
 import uuid
@@ -28,7 +28,7 @@ class ReusedSchema:
         self._connection = psycopg.connect(server_url, autocommit=True)
         # A test that leaves a transaction open should fail, not hang.
         self._connection.execute("SET lock_timeout = '10s'")
-        # In whatever order the tables are emptied, no foreign key is in the way.
+        # The tables can be emptied in any order: foreign keys are not checked.
         self._connection.execute("SET session_replication_role = replica")
         self._make()
 

@@ -140,7 +140,7 @@ def test_a_last_attempt_that_has_expired_is_not_claimed_again_but_can_be_ended(
     assert ada.complete(made.id).status == "succeeded"
 
 
-def test_somebody_elses_is_a_conflict_that_says_who_and_until_when(
+def test_another_agents_task_is_a_conflict_with_holder_and_time(
     ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
 ) -> None:
     made = queued(ledger)
@@ -167,9 +167,7 @@ def test_an_expired_claim_is_recorded_as_stalled_and_taken_over(
     assert problems(ledger) == []
 
 
-def test_a_claim_holds_as_long_as_it_says_whatever_the_policy_says_of_silence(
-    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
-) -> None:
+def test_a_claim_holds_for_its_ttl_under_any_silence_limit(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
     made = queued(ledger, policy={"heartbeat_interval": "1s"})
     ada.start(made.id)
     clock.advance(300)
@@ -205,7 +203,7 @@ def test_only_who_has_it_may_say_anything_of_it(ledger: Ledger, ada: Agent, bob:
         assert ledger.events(made.id) == before
 
 
-def test_a_late_agent_before_anybody_else_loses_nothing(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_a_late_agent_loses_nothing_before_another_claim(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     made = queued(ledger)
     ada.start(made.id)
     clock.advance(301)

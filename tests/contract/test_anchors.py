@@ -1,4 +1,4 @@
-"""Anchors: heads outside the database, as often as they may be, and never in the way of sealing."""
+"""Anchors: heads outside the database, at most as often as set, which never delay sealing."""
 
 import logging
 from collections.abc import Iterator
@@ -101,7 +101,7 @@ def test_an_anchor_that_fails_is_tried_again_with_the_next_head_and_sealing_goes
     assert [head.size for head in ledger.heads()] == [2, 3]
 
 
-def test_a_webhook_is_told_of_heads_under_the_rules_of_all_webhooks(tmp_path: Path):
+def test_heads_are_sent_to_a_webhook_under_the_rules_of_all_webhooks(tmp_path: Path):
     """On the real clock: a receiver refuses what is old."""
     with Receiver() as receiver, holdfast.open(f"sqlite:///{tmp_path}/real.db", keys=[SERVER]) as ledger:
         enrol(ledger, SERVER)
@@ -110,11 +110,11 @@ def test_a_webhook_is_told_of_heads_under_the_rules_of_all_webhooks(tmp_path: Pa
             sealer.tick()
         [head] = ledger.heads()
         source = f"/holdfast/{ledger.id}/heads"
-    [received] = receiver.received
-    told = received.event()
-    assert (told["type"], told["source"], told["subject"]) == ("dev.holdfast.tree_head.v1", source, "1")
-    assert told["data"] == {"size": 1, "position": head.pos, "root": head.root.hex(), "note": head.note}
-    assert received.key == f"msg_{ledger.id}_head_1"
+    [request] = receiver.received
+    received = request.event()
+    assert (received["type"], received["source"], received["subject"]) == ("dev.holdfast.tree_head.v1", source, "1")
+    assert received["data"] == {"size": 1, "position": head.pos, "root": head.root.hex(), "note": head.note}
+    assert request.key == f"msg_{ledger.id}_head_1"
 
 
 def test_a_webhook_may_not_be_at_home_unless_that_is_allowed(ledger: Ledger, caplog: pytest.LogCaptureFixture):

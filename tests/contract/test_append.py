@@ -1,4 +1,4 @@
-"""append: what others have signed comes in by the same door, and only once, only here, only for this attempt."""
+"""append: events that other processes have signed are accepted once, in this ledger and for this attempt only."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused_without_trace
 from tests.property.model import micros
-from tests.support.signers import EVERYBODY, LIVENESS, SERVER, WORKER, enrol, key, opened
+from tests.support.signers import ALL_KEYS, LIVENESS, SERVER, WORKER, enrol, key, opened
 
 WINDOW = {"resume_window": "60s"}
 MINUTE = 60_000_000
@@ -25,7 +25,7 @@ MINUTE = 60_000_000
 
 @pytest.fixture
 def signing(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """A ledger with everybody's keys."""
+    """A ledger with all keys."""
     with opened(store_url, clock) as ledger:
         enrol(ledger)
         yield ledger
@@ -393,7 +393,7 @@ def test_a_beat_states_nothing_that_is_not_its_own_to_say(ledger: Ledger, extra:
     assert caught.value.context["field"] in extra
 
 
-def test_a_count_that_runs_away_takes_nobody_along(signing: Ledger, ledger: Ledger):
+def test_a_counter_far_ahead_affects_no_other_worker(signing: Ledger, ledger: Ledger):
     made, other = b.running(ledger, policy=LIVENESS), b.running(ledger, policy=LIVENESS)
     for counter in (2**53 - 1, micros(ledger.now()) + 5 * MINUTE + 1):
         with refused_without_trace(ledger, "signature_invalid") as caught:
@@ -416,7 +416,7 @@ def test_clocks_may_differ_by_five_minutes(ledger: Ledger, minutes: int):
     ledger.append(seeds(ledger, made, at=now + minutes * MINUTE))
 
 
-def test_a_beat_of_another_job_is_none_of_this_one(ledger: Ledger):
+def test_an_envelope_changed_to_another_job_is_refused(ledger: Ledger):
     made, other = b.running(ledger, policy=LIVENESS), b.running(ledger, policy=LIVENESS)
     envelope = seeds(ledger, made)
     envelope["payload"]["jobId"] = str(other.id)
@@ -425,7 +425,7 @@ def test_a_beat_of_another_job_is_none_of_this_one(ledger: Ledger):
     assert caught.value.context["why"] == "signature"
 
 
-def test_a_later_attempt_is_nobodys_by_an_old_signature(ledger: Ledger):
+def test_an_old_signature_is_not_accepted_for_a_later_attempt(ledger: Ledger):
     made = b.running(ledger, policy={"attempts_max": 3})
     envelope = seeds(ledger, made)
     ledger.release(made.fence)
@@ -478,8 +478,8 @@ def test_an_empty_token_alone_is_no_fence(ledger: Ledger, signing: Ledger):
 
 
 def test_keys_of_this_process_do_not_sign_for_others(signing: Ledger):
-    """It has the worker's key; what came from elsewhere and was overtaken is refused all the same."""
-    assert WORKER in EVERYBODY
+    """It has the worker's key; an older envelope from another process is still refused."""
+    assert WORKER in ALL_KEYS
     made = b.running(signing, policy=LIVENESS)
     signing.append(seeds(signing, made, 2))
     with refused_without_trace(signing, "signature_invalid"):

@@ -123,7 +123,7 @@ def test_retry_after_replaces_the_backoff(ledger: Ledger, clock: ManualClock, gi
 
 
 @pytest.mark.parametrize("build", [claimed, running])
-def test_a_release_hands_back_without_backoff(ledger: Ledger, clock: ManualClock, build):
+def test_a_release_requeues_without_backoff(ledger: Ledger, clock: ManualClock, build):
     made = build(ledger)
     job = ledger.release(made.fence)
     assert (job.status, job.stall_reason, job.available_at) == ("queued", "RELEASED", clock.now())
@@ -202,7 +202,7 @@ def test_an_exhausted_stalled_job_cannot_be_claimed(ledger: Ledger, clock: Manua
 # Failing for good
 
 
-def test_a_permanent_error_fails_whatever_attempts_are_left(ledger: Ledger):
+def test_a_permanent_error_fails_with_attempts_left(ledger: Ledger):
     made = running(ledger)
     job = ledger.fail(made.fence, KeyError("url"), retryable=False)
     assert (job.status, job.error) == ("failed", {"type": "KeyError", "message": "'url'"})

@@ -49,7 +49,7 @@ def test_the_holder_acknowledges(ledger: Ledger):
     assert ledger.check(made.id) == []
 
 
-def test_nobody_acknowledges_what_nobody_asked_for(ledger: Ledger):
+def test_a_cancel_that_was_not_requested_cannot_be_acknowledged(ledger: Ledger):
     made = running(ledger)
     with refused_without_trace(ledger, "invalid_transition"):
         ledger.acknowledge_cancel(made.fence)
@@ -142,7 +142,7 @@ def test_a_silent_aborting_job_is_stalled_and_cancelled_in_one_tick(ledger: Ledg
     assert types(ledger, made.id)[-2:] == ["stalled", "cancelled"]
 
 
-def test_nobody_claims_a_stalled_job_that_was_aborting(ledger: Ledger, clock: ManualClock):
+def test_a_stalled_job_that_was_aborting_cannot_be_claimed(ledger: Ledger, clock: ManualClock):
     made = aborting_stalled(ledger, policy={"cancel_grace": "1h"} | WINDOW)
     clock.advance(61)
     with refused_without_trace(ledger, "not_claimable") as caught:

@@ -1,4 +1,4 @@
-"""Checkpoints: what one attempt leaves for the next, and that leaving one counts as moving."""
+"""Checkpoints: state for the next attempt. A checkpoint counts as progress."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def test_any_json_value_comes_back(ledger: Ledger, value: Any):
     assert ledger.check(made.id) == []
 
 
-def test_none_at_all_is_told_from_none(ledger: Ledger):
+def test_no_checkpoint_differs_from_a_checkpoint_of_none(ledger: Ledger):
     made = running(ledger)
     ledger.heartbeat(made.fence, progress=1)
     job = ledger.get(made.id)
@@ -210,13 +210,13 @@ def test_moving_keeps_it_going(ledger: Ledger, clock: ManualClock, moves: str):
     assert ledger.check(made.id) == []
 
 
-# The wish for assistance
+# Requests for assistance
 
 
-def test_a_wish_is_marked_on_the_beat_that_begins_it(ledger: Ledger):
+def test_a_request_for_assistance_is_marked_on_its_first_heartbeat(ledger: Ledger):
     made = running(ledger)
-    for wish in (False, True, True, False, True):
-        ledger.heartbeat(made.fence, assist_requested=wish)
+    for wanted in (False, True, True, False, True):
+        ledger.heartbeat(made.fence, assist_requested=wanted)
     reasons = [event.reason for event in ledger.events(made.id, types=["heartbeat"])]
     assert reasons == [None, "ASSIST_REQUESTED", None, None, "ASSIST_REQUESTED"]
     assert ledger.check(made.id) == []

@@ -1,4 +1,4 @@
-"""Rule 8: the ledger's clock alone decides, and its steps hurt nobody."""
+"""Rule 8: the ledger's clock alone decides, and its steps harm no holder."""
 
 from itertools import pairwise
 
@@ -39,7 +39,7 @@ def test_a_step_back_never_shortens_a_lease(ledger: Ledger, clock: ManualClock):
 
 
 @pytest.mark.parametrize("step", [-3_600, 3_600])
-def test_a_step_stalls_nobody_at_once(ledger: Ledger, clock: ManualClock, step: float):
+def test_a_clock_step_stalls_no_holder_at_once(ledger: Ledger, clock: ManualClock, step: float):
     made = running(ledger)
     ledger.sweep()
     clock.jump(step)
@@ -60,7 +60,7 @@ def test_after_a_step_forward_everyone_gets_one_fresh_interval(ledger: Ledger, c
     assert types(ledger, made.id)[-2:] == ["stalled", "requeued"]
 
 
-def test_whoever_beats_within_the_fresh_interval_stays(ledger: Ledger, clock: ManualClock):
+def test_a_holder_with_a_heartbeat_in_the_fresh_interval_stays(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy=WINDOW)
     ledger.sweep()
     clock.jump(3_600)
@@ -103,7 +103,7 @@ def test_received_at_is_the_ledgers_time(ledger: Ledger, clock: ManualClock):
     assert event.received_at == event.at == clock.now()
 
 
-def test_a_step_gives_nobody_anothers_job(ledger: Ledger, clock: ManualClock):
+def test_a_clock_step_gives_no_job_to_another_worker(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     ledger.sweep()
     clock.jump(3_600)
@@ -124,7 +124,7 @@ def test_a_beating_holder_that_has_not_begun_is_waited_for(ledger: Ledger, clock
     assert ledger.check(made.id) == []
 
 
-def test_a_sweep_that_could_not_reach_the_store_calls_nobody_dead(ledger: Ledger, clock: ManualClock):
+def test_a_sweep_that_could_not_reach_the_store_stalls_no_holder(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     ledger._sweeper._cut_off = True
     clock.advance(61)

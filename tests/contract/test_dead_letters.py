@@ -1,4 +1,4 @@
-"""Dead letters: found by what they are, replayed in bulk."""
+"""Dead letters: filters, and replays in bulk."""
 
 from datetime import timedelta
 from typing import Any
@@ -71,7 +71,7 @@ def test_page_by_page(ledger: Ledger):
     assert _ids(first + second + ledger.dead_letters(limit=2, after=second[-1].id)) == ids
 
 
-def test_discarded_ones_are_left_out_whatever_is_noted_later(ledger: Ledger):
+def test_discarded_ones_are_left_out_after_any_later_note(ledger: Ledger):
     kept, discarded, noted = _dead(ledger), _dead(ledger), _dead(ledger)
     ledger.discard(discarded)
     ledger.annotate(discarded, "compensated")
@@ -196,7 +196,7 @@ def test_replaying_all_again_and_again_does_not_multiply_work(ledger: Ledger):
 
 
 @pytest.mark.parametrize("end", ["failed", "cancelled"])
-def test_a_replay_that_came_to_nothing_does_not_count(ledger: Ledger, end: str):
+def test_a_replay_that_did_not_succeed_does_not_count(ledger: Ledger, end: str):
     letter = _dead(ledger)
     _replayed(ledger, letter, end)
     assert [(job.replay_of, job.is_new) for job in _jobs(ledger.replay_many())] == [(letter, True)]
@@ -240,7 +240,7 @@ def test_in_pages(ledger: Ledger):
     assert seen == ids
 
 
-def test_one_that_is_refused_does_not_hurt_the_others(ledger: Ledger):
+def test_one_that_is_refused_does_not_affect_the_others(ledger: Ledger):
     first = _dead(ledger, queue="crawl")
     taken = _dead(ledger, queue="crawl", dedupe_key="page")
     last = _dead(ledger, queue="crawl")

@@ -1,4 +1,4 @@
-"""A job that depends on others waits until they have succeeded; what becomes of it when they do not is its caller's choice."""
+"""A job waits until its dependencies have succeeded. If one does not, `on_dependency_failure` decides."""
 
 from datetime import timedelta
 from typing import Any
@@ -79,7 +79,7 @@ def test_the_event_names_its_cause(ledger: Ledger) -> None:
     assert event.cause == ledger.events(first.id)[-1].id
 
 
-def test_what_has_succeeded_already_keeps_nobody_waiting(ledger: Ledger) -> None:
+def test_a_dependency_that_has_succeeded_already_blocks_no_job(ledger: Ledger) -> None:
     first = succeeded(ledger)
     job = ledger.enqueue("index_page", depends_on=[first.id])
     assert (job.waits_for, job.rev, types(ledger, job.id)) == ((), 2, ["enqueued", "unblocked"])
@@ -225,8 +225,8 @@ def test_what_its_args_say_is_no_choice(ledger: Ledger) -> None:
     assert (ledger.get(patient).status, ledger.get(patient).waits_for) == ("queued", (first.id,))
 
 
-def test_it_ends_once_for_the_nearest_that_came_to_nothing(ledger: Ledger) -> None:
-    """Whoever waits for several hears of the first end, nearest to where it began, and of no other."""
+def test_it_ends_once_for_the_nearest_failed_dependency(ledger: Ledger) -> None:
+    """A job with several dependencies ends because of the first of them, the one nearest to the start of the cascade."""
     first = running(ledger)
     second = after(ledger, first.id, on_dependency_failure="cancel")
     third = after(ledger, second, on_dependency_failure="cancel")
@@ -238,7 +238,7 @@ def test_it_ends_once_for_the_nearest_that_came_to_nothing(ledger: Ledger) -> No
     sound(ledger)
 
 
-def test_whoever_was_cancelled_is_not_told(ledger: Ledger) -> None:
+def test_a_cancelled_dependent_is_not_changed(ledger: Ledger) -> None:
     first = running(ledger)
     job_id = after(ledger, first.id)
     ledger.cancel(job_id)
@@ -364,11 +364,11 @@ def test_items_of_a_call_depend_on_each_other_in_any_order(ledger: Ledger) -> No
     [
         [{"kind": "a", "ref": "a", "depends_on": ["a"]}],
         [{"kind": "a", "ref": "a", "depends_on": ["b"]}, {"kind": "b", "ref": "b", "depends_on": ["a"]}],
-        [{"kind": "a", "depends_on": ["nobody"]}],
+        [{"kind": "a", "depends_on": ["unknown"]}],
         [{"kind": "a", "ref": "a"}, {"kind": "b", "ref": "a"}],
         [{"kind": "a", "ref": 7}],
     ],
-    ids=["itself", "a circle", "nobody", "two of a name", "no name"],
+    ids=["itself", "a circle", "unknown", "two of a name", "no name"],
 )
 def test_refs_that_make_no_sense_are_refused(ledger: Ledger, items: list[dict[str, Any]]) -> None:
     with refused_without_trace(ledger, "validation_error"):
@@ -421,7 +421,7 @@ def test_dependencies_are_sorted_and_stay_those_that_were_named(ledger: Ledger) 
 
 
 @pytest.mark.parametrize("how", BAD_ENDS)
-def test_a_job_that_somebody_waits_for_is_not_pruned(ledger: Ledger, clock: ManualClock, how: str) -> None:
+def test_a_job_with_waiting_dependents_is_not_pruned(ledger: Ledger, clock: ManualClock, how: str) -> None:
     first = BUILDERS[how](ledger)
     job_id = after(ledger, first.id, on_dependency_failure="wait")
     clock.advance(1)

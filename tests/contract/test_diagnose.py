@@ -1,4 +1,4 @@
-"""`ledger.diagnose`: what is stuck is found, and what is well is said to be."""
+"""`ledger.diagnose`: findings for what is stuck and for what is healthy."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +17,7 @@ STORE = {"schema", "durability", "permissions", "disk", "oldest_transaction", "h
 
 
 def wrong(ledger: Ledger) -> dict[str, HealthFinding]:
-    """What somebody has to do something about, but for the machine the tests run on."""
+    """The warnings, except those about the machine that runs the tests."""
     found = ledger.diagnose().findings
     return {finding.code: finding for finding in found if finding.severity is Severity.WARNING and finding.code not in STORE}
 
@@ -42,7 +42,7 @@ def test_silent_holders_want_a_sweep(ledger: Ledger, clock: ManualClock):
     assert wrong(ledger) == {}
 
 
-def test_what_is_owed_wants_a_sweep(ledger: Ledger):
+def test_undo_steps_need_a_sweep(ledger: Ledger):
     made = builders.running(ledger)
     ledger.heartbeat(made.fence, undo={"kind": "delete_page"})
     ledger.fail(made.fence, "no", retryable=False)
@@ -51,7 +51,7 @@ def test_what_is_owed_wants_a_sweep(ledger: Ledger):
     assert "sweeping" not in wrong(ledger)
 
 
-def test_jobs_that_nobody_serves(ledger: Ledger, clock: ManualClock):
+def test_jobs_that_no_worker_serves(ledger: Ledger, clock: ManualClock):
     builders.queued(ledger, queue="crawl")
     builders.queued(ledger, queue="crawl", delay=600)
     clock.advance(61)
@@ -126,12 +126,12 @@ def test_the_clocks_are_compared(ledger: Ledger, clock: ManualClock, seconds: in
     assert (finding.severity is Severity.WARNING) == bool(seconds)
 
 
-def test_without_a_clock_nothing_is_said_of_it(ledger: Ledger):
+def test_without_a_clock_there_is_no_finding_about_it(ledger: Ledger):
     assert "clock" not in {finding.code for finding in ledger.diagnose().findings}
     assert "clock" in {finding.code for finding in ledger.diagnose(clock=lambda: datetime.now(UTC)).findings}
 
 
-def test_a_replay_speaks_for_its_dead_letter(ledger: Ledger):
+def test_a_replay_counts_for_its_dead_letter(ledger: Ledger):
     def letters() -> tuple[str, str]:
         [found] = [finding for finding in ledger.diagnose().findings if finding.code == "dead_letters"]
         return found.severity, found.words

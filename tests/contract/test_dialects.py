@@ -1,4 +1,4 @@
-"""Events in the words of other systems: what goes out under a name comes in under the same name."""
+"""Dialects: every name that is written is read too."""
 
 import json
 from collections.abc import Iterator
@@ -49,12 +49,12 @@ def exported(ledger: Ledger, dialect: Dialect) -> list[dict[str, Any]]:
     """The lines of an export between its header and its end."""
     lines: list[bytes] = []
     end = ledger.export(lines.append, dialect=dialect)
-    first, *told, last = [json.loads(line) for line in lines]
+    first, *translated, last = [json.loads(line) for line in lines]
     assert first | {"exported_at": 0, "version": ""} == {
         "holdfast_events": 1, "dialect": dialect, "ledger": ledger.id, "exported_at": 0, "version": ""
     }  # fmt: skip
-    assert last == {"end": {"events": len(told)}} and end.events == len(told)
-    return told
+    assert last == {"end": {"events": len(translated)}} and end.events == len(translated)
+    return translated
 
 
 def test_every_event_goes_out_in_every_dialect(ledger: Ledger):
@@ -62,11 +62,13 @@ def test_every_event_goes_out_in_every_dialect(ledger: Ledger):
     events = ledger.events()
     assert {kind for names in DIALECTS.values() for _, kind in names.events} <= {event.type for event in events}
     for dialect in OTHERS:
-        told = exported(ledger, dialect)
-        assert [(line["id"], line["type"]) for line in told] == [(event.id, event_name(dialect, event.type)) for event in events]
-        assert json.loads(json.dumps(ledger.in_dialect(events, dialect))) == told
+        translated = exported(ledger, dialect)
+        assert [(line["id"], line["type"]) for line in translated] == [
+            (event.id, event_name(dialect, event.type)) for event in events
+        ]
+        assert json.loads(json.dumps(ledger.in_dialect(events, dialect))) == translated
         name = {Dialect.LIVENESS: "jobId", Dialect.JOBS: "job_id", Dialect.TASKS: "task_id"}[dialect]
-        assert [int(line[name]) for line in told] == [event.job_id for event in events]
+        assert [int(line[name]) for line in translated] == [event.job_id for event in events]
 
 
 @pytest.mark.parametrize(("dialect", "kind"), NAMED)
@@ -81,8 +83,8 @@ def test_what_goes_out_under_a_name_is_found_by_that_name(ledger: Ledger, dialec
 def test_statuses_have_the_names_of_the_dialect(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
     everything(ledger)
     first = [event for event in ledger.events() if event.job_id == ledger.events()[0].job_id]
-    told = {dialect: ledger.in_dialect(first, dialect) for dialect in OTHERS}
-    assert [(line["type"], line["fromStatus"], line["toStatus"]) for line in told[Dialect.LIVENESS]] == [
+    translated = {dialect: ledger.in_dialect(first, dialect) for dialect in OTHERS}
+    assert [(line["type"], line["fromStatus"], line["toStatus"]) for line in translated[Dialect.LIVENESS]] == [
         ("enqueued", None, "queued"),
         ("claimed", "queued", "claimed"),
         ("started", "claimed", "EXECUTING"),
@@ -95,26 +97,32 @@ def test_statuses_have_the_names_of_the_dialect(ledger: Ledger, monkeypatch: pyt
         ("JOB_HEARTBEAT", "ABORTING_SAFE_EXIT", "ABORTING_SAFE_EXIT"),
         ("cancelled", "ABORTING_SAFE_EXIT", "cancelled"),
     ]
-    assert [line["to_status"] for line in told[Dialect.JOBS]] == [
+    assert [line["to_status"] for line in translated[Dialect.JOBS]] == [
         "queued", "assigned", "running", "running", "running", "running", "orphaned", "running", "running", "running", "cancelled"
     ]  # fmt: skip
-    assert {line["to_status"] for line in told[Dialect.TASKS]} == {"queued", "claimed", "in_progress", "stalled", "cancelled"}
-    assert told[Dialect.LIVENESS][6]["reason"] == "ROBOT_ERROR"
+    assert {line["to_status"] for line in translated[Dialect.TASKS]} == {
+        "queued",
+        "claimed",
+        "in_progress",
+        "stalled",
+        "cancelled",
+    }
+    assert translated[Dialect.LIVENESS][6]["reason"] == "ROBOT_ERROR"
     alone = [ledger.in_dialect([event], Dialect.LIVENESS)[0] for event in first]
-    assert alone == told[Dialect.LIVENESS], "the same event, whatever is read with it"
+    assert alone == translated[Dialect.LIVENESS], "the same event, alone or with others"
     monkeypatch.setattr(dialects, "PAGE_MAX", 2)
-    assert ledger.in_dialect(first, Dialect.LIVENESS) == told[Dialect.LIVENESS], "however long the job's history is"
+    assert ledger.in_dialect(first, Dialect.LIVENESS) == translated[Dialect.LIVENESS], "however long the job's history is"
 
 
 def test_an_event_of_document_002(ledger: Ledger, clock: ManualClock):
     job = ledger.enqueue("index", correlation_id="order-17")
     ledger.claim("w-1", start=True)
     event = ledger.events()[-1]
-    [told] = ledger.in_dialect([event], "jobs")
-    assert list(told)[:9] == ["id", "job_id", "type", "ts", "actor", "correlation_id", "cause", "payload", "version"]
-    assert (told["id"], told["job_id"], told["type"]) == (f"{job.id}-3", job.id, "job_started")
-    assert told["ts"] == clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    assert (told["actor"], told["correlation_id"]) == (event.actor, "order-17")
+    [translated] = ledger.in_dialect([event], "jobs")
+    assert list(translated)[:9] == ["id", "job_id", "type", "ts", "actor", "correlation_id", "cause", "payload", "version"]
+    assert (translated["id"], translated["job_id"], translated["type"]) == (f"{job.id}-3", job.id, "job_started")
+    assert translated["ts"] == clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert (translated["actor"], translated["correlation_id"]) == (event.actor, "order-17")
 
 
 def test_an_event_of_document_004(ledger: Ledger):
@@ -175,8 +183,8 @@ def seen_again(ledger: Ledger, made: Made) -> dict[str, Any]:
 def test_an_envelope_goes_out_as_it_came_in(edge: Ledger, clock: ManualClock):
     made = b.running(edge, policy=LIVENESS | b.WINDOW)
     clock.advance(5)
-    told = {"stage": "TASK", "progress": 3, "assist_requested": False}
-    sent = [beat(edge, made, **told)]
+    content = {"stage": "TASK", "progress": 3, "assist_requested": False}
+    sent = [beat(edge, made, **content)]
     edge.append(sent[0])
     clock.advance(31)
     sent.append(verdict(edge, made))
@@ -187,7 +195,7 @@ def test_an_envelope_goes_out_as_it_came_in(edge: Ledger, clock: ManualClock):
     sent.append(verdict(edge, made))
     edge.append(sent[3])
     clock.advance(1)
-    sent.append(beat(edge, made, counter=3, **told))
+    sent.append(beat(edge, made, counter=3, **content))
     edge.append(sent[4])
     sent.append(seen_again(edge, made))
     edge.append(sent[5])
@@ -245,56 +253,56 @@ def test_a_stall_that_the_sweep_found_names_the_robot(ledger: Ledger, clock: Man
     clock.advance(91)
     ledger.sweep()
     [event] = ledger.events(made.id, types=["JOB_EXECUTION_STALLED"])
-    [told] = ledger.in_dialect([event], "liveness")
-    assert told["actor"] == {"type": "server", "id": "ledger"}
-    payload = told["payload"]
+    [translated] = ledger.in_dialect([event], "liveness")
+    assert translated["actor"] == {"type": "server", "id": "ledger"}
+    payload = translated["payload"]
     assert list(payload) == ["jobId", "robotId", "detectedAt", "reason", "lastHeartbeatAt", "policy"]
-    assert (payload["jobId"], payload["robotId"], payload["detectedAt"]) == (str(made.id), "w-1", told["at"])
+    assert (payload["jobId"], payload["robotId"], payload["detectedAt"]) == (str(made.id), "w-1", translated["at"])
     assert (payload["reason"], payload["policy"]) == (event.reason, {"heartbeatIntervalMs": 30_000, "stallAfterMs": 90_000})
-    assert parse_statement({name: told[name] for name in STATEMENT}).robot == "w-1"
+    assert parse_statement({name: translated[name] for name in STATEMENT}).robot == "w-1"
 
 
 def test_a_stall_that_names_its_holder_is_about_that_robot(ledger: Ledger):
     made = b.running_stalled(ledger)
     [event] = ledger.events(made.id, types=["stalled"])
     named = msgspec.structs.replace(event, payload=event.payload | {"holder": "rob_1", "detected_at": micros(event.at)})
-    [told] = ledger.in_dialect([named], "liveness")
-    assert (told["payload"]["robotId"], told["payload"]["detectedAt"]) == ("rob_1", told["at"])
-    assert not {"holder", "detected_at", "last_beat_at"} & told["contents"].keys()
+    [translated] = ledger.in_dialect([named], "liveness")
+    assert (translated["payload"]["robotId"], translated["payload"]["detectedAt"]) == ("rob_1", translated["at"])
+    assert not {"holder", "detected_at", "last_beat_at"} & translated["contents"].keys()
 
 
 # Sinks
 
 
 @pytest.mark.parametrize("dialect", OTHERS)
-def test_a_sink_is_told_in_its_dialect(ledger: Ledger, dialect: Dialect):
-    told: list[Message] = []
-    relay = Relay(ledger, [CallableSink(told.append, name="other", start="beginning", dialect=dialect, include_payload=True)])
+def test_a_sink_gets_events_in_its_dialect(ledger: Ledger, dialect: Dialect):
+    received: list[Message] = []
+    relay = Relay(ledger, [CallableSink(received.append, name="other", start="beginning", dialect=dialect, include_payload=True)])
     everything(ledger)
     while relay.tick():
         pass
     by_id = {line["id"]: line for line in exported(ledger, dialect)}
-    assert len(told) > len(EventType) - 5
-    for message in told:
+    assert len(received) > len(EventType) - 5
+    for message in received:
         document = message.as_dict()["data"]
         beside = {name: document.pop(name, None) for name in ADDED_FIELDS}
         assert (beside["message"], beside["queue"], beside["kind"]) == (message.data.message, message.data.queue, "index_page")
         assert (beside["silent_ms"] is None) == (message.data.type != "stalled")
         assert document == by_id[message.event.id]
-    assert {message.data.type for message in told} <= set(EventType), "in Holdfast's words for those who ask in Python"
+    assert {message.data.type for message in received} <= set(EventType), "in Holdfast's words for those who ask in Python"
 
 
 @pytest.mark.parametrize("dialect", OTHERS)
-def test_a_sink_that_asks_for_no_payload_is_told_no_secret(ledger: Ledger, dialect: Dialect):
-    told: list[Message] = []
-    relay = Relay(ledger, [CallableSink(told.append, name="other", start="beginning", dialect=dialect)])
+def test_a_sink_without_payloads_gets_no_secret(ledger: Ledger, dialect: Dialect):
+    received: list[Message] = []
+    relay = Relay(ledger, [CallableSink(received.append, name="other", start="beginning", dialect=dialect)])
     everything(ledger)
     while relay.tick():
         pass
-    bodies = b"".join(message.body for message in told)
-    assert told and b"secret" not in bodies and b'"n"' not in bodies and b'"page"' not in bodies
+    bodies = b"".join(message.body for message in received)
+    assert received and b"secret" not in bodies and b'"n"' not in bodies and b'"page"' not in bodies
     if dialect is Dialect.LIVENESS:
-        [stall] = [message.as_dict()["data"] for message in told if message.data.type is EventType.STALLED]
+        [stall] = [message.as_dict()["data"] for message in received if message.data.type is EventType.STALLED]
         assert (stall["payload"]["robotId"], stall["payload"]["reason"]) == ("w-1", "ROBOT_ERROR")
 
 

@@ -58,7 +58,7 @@ def test_a_dropped_one_is_free_at_once(ledger: Ledger):
     assert ledger.take_duty("sweep", "b", ttl=TTL_S)
 
 
-def test_nobody_drops_the_duty_of_another(ledger: Ledger):
+def test_a_duty_of_another_holder_is_not_dropped(ledger: Ledger):
     ledger.take_duty("sweep", "a", ttl=TTL_S)
     ledger.drop_duty("sweep", "b")
     ledger.drop_duty("relay", "a")

@@ -1,4 +1,4 @@
-"""Operators are told when a job needs them: through the outbox, from the events themselves."""
+"""Escalation: the outbox sends a message when a job needs an operator."""
 
 from datetime import datetime
 from typing import Any
@@ -9,41 +9,41 @@ from holdfast.testing import ManualClock
 from tests.property.model import micros
 
 
-def told(ledger: Ledger) -> list[dict[str, Any]]:
-    """What a sink that begins at the beginning hears by now, without the plain changes of status."""
+def escalations(ledger: Ledger) -> list[dict[str, Any]]:
+    """The messages of a sink from the first event on, without plain changes of status."""
     heard: list[dict[str, Any]] = []
-    with Relay(ledger, [CallableSink(lambda message: heard.append(message.as_dict()), name="ears", start="beginning")]) as relay:
+    with Relay(ledger, [CallableSink(lambda message: heard.append(message.as_dict()), name="pager", start="beginning")]) as relay:
         while relay.tick():
             pass
-    ledger.drop_sink("ears")
+    ledger.drop_sink("pager")
     return [message for message in heard if message["data"]["message"] == "ESCALATION_NEEDED"]
 
 
-def test_a_wish_for_assistance_is_told_once_when_it_turns_true(ledger: Ledger) -> None:
+def test_a_request_for_assistance_escalates_once_when_it_turns_true(ledger: Ledger) -> None:
     ledger.enqueue("mop", tier="in_home")
     [held] = ledger.claim("robot-1", start=True)
     assert held.fence is not None
     for wanted in (False, True, True, None, False, True):
         ledger.heartbeat(held.fence, assist_requested=wanted)
-    found = told(ledger)
+    found = escalations(ledger)
     assert [message["data"]["reason"] for message in found] == ["ASSIST_REQUESTED"] * 2
     assert [message["data"]["job_id"] for message in found] == [held.id] * 2
     assert len({message["id"] for message in found}) == 2
 
 
-def test_a_stall_is_told_where_operators_cover_the_job(ledger: Ledger, clock: ManualClock) -> None:
+def test_a_stall_escalates_if_operators_cover_the_job(ledger: Ledger, clock: ManualClock) -> None:
     covered = ledger.enqueue("lift", policy={"requires_operator_coverage": True})
     ledger.enqueue("mop")
     assert len(ledger.claim("robot-1", limit=2, start=True)) == 2
     clock.advance(31)
     ledger.sweep()
-    [message] = told(ledger)
+    [message] = escalations(ledger)
     assert (message["data"]["job_id"], message["data"]["reason"]) == (covered.id, "NO_HEARTBEAT")
     stalled = ledger.events(covered.id, types=["stalled"])[0]
     assert message["id"] == stalled.id
 
 
-def test_an_orderly_release_and_a_transient_error_page_nobody(ledger: Ledger) -> None:
+def test_a_release_and_a_transient_error_do_not_escalate(ledger: Ledger) -> None:
     ledger.enqueue("lift", policy={"requires_operator_coverage": True, "backoff_base": 0})
     [held] = ledger.claim("robot-1", start=True)
     assert held.fence is not None
@@ -54,7 +54,7 @@ def test_an_orderly_release_and_a_transient_error_page_nobody(ledger: Ledger) ->
     [held] = ledger.claim("robot-1", start=True)
     assert held.fence is not None
     ledger.stall(held.fence, reason="ROBOT_ERROR")
-    assert [message["data"]["reason"] for message in told(ledger)] == ["WORKER_ERROR"]
+    assert [message["data"]["reason"] for message in escalations(ledger)] == ["WORKER_ERROR"]
     reasons = [event.reason for event in ledger.events(held.id, types=["stalled"])]
     assert reasons == ["RELEASED", "TRANSIENT_ERROR", "WORKER_ERROR"]
 
@@ -71,7 +71,7 @@ def test_an_escalation_names_robot_tier_silence_and_command(ledger: Ledger, cloc
     assert (stalled.payload["holder"], stalled.payload["incarnation"]) == ("robot-1", "boot-7")
     assert (stalled.payload["last_beat_at"], stalled.payload["detected_at"]) == (micros(beat.at), micros(stalled.received_at))
     assert stalled.payload["policy"]["stall_after_ms"] == 90_000
-    [message] = told(ledger)
+    [message] = escalations(ledger)
     data = message["data"]
     assert (data["holder"], data["incarnation"], data["tier"], data["silent_ms"]) == ("robot-1", "boot-7", "in_home", 91_000)
     assert datetime.fromisoformat(data["last_beat_at"]) == beat.at

@@ -1,4 +1,4 @@
-"""`ledger.explain`: every situation a job can be in is told for what it is, with what comes next and what would change it."""
+"""`ledger.explain`: every situation of a job is recognised, with what comes next and what would change it."""
 
 import itertools
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tests.contract import builders
 from tests.contract.builders import BUILDERS, WINDOW, refused, trace
 
 SITUATIONS: dict[Situation, Callable[[Ledger, ManualClock], int]] = {}
-"""How to get a job into each. Nobody sweeps and no worker has signed in unless the builder says so."""
+"""How to get a job into each. No process sweeps and no worker has signed in unless the builder says so."""
 _numbers = itertools.count(1)
 
 
@@ -129,7 +129,7 @@ def _stall_due(ledger: Ledger, clock: ManualClock) -> int:
 
 
 @situation(Situation.NOBODY_SWEEPS)
-def _nobody(ledger: Ledger, clock: ManualClock) -> int:
+def _unswept(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running_stalled(ledger)
     clock.advance(61)
     return made.id
@@ -256,7 +256,7 @@ def test_a_job_that_ended_for_want_of_another_says_which(ledger: Ledger):
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_it_is_told_for_what_it_is(ledger: Ledger, clock: ManualClock, name: Situation):
+def test_every_situation_is_recognised(ledger: Ledger, clock: ManualClock, name: Situation):
     job_id = SITUATIONS[name](ledger, clock)
     before = trace(ledger)
     found = ledger.explain(job_id)
@@ -339,7 +339,7 @@ def test_a_server_key_makes_signed_jobs_sweepable(store_url: str, clock: ManualC
         assert ledger.explain(_no_key(ledger, clock)).situation is Situation.STALL_DUE
 
 
-def test_a_duty_that_is_over_is_nobodys(ledger: Ledger, clock: ManualClock):
+def test_an_expired_duty_has_no_holder(ledger: Ledger, clock: ManualClock):
     made = builders.running(ledger)
     ledger.take_duty(SWEEP_DUTY, "w-2", ttl="10s")
     assert ledger.explain(made.id).next[-1].by == "the sweeper, w-2"

@@ -147,7 +147,7 @@ def test_each_claim_draws_a_new_token(ledger: Ledger):
 
 def test_the_name_in_a_fence_decides_nothing(ledger: Ledger):
     made = running(ledger)
-    ledger.complete(Fence(made.id, 1, made.fence.token, "somebody"), 1)
+    ledger.complete(Fence(made.id, 1, made.fence.token, "another"), 1)
     assert ledger.events(made.id)[-1].actor == f"worker:{WORKER}#{ledger.incarnation}"
 
 
@@ -166,7 +166,7 @@ def test_any_incarnation_reads_back_as_it_was_written(ledger: Ledger, incarnatio
     assert ledger.check(made.id) == []
 
 
-def test_nobody_but_the_claimer_is_shown_the_fence(ledger: Ledger):
+def test_only_the_claimer_gets_the_fence(ledger: Ledger):
     made = running(ledger)
     assert ledger.get(made.id).fence is None
     assert made.fence.token not in repr(made.fence)

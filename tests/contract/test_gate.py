@@ -1,4 +1,4 @@
-"""`ledger.gate`: whoever holds a job may go on, or may not. What is unclear is a no."""
+"""`ledger.gate`: whether a holder may proceed. It denies what is ambiguous."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ def test_an_old_fence_is_lost(ledger: Ledger):
         ledger.gate(Fence(made.id, 2, "guessed", "w-1"))
 
 
-def test_after_a_step_of_the_clock_nobody_is_vouched_for_who_does_not_beat(ledger: Ledger, clock: ManualClock):
+def test_after_a_clock_step_the_gate_requires_a_new_heartbeat(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.jump(3_600)
     assert denied(ledger, made.fence)["reason"] == "unhealthy_verdict"

@@ -236,7 +236,7 @@ def test_a_job_with_odd_text_checks(ledger: Ledger):
     assert queued(ledger).id > job.id
 
 
-def test_what_a_stranger_has_written_too_deep_is_unreadable(ledger: Ledger, store_url: str):
+def test_json_that_another_program_nested_too_deep_is_unreadable(ledger: Ledger, store_url: str):
     job = queued(ledger)
     deep = _nested(4_000).encode().hex()
     tamper(

@@ -93,7 +93,7 @@ def test_an_operator_vouches_under_their_own_name(server: Ledger, opened: Open):
 
 
 @pytest.mark.parametrize("ring", [(), (WORKER,), (holdfast.draw_key("server", "main"),), (OPERATOR,)])
-def test_nobody_else_vouches(server: Ledger, opened: Open, ring: tuple[KeyFile, ...]):
+def test_no_other_role_may_enrol_a_key(server: Ledger, opened: Open, ring: tuple[KeyFile, ...]):
     enrol(server, WORKER)
     before = log(server)
     for change in (
@@ -248,11 +248,11 @@ def test_the_book_is_read_again_when_it_has_moved(server: Ledger, opened: Open):
         return other._pipeline.transact(other._books.current)
 
     book = current()
-    assert book.stand == server.keys()[0].enrolled_pos
+    assert book.last_change_pos == server.keys()[0].enrolled_pos
     assert current() is book
     made = enrol(server, WORKER)
     moved = current()
-    assert moved.stand == made.enrolled_pos
+    assert moved.last_change_pos == made.enrolled_pos
     assert moved.valid(WORKER.key_id, "worker", "arm-1")
     assert moved.public_key(WORKER.key_id) == WORKER.public
 

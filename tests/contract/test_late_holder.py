@@ -1,4 +1,4 @@
-"""Rule 10: a holder that comes back after its lease ran out, before anybody else has the job, loses no work."""
+"""Rule 10: a holder that comes back after its lease ran out, before another worker has the job, loses no work."""
 
 from collections.abc import Callable
 from typing import Any
@@ -93,7 +93,7 @@ def test_after_the_requeue_the_fence_is_lost(
 
 
 @every_return
-def test_after_somebody_elses_claim_the_fence_is_lost(
+def test_after_another_claim_the_fence_is_lost(
     ledger: Ledger, clock: ManualClock, verb: Callable[[Ledger, Fence], Any], own: list[str], status: str
 ):
     made = running(ledger)
@@ -118,7 +118,7 @@ def test_the_same_fence_works_on_after_the_return(ledger: Ledger, clock: ManualC
     assert ledger.get(made.id).attempt == 1
 
 
-def test_at_the_very_end_of_the_lease_nobody_is_late(ledger: Ledger, clock: ManualClock):
+def test_at_the_very_end_of_the_lease_the_holder_is_not_late(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(LEASE_S)
     ledger.complete(made.fence, 1)

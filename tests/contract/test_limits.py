@@ -210,7 +210,7 @@ WRONG: dict[str, Callable[[Ledger, Fence], Any]] = {
     "enqueue_many of texts": lambda ledger, fence: ledger.enqueue_many(["a"]),  # type: ignore[list-item]
     "an item without kind": lambda ledger, fence: ledger.enqueue_many([{"queue": "a"}]),
     "an item with an actor": lambda ledger, fence: ledger.enqueue_many([{"kind": "a", "who": "b"}]),
-    "an option nobody knows": lambda ledger, fence: ledger.enqueue("a", colour="blue"),  # type: ignore[call-arg]
+    "an unknown option": lambda ledger, fence: ledger.enqueue("a", colour="blue"),  # type: ignore[call-arg]
     "an option of no name": lambda ledger, fence: ledger.enqueue_many([{"kind": "a", 7: 1}]),  # type: ignore[dict-item]
     "another dedupe": lambda ledger, fence: ledger.enqueue("a", dedupe_key="k", dedupe="often"),  # type: ignore[arg-type]
     "forever without key": lambda ledger, fence: ledger.enqueue("a", dedupe="forever"),
@@ -222,7 +222,7 @@ WRONG: dict[str, Callable[[Ledger, Fence], Any]] = {
     "hard as a text": lambda ledger, fence: ledger.cancel(fence.job_id, hard="no"),  # type: ignore[arg-type]
     "retryable as a text": lambda ledger, fence: ledger.fail(fence, "x", retryable="no"),  # type: ignore[arg-type]
     "assist_requested as a number": lambda ledger, fence: ledger.heartbeat(fence, assist_requested=1),  # type: ignore[arg-type]
-    "a stall reason nobody knows": lambda ledger, fence: ledger.stall(fence, reason="TIRED"),
+    "an unknown stall reason": lambda ledger, fence: ledger.stall(fence, reason="TIRED"),
     "a stall reason of no text": lambda ledger, fence: ledger.stall(fence, reason=[]),  # type: ignore[arg-type]
     "complete_many of fences": lambda ledger, fence: ledger.complete_many([fence]),  # type: ignore[list-item]
     "complete_many of a number": lambda ledger, fence: ledger.complete_many(7),  # type: ignore[arg-type]

@@ -324,7 +324,7 @@ def test_a_holder_that_stalls_may_say_why(ledger: Ledger) -> None:
     assert ledger.check(made.id) == []
 
 
-def test_nobody_else_has_an_error_to_tell(ledger: Ledger) -> None:
+def test_only_a_holder_may_give_an_error(ledger: Ledger) -> None:
     made = claimed(ledger)
     with refused("validation_error"):
         ledger.stall(made.id, error="guess")

@@ -53,7 +53,7 @@ RESUMED_AGAIN = "resumed, stalled, requeued > queued"
 ENDED_BY_HOLDER = {"succeeded": INVALID, "failed": INVALID}
 ENDED_BY_OTHERS = {"cancelled": LOST, "dead_lettered": LOST}
 GONE = {"queued": LOST} | ENDED_BY_HOLDER | ENDED_BY_OTHERS
-"""A holder's verb on a job that is not its own any more: its own end is recognised, anybody else's killed the fence."""
+"""A holder's verb on a job that is not its own any more: its own end is recognised; after any other end the fence is lost."""
 FINISHED = {"succeeded": INVALID, "failed": INVALID, "cancelled": INVALID, "dead_lettered": INVALID}
 RUNNING = ("running", "aborting", "assisted")
 HELD = ("claimed", *RUNNING)

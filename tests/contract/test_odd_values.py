@@ -26,7 +26,7 @@ NUMBERS = count(1)
 
 
 class Odd:
-    """A value that nobody has thought of, under a name for the test's report."""
+    """An unusual value, with a name for the test's report."""
 
     def __init__(self, name: str, make: Callable[[], Any]) -> None:
         self.name, self.make = name, make

@@ -1,4 +1,4 @@
-"""The relay and its sinks' places, on both stores and a clock that is moved by hand."""
+"""The relay and the positions of its sinks, on both stores and a manual clock."""
 
 import logging
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from holdfast.services import CallableSink, DeliveryFailed, Message, Relay
 from holdfast.services.relay import retry_us
 from holdfast.testing import ManualClock
 from tests.contract.builders import queued, refused, running, succeeded
-from tests.support.duties import Everybody
+from tests.support.duties import GrantEveryDuty
 
 
 class Inbox:
-    """A receiver that refuses as often as it is told to."""
+    """A receiver that refuses a given number of times."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -31,7 +31,7 @@ class Inbox:
         self.messages.append(message)
 
     @property
-    def told(self) -> list[str]:
+    def delivered(self) -> list[str]:
         return [f"{message.event.id} {message.data.to_status}" for message in self.messages]
 
     def refuse_all(self, error: Exception | None = None) -> None:
@@ -63,14 +63,14 @@ def drain(relay: Relay) -> int:
     return arrived
 
 
-# What is told
+# Which events are sent
 
 
-def test_a_life_is_told_in_order(ledger: Ledger, inbox: Inbox):
+def test_the_events_of_a_job_are_sent_in_order(ledger: Ledger, inbox: Inbox):
     made = succeeded(ledger)
     relay = Relay(ledger, [sink(inbox)])
     assert relay.tick() == {"inbox.delivered": 4}
-    assert inbox.told == [f"{made.id}-{rev} {to}" for rev, to in enumerate(["queued", "claimed", "running", "succeeded"], 1)]
+    assert inbox.delivered == [f"{made.id}-{rev} {to}" for rev, to in enumerate(["queued", "claimed", "running", "succeeded"], 1)]
     assert relay.tick() == {}
 
 
@@ -80,7 +80,7 @@ def test_messages_know_queue_and_kind(ledger: Ledger, inbox: Inbox):
     assert {(message.data.queue, message.data.kind) for message in inbox.messages} == {("mail", "send")}
 
 
-def test_beats_are_not_told(ledger: Ledger, inbox: Inbox):
+def test_heartbeats_are_not_sent(ledger: Ledger, inbox: Inbox):
     made = running(ledger)
     ledger.heartbeat(made.fence, progress=1)
     Relay(ledger, [sink(inbox)]).tick()
@@ -107,7 +107,7 @@ def test_a_stall_under_operator_coverage_is_escalated(ledger: Ledger, inbox: Inb
         ({"messages": ["ESCALATION_NEEDED"]}, []),
     ],
 )
-def test_a_sink_is_told_what_it_chose(ledger: Ledger, inbox: Inbox, choice: dict[str, Any], expected: list[str]):
+def test_a_sink_gets_the_types_it_selected(ledger: Ledger, inbox: Inbox, choice: dict[str, Any], expected: list[str]):
     queued(ledger, queue="b", kind="two")
     succeeded(ledger, queue="a", kind="one")
     Relay(ledger, [sink(inbox, **choice)]).tick()
@@ -115,12 +115,12 @@ def test_a_sink_is_told_what_it_chose(ledger: Ledger, inbox: Inbox, choice: dict
     assert state(ledger).behind == 0
 
 
-def test_args_are_told_only_where_wanted(ledger: Ledger):
+def test_args_are_sent_only_on_request(ledger: Ledger):
     plain, whole = Inbox(), Inbox()
-    ledger.enqueue("send", {"to": "somebody private"})
+    ledger.enqueue("send", {"to": "a private address"})
     Relay(ledger, [sink(plain, name="plain"), sink(whole, name="whole", include_payload=True)]).tick()
     assert b"private" not in plain.messages[0].body
-    assert whole.messages[0].as_dict()["data"]["payload"]["args"] == {"to": "somebody private"}
+    assert whole.messages[0].as_dict()["data"]["payload"]["args"] == {"to": "a private address"}
 
 
 # Places
@@ -132,7 +132,7 @@ def test_a_new_sink_starts_now(ledger: Ledger, inbox: Inbox):
     assert relay.tick() == {}
     made = queued(ledger)
     assert relay.tick() == {"inbox.delivered": 1}
-    assert inbox.told == [f"{made.id}-1 queued"]
+    assert inbox.delivered == [f"{made.id}-1 queued"]
 
 
 def test_a_place_outlives_its_relay(ledger: Ledger, inbox: Inbox):
@@ -211,7 +211,7 @@ def test_nothing_later_is_sent_before_what_failed(ledger: Ledger, clock: ManualC
     inbox.accept()
     clock.advance(1.5)
     assert relay.tick() == {"inbox.delivered": 2}
-    assert inbox.told == [f"{made.id}-1 queued" for made in (first, second, third)]
+    assert inbox.delivered == [f"{made.id}-1 queued" for made in (first, second, third)]
     assert len(set(inbox.tried)) == 3
     mended = state(ledger)
     assert (mended.failures, mended.retry_at, mended.last_error) == (0, None, None)
@@ -286,7 +286,7 @@ def test_a_revived_sink_goes_on_where_it_stood(ledger: Ledger, clock: ManualCloc
     revived = ledger.revive_sink("inbox")
     assert (revived.failures, revived.dead_at, revived.behind) == (0, None, 3)
     assert relay.tick() == {"inbox.delivered": 3}
-    assert inbox.told == [f"{job.id}-1 queued" for job in made]
+    assert inbox.delivered == [f"{job.id}-1 queued" for job in made]
 
 
 def test_reviving_cuts_a_wait_short(ledger: Ledger, inbox: Inbox):
@@ -307,7 +307,7 @@ def test_an_event_that_can_never_arrive_is_skipped(ledger: Ledger, clock: Manual
     skipped = ledger.skip_sink_event("inbox")
     assert (skipped.failures, skipped.dead_at, skipped.behind) == (0, None, 1)
     assert relay.tick() == {"inbox.delivered": 1}
-    assert inbox.told == [f"{first.id}-1 queued", f"{last.id}-1 queued"]
+    assert inbox.delivered == [f"{first.id}-1 queued", f"{last.id}-1 queued"]
     with refused("conflict"):
         ledger.skip_sink_event("inbox")
 
@@ -315,7 +315,7 @@ def test_an_event_that_can_never_arrive_is_skipped(ledger: Ledger, clock: Manual
 def test_verbs_on_a_sink_that_is_not_there(ledger: Ledger):
     for verb in (ledger.revive_sink, ledger.skip_sink_event, ledger.drop_sink):
         with refused("not_found"):
-            verb("nobody")
+            verb("unknown")
         with refused("validation_error"):
             verb("")
 
@@ -368,7 +368,7 @@ def test_a_closed_relay_is_replaced_at_once(ledger: Ledger, inbox: Inbox):
     assert [second.tick(), first.tick()] == [{"inbox.delivered": 1}, {}]
 
 
-def test_closing_drops_nobody_elses_duty(ledger: Ledger, inbox: Inbox):
+def test_closing_drops_no_duty_of_another_holder(ledger: Ledger, inbox: Inbox):
     first, second = (Relay(ledger, [sink(inbox)]) for _ in range(2))
     first.tick()
     second.close()
@@ -397,7 +397,7 @@ def test_how_long_a_duty_lasts_is_for_the_relay_to_say(
 
 
 def test_duties_are_asked_for_seldom(ledger: Ledger, clock: ManualClock, inbox: Inbox):
-    duties = Everybody()
+    duties = GrantEveryDuty()
     relay = Relay(ledger, [sink(inbox)], duties=duties)
     for _ in range(60):
         relay.tick()
@@ -434,7 +434,7 @@ def test_a_slow_sink_costs_the_others_of_its_relay_nothing(ledger: Ledger, clock
 def test_a_relay_that_was_overtaken_moves_nothing(ledger: Ledger, inbox: Inbox):
     """While it sends, another one gets further than it ever will."""
     made = queued(ledger)
-    rival = Relay(ledger, [sink(Inbox())], duties=Everybody())
+    rival = Relay(ledger, [sink(Inbox())], duties=GrantEveryDuty())
 
     def overtake(message: Message) -> None:
         if message.data.job_id == made.id:
@@ -442,7 +442,7 @@ def test_a_relay_that_was_overtaken_moves_nothing(ledger: Ledger, inbox: Inbox):
             assert drain(rival) == 2
 
     inbox.refuse = overtake
-    relay = Relay(ledger, [sink(inbox)], duties=Everybody())
+    relay = Relay(ledger, [sink(inbox)], duties=GrantEveryDuty())
     assert relay.tick() == {"inbox.delivered": 1}
     assert (state(ledger).pos, state(ledger).behind) == (2, 0)
     queued(ledger)

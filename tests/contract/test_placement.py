@@ -1,4 +1,4 @@
-"""Where a queued job stands in line can be changed: its queue, its priority and its time."""
+"""The queue, the priority and the time of a queued job can be changed."""
 
 from datetime import timedelta
 from typing import Any

@@ -238,7 +238,7 @@ def test_what_was_set_is_read_back_by_kind_and_tier(ledger: Ledger):
     }  # fmt: skip
 
 
-def test_what_nobody_has_set_is_not_there(ledger: Ledger):
+def test_fields_that_were_not_set_are_not_listed(ledger: Ledger):
     ledger.enqueue("index", tier="warehouse", policy={"attempts_max": 2})
     assert ledger.policies() == {"kind": {}, "tier": {}}
 

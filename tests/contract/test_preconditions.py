@@ -76,7 +76,7 @@ def test_what_is_no_revision_is_refused(ledger: Ledger, build, call: Call):
             call(ledger, made, expected_rev=odd)
 
 
-def test_a_moved_revision_does_not_hurt_the_holder(ledger: Ledger):
+def test_a_moved_revision_does_not_affect_the_holder(ledger: Ledger):
     made = running(ledger)
     for _ in range(3):
         ledger.heartbeat(made.fence)

@@ -1,4 +1,4 @@
-"""How the queues are: what is in them, how long it waits, and who paused them."""
+"""`ledger.queues`: counts, waiting times, and pauses with actor and reason."""
 
 import pytest
 
@@ -40,9 +40,9 @@ def test_a_reason_belongs_to_the_request(ledger: Ledger, clock: ManualClock):
         ledger.pause("a", reason=7)  # type: ignore[arg-type]
 
 
-def test_why_a_queue_is_paused_is_told(ledger: Ledger):
+def test_the_reason_of_a_pause_is_shown(ledger: Ledger):
     job = builders.queued(ledger, queue="crawl")
     ledger.pause("crawl", reason="reindexing", actor="ada")
     assert "by ada: reindexing" in ledger.explain(job.id).text
-    [told] = [finding.words for finding in ledger.diagnose().findings if finding.code == "queue_paused"]
-    assert told.endswith("by ada: reindexing")
+    [words] = [finding.words for finding in ledger.diagnose().findings if finding.code == "queue_paused"]
+    assert words.endswith("by ada: reindexing")

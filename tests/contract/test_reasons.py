@@ -1,4 +1,4 @@
-"""A caller's reason stands on the event that its verb writes."""
+"""The event of a verb has the caller's reason."""
 
 from collections.abc import Callable
 from typing import Any
@@ -102,7 +102,7 @@ def test_a_release_without_a_reason_says_released(ledger: Ledger):
     assert [event.reason for event in ledger.events(made.id)[-2:]] == ["RELEASED", "RELEASED"]
 
 
-def test_a_requeue_is_no_release_whatever_its_reason(ledger: Ledger):
+def test_a_requeue_is_no_release_with_any_reason(ledger: Ledger):
     made = running_stalled(ledger)
     with refused_without_trace(ledger, "validation_error"):
         ledger.requeue(made.id, reason="RELEASED")

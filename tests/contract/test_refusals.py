@@ -1,4 +1,4 @@
-"""What an agent is told where it is refused: how the task stands, and the command that helps."""
+"""Refusals for agents: the state of the task, and the command that helps."""
 
 from typing import Any
 
@@ -43,9 +43,7 @@ def test_a_task_of_the_same_agent_in_another_session(ledger: Ledger, ada: Agent)
     assert other.action.endswith("holdfast resume --agent ada --session 's 2'")
 
 
-def test_what_is_told_of_a_task_is_how_it_stands_and_not_how_it_would_have(
-    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
-) -> None:
+def test_a_refusal_shows_the_task_as_it_is(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
     one = queued(ledger, policy={"attempts_max": 1}).id
     ada.start(one)
     clock.advance(600)
@@ -54,7 +52,7 @@ def test_what_is_told_of_a_task_is_how_it_stands_and_not_how_it_would_have(
     assert (error.context["status"], error.context["rev"]) == ("running", ledger.get(one).rev)
 
 
-def test_a_task_that_nobody_has(ledger: Ledger, ada: Agent) -> None:
+def test_a_task_without_a_holder(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     error = refusal(ada.heartbeat, one)
     assert (error.code, error.message) == ("fence_lost", f"task {one} has no holder: it is queued")

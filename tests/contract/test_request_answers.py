@@ -77,7 +77,7 @@ def test_another_batch_under_the_same_id_is_refused_item_by_item(ledger: Ledger)
     assert ledger.get(second.id).status == "running"
 
 
-def test_a_refused_one_does_not_hurt_the_others(ledger: Ledger):
+def test_a_refused_one_does_not_affect_the_others(ledger: Ledger):
     jobs = [running(ledger), claimed(ledger), running(ledger)]
     answers = ledger.complete_many([(made.fence, number) for number, made in enumerate(jobs)])
     assert [getattr(answer, "code", "done") for answer in answers] == ["done", "invalid_transition", "done"]

@@ -1,4 +1,4 @@
-"""Resume: which task an agent goes on with, and what it is told."""
+"""Resume: which task an agent continues, and what is in its brief."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -55,7 +55,7 @@ def test_nothing_to_do_says_until_when(ledger: Ledger, ada: Agent, clock: Manual
     assert ada.resume(request_id="r1").task is not None
 
 
-def told(agent: Agent, **options: object) -> tuple[object, ...]:
+def idle_counts(agent: Agent, **options: object) -> tuple[object, ...]:
     """Why there is nothing, as held, waiting, scheduled, paused, and what then."""
     brief = agent.resume(**options)  # type: ignore[arg-type]
     assert brief.task is None and brief.nothing is not None
@@ -63,7 +63,7 @@ def told(agent: Agent, **options: object) -> tuple[object, ...]:
 
 
 def test_nothing_to_do_says_why_and_whether_to_come_back(ledger: Ledger, ada: Agent, bob: Agent) -> None:
-    assert told(ada) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada) == (0, 0, 0, 0, "done")
     one = queued(ledger, queue="a").id
     two = queued(ledger, queue="a", depends_on=[one], kind="review").id
     queued(ledger, queue="b", depends_on=[two])
@@ -72,30 +72,30 @@ def test_nothing_to_do_says_why_and_whether_to_come_back(ledger: Ledger, ada: Ag
     queued(ledger, queue="c")
     ledger.pause("c")
     bob.start(one)
-    assert told(ada) == (1, 2, 1, 2, "wait")
-    assert told(ada, queues=["a"]) == (1, 1, 0, 0, "wait")
-    assert told(ada, queues=["c", "b"]) == (0, 1, 1, 2, "wait")
-    assert told(ada, kinds=["review"]) == (0, 1, 0, 0, "wait")
-    assert told(ada, queues=["nowhere"]) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada) == (1, 2, 1, 2, "wait")
+    assert idle_counts(ada, queues=["a"]) == (1, 1, 0, 0, "wait")
+    assert idle_counts(ada, queues=["c", "b"]) == (0, 1, 1, 2, "wait")
+    assert idle_counts(ada, kinds=["review"]) == (0, 1, 0, 0, "wait")
+    assert idle_counts(ada, queues=["nowhere"]) == (0, 0, 0, 0, "done")
     bob.complete(one)
     assert bob.resume(queues=["a"]).nothing is None
     bob.complete(two)
-    assert told(ada, queues=["a"]) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada, queues=["a"]) == (0, 0, 0, 0, "done")
 
 
 def test_why_there_is_nothing_is_counted_up_to_a_limit(ledger: Ledger, ada: Agent) -> None:
     ledger.enqueue_many([{"kind": "work", "delay": "1h"}] * 1_001)
-    assert told(ada) == (0, 0, 1_000, 0, "wait")
+    assert idle_counts(ada) == (0, 0, 1_000, 0, "wait")
 
 
-def test_jobs_that_undo_keep_nobody_waiting(ledger: Ledger, ada: Agent) -> None:
+def test_undo_jobs_do_not_count_as_live_tasks(ledger: Ledger, ada: Agent) -> None:
     fence = ledger.claim_job(queued(ledger).id, "w").fence
     assert fence is not None
     ledger.start(fence)
     ledger.heartbeat(fence, undo={"kind": "unread"})
     ledger.fail(fence, "broken", retryable=False)
     ledger.sweep()
-    assert told(ada) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada) == (0, 0, 0, 0, "done")
 
 
 def test_then_one_whose_claim_has_expired_the_longest_expired_first(
@@ -105,7 +105,7 @@ def test_then_one_whose_claim_has_expired_the_longest_expired_first(
     bob.start(later, ttl="4m")
     bob.start(first, ttl="3m")
     bob.start(kept, ttl="1h")
-    assert told(ada)[0] == 3
+    assert idle_counts(ada)[0] == 3
     clock.advance(400)
     ready = queued(ledger).id
     assert took(ada) == (ready, "next")
@@ -116,7 +116,7 @@ def test_then_one_whose_claim_has_expired_the_longest_expired_first(
     ada.complete(first)
     assert took(ada) == (later, "expired")
     ada.complete(later)
-    assert told(ada) == (1, 0, 0, 0, "wait")
+    assert idle_counts(ada) == (1, 0, 0, 0, "wait")
     assert problems(ledger) == []
 
 
@@ -171,7 +171,7 @@ def test_a_refused_start_leaves_the_focus_where_it_is(ledger: Ledger, ada: Agent
     assert took(ada) == (one, "focus")
 
 
-def test_a_focus_that_came_to_an_end_is_none(ledger: Ledger, ada: Agent) -> None:
+def test_a_finished_task_is_no_focus(ledger: Ledger, ada: Agent) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     ada.start(one)
     ledger.cancel(one, hard=True)
@@ -216,7 +216,7 @@ def test_then_its_last_one_if_that_was_put_back(ledger: Ledger, ada: Agent, bob:
     assert took(ada) == (urgent, "next")
 
 
-def test_what_went_to_somebody_else_is_no_focus_any_more(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+def test_a_task_of_another_agent_is_no_longer_the_focus(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     ada.start(one)
     clock.advance(301)
@@ -258,7 +258,7 @@ def test_history_since_the_agent_last_looked(ledger: Ledger, ada: Agent) -> None
     assert ada.resume().cursor > second.cursor
 
 
-def test_of_a_task_it_was_not_told_of_an_agent_is_told_all(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+def test_the_brief_of_a_new_task_has_its_whole_history(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     bob.start(two)
     bob.release(two)
@@ -314,7 +314,7 @@ def test_every_earlier_attempt_has_its_say_however_often_the_last_one_left_somet
     assert [left.checkpoint for left in brief.checkpoints] == [[8, 29], [7, 2], [6, 2], [5, 2], [4, 2]]
 
 
-def test_a_wish_to_cancel_is_in_the_brief(ledger: Ledger, ada: Agent) -> None:
+def test_a_cancel_request_is_in_the_brief(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     ada.start(one)
     ledger.cancel(one)
@@ -364,7 +364,7 @@ def test_what_waits_for_others_is_not_next_and_a_brief_says_what_a_task_unlocks(
     assert problems(ledger) == []
 
 
-def test_what_an_agent_hands_back_is_for_others_first(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_a_released_task_goes_to_other_agents_first(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     assert took(ada) == (one, "next")
     clock.advance(1)
@@ -397,7 +397,7 @@ def test_it_waits_for_a_task_that_another_agent_gives_back(ledger: Ledger, ada: 
     assert brief.task is not None and brief.task.id == id_
 
 
-def test_it_does_not_wait_longer_than_it_is_told(ledger: Ledger, ada: Agent) -> None:
+def test_it_does_not_wait_longer_than_its_time(ledger: Ledger, ada: Agent) -> None:
     queued(ledger, delay="1h")
     assert took(ada, wait="10ms") == (None, "nothing")
     for odd, code in (("soon", "validation_error"), ("2d", "limit_exceeded")):

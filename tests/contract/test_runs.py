@@ -1,4 +1,4 @@
-"""Supervised runs in the ledger: kept by whoever has the duty, seen by all, cleared by an operator."""
+"""Supervised runs in the ledger: written by the holder of the duty, read by all, reset by an operator."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def test_what_is_kept_is_found(ledger: Ledger, clock: ManualClock):
     assert state.updated_at == clock.now()
 
 
-def test_nobody_was_ever_supervised(ledger: Ledger):
+def test_no_program_was_ever_supervised(ledger: Ledger):
     assert ledger.supervision.find("web") is None
     assert ledger.runs() == []
 
@@ -119,7 +119,7 @@ def test_a_run_too_large_is_refused(ledger: Ledger):
 
 def test_other_questions_are_refused(ledger: Ledger):
     with refused("not_found"):
-        ledger.reset_run("nobody")
+        ledger.reset_run("unknown")
     with refused("validation_error"):
         ledger.reset_run("")
     with refused("limit_exceeded"):

@@ -1,6 +1,5 @@
-"""The sealed log: everything in one tree, heads that anybody can check, and nothing added to a tree that was tampered with."""
+"""The sealed log: everything in one tree, heads that can be checked independently, and no growth of a tree that was changed."""
 
-import itertools
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -12,12 +11,11 @@ from holdfast.errors import Forbidden, LimitExceeded, NotFound, SealBroken
 from holdfast.ledger.verbs.proofs import tile_reader
 from holdfast.proof import tiles
 from holdfast.proof.keys import KeyFile
-from holdfast.proof.merkle import verify_consistency
 from holdfast.services.sealer import Sealer
 from holdfast.testing import ManualClock
 from tests.contract import builders
 from tests.support import auditor
-from tests.support.duties import Everybody
+from tests.support.duties import GrantEveryDuty
 from tests.support.sealing import check_sealed, drawn, enrol, expected_leaves, hashes, positions, tamper
 
 SERVER = drawn()
@@ -52,7 +50,7 @@ def seal(ledger: Ledger) -> int:
     return done.sealed
 
 
-def test_everything_is_sealed_and_anybody_can_check_it(ledger: Ledger, clock: ManualClock):
+def test_everything_is_sealed_and_can_be_checked_by_an_auditor(ledger: Ledger, clock: ManualClock):
     everything(ledger, clock)
     assert seal(ledger) == len(expected_leaves(ledger))
     check_sealed(ledger, SERVER)
@@ -92,9 +90,7 @@ def test_a_sealer_goes_on_where_another_ended(ledger: Ledger):
         assert seal(ledger) in (count, count + 1)
     check_sealed(ledger, SERVER)
     heads, tile = ledger.heads(), tile_reader(lambda *at: ledger.sealed_log.read(lambda session: session.tile(*at)))
-    for old, new in itertools.pairwise(heads):
-        proof = tiles.consistency_proof(tile, old.size, new.size)
-        assert verify_consistency(old.size, new.size, proof, old.root, new.root)
+    assert [tiles.frontier(tile, head.size).root() for head in heads] == [head.root for head in heads]
     assert ledger.heads(after=heads[1].size, limit=2) == heads[2:4]
 
 
@@ -109,7 +105,7 @@ def test_one_sealer_works_at_a_time(ledger: Ledger):
 
 
 def test_two_sealers_at_once_never_fork_the_tree(ledger: Ledger):
-    first, second = Sealer(ledger, duties=Everybody()), Sealer(ledger, duties=Everybody())
+    first, second = Sealer(ledger, duties=GrantEveryDuty()), Sealer(ledger, duties=GrantEveryDuty())
     for sealer in (first, second, second, first, first, second):
         ledger.enqueue_many([{"kind": "index"}] * 100)
         done = sealer.tick()
@@ -218,7 +214,7 @@ def test_what_is_not_sealed_is_not_pruned(ledger: Ledger, clock: ManualClock):
     assert ledger.prune(jobs_before=clock.now()) == {"jobs": 1}
 
 
-def test_without_a_sealer_retention_waits_for_nobody(ledger: Ledger, clock: ManualClock):
+def test_without_a_sealer_retention_does_not_wait(ledger: Ledger, clock: ManualClock):
     ledger.cancel(builders.queued(ledger).id)
     assert ledger.prune(jobs_before=clock.now() + timedelta(seconds=1)) == {"jobs": 1}
 
@@ -235,7 +231,7 @@ def test_a_pruned_beat_is_the_same_leaf(ledger: Ledger, clock: ManualClock):
     assert seal(ledger) == 1
 
 
-def test_a_beat_pruned_before_anybody_sealed_is_sealed_by_its_hash(ledger: Ledger, clock: ManualClock):
+def test_a_heartbeat_pruned_before_sealing_is_sealed_by_its_hash(ledger: Ledger, clock: ManualClock):
     made = builders.running(ledger)
     for number in range(3):
         ledger.heartbeat(made.fence, progress=number)

@@ -1,4 +1,4 @@
-"""What ticks in every worker, a tick at a time."""
+"""The services of a worker, one tick at a time."""
 
 import threading
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.contract.builders import claimed, dead_lettered, failed, running, suc
 
 def test_a_sweep_looks_only_where_there_is_something_to_watch(ledger: Ledger) -> None:
     assert SweepService(ledger, "a").tick() == {}
-    assert ledger.take_duty("sweep", "b", ttl=1), "nobody has taken the duty for nothing"
+    assert ledger.take_duty("sweep", "b", ttl=1), "the duty was not taken without work"
 
 
 def test_one_sweeps_at_a_time(ledger: Ledger, clock: ManualClock) -> None:
@@ -46,7 +46,7 @@ def test_a_sweeper_that_falls_silent_is_replaced(ledger: Ledger, clock: ManualCl
     assert second.tick() == {"stalled": 1, "requeued": 1}
 
 
-def test_a_new_sweeper_hears_of_a_step_from_those_who_noticed(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
+def test_a_new_sweeper_learns_of_a_recorded_clock_step(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
     made = running(ledger)
     watching = SweepService(ledger, "a")
     watching.tick()
@@ -148,7 +148,7 @@ class Ticking:
 
 
 @pytest.mark.parametrize("error", [Unavailable("out of reach"), RuntimeError("a mistake")])
-def test_a_service_that_fails_ticks_again_and_hurts_no_other(error: Exception) -> None:
+def test_a_service_that_fails_ticks_again_and_stops_no_other(error: Exception) -> None:
     tries, others = 0, 0
     enough = threading.Event()
 

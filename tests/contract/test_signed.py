@@ -1,4 +1,4 @@
-"""Policies that want events signed: who signs what, and that nothing else is accepted."""
+"""Policies that require signatures: who signs what, and that nothing else is accepted."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,14 +12,14 @@ from holdfast.services.sweeper import SweepService
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused_without_trace
-from tests.support.signers import ALL, EVERYBODY, LIVENESS, SERVER, WORKER, enrol, key, opened
+from tests.support.signers import ALL, ALL_KEYS, LIVENESS, SERVER, WORKER, enrol, key, opened
 
 WINDOW = {"resume_window": "60s"}
 
 
 @pytest.fixture
 def signing(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """A ledger with everybody's keys."""
+    """A ledger with all keys."""
     with opened(store_url, clock) as ledger:
         enrol(ledger)
         yield ledger
@@ -41,7 +41,7 @@ def robot(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledge
 
 def signers(ledger: Ledger, job_id: int) -> list[tuple[str, str | None]]:
     """Who signed each event."""
-    names = {each.key_id: each.name for each in EVERYBODY}
+    names = {each.key_id: each.name for each in ALL_KEYS}
     return [(event.type.value, names.get(event.key_id or "")) for event in ledger.events(job_id)]
 
 
@@ -170,7 +170,7 @@ def test_many_completions_are_signed_and_refused_one_by_one(signing: Ledger, bar
     assert newest(signing, bound.id).key_id == WORKER.key_id
 
 
-def test_whoever_strips_the_token_of_its_tail_has_lost_the_fence(bare: Ledger, signing: Ledger):
+def test_a_token_without_its_tail_is_a_lost_fence(bare: Ledger, signing: Ledger):
     made = b.running(signing, policy=LIVENESS)
     stripped = Fence(made.id, 1, made.fence.token.removesuffix("+liveness"), "w-1", made.fence.incarnation)
     with refused_without_trace(bare, "fence_lost"):
@@ -210,7 +210,7 @@ def test_a_fence_need_not_say_whose_it_is(signing: Ledger):
     assert signers(signing, made.id)[-1] == ("heartbeat", "w-1")
 
 
-def test_a_clock_that_is_set_back_hurts_no_signer(signing: Ledger, clock: ManualClock):
+def test_a_clock_that_is_set_back_stops_no_signer(signing: Ledger, clock: ManualClock):
     made = b.running(signing, policy=ALL)
     signing.heartbeat(made.fence)
     clock.jump(-3_600)
@@ -299,7 +299,7 @@ def test_a_sweeper_without_the_server_key_leaves_them_alone(
     assert signing.sweep() == {"stalled": 1, "requeued": 1}
 
 
-def test_a_sweeper_that_cannot_sign_lets_go_of_its_duty(signing: Ledger, robot: Ledger, clock: ManualClock):
+def test_a_sweeper_that_cannot_sign_drops_its_duty(signing: Ledger, robot: Ledger, clock: ManualClock):
     b.running(signing, policy=LIVENESS)
     clock.advance(61)
     keyless, keyed = SweepService(robot, "keyless"), SweepService(signing, "keyed")
@@ -318,7 +318,7 @@ def test_a_stall_by_id_needs_the_server_key(signing: Ledger, robot: Ledger, cloc
 
 
 @pytest.mark.parametrize("verb", ["heartbeat", "complete", "release", "fail"])
-def test_a_late_holder_waits_for_whoever_has_the_server_key(signing: Ledger, robot: Ledger, clock: ManualClock, verb: str):
+def test_a_late_holder_waits_for_a_process_with_the_server_key(signing: Ledger, robot: Ledger, clock: ManualClock, verb: str):
     made = b.running(signing, policy=LIVENESS)
     clock.advance(61)
     given = {"error": "x"} if verb == "fail" else {}
@@ -422,7 +422,7 @@ def test_a_server_key_that_was_revoked_signs_nothing(signing: Ledger, clock: Man
     assert newest(signing, made.id).key_id == spare.key_id
 
 
-# What is lacking is told
+# Errors name what is missing
 
 
 def test_a_refusal_says_which_key_lacks_and_which_are_here(signing: Ledger, bare: Ledger, store_url: str, clock: ManualClock):
@@ -455,7 +455,7 @@ def test_a_process_can_ask_what_it_lacks_before_it_begins(signing: Ledger, robot
 # Policies
 
 
-def _wish(ledger: Ledger, made: Made) -> str:
+def _signed_policy(ledger: Ledger, made: Made) -> str:
     policy = ledger.get(made.id).policy
     assert policy is not None
     return policy.signed
@@ -473,13 +473,13 @@ def test_only_who_has_a_key_may_say_that_less_is_to_be_signed(signing: Ledger, r
     assert signing.policies()[scope] == {"tidy": fields}
 
 
-def test_anybody_may_say_that_more_is_to_be_signed(bare: Ledger):
+def test_signatures_may_be_required_without_a_key(bare: Ledger):
     bare.set_policy("tidy", signed="liveness", attempts_max=3)
     bare.set_policy("tidy", signed="all")
     assert bare.policies()["kind"] == {"tidy": {"signed": "all"}}
 
 
-def test_without_keys_there_is_nobody_to_ask(ledger: Ledger):
+def test_without_enrolled_keys_signed_may_be_lowered(ledger: Ledger):
     ledger.set_policy("tidy", signed="all")
     ledger.set_policy("tidy")
     assert ledger.policies()["kind"] == {"tidy": {}}
@@ -487,7 +487,7 @@ def test_without_keys_there_is_nobody_to_ask(ledger: Ledger):
 
 def test_a_job_gets_no_less_than_its_kind(signing: Ledger, bare: Ledger):
     signing.set_policy("tidy", signed="all")
-    assert _wish(signing, b.claimed(bare, kind="tidy", policy={"signed": "none"})) == "all"
+    assert _signed_policy(signing, b.claimed(bare, kind="tidy", policy={"signed": "none"})) == "all"
 
 
 def test_an_amendment_leaves_the_rest_as_it_is(signing: Ledger, bare: Ledger):
@@ -514,4 +514,4 @@ def test_a_declaration_may_drop_what_an_operator_wants_signed_anyway(signing: Le
     signing.set_policy("tidy", signed="all")
     bare.declare_policy("tidy", signed="all")
     bare.declare_policy("tidy", signed="none")
-    assert _wish(signing, b.claimed(bare, kind="tidy")) == "all"
+    assert _signed_policy(signing, b.claimed(bare, kind="tidy")) == "all"

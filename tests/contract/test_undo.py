@@ -1,4 +1,4 @@
-"""Undo steps: registered with beats, run in reverse as a job of their own, and noted on the job they undo."""
+"""Undo steps: registered with heartbeats, run in reverse by an undo job, and noted on the first job."""
 
 from typing import Any
 
@@ -143,7 +143,7 @@ def _given_up(ledger: Ledger, made: Made) -> None:
 
 
 @pytest.mark.parametrize("end", [_cancelled, _dead, _given_up])
-def test_a_job_that_came_to_nothing_is_undone_once(ledger: Ledger, end: Any):
+def test_a_job_that_did_not_succeed_is_undone_once(ledger: Ledger, end: Any):
     made = _done_things(ledger, priority=4, tier="in_home", correlation_id="order-7", trace_id="t")
     assert ledger.sweep() == {}
     end(ledger, made)
@@ -299,19 +299,19 @@ def test_an_undo_job_has_no_steps_of_its_own(ledger: Ledger):
 
 
 @pytest.mark.parametrize("kind", ["holdfast.undo", "holdfast.", "holdfast.demo.digest"])
-def test_nobody_makes_jobs_of_the_ledgers_own_kinds(ledger: Ledger, kind: str):
+def test_reserved_kinds_are_refused(ledger: Ledger, kind: str):
     with refused_without_trace(ledger, "validation_error"):
         ledger.enqueue(kind)
     with refused_without_trace(ledger, "validation_error"):
         ledger.enqueue_many([{"kind": "k", "args": {}, "queue": "default"}, {"kind": kind, "args": {}, "queue": "default"}])
 
 
-def test_nobody_takes_the_ledgers_own_keys(ledger: Ledger):
+def test_reserved_keys_are_refused(ledger: Ledger):
     with refused_without_trace(ledger, "validation_error"):
         ledger.enqueue("k", dedupe_key="holdfast.undo/1")
 
 
-def test_nobody_else_says_that_compensation_failed(ledger: Ledger):
+def test_only_undo_jobs_may_have_compensation_failed(ledger: Ledger):
     made = running(ledger)
     before = trace(ledger)
     for retryable in (True, False):

@@ -1,4 +1,4 @@
-"""How long an idle worker may wait for work that is delayed."""
+"""`until_ready`: how long an idle worker may wait for delayed work."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_a_given_time_counts_too(ledger: Ledger, clock: ManualClock):
     assert ledger.until_ready() == 60.0
 
 
-def test_once_it_has_come_it_is_zero_until_somebody_takes_it(ledger: Ledger, clock: ManualClock):
+def test_it_is_zero_from_the_time_until_the_claim(ledger: Ledger, clock: ManualClock):
     ledger.enqueue("work", delay=10)
     clock.advance(10)
     assert ledger.until_ready() == 0.0

@@ -1,4 +1,4 @@
-"""Validators and conflict detectors run whoever completes a job. What they refuse changes nothing."""
+"""Validators and conflict detectors run for every completion. A refused result changes nothing."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from holdfast.ledger.validators import Hooks
 from holdfast.testing import ManualClock
 from tests.contract.builders import WORKER, claimed, queued, refused, refused_without_trace, running, types
 from tests.contract.test_append import ours
-from tests.support.signers import EVERYBODY, enrol
+from tests.support.signers import ALL_KEYS, enrol
 
 
 class Looked:
@@ -50,7 +50,7 @@ def test_a_result_that_is_refused_leaves_the_job_running(strict: Ledger, looked:
     assert looked.shown == [(made.id, -1), (made.id, 1)]
 
 
-def test_what_a_validator_raises_is_what_the_caller_is_told(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
+def test_the_caller_gets_the_validators_message(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
     def short(job: Job, result: str) -> None:
         if len(result) > 5:
             raise ValueError(f"{job.kind} of attempt {job.attempt} is too long")
@@ -61,18 +61,18 @@ def test_what_a_validator_raises_is_what_the_caller_is_told(ledger: Ledger, stor
 
     def busy(job: Job, result: str) -> None:
         if result == "busy":
-            raise TransientError("somebody else has changed it")
+            raise TransientError("another process has changed it")
 
     made = running(ledger)
     with holdfast.open(store_url, clock=clock, validators={"index_page": [short, exits, busy]}) as strict:
-        for result, told, retryable in (
+        for result, words, retryable in (
             ("a long story", "ValueError: index_page of attempt 1 is too long", False),
             ("exit", "SystemExit: 1", False),
-            ("busy", "somebody else has changed it", True),
+            ("busy", "another process has changed it", True),
         ):
             with refused_without_trace(strict, "refused_by_validator") as caught:
                 strict.complete(made.fence, result)
-            assert told in caught.value.message and caught.value.retryable is retryable
+            assert words in caught.value.message and caught.value.retryable is retryable
         assert strict.complete(made.fence, "short").status == "succeeded"
 
 
@@ -106,7 +106,7 @@ def test_a_request_that_was_answered_before_is_not_looked_at_again(strict: Ledge
     assert looked.shown == [(made.id, 1)]
 
 
-def test_a_lost_fence_is_a_lost_fence_whatever_the_result(strict: Ledger, looked: Looked, clock: ManualClock) -> None:
+def test_a_lost_fence_is_reported_before_any_validator(strict: Ledger, looked: Looked, clock: ManualClock) -> None:
     made = running(strict)
     clock.advance(61)
     strict.claim_job(made.id, "w-2")
@@ -149,8 +149,8 @@ def test_an_agent_is_refused_and_keeps_its_task(strict: Ledger, looked: Looked) 
 
 
 def test_a_signed_success_from_elsewhere_too(ledger: Ledger, store_url: str, clock: ManualClock, looked: Looked) -> None:
-    with holdfast.open(store_url, clock=clock, keys=list(EVERYBODY), validators={"index_page": looked}) as strict:
-        enrol(strict, [*EVERYBODY])
+    with holdfast.open(store_url, clock=clock, keys=list(ALL_KEYS), validators={"index_page": looked}) as strict:
+        enrol(strict, [*ALL_KEYS])
         made = running(strict, policy={"signed": "all"})
         with refused_without_trace(strict, "refused_by_validator"):
             strict.append(ours(strict, made, "succeeded", body=b'{"result":-1}'), content=-1)
@@ -180,14 +180,14 @@ def test_validators_and_conflict_detectors_of_an_app(ledger: Ledger, store_url: 
     with holdfast.open(store_url, clock=clock, validators=app) as strict:
         for opened in (strict, app.ledger):
             made, bare = running(opened), running(opened, kind="unhandled")
-            for result, told, retryable in (
+            for result, words, retryable in (
                 (-1, "positive refused", False),
                 (2, "exact refused", False),
                 (7, "taken found a conflict", True),
             ):
                 with refused_without_trace(opened, "refused_by_validator") as caught:
                     opened.complete(made.fence, result)
-                assert told in caught.value.message and caught.value.retryable is retryable
+                assert words in caught.value.message and caught.value.retryable is retryable
                 assert ("complete it again later" in caught.value.action) is retryable
             assert opened.complete(made.fence, 1).status == "succeeded"
             with refused_without_trace(opened, "refused_by_validator"):

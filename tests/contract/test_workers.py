@@ -1,4 +1,4 @@
-"""Workers: who is there, since when, and what they say of themselves."""
+"""Workers: sign in and out, times, and details."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""The map of the code and the code are the same: files, packages, words."""
+"""The architecture page fits the code: files, packages, words."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What pages say in passing is so: the names in their sentences exist, and what they call missing is missing."""
+"""Names in the sentences of pages exist, and names that pages call missing do not."""
 
 import ast
 import importlib
@@ -112,7 +112,7 @@ def test_the_files_in_sentences_exist(page: Path) -> None:
 
 def test_names_that_do_not_exist_are_noticed() -> None:
     assert is_command(["job", "get"]) and is_command(["explain", "this"]) and not is_command(["job", "explain"])
-    assert exists("holdfast.core.vocabulary.DIALECTS") and not exists("holdfast.core.vocabulary.NOBODY")
+    assert exists("holdfast.core.vocabulary.DIALECTS") and not exists("holdfast.core.vocabulary.UNKNOWN")
 
 
 @pytest.mark.parametrize("page", with_blocks("python"), ids=name)

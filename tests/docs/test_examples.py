@@ -129,7 +129,7 @@ def check_command(command: list[str]) -> None:
         case ["holdfast" | "python" | "kill" | "sh", *_]:
             """Run by test_commands, with what they print."""
         case _:
-            pytest.fail(f"a page shows a command that nobody checks: {shlex.join(command)}")
+            pytest.fail(f"a page shows a command that no test checks: {shlex.join(command)}")
 
 
 def test_a_wrong_claim_about_output_is_noticed() -> None:

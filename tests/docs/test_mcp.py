@@ -1,4 +1,4 @@
-"""What the guide gives to clients as their configuration is JSON, and starts a server, or reaches one."""
+"""The client configurations in the guide are JSON, and start or reach a server."""
 
 import json
 import re

@@ -27,7 +27,7 @@ def test_a_worker_with_a_wrong_clock_changes_no_time(pg_url: str, postgres_url: 
         program.wait()
     after = server_time(postgres_url)
 
-    # Nobody's lease was over: the sweep of a process that thinks otherwise touches nothing.
+    # No lease was over: the sweep of a process that thinks otherwise touches nothing.
     assert (swept, swept_again) == ({}, {})
     assert on_postgres.get(mine.id).record == mine.record
     low, high, ttl = before.timestamp(), after.timestamp(), 60

@@ -1,4 +1,4 @@
-"""Transactions that get in each other's way: callers hear nothing of it, and nothing is lost."""
+"""Transactions that conflict: callers see no error, and nothing is lost."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +68,7 @@ def test_mixed_verbs_in_opposed_order_from_two_sessions_all_count(store_url: str
     assert problems(ledgers[0]) == []
 
 
-def test_a_deadlock_with_somebody_else_is_run_again(pg_url: str, postgres_url: str, on_postgres: Ledger) -> None:
+def test_a_deadlock_with_a_foreign_transaction_is_retried(pg_url: str, postgres_url: str, on_postgres: Ledger) -> None:
     low, high = hold(on_postgres, 2)
     lock = sql.SQL("SELECT 1 FROM {} WHERE id = %s FOR UPDATE").format(sql.Identifier(pg_url.partition("schema=")[2], "jobs"))
     answers: list[Any] = []

@@ -1,4 +1,4 @@
-"""One live job a key, whoever asks at the same time and whatever is still open elsewhere."""
+"""One live job a key, under concurrent calls and with other transactions open."""
 
 import fcntl
 import threading
@@ -46,7 +46,7 @@ def test_16_processes_make_one_job(store_url: str, real: Ledger) -> None:
 
 @contextmanager
 def callers_connection(url: str, postgres_url: str) -> "Iterator[Any]":
-    """Somebody's own connection in a transaction of its own."""
+    """A foreign connection in its own transaction."""
     if url.startswith("sqlite"):
         connection = apsw.Connection(url.removeprefix("sqlite:///"))
         connection.execute("BEGIN IMMEDIATE")
@@ -60,7 +60,7 @@ def callers_connection(url: str, postgres_url: str) -> "Iterator[Any]":
 
 
 def has_to_wait(url: str, postgres_url: str) -> Callable[[], bool]:
-    """Whether a writer of this store is waiting for somebody else's transaction."""
+    """Whether a writer of this store waits for another transaction."""
     if url.startswith("sqlite"):
         path = Path(url.removeprefix("sqlite:///") + "-lock")
 

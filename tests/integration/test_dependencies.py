@@ -1,4 +1,4 @@
-"""Ends and enqueues that meet: nobody is forgotten, and nobody is let go twice."""
+"""Ends and enqueues at the same time: no dependent is missed, and none is unblocked twice."""
 
 import threading
 from collections.abc import Callable
@@ -116,7 +116,7 @@ def test_ends_whose_dependents_overlap_lock_them_in_one_order(pg_url: str, postg
 
 
 def deadlocks(server_url: str) -> int:
-    """How many there have been in the database, once its sessions have ended and have told."""
+    """How many there have been in the database, once its sessions have ended and reported it."""
     with psycopg.connect(server_url, autocommit=True) as connection:
 
         def count(question: str) -> int:
@@ -128,7 +128,7 @@ def deadlocks(server_url: str) -> int:
         return count("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 
 
-def test_a_dependent_that_is_cancelled_while_it_is_let_go_ends_all_the_same(store_url: str, opened: Opener) -> None:
+def test_a_dependent_that_is_cancelled_while_it_is_unblocked_still_ends(store_url: str, opened: Opener) -> None:
     one, other = opened(store_url), opened(store_url)
     for _ in range(ROUNDS):
         [fence] = running(one, 1)
@@ -142,7 +142,7 @@ def test_a_dependent_that_is_cancelled_while_it_is_let_go_ends_all_the_same(stor
     assert problems(one) == []
 
 
-def test_whoever_begins_to_wait_in_the_middle_of_a_line_that_comes_down_ends_with_it(store_url: str, opened: Opener) -> None:
+def test_a_new_dependent_in_a_chain_that_ends_ends_with_it(store_url: str, opened: Opener) -> None:
     one, other = opened(store_url), opened(store_url)
     for _ in range(ROUNDS):
         [fence] = running(one, 1)
@@ -232,7 +232,7 @@ def test_a_replay_and_a_new_dependent_meet(store_url: str, opened: Opener) -> No
 
 
 def test_within_the_callers_transaction(real: Ledger, store_url: str, postgres_url: str) -> None:
-    """What has been enqueued there can be depended on there. A job that ended before the commit is heard of with a sweep."""
+    """Jobs of the transaction can depend on each other. A sweep handles a dependency that ended before the commit."""
     [fence] = running(real, 1)
     connection: Any
     if store_url.startswith("sqlite"):

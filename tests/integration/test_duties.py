@@ -39,7 +39,7 @@ def test_it_changes_hands_without_two_holders_at_once(store_url: str, opened: Op
     assert sorted(turns) == sorted(f"thread-{number}" for number in range(8) for _ in range(5))
 
 
-def test_whoever_waited_for_the_row_sees_who_has_it(pg_url: str, postgres_url: str, opened: Opener) -> None:
+def test_a_process_that_waited_for_the_row_sees_the_holder(pg_url: str, postgres_url: str, opened: Opener) -> None:
     """A duty that ran out is taken by a transaction still open; the second asker waits, and is refused."""
     ledger, schema = opened(pg_url), pg_url.partition("schema=")[2]
     ledger.take_duty("sweep", "old", ttl="1s")

@@ -34,13 +34,13 @@ def test_no_two_keys_are_drawn_alike() -> None:
 
 
 @pytest.mark.parametrize(("role", "name"), [("client", "a"), ("", "a"), (None, "a"), ("worker", ""), ("worker", None)])
-def test_a_key_is_drawn_for_somebody(role: Any, name: Any) -> None:
+def test_a_key_needs_a_role_and_a_name(role: Any, name: Any) -> None:
     with pytest.raises(ValidationError):
         holdfast.draw_key(role, name)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610, 0o601, 0o777])
-def test_nobody_else_has_a_right_to_it(file: Path, mode: int) -> None:
+def test_a_key_file_that_others_may_read_is_refused(file: Path, mode: int) -> None:
     file.chmod(mode)
     with pytest.raises(ValidationError, match=f"mode {mode:04o}"):
         read_key(file)
@@ -63,8 +63,8 @@ def test_a_refusal_tells_nothing_of_what_is_in_it(tmp_path: Path, body: bytes) -
     path.chmod(0o600)
     with pytest.raises(ValidationError, match=r"bad\.key") as caught:
         keyring([path])
-    told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.context)
-    assert SECRET not in told
+    shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value.context)
+    assert SECRET not in shown
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:

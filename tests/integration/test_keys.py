@@ -1,4 +1,4 @@
-"""Keys that change while others rely on them: a revocation has one place in the order, and nobody disagrees about it."""
+"""Keys that change while others rely on them: a revocation has one position in the order, the same for every process."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +17,14 @@ WORKER = holdfast.draw_key("worker", "arm-1")
 
 
 def waiting(postgres_url: str) -> bool:
-    """Whether somebody on the server waits for a lock of our own."""
+    """Whether a session of the server waits for one of our locks."""
     with psycopg.connect(postgres_url) as connection:
         found = connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchone()
         return found is not None and found[0] > 0
 
 
-def test_a_revocation_waits_for_whoever_relies_on_the_key(store_url: str, postgres_url: str) -> None:
-    """On SQLite the only writer keeps everybody else out."""
+def test_a_revocation_waits_for_transactions_that_use_the_key(store_url: str, postgres_url: str) -> None:
+    """On SQLite the one writer excludes all others."""
     relied, go_on = threading.Event(), threading.Event()
 
     with holdfast.open(store_url, keys=[SERVER]) as ledger, holdfast.open(store_url) as other, ThreadPoolExecutor(2) as pool:
@@ -70,7 +70,7 @@ def test_many_enrolments_at_once_are_one_chain(store_url: str) -> None:
     ledgers = [holdfast.open(store_url, keys=[SERVER]) for _ in range(8)]
 
     def enrol(ledger: Ledger) -> None:
-        """Its own key, and one that everybody enrols."""
+        """Its own key, and one that all processes enrol."""
         together.wait(30)
         ledger.enrol_key(holdfast.draw_key("worker", "own").public, role="worker", name="own")
         ledger.enrol_key(WORKER.public, role="worker", name="arm-1")

@@ -193,7 +193,7 @@ def test_a_queued_job_is_claimed_while_a_dependent_of_it_is_not_committed(ledger
     assert [found.id for found in ledger.claim("w")] == [job.id]
 
 
-def test_a_dependent_that_is_linked_in_time_is_told_by_the_end_itself(ledger: Ledger, stranger: Any) -> None:
+def test_a_dependent_that_is_linked_in_time_is_unblocked_in_the_same_transaction(ledger: Ledger, stranger: Any) -> None:
     [job] = running(ledger, 1)
     assert job.fence is not None
     first = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
@@ -210,7 +210,7 @@ def test_a_dependent_that_is_linked_in_time_is_told_by_the_end_itself(ledger: Le
 
 
 @pytest.mark.parametrize("wanted", ["cancel", "dead_letter", "wait"])
-def test_a_dependent_hears_late_that_its_job_came_to_nothing(ledger: Ledger, stranger: Any, wanted: Any) -> None:
+def test_a_dependent_that_commits_late_learns_of_the_failed_dependency(ledger: Ledger, stranger: Any, wanted: Any) -> None:
     job = ledger.enqueue("k")
     dependent = ledger.enqueue("after", depends_on=[job.id], on_dependency_failure=wanted, connection=stranger)
     ledger.cancel(job.id)
@@ -244,7 +244,7 @@ def test_a_rollback_leaves_nothing_to_link(ledger: Ledger, stranger: Any) -> Non
     assert [found.id for found in ledger.claim("w")] == [job.id]
 
 
-def test_a_locked_job_gets_a_dependent_all_the_same(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+def test_a_locked_job_can_get_a_dependent(ledger: Ledger, pg_url: str, stranger: Any) -> None:
     [job] = running(ledger, 1)
     assert job.fence is not None
     lock(stranger, pg_url, job)
@@ -260,8 +260,8 @@ def test_a_locked_job_gets_a_dependent_all_the_same(ledger: Ledger, pg_url: str,
 def test_many_late_dependents_of_a_locked_job_keep_no_other_waiting(
     ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.session.UNTOLD_BATCH_MAX", 3)
-    monkeypatch.setattr("holdfast.ledger.sweep.UNTOLD_BATCH_MAX", 3)
+    monkeypatch.setattr("holdfast.store.session.OPEN_CASCADE_BATCH_MAX", 3)
+    monkeypatch.setattr("holdfast.ledger.sweep.OPEN_CASCADE_BATCH_MAX", 3)
     monkeypatch.setattr("holdfast.store.dependencies.DEPENDENTS_MAX", 5)
     locked, other = running(ledger, 2)
     assert locked.fence is not None and other.fence is not None
@@ -279,7 +279,7 @@ def test_many_late_dependents_of_a_locked_job_keep_no_other_waiting(
     for _ in range(3):
         ledger.sweep()
     ledger.complete(locked.fence)
-    assert len(ledger.claim("w", limit=10)) == 6, "more than may be made at once are all told"
+    assert len(ledger.claim("w", limit=10)) == 6, "more than may be made at once are all claimed"
     assert problems(ledger) == []
 
 
@@ -327,7 +327,7 @@ def test_a_request_that_is_sent_twice_waits_for_its_locked_job_neither_time(ledg
 def test_an_outage_during_the_retries_of_a_locked_call_is_its_answer(
     ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The call is not run again after that: a caller that was told of an outage may not find its call committed."""
+    """The call is not run again after that: after an error of an outage the call must not be committed."""
     [job] = running(ledger, 1)
     assert job.fence is not None
     lock(stranger, pg_url, job)

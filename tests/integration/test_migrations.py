@@ -1,19 +1,22 @@
-"""Opening: many at once, again, and by an older Holdfast."""
+"""Opening: many at once, again, by a newer version, and by an older one."""
 
+import json
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-import apsw
-import msgspec
-import psycopg
 import pytest
 
 import holdfast
-from holdfast import Policy
+from holdfast import Ledger
 from holdfast.errors import NoLedger, SchemaTooNew, Unavailable, ValidationError
-from holdfast.store.statements import migrations
+from tests.blast.place import Place
+from tests.conftest import drop_schema
 from tests.integration.conftest import Opener
 from tests.support.histories import count_jobs, problems
-from tests.support.processes import fleet
+from tests.support.processes import Program, fleet
+from tests.support.versions import SECOND, THIRD, add_versions, catalog_of, copy_source, run_sql, versions_of
+from tests.support.waiting import wait_until
 
 
 def test_ten_processes_open_a_fresh_store_at_once(store_url: str, opened: Opener) -> None:
@@ -39,51 +42,23 @@ def test_two_stores_are_two_ledgers(store_url: str, opened: Opener, tmp_path: Pa
     assert opened(store_url).id != opened(f"sqlite:///{tmp_path}/another.db").id
 
 
-def make_first_schema(url: str, postgres_url: str) -> None:
-    """A ledger as the first Holdfast left it, with one job that is ready."""
-    payload = b'{"queue":"default","kind":"work","args":{}}'
-    if url.startswith("sqlite"):
-        connection = apsw.Connection(url.removeprefix("sqlite:///"))
-        connection.execute("CREATE TABLE holdfast_schema (version INTEGER PRIMARY KEY) STRICT")
-        connection.execute(migrations("holdfast.store.sqlite")[0].text)
-        connection.execute(
-            """
-            INSERT INTO holdfast_schema VALUES (1);
-            INSERT INTO holdfast_meta VALUES ('ledger_id', 'first');
-            INSERT INTO holdfast_policies (id, body, lease_us) VALUES (1, ?, 60000000);
-            INSERT INTO holdfast_profiles VALUES (1, 'work', '', '', 1);
-            INSERT INTO holdfast_jobs (id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at,
-                profile_id) VALUES (7, 'default', 'work', 'queued', 1, 0, 0, 1, 1, 1, 1);
-            INSERT INTO holdfast_events (job_id, rev, type, received_at, actor, attempt, to_status, payload)
-            VALUES (7, 1, 'enqueued', 1, 'client:old', 0, 'queued', ?);
-            """,
-            (msgspec.json.encode(Policy()).decode(), payload),
-        )
-        connection.close()
-        return
-    schema = url.partition("schema=")[2]
-    with psycopg.connect(postgres_url, autocommit=True) as server:
-        for text in (
-            f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.schema_version (version integer PRIMARY KEY)",
-            migrations("holdfast.store.postgres")[0].text.replace("holdfast.", f"{schema}."),
-            f"INSERT INTO {schema}.schema_version VALUES (1)",
-            f"INSERT INTO {schema}.meta VALUES ('ledger_id', 'first')",
-            f"INSERT INTO {schema}.policies (body, lease) VALUES ('{msgspec.json.encode(Policy()).decode()}', '60 s')",
-            f"INSERT INTO {schema}.profiles (kind, tier, override, policy_id) VALUES ('work', '', '', 1)",
-            f"""INSERT INTO {schema}.jobs (id, queue, kind, status, rev, attempt, priority, available_at, created_at,
-                updated_at, profile_id) VALUES (7, 'default', 'work', 'queued', 1, 0, 0, now(), now(), now(), 1)""",
-            f"""INSERT INTO {schema}.events (job_id, rev, type, received_at, actor, attempt, to_status, payload)
-                SELECT 7, 1, 'enqueued', created_at, 'client:old', 0, 'queued', '{payload.decode()}'::bytea
-                FROM {schema}.jobs""",
-        ):
-            server.execute(text.encode())
+def test_a_fresh_store_gets_the_first_version(store_url: str, opened: Opener) -> None:
+    assert opened(store_url).schema == (0, 1, ("ledger",))
+    assert opened(store_url).schema == (1, 1, ())
+    assert versions_of(store_url) == [1]
 
 
-def test_a_ledger_of_the_first_schema_is_brought_up_to_date(store_url: str, postgres_url: str, opened: Opener) -> None:
-    make_first_schema(store_url, postgres_url)
+def test_a_ledger_of_the_first_version_is_brought_up_to_date(
+    store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with holdfast.open(store_url) as older:
+        first, queued = older.id, older.enqueue("work")
+    add_versions(monkeypatch, SECOND)
     ledger = opened(store_url)
+    assert ledger.schema == (1, 2, ("second",))
+    assert run_sql(store_url, "SELECT made_up FROM holdfast.jobs") == [(7,)]
     [job] = ledger.claim("worker", start=True)
-    assert (ledger.id, job.id, job.has_checkpoint, job.undo_owed) == ("first", 7, False, 0)
+    assert (ledger.id, job.id, job.has_checkpoint, job.undo_owed) == (first, queued.id, False, 0)
     assert job.fence is not None
     ledger.heartbeat(job.fence, checkpoint=1, undo={"kind": "delete"})
     ledger.complete(job.fence)
@@ -92,23 +67,215 @@ def test_a_ledger_of_the_first_schema_is_brought_up_to_date(store_url: str, post
     ledger.sign_in("w")
     assert ledger.enqueue("work", delay=60).is_new
     assert ledger.until_ready() is not None
+    assert opened(store_url).schema == (2, 2, ())
+    assert run_sql(store_url, "SELECT run FROM holdfast.made_up") == [(2,)]
 
 
-def raise_version(url: str, postgres_url: str) -> None:
-    """As a newer Holdfast would leave it."""
-    if url.startswith("sqlite"):
-        connection = apsw.Connection(url.removeprefix("sqlite:///"))
-        connection.execute("INSERT INTO holdfast_schema VALUES (9999)")
-        connection.close()
+def test_several_versions_are_applied_in_order(store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(store_url).enqueue("work")
+    with monkeypatch.context() as newest:
+        add_versions(newest, SECOND, THIRD)
+        assert opened(store_url).schema == (1, 3, ("second", "third"))
+    assert versions_of(store_url) == [1, 2, 3]
+    assert run_sql(store_url, "SELECT run, note FROM holdfast.made_up ORDER BY run") == [(2, None), (3, "three")]
+
+
+@pytest.mark.parametrize("steps", [[0, 1, 2], [0, 2], [1, 2]])
+def test_the_way_to_a_version_does_not_matter(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[int]
+) -> None:
+    """A store that went through other versions has the tables of a fresh one."""
+    add_versions(monkeypatch, SECOND, THIRD)
+    holdfast.open(store_url).close()
+    fresh = catalog_of(store_url)
+    if store_url.startswith("sqlite"):
+        store_url = f"sqlite:///{tmp_path}/stepwise.db"
     else:
-        with psycopg.connect(postgres_url) as server:
-            server.execute(f"INSERT INTO {url.partition('schema=')[2]}.schema_version VALUES (9999)".encode())
+        drop_schema(*Place.of(store_url))
+    for step in steps:
+        add_versions(monkeypatch, *(SECOND, THIRD)[:step])
+        holdfast.open(store_url).close()
+    assert (catalog_of(store_url), versions_of(store_url)) == (fresh, [1, 2, 3])
 
 
-def test_a_newer_schema_is_refused(store_url: str, postgres_url: str) -> None:
+@pytest.fixture(scope="module")
+def newer_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The code of a newer version, for other processes."""
+    return copy_source(tmp_path_factory.mktemp("newer"), SECOND)
+
+
+def test_one_of_many_processes_migrates(store_url: str, newer_source: Path, opened: Opener) -> None:
+    older = opened(store_url)
+    older.enqueue("work")
+    answers = fleet("workers.open_version", 8, url=store_url, source=newer_source)
+    assert {(ledger_id, version) for ledger_id, version, _ in answers} == {(older.id, 2)}
+    assert run_sql(store_url, "SELECT run FROM holdfast.made_up") == [(2,)]
+    assert versions_of(store_url) == [1, 2]
+    assert count_jobs(older) == 9
+    assert problems(older) == []
+
+
+def test_many_processes_make_a_fresh_store_of_several_versions(store_url: str, newer_source: Path) -> None:
+    answers = fleet("workers.open_version", 8, url=store_url, source=newer_source)
+    assert {version for _, version, _ in answers} == {2}
+    assert len({ledger_id for ledger_id, _, _ in answers}) == 1
+    assert run_sql(store_url, "SELECT run FROM holdfast.made_up") == [(2,)]
+    assert versions_of(store_url) == [1, 2]
+
+
+@pytest.mark.parametrize("broken", ["INSERT INTO holdfast.no_such_table VALUES (1);", "CREATE TABLE holdfast.jobs (id integer);"])
+def test_a_migration_that_fails_changes_nothing(
+    store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    older = opened(store_url)
+    job = older.enqueue("work")
+    before = catalog_of(store_url)
+    with monkeypatch.context() as newer:
+        add_versions(newer, SECOND, THIRD + broken)
+        for _ in range(2):
+            with pytest.raises(Unavailable) as refused:
+                holdfast.open(store_url)
+            assert refused.value.message.startswith("cannot open ")
+    assert (catalog_of(store_url), versions_of(store_url)) == (before, [1])
+    assert opened(store_url).get(job.id) == job
+    [held] = older.claim("worker", start=True)
+    assert held.fence is not None
+    older.complete(held.fence)
+    add_versions(monkeypatch, SECOND, THIRD)
+    newest = opened(store_url)
+    assert newest.schema == (1, 3, ("second", "third"))
+    assert problems(newest) == []
+
+
+def test_a_fresh_store_has_no_tables_if_a_migration_fails(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        add_versions(broken, "INSERT INTO holdfast.no_such_table VALUES (1);")
+        with pytest.raises(Unavailable):
+            holdfast.open(store_url)
+    assert catalog_of(store_url) == []
+    with holdfast.open(store_url) as ledger:
+        assert ledger.schema == (0, 1, ("ledger",))
+
+
+class Version:
+    """A process that runs one version of Holdfast, with a worker on a queue of the same name."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.opened = program.answer()
+
+    def __call__(self, verb: str, *arguments: object) -> Any:
+        self._program.tell(json.dumps([verb, *arguments]))
+        return self._program.answer()
+
+    def run(self, kind: str, queue: str) -> int:
+        return int(self("enqueue", kind, queue))
+
+    def take(self) -> list[Any]:
+        """The fence of the only job in the default queue."""
+        [fence] = self("claim", "by-hand")
+        return list(fence)
+
+    def finish(self, fence: list[Any]) -> None:
+        self("beat", *fence)
+        self("complete", *fence)
+
+
+def test_workers_of_two_versions_share_a_ledger(store_url: str, newer_source: Path, opened: Opener) -> None:
+    """A ledger of the older version watches. It was opened before the migration, as was the older worker."""
+    watch = opened(store_url)
+
+    def succeeded(*ids: int) -> bool:
+        return all(watch.get(id_).status == "succeeded" for id_ in ids)
+
+    with Program("versioned", store_url, "older") as older_program:
+        older = Version(older_program)
+        assert older.opened == [watch.id, 1]
+        held = older.run("hold", "older")
+        by_hand = older.run("by_hand", "default")
+        older_fence = older.take()
+        waits = older.run("work", "newer")
+        wait_until(lambda: watch.get(held).status == "running", what="the older worker holds a job")
+        with Program("versioned", store_url, "newer", source=newer_source) as newer_program:
+            newer = Version(newer_program)
+            assert newer.opened == [watch.id, 2]
+            migrated_at = watch.now()
+            # What was enqueued before the migration is run by the newer worker; the older one goes on with what it holds.
+            wait_until(lambda: succeeded(waits), what="the newer worker has run an older job")
+            wait_until(lambda: has_beaten(watch, held, migrated_at), what="the older worker beats")
+            older.finish(older_fence)
+            assert older("diagnose") == "schema 2, but this Holdfast knows 1"
+            assert newer("diagnose") == "schema 2 is the newest that this Holdfast knows"
+            # Each version enqueues for the other, and each ends by hand what the other has enqueued.
+            crossed = [older.run("work", "newer"), newer.run("work", "older")]
+            kept = newer.run("hold", "newer")
+            newer.run("by_hand", "default")
+            older.finish(older.take())
+            older.run("by_hand", "default")
+            fence = newer.take()
+            # A fence belongs to the job, not to the version that drew it.
+            older("beat", *fence)
+            newer.finish(fence)
+            assert [each("manage", queue) for each, queue in ((older, "a"), (newer, "b"))] == [["a"], ["b"]]
+            wait_until(lambda: succeeded(*crossed), what="each version has run a job of the other")
+            newer("release")
+            wait_until(lambda: succeeded(kept), what="the newer worker has ended its job")
+            newer_program.wait()
+        # The newer version is gone: the older worker still goes on, and nothing of the older version can be started any more.
+        more = older.run("work", "older")
+        older("release")
+        wait_until(lambda: succeeded(held, more, by_hand), what="the older worker goes on alone")
+        older.run("by_hand", "default")
+        older.finish(older.take())
+        with Program("versioned", store_url, "late") as late:
+            assert late.answer() == ["schema_too_new", 2, 1]
+            late.wait()
+        older_program.wait()
+    # And back: the newer version opens what the older one has written since.
+    with Program("versioned", store_url, "newer", source=newer_source) as newer_program:
+        newer = Version(newer_program)
+        again = newer.run("work", "newer")
+        wait_until(lambda: succeeded(again), what="the newer worker has run a job")
+        newer_program.wait()
+    assert run_sql(store_url, "SELECT run FROM holdfast.made_up") == [(2,)]
+    assert problems(watch) == []
+
+
+def has_beaten(ledger: Ledger, id_: int, since: datetime) -> bool:
+    return any(event.received_at > since for event in ledger.events(job_id=id_, types=["heartbeat"]))
+
+
+def test_an_older_version_is_refused_and_harms_nothing(
+    store_url: str, newer_source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newer version has made the ledger and works: the older one is refused, with a message that says what to do."""
+    with Program("versioned", store_url, "newer", source=newer_source) as program:
+        newer = Version(program)
+        before = catalog_of(store_url)
+        for _ in range(2):
+            with pytest.raises(SchemaTooNew) as refused:
+                holdfast.open(store_url)
+            assert refused.value.context == {"found": 2, "known": 1}
+            assert "Upgrade this Holdfast" in str(refused.value.action)
+        assert (catalog_of(store_url), versions_of(store_url)) == (before, [1, 2])
+        job = newer.run("work", "newer")
+        add_versions(monkeypatch, SECOND)
+        with holdfast.open(store_url) as ledger:
+            assert ledger.schema == (2, 2, ())
+            wait_until(lambda: ledger.get(job).status == "succeeded", what="the newer worker has run a job")
+            program.wait()
+            assert problems(ledger) == []
+
+
+def raise_version(url: str) -> None:
+    """As a much newer Holdfast would leave it."""
+    run_sql(url, f"INSERT INTO holdfast.{'schema' if url.startswith('sqlite') else 'schema_version'} VALUES (9999)")
+
+
+def test_a_newer_schema_is_refused(store_url: str) -> None:
     with holdfast.open(store_url) as ledger:
         ledger.enqueue("work")
-    raise_version(store_url, postgres_url)
+    raise_version(store_url)
     files = set(Path("/proc/self/fd").iterdir())
     for _ in range(3):
         with pytest.raises(SchemaTooNew) as caught:
@@ -138,20 +305,15 @@ def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_u
     assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "no.db"]
 
 
-def test_what_was_set_for_a_kind_before_declarations_stays_an_operators(
-    store_url: str, postgres_url: str, opened: Opener
+def test_what_was_set_for_a_kind_by_an_older_version_stays_an_operators(
+    store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_first_schema(store_url, postgres_url)
-    if store_url.startswith("sqlite"):
-        connection = apsw.Connection(store_url.removeprefix("sqlite:///"))
-        connection.execute("""INSERT INTO holdfast_settings VALUES ('kind', 'work', '{"attempts_max":1}')""")
-        connection.close()
-    else:
-        with psycopg.connect(postgres_url) as server:
-            schema = store_url.partition("schema=")[2]
-            server.execute(f"""INSERT INTO {schema}.settings VALUES ('kind', 'work', '{{"attempts_max":1}}')""".encode())
+    with holdfast.open(store_url) as older:
+        older.set_policy("work", attempts_max=1)
+        job = older.enqueue("work")
+    add_versions(monkeypatch, SECOND)
     ledger = opened(store_url)
     ledger.declare_policy("work", attempts_max=7, lease_ttl="90s")
-    assert (ledger.policy_of(7).attempts_max, ledger.policy_of(7).lease_ttl_ms) == (1, 90_000)
+    assert (ledger.policy_of(job.id).attempts_max, ledger.policy_of(job.id).lease_ttl_ms) == (1, 90_000)
     ledger.unset_policy("work")
-    assert ledger.policy_of(7).attempts_max == 7
+    assert ledger.policy_of(job.id).attempts_max == 7

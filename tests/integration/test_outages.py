@@ -105,7 +105,7 @@ def test_callers_on_many_threads_live_through_a_crash(restartable_server: Postgr
                 pool.submit(work, number)
             wait_until(lambda: len(answered) > 50)
             restartable_server.stop_immediate()
-            wait_until(lambda: refused, what="somebody is refused")
+            wait_until(lambda: refused, what="a call is refused")
             restartable_server.start()
             before = len(answered)
             wait_until(lambda: len(answered) > before + 50, what="everybody goes on")
@@ -252,7 +252,7 @@ def test_a_full_disk_is_reported_read_on_and_recovered_from(small_disk: Path, op
 
 
 def test_a_page_limit_is_reported_read_on_and_recovered_from(on_sqlite: Ledger, tmp_path: Path) -> None:
-    """The same without a disk of its own, for whoever may not mount one."""
+    """The same without a separate disk, for accounts that may not mount one."""
     job = on_sqlite.enqueue("before")
     place = tmp_path / "nowhere"
     fill(on_sqlite, place)

@@ -66,7 +66,7 @@ def test_many_threads_share_two_sessions(url: str, opened: Opener) -> None:
                     assert job.fence is not None
                     ledger.heartbeat(job.fence, progress=1)
                     ledger.complete(job.fence, {"round": round_})
-        except BaseException as error:  # noqa: BLE001 - told to the test
+        except BaseException as error:  # noqa: BLE001 - reported to the test
             wrong.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]

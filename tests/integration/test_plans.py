@@ -148,7 +148,7 @@ def test_leaves_are_read_by_position_alone(on_postgres: Ledger, with_history: "p
 
 
 def delay_many(connection: "psycopg.Connection[Any]", schema: str) -> None:
-    """Jobs that are to wait an hour, in two queues, beside what is ready."""
+    """Jobs with a delay of an hour, in two queues, and ready jobs."""
     connection.execute(
         sql.SQL("""
             INSERT INTO {jobs} (id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id)

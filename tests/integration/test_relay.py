@@ -1,4 +1,4 @@
-"""The relay at work: real writers, real processes that die, real bells."""
+"""The relay with real writers, real processes that die, and real notifications."""
 
 import itertools
 import random
@@ -14,10 +14,10 @@ from holdfast import Ledger, Unavailable
 from holdfast.ledger.verbs.sinks import Outbox
 from holdfast.services import CallableSink, Message, Relay
 from tests.integration.conftest import Opener
-from tests.support.duties import Everybody
+from tests.support.deliveries import check_deliveries, expected
+from tests.support.duties import GrantEveryDuty
 from tests.support.processes import Program
 from tests.support.receiver import Receiver
-from tests.support.told import check_told, expected
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
 
@@ -63,71 +63,71 @@ def write_at_once(ledgers: list[Ledger], rounds: int) -> None:
         writer.join()
 
 
-def test_everything_of_four_writers_is_told_once_and_in_order(store_url: str, real: Ledger, opened: Opener) -> None:
-    told: list[str] = []
-    sink = CallableSink(lambda message: told.append(message.event.id), start="beginning")
+def test_everything_of_four_writers_is_sent_once_and_in_order(store_url: str, real: Ledger, opened: Opener) -> None:
+    delivered: list[str] = []
+    sink = CallableSink(lambda message: delivered.append(message.event.id), start="beginning")
     with running(Relay(real, [sink])):
         write_at_once([opened(store_url) for _ in range(4)], rounds=15)
         ids = expected(real)
-        wait_until(lambda: len(told) >= len(ids), what="all is told")
-    assert told == ids
+        wait_until(lambda: len(delivered) >= len(ids), what="all is delivered")
+    assert delivered == ids
     [state] = real.sinks()
     assert state.behind == 0
 
 
 def test_a_waiting_relay_is_woken(store_url: str, real: Ledger, opened: Opener) -> None:
     """Far sooner than it would look by itself; what wakes it comes from another process's ledger."""
-    told = threading.Semaphore(0)
-    relay = Relay(real, [CallableSink(lambda message: told.release(), start="beginning")])
+    delivered = threading.Semaphore(0)
+    relay = Relay(real, [CallableSink(lambda message: delivered.release(), start="beginning")])
     other = opened(store_url)
     with running(relay):
         for _ in range(3):
             other.enqueue("work")
-            assert told.acquire(timeout=25)
+            assert delivered.acquire(timeout=25)
 
 
 def test_a_revived_sink_is_served_at_once(real: Ledger) -> None:
-    told: list[str] = []
+    delivered: list[str] = []
     broken = threading.Event()
     broken.set()
 
     def tell(message: Message) -> None:
         if broken.is_set():
             raise OSError("out of order")
-        told.append(message.event.id)
+        delivered.append(message.event.id)
 
     real.enqueue("work")
     with running(Relay(real, [CallableSink(tell, start="beginning", attempts_max=1)])):
         wait_until(lambda: [state for state in real.sinks() if state.dead_at], what="the sink is dead")
         broken.clear()
         real.revive_sink("callable")
-        wait_until(lambda: told, seconds=25, what="it goes on")
+        wait_until(lambda: delivered, seconds=25, what="it goes on")
 
 
-def test_what_commits_late_is_told_in_its_place(postgres_url: str, on_postgres: Ledger) -> None:
-    told: list[int] = []
-    relay = Relay(on_postgres, [CallableSink(lambda message: told.append(message.data.job_id), start="beginning")])
+def test_an_event_that_commits_late_is_sent_in_its_place(postgres_url: str, on_postgres: Ledger) -> None:
+    delivered: list[int] = []
+    relay = Relay(on_postgres, [CallableSink(lambda message: delivered.append(message.data.job_id), start="beginning")])
     with running(relay), psycopg.connect(postgres_url) as connection:
         first = on_postgres.enqueue("first")
-        wait_until(lambda: told == [first.id], what="the first is told")
+        wait_until(lambda: delivered == [first.id], what="the first is delivered")
         late = on_postgres.enqueue("late", connection=connection)
         quick = on_postgres.enqueue("quick")
         connection.commit()
-        wait_until(lambda: len(told) == 3, what="all are told")
-    assert told == [first.id, late.id, quick.id]
+        wait_until(lambda: len(delivered) == 3, what="all are delivered")
+    assert delivered == [first.id, late.id, quick.id]
 
 
 def test_a_relay_lives_through_a_crash_of_the_server(restartable_server: PostgresServer, opened: Opener) -> None:
     ledger = opened(restartable_server.url)
-    told: list[int] = []
-    with running(Relay(ledger, [CallableSink(lambda message: told.append(message.data.job_id), start="beginning")])):
+    delivered: list[int] = []
+    with running(Relay(ledger, [CallableSink(lambda message: delivered.append(message.data.job_id), start="beginning")])):
         first = ledger.enqueue("first")
-        wait_until(lambda: told == [first.id], what="the first is told")
+        wait_until(lambda: delivered == [first.id], what="the first is delivered")
         restartable_server.stop_immediate()
         restartable_server.start()
         second = ledger.enqueue("second")
-        wait_until(lambda: second.id in told, what="the second is told")
-    assert list(dict.fromkeys(told)) == [first.id, second.id]
+        wait_until(lambda: second.id in delivered, what="the second is delivered")
+    assert list(dict.fromkeys(delivered)) == [first.id, second.id]
 
 
 def test_a_relay_of_a_closed_ledger_ends(real: Ledger) -> None:
@@ -162,10 +162,10 @@ def kill_often(url: str, ledger: Ledger, *, lives: int) -> None:
         with Program("relaying", url, receiver.url, 0) as program:
             # A look at the last one only: the receiver lives in this process, and has a long backlog to take.
             last = f"msg_{ledger.id}_{ids[-1]}_jobs"
-            wait_until(lambda: receiver.received[-1].key == last, seconds=120, what="all is told")
+            wait_until(lambda: receiver.received[-1].key == last, seconds=120, what="all is delivered")
             program.tell()
             program.wait()
-    check_told(receiver.received, ids)
+    check_deliveries(receiver.received, ids)
 
 
 def test_a_killed_relay_loses_nothing_and_keeps_the_order(store_url: str, real: Ledger) -> None:
@@ -243,8 +243,8 @@ def test_an_idle_relay_costs_next_to_nothing(on_postgres: Ledger, monkeypatch: p
     assert renewals < statements <= 0.2 * hour
 
 
-class Timed(Everybody):
-    """Gives the duty to nobody before its time, and keeps when it was asked."""
+class Timed(GrantEveryDuty):
+    """Grant the duty only after a time, and record when it was requested."""
 
     def __init__(self, free_at: float) -> None:
         super().__init__()

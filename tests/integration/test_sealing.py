@@ -1,4 +1,4 @@
-"""Sealing with real threads, processes and signals: in order, once each, whatever happens to the sealer."""
+"""Sealing with real threads, processes and signals: in order, once each, also if sealers stop or are killed."""
 
 import threading
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_what_many_write_at_once_is_sealed_once_each_and_in_order(store_url: str
     assert len(ledger.heads()) > 1
 
 
-def test_the_bell_wakes_a_sealer_and_another_takes_over_from_one_that_stops(store_url: str, ledger: Ledger, opened: Opener):
+def test_a_notification_wakes_a_sealer_and_another_takes_over_from_one_that_stops(store_url: str, ledger: Ledger, opened: Opener):
     for _ in range(2):
         stop = threading.Event()
         sealer = Sealer(opened(store_url, keys=[SERVER]), every="50ms")

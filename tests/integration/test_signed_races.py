@@ -9,14 +9,14 @@ import pytest
 
 import holdfast
 from holdfast import Fence, HoldfastError, Ledger
-from tests.support.signers import EVERYBODY, LIVENESS, SERVER, WORKER, enrol, key
+from tests.support.signers import ALL_KEYS, LIVENESS, SERVER, WORKER, enrol, key
 
 BEATS = 25
 
 
 @pytest.fixture
 def signing(store_url: str) -> Iterator[Ledger]:
-    with holdfast.open(store_url, keys=list(EVERYBODY)) as ledger:
+    with holdfast.open(store_url, keys=list(ALL_KEYS)) as ledger:
         enrol(ledger)
         yield ledger
 
@@ -27,7 +27,7 @@ def held(ledger: Ledger, count: int = 1) -> list[Fence]:
 
 
 def test_beats_of_one_worker_from_two_connections_all_count(signing: Ledger, store_url: str):
-    """Each connection counts by itself: whoever is overtaken signs anew, under the job's lock."""
+    """Each connection has its own counter. A signer that was overtaken signs again, under the job's lock."""
     [fence] = held(signing)
     with holdfast.open(store_url, keys=[WORKER]) as other, ThreadPoolExecutor(4) as pool:
         ledgers = [signing, other] * 2
@@ -62,7 +62,7 @@ def test_nothing_is_signed_by_a_key_after_its_end(signing: Ledger, store_url: st
         assert signing.check(fence.job_id) == []
 
 
-def test_a_rotation_under_load_refuses_nobody_who_has_both_keys(signing: Ledger, store_url: str):
+def test_a_rotation_under_load_refuses_no_holder_of_both_keys(signing: Ledger, store_url: str):
     fences, fresh = held(signing, 20), key("worker", "w-1", 2)
     stop = threading.Event()
     refused: list[HoldfastError] = []

@@ -14,7 +14,7 @@ FRESH = "fresh"
 
 
 def lose_all(ledger: Ledger, clock: ManualClock) -> None:
-    """Every job is held by somebody who is not heard of again."""
+    """Every job is held by a worker that stays silent."""
     ledger.enqueue_many([{"kind": "work", "queue": LOST}] * EXPIRED)
     for _ in range(EXPIRED // 1_000):
         assert len(ledger.claim("gone", [LOST], limit=1_000, start=True)) == 1_000

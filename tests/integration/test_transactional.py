@@ -236,7 +236,7 @@ def test_the_callers_settings_stay_as_they_were(on_postgres: Ledger, postgres_ur
 
 
 def test_a_key_held_up_elsewhere_is_reported_as_unavailable(on_postgres: Ledger, postgres_url: str) -> None:
-    """The caller's transaction cannot be run again from here, so the caller hears of it, in the ledger's own words."""
+    """The caller's transaction cannot be run again from here, so the caller gets an error of the ledger."""
     on_postgres.enqueue("warm")
     with psycopg.connect(postgres_url) as holder, psycopg.connect(postgres_url) as caller:
         on_postgres.enqueue("ship", dedupe_key="k", connection=holder)
@@ -266,7 +266,7 @@ def test_a_snapshot_that_cannot_see_the_winner_is_reported(on_postgres: Ledger, 
         caller.rollback()
 
 
-def test_followers_hear_of_the_callers_commit(real: Ledger, begin: Begin) -> None:
+def test_followers_are_woken_by_the_callers_commit(real: Ledger, begin: Begin) -> None:
     real.enqueue("warm")
     following = following_of(real, real.events()[-1].pos)
     connection = begin()

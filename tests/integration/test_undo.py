@@ -1,4 +1,4 @@
-"""Undoing, with several who sweep at once."""
+"""Undo jobs with several concurrent sweepers."""
 
 import threading
 

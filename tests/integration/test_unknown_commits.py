@@ -1,4 +1,4 @@
-"""A connection that breaks around a COMMIT: applied once or not at all, and whoever asked can find out which."""
+"""A connection that breaks around a COMMIT: applied once or not at all, and the caller can find out which."""
 
 import threading
 from collections.abc import Callable
@@ -106,7 +106,7 @@ def test_an_unknown_outcome_is_settled_by_its_request_id(
     assert proxy.was_cut.is_set()
     assert caught.value.outcome == "unknown"
     assert caught.value.retryable
-    # Nobody else can be reached meanwhile, and says so.
+    # Other calls cannot reach the server meanwhile, and report that.
     with pytest.raises(Unavailable) as refused:
         cut_off.enqueue("meanwhile")
     assert refused.value.outcome == "none"
@@ -117,7 +117,7 @@ def test_an_unknown_outcome_is_settled_by_its_request_id(
     assert problems(direct) == []
 
 
-def test_everybody_in_a_group_hears_that_its_outcome_is_unknown(
+def test_every_call_of_a_group_gets_the_unknown_outcome(
     cut_off: Ledger, direct: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)
@@ -145,9 +145,9 @@ def test_everybody_in_a_group_hears_that_its_outcome_is_unknown(
         assert first_runs.wait(30)
         group = [pool.submit(enqueue, number) for number in range(1, 9)]
         waiting = cut_off._pipeline._groups["work"]._waiting
-        wait_until(lambda: len(waiting) == 8, what="everybody waits at the door")
+        wait_until(lambda: len(waiting) == 8, what="all calls wait for the leader")
         proxy.cut("after", then_gone=True)
-        # The leader's own commit is the one that is cut; the group then finds nobody there.
+        # The leader's own commit is the one that is cut; then the group cannot reach the server.
         go_on.set()
         answers = [leader.result(60), *(call.result(60) for call in group)]
 
@@ -190,7 +190,7 @@ def test_a_group_whose_commit_is_cut_is_unknown_to_all_of_it(
         assert entered.wait(30)
         group = [pool.submit(enqueue, number) for number in range(1, 9)]
         waiting = cut_off._pipeline._groups["work"]._waiting
-        wait_until(lambda: len(waiting) == 8, what="everybody waits at the door")
+        wait_until(lambda: len(waiting) == 8, what="all calls wait for the leader")
         proxy.cut("after", then_gone=True)
         go_on.set()
         assert isinstance(leader.result(60), int)

@@ -16,7 +16,7 @@ EXPECTED = {
             ["dead_lettered", 2, None],
             ["succeeded", 1, "reclaimed"],
         ],
-        "told": True,
+        "delivered": True,
     },
     "sealer": {"anchored": True, "ended": True},
     "supervisor": {"fails": [0, "clean_exit", 2], "hangs": [0, "clean_exit", 1]},
@@ -36,7 +36,7 @@ def way() -> list[str] | None:
 
 
 @UPTIMES
-def test_whatever_ticks_or_waits_does_the_same(store_url: str, uptime_s: int, way: list[str] | None) -> None:
+def test_every_tick_and_wait_behaves_the_same(store_url: str, uptime_s: int, way: list[str] | None) -> None:
     found = Machine(uptime_s, way).run("-m", "tests.integration.programs.ticking", store_url)
     assert uptime_s <= found.pop("clock") < uptime_s + 120
     assert found == EXPECTED

@@ -1,4 +1,4 @@
-"""What the doctor finds of real files and a real server."""
+"""`diagnose` on real files and a real server."""
 
 import uuid
 from collections.abc import Iterator

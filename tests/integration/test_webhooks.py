@@ -1,4 +1,4 @@
-"""Webhooks against a real receiver, whose signatures are checked by somebody else's library."""
+"""Webhooks against a real receiver, whose signatures are checked by an independent library."""
 
 import base64
 import logging
@@ -169,7 +169,7 @@ def test_an_answer_that_is_not_http_is_a_failure(on_sqlite: Ledger, answer: byte
         assert failure(on_sqlite, webhook(receiver.url)).startswith(("the response is not valid HTTP", "connection failed"))
 
 
-def test_nobody_there(on_sqlite: Ledger) -> None:
+def test_no_server_at_the_address(on_sqlite: Ledger) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         kept = failure(on_sqlite, webhook(f"http://127.0.0.1:{taken.getsockname()[1]}/"))
@@ -187,7 +187,7 @@ def test_a_private_receiver_is_not_called(on_sqlite: Ledger, host: str) -> None:
         assert receiver.received == []
 
 
-def test_a_name_is_judged_anew_at_every_try(on_sqlite: Ledger) -> None:
+def test_a_host_name_is_checked_at_every_try(on_sqlite: Ledger) -> None:
     answers = iter([["192.0.2.7"], ["127.0.0.1"]])
     asked: list[str] = []
 
@@ -273,7 +273,7 @@ def test_a_certificate_for_another_name_is_refused(on_sqlite: Ledger, authority:
         assert receiver.received == []
 
 
-def test_a_certificate_of_a_stranger_is_refused(on_sqlite: Ledger, authority: trustme.CA) -> None:
+def test_a_certificate_of_an_unknown_authority_is_refused(on_sqlite: Ledger, authority: trustme.CA) -> None:
     with Receiver(tls=served_as(authority, "hooks.example")) as receiver:
         assert failure(on_sqlite, by_tls(receiver.port)).startswith("TLS: ")
         assert receiver.received == []

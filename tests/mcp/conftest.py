@@ -1,4 +1,4 @@
-"""The MCP server and its official client: in one process, or as people start them."""
+"""The MCP server and its official client: in one process, or as real processes."""
 
 import fcntl
 import json
@@ -26,7 +26,7 @@ from holdfast.mcp.sessions import ClientSessions
 from tests.support.processes import ROOT
 
 ENDS: dict[str, dict[str, Any]] = {"complete": {"result": 1}, "fail": {"error": "no route"}, "release": {}}
-"""The tools that end a job, and what else they are told."""
+"""The tools that end a job, and their other arguments."""
 TOKEN = "not-a-secret-in-a-test"  # noqa: S105
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 INITIALIZE: dict[str, Any] = {
@@ -80,7 +80,7 @@ def seated(ledger: Ledger) -> ClientSessions:
 
 
 class Watch:
-    """Seconds that pass when they are told to, for a keeper."""
+    """A manual clock for the heartbeat thread."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._now = 0.0
@@ -167,7 +167,7 @@ class Served:
         return json.loads(self._process.stdout.readline())
 
     def deafen(self) -> None:
-        """From here on nobody reads what it says."""
+        """From here on its output is not read."""
         assert self._process.stdout is not None
         self._process.stdout.close()
 
@@ -179,7 +179,7 @@ class Served:
         self._process.send_signal(number)
 
     def end(self) -> tuple[int, str, str]:
-        """Its exit code and what it said that nobody has read, once its input has ended."""
+        """Close its input, and return its exit code and its unread output."""
         out, err = self._process.communicate(timeout=60)
         return self._process.returncode, out, err
 

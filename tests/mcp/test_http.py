@@ -1,4 +1,4 @@
-"""`holdfast mcp --http`: many clients at one server, and who is not let in."""
+"""`holdfast mcp --http`: many clients of one server, and requests that are refused."""
 
 import json
 import os
@@ -87,7 +87,7 @@ async def test_clients_resume_at_once_and_never_share_a_job(place: tuple[Served,
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_an_end_that_is_told_twice_is_one(place: tuple[Served, Ledger], mode: str) -> None:
+async def test_an_end_that_is_sent_twice_is_one(place: tuple[Served, Ledger], mode: str) -> None:
     server, ledger = place
     jobs = [ledger.enqueue("draft", queue=f"twice-{mode}").id for _ in range(3)]
     async with over_http(server.url, mode=mode) as ask:
@@ -202,7 +202,7 @@ def test_open_streams_end_in_order(sqlite_url: str, serve: Serve) -> None:
         assert ledger.get(job).status == "queued"
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(SystemExit) as ended:

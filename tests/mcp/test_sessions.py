@@ -1,4 +1,4 @@
-"""Who calls: sessions that nobody shares, and requests that are done once. With the official client, on both stores."""
+"""Who calls: sessions that clients do not share, and requests that are done once. With the official client, on both stores."""
 
 from itertools import count
 from typing import Any
@@ -65,7 +65,7 @@ async def test_request_ids_need_a_session_and_are_not_mixed_up(ledger: Ledger) -
 
 
 @pytest.mark.parametrize("tool", ENDS)
-async def test_an_end_that_is_told_twice_is_one(ledger: Ledger, tool: str) -> None:
+async def test_an_end_that_is_sent_twice_is_one(ledger: Ledger, tool: str) -> None:
     job, more = ledger.enqueue("draft").id, ENDS[tool]
     async with desk(seated(ledger)) as ask:
         await ask("claim_job", id=job)
@@ -76,7 +76,7 @@ async def test_an_end_that_is_told_twice_is_one(ledger: Ledger, tool: str) -> No
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_an_end_that_is_told_twice_over_stdio_is_one(sqlite_url: str, mode: str) -> None:
+async def test_an_end_that_is_sent_twice_over_stdio_is_one(sqlite_url: str, mode: str) -> None:
     async with over_stdio(sqlite_url, mode=mode) as ask:
         for tool, more in ENDS.items():
             job = (await ask("enqueue", kind="draft"))["task"]["id"]

@@ -96,7 +96,7 @@ def test_what_cannot_be_read_is_answered(line: str, id_: Any, code: int | None) 
     assert json.loads(error_response(InputLine(line, is_whole=True), wrong))["id"] == id_
 
 
-def test_what_is_too_long_is_refused_to_whoever_asked() -> None:
+def test_a_message_that_is_too_long_is_refused_with_its_id() -> None:
     read, write = os.pipe()
     asked = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"text": "x" * 3_000}})
     os.write(write, f"{asked}\n{{}}\n".encode())
@@ -200,7 +200,7 @@ def test_a_missing_extra_says_how_to_get_it(sqlite_url: str) -> None:
     assert found["suggested_action"] == "pip install 'holdfast[mcp]'"
 
 
-def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path) -> None:
+def test_a_ledger_that_was_not_named_is_not_created(tmp_path: Path) -> None:
     """A client starts its servers wherever it likes: an empty ledger there would look like one with nothing to do."""
     command = [sys.executable, "-m", "holdfast", "mcp", "--json"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), input="", capture_output=True, text=True, check=False)

@@ -53,8 +53,8 @@ class Checked(Desk):
         assert schema is not None
         jsonschema.Draft202012Validator(schema).validate(answer.structured_content)
         if not answer.is_error and tool in CLI:
-            told = {name: value for name, value in answer.structured_content.items() if name != "attempts_left"}
-            line = {"schema_version": "v1", "success": True, "data": told}
+            data = {name: value for name, value in answer.structured_content.items() if name != "attempts_left"}
+            line = {"schema_version": "v1", "success": True, "data": data}
             jsonschema.Draft202012Validator(schema_of(CLI[tool])).validate(line)
         self.asked.add(tool)
         return answer
@@ -143,8 +143,8 @@ async def test_a_lease_conflict_says_who_has_it_and_until_when(ledger: Ledger) -
         assert found["error_context"]["held_until"] == held["claim_expires_at"]
         assert found["error_context"]["holder_session"] == "s1"
         assert found["suggested_action"] == "Take another task: call resume"
-    async with desk(sessions, session=None) as nobody:
-        found = await nobody.refused("claim_job", id=job, session="s4")
+    async with desk(sessions, session=None) as unnamed:
+        found = await unnamed.refused("claim_job", id=job, session="s4")
         assert found["suggested_action"] == "If that session is you: give session 's1'. If not: call resume"
     async with desk(sessions, agent="bob", session="s3") as bob:
         assert (await bob.refused("claim_job", id=job))["suggested_action"] == "Take another task: call resume"
@@ -192,7 +192,7 @@ async def test_a_ledger_out_of_reach_and_a_fault_are_answers_too(ledger: Ledger,
             await ask.ask("sweep")
 
 
-# What is told of the tools
+# Descriptions of the tools
 
 
 async def test_annotations() -> None:
@@ -213,7 +213,7 @@ async def test_annotations() -> None:
     }
 
 
-async def test_what_a_client_is_told_of_the_tools(ledger: Ledger) -> None:
+async def test_the_descriptions_of_the_tools(ledger: Ledger) -> None:
     async with desk(seated(ledger), mode="legacy") as ask:
         assert ask.client.instructions == INSTRUCTIONS
         for tool in (await ask.client.list_tools()).tools:
@@ -232,8 +232,8 @@ async def test_what_a_client_is_told_of_the_tools(ledger: Ledger) -> None:
 
 async def test_the_list_of_tools_is_not_too_long_to_be_read_with_each_conversation(ledger: Ledger) -> None:
     async with desk(seated(ledger)) as ask:
-        told = (await ask.client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)
-    assert len(told) < TOOLS_CHARACTERS_MAX
+        listed = (await ask.client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)
+    assert len(listed) < TOOLS_CHARACTERS_MAX
 
 
 async def test_resources(ledger: Ledger) -> None:
@@ -293,7 +293,7 @@ async def test_the_attempt_that_was_claimed_fences_off_what_came_after(ledger: L
         assert (await after("complete", id=job))["task"]["status"] == "succeeded"
 
 
-async def test_resume_takes_over_what_has_expired_where_nobody_sweeps(ledger: Ledger, clock: ManualClock) -> None:
+async def test_resume_takes_over_expired_tasks_without_a_sweeper(ledger: Ledger, clock: ManualClock) -> None:
     job, sessions = ledger.enqueue("draft").id, seated(ledger)
     async with desk(sessions) as dead, desk(sessions, agent="bob") as bob:
         await dead("resume", ttl_s=1)

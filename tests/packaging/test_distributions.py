@@ -105,8 +105,8 @@ def test_a_wheel_in_an_empty_environment_works(programs: Path, tmp_path: Path) -
 
 def test_the_demo_runs_from_the_wheel(programs: Path, tmp_path: Path) -> None:
     """As `pipx run` and `uvx` do it: an environment of its own, and the program in it."""
-    told = json.loads(run(programs / "holdfast", "demo", "--jobs", "3", "--workers", "2", "--json", cwd=tmp_path))
-    assert (told["success"], told["data"]["jobs"]) == (True, 3)
+    answer = json.loads(run(programs / "holdfast", "demo", "--jobs", "3", "--workers", "2", "--json", cwd=tmp_path))
+    assert (answer["success"], answer["data"]["jobs"]) == (True, 3)
 
 
 def test_an_sdist_makes_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def micros(moment: datetime) -> Micros:
 
 
 class Draws:
-    """One source of randomness for several ledgers: within a step everybody draws the same."""
+    """One source of randomness for several ledgers: within a step all ledgers draw the same."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -109,7 +109,7 @@ class Kept:
 
 @dataclass
 class Model:
-    """All state of a ledger. `ledger_id` only shows in correlation ids that nobody gave."""
+    """All state of a ledger. `ledger_id` only shows in correlation ids that no caller gave."""
 
     now: Callable[[], Micros]
     passed: Callable[[], float]
@@ -147,7 +147,7 @@ class Model:
         return answers
 
     def _again(self, answer: Any) -> Any:
-        """An answer, said once more: the same, but for a fence that is no longer worth anything."""
+        """A repeated answer: the same, except for a fence that is no longer valid."""
         if answer is None:
             return None
         if isinstance(answer, HoldfastError):
@@ -229,7 +229,7 @@ class Model:
     # Waiting for others
 
     def _newest(self, job_id: int) -> int:
-        """The job itself, or the newest of those that repeat it where it came to nothing."""
+        """The job itself, or its newest replay if it did not succeed."""
         job = self.jobs.get(job_id)
         again = [other.id for other in self.jobs.values() if other.replay_of == job_id]
         if job is None or job.status not in TERMINAL - {Status.SUCCEEDED} or not again:
@@ -241,7 +241,7 @@ class Model:
         return tuple(sorted(left))
 
     def _look_after(self, new: list[int], command: c.Enqueue) -> None:
-        """Of new jobs: those with nobody to wait for are let go, those that wait in vain end, then those who wait for these."""
+        """New jobs without open dependencies are unblocked, those that wait in vain end, then their dependents."""
         due = [job_id for job_id in new if self.jobs[job_id].is_waiting]
         lost = {job_id: [on for on in self._unmet(job_id) if self.jobs[on].status in TERMINAL] for job_id in due}
         free = {job_id for job_id in due if not self._unmet(job_id)}
@@ -351,7 +351,7 @@ class Model:
     def _claim(
         self, who: Actor, request: str, queues: Sequence[str], limit: int, kinds: Sequence[str] | None, start: bool
     ) -> list[Seen]:
-        """One by one, in order; whatever the rules would not give to somebody who asked for it by id is passed over."""
+        """Claim one by one, in order, and skip jobs that could not be claimed by id."""
         token = self.draws.token()
         held: list[Seen] = []
         for job in self._in_order(queues, kinds):
@@ -519,7 +519,7 @@ class Model:
         command = c.AcknowledgeCancel(reason=reason, **self._holder(fence, request_id, expected_rev))
         return self._on_job("acknowledge_cancel", command, request_id, (reason,))
 
-    # Everybody else's verbs
+    # Verbs of other actors
 
     def stall(
         self,

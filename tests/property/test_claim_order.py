@@ -1,4 +1,4 @@
-"""Whatever plan a store chooses, a claim takes queues as they were named, then priority, then time, then id."""
+"""Under every query plan of a store, a claim takes queues as they were named, then priority, then time, then id."""
 
 import random
 

@@ -1,7 +1,7 @@
-"""A job's events fold to its row whatever happened to it, and nobody can change one of them unseen.
+"""A job's events fold to its row in every history, and a change of one of them is noticed.
 
 Unseen by nature stays what a history says only once and the row does not keep: request_id, cause, at, pos, version; the names of
-those who are not workers, and of a worker whose attempt left no other trace; a reason that is anybody's to choose and that was
+those who are not workers, and of a worker whose attempt left no other trace; a reason that any caller may choose and that was
 overwritten; what an overwritten beat said; a time that is still between its neighbours'. Everything else is in `EDITS`.
 """
 
@@ -93,7 +93,7 @@ options = st.fixed_dictionaries(
 
 @st.composite
 def lives(draw: st.DrawFn) -> Life:
-    """A job that was told anything at all in any order; what was refused left no trace."""
+    """A job that got random commands in random order; refused ones left no trace."""
     at = START
 
     def tell(step: Step) -> None:
@@ -163,7 +163,7 @@ def test_swapped_events_are_found(life: Life, data: st.DataObject) -> None:
 @MANY
 @given(life=lives(), data=st.data())
 def test_swapped_events_with_new_numbers_are_found_or_lead_to_the_same_row(life: Life, data: st.DataObject) -> None:
-    """Whoever also forges the revs must still leave a history that the rules allow."""
+    """With forged revs too, the history must still break a rule."""
     place = data.draw(st.integers(0, len(life.events) - 1))
     forged = [_replace(event, rev=rev) for rev, event in enumerate(life.events[:place] + life.events[place + 1 :], 1)]
     assert check_history(forged, life.row)
@@ -239,7 +239,7 @@ def _other_type(events: Sequence[EventRecord], place: int) -> EventRecord | None
 
 
 def _other_assistance(events: Sequence[EventRecord], place: int) -> EventRecord | None:
-    """Nobody steps back who had not stepped in, and the other way round."""
+    """No assistance ends that had not started, and the other way round."""
     twins = {E.ASSIST_STARTED: E.ASSIST_ENDED, E.ASSIST_ENDED: E.ASSIST_STARTED}
     event = events[place]
     return _replace(event, type=twins[event.type]) if event.type in twins else None
@@ -265,10 +265,10 @@ EDITS: dict[str, Edit] = {
     "received_at before": _before_its_predecessor,
     "received_at after": _after_its_successor,
     "role": _only(
-        _field("actor", lambda e: Actor(Role.CLIENT, "somebody")),
+        _field("actor", lambda e: Actor(Role.CLIENT, "another")),
         lambda events, place: events[place].type not in (E.ENQUEUED, E.CANCELLED, E.CANCEL_REQUESTED, *PLACING),
     ),
-    "worker": _only(_field("actor", lambda e: Actor(Role.WORKER, "nobody", e.actor.incarnation)), _worker_again),
+    "worker": _only(_field("actor", lambda e: Actor(Role.WORKER, "another", e.actor.incarnation)), _worker_again),
     "incarnation": _only(_field("actor", lambda e: Actor(Role.WORKER, e.actor.name, "another")), _worker_again),
     "attempt": _field("attempt", lambda e: e.attempt + 1),
     "from_status": _field("from_status", lambda e: _other_status(e.from_status)),
@@ -338,7 +338,7 @@ EDITS: dict[str, Edit] = {
     "failure_stage": _said(E.DEAD_LETTERED, failure_stage=lambda stage, _: "commit"),
     "last_error": _said(E.DEAD_LETTERED, last_error=lambda error, _: msgspec.Raw(b'{"message":"another"}')),
     "attempts": _said(E.DEAD_LETTERED, attempts=_more),
-    "last_owner": _said(E.DEAD_LETTERED, last_owner=lambda owner, _: "nobody"),
+    "last_owner": _said(E.DEAD_LETTERED, last_owner=lambda owner, _: "another"),
     "last_lease_expires_at": _said(E.DEAD_LETTERED, last_lease_expires_at=_more),
     "correlation_id of dead_lettered": _said(E.DEAD_LETTERED, correlation_id=lambda found, _: "another"),
     "progress of the last beat": _only(_said(E.HEARTBEAT, progress=_more), lambda events, place: place == len(events) - 1),

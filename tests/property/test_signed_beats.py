@@ -1,4 +1,4 @@
-"""The statement for signed beats is the compiled form of `decide`: whatever is sent, both say the same."""
+"""The statement for signed beats is the compiled form of `decide`: for every input, both give the same answer."""
 
 import shutil
 import uuid
@@ -24,7 +24,7 @@ from holdfast.store.base import EventFilter
 from holdfast.testing import ManualClock
 from tests.conftest import drop_schema
 from tests.property.model import micros
-from tests.support.signers import EVERYBODY, WORKER, enrol, key, opened
+from tests.support.signers import ALL_KEYS, WORKER, enrol, key, opened
 
 KEYS = {"w-1": WORKER, "w-2": key("worker", "w-2")}
 
@@ -150,7 +150,7 @@ def side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     server = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
     schema = f"hf_{uuid.uuid4().hex}"
     with opened(f"{server}?schema={schema}" if server else f"sqlite:///{folder}/signed.db", clock) as ledger:
-        enrol(ledger, [*EVERYBODY, KEYS["w-2"]])
+        enrol(ledger, [*ALL_KEYS, KEYS["w-2"]])
         yield Side(ledger, clock)
     if server:
         drop_schema(server, schema)

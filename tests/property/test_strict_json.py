@@ -41,7 +41,7 @@ objects = st.dictionaries(texts, values, max_size=4)
 blanks = st.text(" \t\r\n", max_size=3)
 
 
-class Whatever:
+class UnknownType:
     """Nothing JSON knows."""
 
 
@@ -82,7 +82,7 @@ not_json = st.one_of(
             Decimal("1.5"),
             uuid.UUID(int=1),
             datetime(2026, 1, 1, tzinfo=UTC),
-            Whatever(),
+            UnknownType(),
             Shade.DARK,
             object,
             {1: "a"},
@@ -96,7 +96,7 @@ not_json = st.one_of(
     st.integers(INTEGER_MAX + 1),
     st.integers(max_value=-INTEGER_MAX - 1),
 )
-"""Each of them, alone or inside something, is no JSON that everybody reads alike."""
+"""Each of them, alone or inside something, is not JSON that all parsers read in the same way."""
 
 wrapped = st.recursive(
     not_json,
@@ -231,7 +231,7 @@ def test_values_come_back_equal(shared: Ledger, args: Any, result: Any, error: A
 def test_bytes_come_back_as_they_came(
     shared: Ledger, args: Any, result: Any, gaps: list[str], indent: int | None, ascii_only: bool
 ) -> None:
-    """Inside and out, but for blanks around the whole."""
+    """Inside and outside, except for blanks around the whole."""
     args_text = json.dumps(args, indent=indent, ensure_ascii=ascii_only)
     result_text = json.dumps(result, indent=indent, ensure_ascii=ascii_only)
     job = shared.enqueue("k", raw(f"{gaps[0]}{args_text}{gaps[1]}".encode()), priority=1)

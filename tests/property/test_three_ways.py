@@ -1,4 +1,4 @@
-"""SQLite, PostgreSQL and the pure model are told the same and must say the same: answers, refusals, rows and events."""
+"""SQLite, PostgreSQL and the pure model get the same commands and must agree: answers, refusals, rows and events."""
 
 import re
 import shutil
@@ -26,7 +26,7 @@ from holdfast.testing import ManualClock
 from tests.conftest import drop_schema
 from tests.property.model import EPOCH, Beaten, Changed, Draws, Model, Seen, micros
 
-NOBODY = 999_999_999
+UNKNOWN_JOB = 999_999_999
 MODEL_ID = "model"
 
 
@@ -52,7 +52,7 @@ class Twin:
         assert self._theirs.setdefault(ours, theirs) == theirs
         assert self._ours.setdefault(theirs, ours) == ours
 
-    def told(self, value: Any) -> Any:
+    def translated(self, value: Any) -> Any:
         """An argument in this ledger's own numbers."""
         match value:
             case JobId():
@@ -60,9 +60,9 @@ class Twin:
             case Fence():
                 return msgspec.structs.replace(value, job_id=self._theirs.get(value.job_id, value.job_id))
             case list() | tuple():
-                return type(value)(self.told(item) for item in value)
+                return type(value)(self.translated(item) for item in value)
             case dict():
-                return {name: self.told(item) for name, item in value.items()}
+                return {name: self.translated(item) for name, item in value.items()}
         return value
 
     def job(self, record: JobRecord) -> JobRecord:
@@ -107,7 +107,7 @@ class Twin:
         return f'"depends_on":[{",".join(str(self.number(int(id_))) for id_ in found[1].split(b","))}]'.encode()
 
     def _depending(self, text: bytes) -> bytes:
-        """Because of whom a job came to nothing."""
+        """The dependency because of which a job ended."""
         return re.sub(rb"dependency (\d+) ", lambda found: f"dependency {self.number(int(found[1]))} ".encode(), text)
 
     def _undoing(self, text: bytes) -> bytes:
@@ -115,7 +115,7 @@ class Twin:
         return _UNDOING.sub(lambda found: found[1] + str(self._ours[int(found[2])]).encode(), text)
 
     def strangers(self) -> list[int]:
-        """Jobs of this ledger that nobody was told of yet, in the order they were made."""
+        """Jobs of this ledger that no answer has named yet, in the order they were made."""
         return [job.id for job in self.ledger.list(limit=1_000) if job.id not in self._ours]
 
     def number(self, theirs: Any) -> Any:
@@ -233,7 +233,7 @@ enqueue_options = st.fixed_dictionaries(
 items = st.fixed_dictionaries({"kind": st.sampled_from(KINDS), "args": args}, optional={"options": enqueue_options})
 choices = st.sampled_from(["wait", "wait", "cancel", "dead_letter"])
 links = st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 3, 5, 16, 17, 18, 20]), max_size=3)
-"""Whom a job depends on: often nobody, mostly what was touched last."""
+"""The dependencies of a job: often none, mostly the jobs used last."""
 delays = st.one_of(st.none(), st.none(), seconds.map(lambda s: ("delay", s)), st.integers(-9, 9).map(lambda s: ("at", s)))
 requests = st.sampled_from(["none", "none", "none", "fresh", "fresh", "r1", "r2"])
 revs = st.sampled_from(["any", "any", "any", "any", "right", "right", "wrong"])
@@ -328,8 +328,8 @@ class ThreeWays(RuleBasedStateMachine):
             if twin.name == "postgres":
                 # A scan that was slow on a busy machine lets later claims begin behind it for half a second.
                 twin.ledger._store._marks = LowWaterMarks()  # type: ignore[attr-defined]
-            told = {name: twin.told(value) for name, value in kwargs.items()}
-            answer = outcome(getattr(twin.ledger, verb), twin.told(args), told)
+            translated = {name: twin.translated(value) for name, value in kwargs.items()}
+            answer = outcome(getattr(twin.ledger, verb), twin.translated(args), translated)
             if verb in ("enqueue", "enqueue_many", "replay", "replay_many"):
                 self._meet(twin, expected, answer)
             if verb == "sweep":
@@ -352,7 +352,7 @@ class ThreeWays(RuleBasedStateMachine):
     def _shown(self, answer: Any) -> Any:
         """What can be compared. Once beats are pruned, a request that is repeated no longer knows what they said."""
         if isinstance(answer, dict):
-            # Answers are also kept under names that nobody chose; how many is the ledger's own business.
+            # Answers are also kept under drawn ids; how many is not compared.
             return {name: count for name, count in answer.items() if name != "requests"}
         if isinstance(answer, list):
             return [self._shown(item) for item in answer]
@@ -389,13 +389,13 @@ class ThreeWays(RuleBasedStateMachine):
 
     def _compare_histories(self, twin: Twin) -> None:
         for job_id, job in self.model.jobs.items():
-            theirs = twin.told(JobId(job_id))
+            theirs = twin.translated(JobId(job_id))
             _same(f"{twin.name}: job {job_id}", plain(twin.ledger.get(theirs), twin), plain(Seen(job)))
             _same(f"{twin.name}: history of {job_id}", twin.history(job_id), self.model.history[job_id])
             self._check(twin, job_id)
 
     def _check(self, twin: Twin, job_id: int) -> None:
-        _same(f"{twin.name}: check of {job_id}", twin.ledger.check(twin.told(JobId(job_id))), [])
+        _same(f"{twin.name}: check of {job_id}", twin.ledger.check(twin.translated(JobId(job_id))), [])
 
     # Choosing
 
@@ -418,9 +418,9 @@ class ThreeWays(RuleBasedStateMachine):
         """A job, mostly one that the verb is made for."""
         fit = [job.id for job in self.jobs() if job.status in statuses]
         if place == 20:
-            return JobId(NOBODY)
+            return JobId(UNKNOWN_JOB)
         if place > 15 or not fit:
-            fit = list(self.model.jobs) or [NOBODY]
+            fit = list(self.model.jobs) or [UNKNOWN_JOB]
         return JobId(fit[-1 - place % len(fit)])
 
     def fence(self, choice: tuple[str, int], *statuses: Status) -> Fence:
@@ -438,8 +438,8 @@ class ThreeWays(RuleBasedStateMachine):
         lies: list[dict[str, Any]] = [
             {"token": "0" * 32},
             {"attempt": found.attempt + 1},
-            {"worker": "somebody else"},
-            {"job_id": NOBODY},
+            {"worker": "another"},
+            {"job_id": UNKNOWN_JOB},
         ]
         return msgspec.structs.replace(found, **lies[place % 4])
 

@@ -68,7 +68,7 @@ def ended(folder: Path, sockets: str) -> Ended:
 
 
 def is_alive(pid: int) -> bool:
-    """A process that nobody has waited for is dead all the same."""
+    """A zombie process counts as dead."""
     try:
         state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except OSError:
@@ -77,7 +77,7 @@ def is_alive(pid: int) -> bool:
 
 
 def pipe(folder: Path, name: str = "gate") -> Path:
-    """A named pipe: whoever opens it waits for the other side."""
+    """A named pipe: opening it waits for the other side."""
     path = folder / name
     os.mkfifo(path)
     return path

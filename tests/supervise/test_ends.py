@@ -1,4 +1,4 @@
-"""Whatever a program has started ends with it, and it ends with its supervisor."""
+"""Every process that a program has started ends with it, and it ends with its supervisor."""
 
 import os
 import shlex
@@ -43,9 +43,9 @@ if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        told = os.dup(1)
-        os.closerange(3, told)
-        os.write(told, b"%d\\n" % os.getpid())
+        output = os.dup(1)
+        os.closerange(3, output)
+        os.write(output, b"%d\\n" % os.getpid())
         os.execve(sys.executable, [sys.executable, "-S", "-c", "import signal; signal.pause()"], {})
     os._exit(0)
 os.wait()
@@ -71,7 +71,7 @@ def test_signals_are_passed_on(supervise: Supervise) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_stop_is_passed_on_and_ends_the_run(supervise: Supervise, url: str, number: signal.Signals) -> None:
-    """However the program then ends: nobody starts it again."""
+    """However the program then ends, it is not started again."""
     one = supervise("--name", "web", "--json", "--", *PYTHON, LISTEN, 7)
     assert one.line() == "ready"
     one.signal(number)
@@ -97,11 +97,11 @@ def test_the_second_signal_ends_the_grace(supervise: Supervise) -> None:
     one.signal()
     one.logged("stopping")
     assert is_alive(pid)
-    wait_until(lambda: told_again(one, pid))
+    wait_until(lambda: dead_after_signal(one, pid))
     assert one.rest().code == 0
 
 
-def told_again(one: Running, pid: int) -> bool:
+def dead_after_signal(one: Running, pid: int) -> bool:
     """Whether it is dead by now. A signal that follows another at once is taken for its echo."""
     one.signal()
     return not is_alive(pid)

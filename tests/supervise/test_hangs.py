@@ -42,7 +42,7 @@ def test_a_hang_is_a_failure_like_any_other(ended: Ended, url: str) -> None:
         assert ledger.runs()[0].terminal_reason == "restart_limit_exceeded"
 
 
-def test_a_program_that_ends_well_once_it_is_told_to_has_hung_all_the_same(ended: Ended) -> None:
+def test_a_hung_program_that_ends_cleanly_on_a_signal_has_hung(ended: Ended) -> None:
     """A shell that traps TERM and exits with 0 is no clean exit."""
     program = "trap 'exit 0' TERM; echo ran; while :; do sleep 1000 & wait; done"
     done = ended(*QUICK, "--stall-timeout", "1s", "--max-restarts", 1, "--json", "--", "sh", "-c", program)
@@ -67,9 +67,9 @@ def test_after_a_freeze_there_is_a_fresh_interval() -> None:
 
 
 def test_what_a_beat_says_is_in_the_receipt(supervise: Supervise, url: str) -> None:
-    said = 'echo \'{"stage":"mix","progress":3}\' >&"$HOLDFAST_BEAT_FD"; echo told; '
+    said = 'echo \'{"stage":"mix","progress":3}\' >&"$HOLDFAST_BEAT_FD"; echo sent; '
     one = supervise("--name", "web", "--", "sh", "-c", said + HANG)
-    assert one.line() == "told"
+    assert one.line() == "sent"
     with holdfast.open(url) as ledger:
         found = wait_until(lambda: [run for run in ledger.runs() if run.receipt and run.receipt["detail"]])[0].receipt
     assert found is not None
@@ -91,7 +91,7 @@ def test_a_worker_beats_by_itself(supervise: Supervise, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told", "refused"),
+    ("line", "fields", "refused"),
     [
         (b"", {}, False),
         (b"still here", {}, False),
@@ -113,12 +113,12 @@ def test_a_worker_beats_by_itself(supervise: Supervise, folder: Path) -> None:
         (b'{"checkpoint":"' + b"x" * 300_000 + b'"}', {}, True),
     ],
 )
-def test_whatever_comes_is_a_beat(line: bytes, told: dict[str, object], refused: bool) -> None:
+def test_every_line_counts_as_a_heartbeat(line: bytes, fields: dict[str, object], refused: bool) -> None:
     heard = parse_heartbeat(line)
-    assert (heard.fields, heard.refused is not None) == (told, refused)
+    assert (heard.fields, heard.refused is not None) == (fields, refused)
 
 
-def test_both_ears_hear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pipe_and_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     heard: list[ReceivedHeartbeat] = []
     with HeartbeatListener("ledger/web", heard.append) as listener:
@@ -153,7 +153,7 @@ def test_a_path_that_is_too_long_has_a_short_one_for_every_supervisor_of_a_run(
     assert list(Path(sockets).rglob("*")) == [found[0].parent]
 
 
-def test_where_every_folder_is_somebody_else_s_nothing_is_left(monkeypatch: pytest.MonkeyPatch, sockets: str) -> None:
+def test_without_an_own_folder_no_socket_file_stays(monkeypatch: pytest.MonkeyPatch, sockets: str) -> None:
     taken = Path(sockets) / f"holdfast-{os.getuid()}"
     taken.write_text("")
     monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
@@ -163,7 +163,7 @@ def test_where_every_folder_is_somebody_else_s_nothing_is_left(monkeypatch: pyte
     assert list(Path(sockets).rglob("*")) == [taken]
 
 
-def test_nobody_hears_a_program_that_is_not_supervised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_without_a_supervisor_cannot_send_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOLDFAST_BEAT_SOCKET", "HOLDFAST_BEAT_FD", "HOLDFAST_BEAT_EVERY"):
         monkeypatch.delenv(name, raising=False)
     assert (supervised.is_supervised(), supervised.beat(), supervised.every_s()) == (False, False, 20.0)
@@ -173,7 +173,7 @@ def test_nobody_hears_a_program_that_is_not_supervised(monkeypatch: pytest.Monke
     assert (supervised.is_supervised(), supervised.beat(), supervised.every_s()) == (True, False, 0.5)
 
 
-def test_a_socket_that_a_killed_supervisor_has_left_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch, sockets: str) -> None:
+def test_a_socket_left_by_a_killed_supervisor_is_replaced(monkeypatch: pytest.MonkeyPatch, sockets: str) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
     first = HeartbeatListener("ledger/web", lambda _: None)
     with HeartbeatListener("ledger/web", lambda _: None) as second:

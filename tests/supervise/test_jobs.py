@@ -58,10 +58,10 @@ def test_a_job_without_a_result_is_completed_with_none(ended: Ended, shared: Led
     assert (shared.get(job.id).status, shared.get(job.id).result) == ("succeeded", None)
 
 
-def test_what_the_program_told_is_on_record(ended: Ended, shared: Ledger) -> None:
+def test_the_reports_of_the_program_are_recorded(ended: Ended, shared: Ledger) -> None:
     job = shared.enqueue("render")
-    told = '{"stage": "mixed", "progress": 9, "checkpoint": {"at": 3}}'
-    assert ended("--job", job.id, "--", "sh", "-c", f"echo '{told}' >&3").code == 0
+    report = '{"stage": "mixed", "progress": 9, "checkpoint": {"at": 3}}'
+    assert ended("--job", job.id, "--", "sh", "-c", f"echo '{report}' >&3").code == 0
     found = shared.get(job.id)
     assert (found.stage, found.progress, found.checkpoint) == ("mixed", 9, {"at": 3})
     assert shared.check(job.id) == []
@@ -174,7 +174,7 @@ def test_a_lost_lease_ends_the_program_at_once(supervise: Supervise, shared: Led
 
 
 def test_a_supervisor_that_was_frozen_past_its_lease_is_fenced_off(supervise: Supervise, shared: Ledger, folder: Path) -> None:
-    """Somebody else has the job by then: what its program has done meanwhile is not accepted."""
+    """Another holder has the job by then: the result of the program is not accepted."""
     gate, job = pipe(folder), shared.enqueue("render", policy=SHORT | {"backoff_base": 0})
     one = supervise("--job", job.id, "--json", "--", *WAIT)
     one.line()

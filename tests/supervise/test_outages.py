@@ -1,4 +1,4 @@
-"""A ledger out of reach is no reason to end a healthy program, nor to start one that nobody would count."""
+"""A ledger out of reach is no reason to end a healthy program, nor to start one that is not counted."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_what_happens_meanwhile_is_recorded_afterwards(
         assert (state.terminal_reason, state.restarts) == ("clean_exit", int(exit_code != 0))
 
 
-def test_a_ledger_that_does_not_come_back_is_given_up_on_when_told_to(
+def test_a_ledger_that_does_not_come_back_is_given_up_on_a_signal(
     restartable_server: PostgresServer, supervise: Supervise, folder: Path
 ) -> None:
     gate = pipe(folder)

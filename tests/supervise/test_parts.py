@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.supervise_output import LogReporter, describe
+from holdfast.cli.supervise import LogReporter, describe
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.supervise import ResetNeeded, RunPolicy, run, run_policy
@@ -43,7 +43,7 @@ def test_of_others_nothing_is_known(change: str) -> None:
         assert run.is_dead_process(f"{system}/{pid}/1{began}/{nonce}")
 
 
-@pytest.mark.parametrize("holder", ["", "somebody", "a/b/c/d", "//1/n", "x/1/2"])
+@pytest.mark.parametrize("holder", ["", "another", "a/b/c/d", "//1/n", "x/1/2"])
 def test_a_holder_of_another_kind_is_not_dead(holder: str) -> None:
     assert not run.is_dead_process(holder)
 
@@ -187,11 +187,11 @@ def test_an_agenda() -> None:
         ("stopping", {"signal": "SIGTERM"}, "stopping: signal SIGTERM"),
     ],
 )
-def test_what_a_person_is_told(what: str, facts: dict[str, object], said: str) -> None:
+def test_the_text_of_each_log_line(what: str, facts: dict[str, object], said: str) -> None:
     assert describe(what, facts) == said
 
 
-def test_a_program_that_was_told_to_end_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_program_that_was_stopped_has_not_failed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     observer = LogReporter("web", receipts=False)
     observer.on_event("stopping", signal="SIGTERM")

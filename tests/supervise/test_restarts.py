@@ -60,7 +60,7 @@ def test_after_a_clean_exit_a_new_run_begins(ended: Ended, url: str) -> None:
 
 
 def test_a_run_whose_supervisor_was_killed_goes_on(supervise: Supervise, ended: Ended, url: str) -> None:
-    """Each time another one is killed counts: nobody escapes the limit by dying."""
+    """Each time another one is killed counts: the limit holds over the death of supervisors."""
     for restarts in range(3):
         one = supervise("--name", "web", *QUICK, "--max-restarts", 2, "--", "sh", "-c", "echo ran; exec sleep 1000")
         if restarts:
@@ -96,7 +96,7 @@ def test_a_supervisor_that_was_overtaken_ends_its_command(supervise: Supervise, 
     assert states(url) == [("web", 1, None, 0)]
 
 
-def test_waiting_for_the_next_start_a_supervisor_hears_signals(supervise: Supervise, url: str) -> None:
+def test_a_supervisor_that_waits_for_the_next_start_handles_signals(supervise: Supervise, url: str) -> None:
     one = supervise("--name", "web", "--backoff", "1h", "--backoff-max", "1h", *CRASH)
     one.logged("restarting")
     one.signal()
@@ -112,7 +112,7 @@ def test_on_postgresql(ended: Ended, postgres_url: str, store: str) -> None:
     assert ended("--db", postgres_url, "--reset", "web").code == 0
 
 
-# What it is told
+# Its messages
 
 
 @pytest.mark.parametrize("policy", ["max_restarts=0", "policy.toml"])
@@ -137,7 +137,7 @@ def test_a_policy_as_a_whole(ended: Ended, folder: Path, policy: str) -> None:
         (["--policy", "max_restarts=many", "--", "true"], 2, "are whole numbers"),
         (["--policy", "nowhere.toml", "--", "true"], 2, "nowhere.toml"),
         (["--name", "", "--", ""], 1, "name must be a printable text"),
-        (["--reset", "nobody"], 1, "nothing was ever supervised as 'nobody'"),
+        (["--reset", "unknown"], 1, "nothing was ever supervised as 'unknown'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(ended: Ended, arguments: list[object], code: int, message: str) -> None:

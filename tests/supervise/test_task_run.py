@@ -15,7 +15,7 @@ import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import Conflict
-from holdfast.services.signals import ECHO_SECONDS
+from holdfast.signals import ECHO_SECONDS
 from holdfast.supervise import task_attempt, task_loop
 from tests.cli.conftest import Done, Running, command, environment
 from tests.supervise.conftest import is_alive
@@ -89,7 +89,7 @@ def test_standard_output_is_the_result(ledger: Ledger, ran: Ran, output: str, re
     assert ledger.get(job.id).result == result
 
 
-def test_the_command_is_told_all_about_its_task(ledger: Ledger, ran: Ran, folder: Path, url: str) -> None:
+def test_the_command_gets_the_brief_and_its_environment(ledger: Ledger, ran: Ran, folder: Path, url: str) -> None:
     long = "x" * 20_000
     job = ledger.enqueue("k", {"long": long})
     ran("cat > brief; env > environment", "--once")
@@ -331,7 +331,7 @@ def test_a_short_task_is_not_renewed(ledger: Ledger, ran: Ran) -> None:
     assert types(ledger, job.id) == ["enqueued", "claimed", "started", "succeeded"]
 
 
-def test_the_shells_beat_is_heard(ledger: Ledger, ran: Ran) -> None:
+def test_the_heartbeat_of_a_shell_arrives(ledger: Ledger, ran: Ran) -> None:
     job = ledger.enqueue("k")
     done = ran("", program=[*command("beat"), "--stage", "mix", "--progress", "4"])
     assert done.out == "Tasks: 1 succeeded.\n"
@@ -339,7 +339,7 @@ def test_the_shells_beat_is_heard(ledger: Ledger, ran: Ran) -> None:
     assert (found.stage, found.progress) == ("mix", 4)
 
 
-def test_a_cancel_is_noticed_within_15_seconds_whatever_the_ttl(ledger: Ledger) -> None:
+def test_a_cancel_is_noticed_within_15_seconds_under_any_ttl(ledger: Ledger) -> None:
     job, ada, now = ledger.enqueue("k"), Agent(ledger, "ada"), [0.0]
     task = ada.start(job.id, ttl="1h")
     policy = ledger.get(job.id).policy
@@ -367,11 +367,11 @@ def unread(folder: Path, ledger: Ledger) -> Iterator[Callable[[str], subprocess.
         one.communicate()
 
 
-def test_a_standard_error_that_nobody_reads_holds_up_neither_cancel_nor_signal(
+def test_an_unread_standard_error_delays_neither_cancel_nor_signal(
     ledger: Ledger, unread: Callable[[str], subprocess.Popen[bytes]], folder: Path
 ) -> None:
     jobs = [ledger.enqueue("k") for _ in range(2)]
-    running = unread("touch begun $HOLDFAST_TASK; while :; do echo 'a line that nobody reads' >&2; done")
+    running = unread("touch begun $HOLDFAST_TASK; while :; do echo 'an unread line' >&2; done")
     begun(folder)
     ledger.cancel(jobs[0].id)
     wait_until(lambda: ledger.get(jobs[0].id).status == "cancelled", what="the first task is cancelled")
@@ -400,7 +400,7 @@ def test_a_standard_error_whose_reader_is_gone_ends_no_task(
     ledger: Ledger, unread: Callable[[str], subprocess.Popen[bytes]]
 ) -> None:
     jobs = [ledger.enqueue("k") for _ in range(2)]
-    running = unread("echo nobody reads this >&2; echo 1")
+    running = unread("echo an unread line >&2; echo 1")
     assert running.stderr is not None
     running.stderr.close()
     assert running.wait(60) == 0
@@ -409,17 +409,17 @@ def test_a_standard_error_whose_reader_is_gone_ends_no_task(
 
 def test_a_second_signal_kills_the_command(ledger: Ledger, start: Start, folder: Path) -> None:
     job = ledger.enqueue("k")
-    running = start("trap 'touch told' TERM; touch begun; while :; do sleep 0.05; done", "--grace", "1h")
+    running = start("trap 'touch signalled' TERM; touch begun; while :; do sleep 0.05; done", "--grace", "1h")
     begun(folder)
     running.signal(signal.SIGTERM)
-    wait_until((folder / "told").exists, what="the first signal is passed on")
+    wait_until((folder / "signalled").exists, what="the first signal is passed on")
     time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
     running.signal(signal.SIGTERM)
     assert running.rest().out == "Tasks: 1 released.\n"
     assert ledger.get(job.id).status == "queued"
 
 
-def test_a_command_that_has_stopped_its_keeper_is_ended_all_the_same(ledger: Ledger, start: Start, folder: Path) -> None:
+def test_a_command_that_has_stopped_its_keeper_is_still_ended(ledger: Ledger, start: Start, folder: Path) -> None:
     job = ledger.enqueue("k")
     running = start("kill -STOP $PPID; touch begun; sleep 600", "--grace", "100ms")
     begun(folder)
@@ -428,7 +428,7 @@ def test_a_command_that_has_stopped_its_keeper_is_ended_all_the_same(ledger: Led
     assert ledger.get(job.id).status == "queued"
 
 
-def test_whoever_has_lost_its_turn_ends_its_command(ledger: Ledger, start: Start, folder: Path) -> None:
+def test_a_process_that_lost_its_duty_ends_its_command(ledger: Ledger, start: Start, folder: Path) -> None:
     ledger.enqueue("k")
     running = start("touch begun; sleep 600")
     begun(folder)

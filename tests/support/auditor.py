@@ -1,4 +1,4 @@
-"""Somebody who trusts nobody: reads heads and proofs with RFC 9162 and the C2SP note format at hand, and nothing of ours."""
+"""An independent auditor: checks heads and proofs by RFC 9162 and the C2SP note format, without code of Holdfast."""
 
 import base64
 import hashlib

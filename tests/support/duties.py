@@ -1,8 +1,8 @@
-"""A stand-in for duties, for tests of what happens where they keep nobody out."""
+"""A replacement for duties that grants every request, for tests without mutual exclusion."""
 
 
-class Everybody:
-    """Gives every duty to everybody, and counts how often it is asked."""
+class GrantEveryDuty:
+    """Grant every duty to every caller, and count the requests."""
 
     def __init__(self) -> None:
         self.asked = 0

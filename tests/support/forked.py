@@ -1,7 +1,7 @@
 """Commands as processes of their own that need not read the program first: each is forked from one that has read it.
 
 A command is what `python -m holdfast` does, from its arguments to its exit code, with its own environment, folder and streams.
-Only what Python itself takes from the environment at its start is not: whoever changes that starts a program anew.
+Only what Python itself takes from the environment at its start is not: a test that changes that starts a new program.
 """
 
 import atexit
@@ -58,7 +58,7 @@ class Nursery:
 
 
 def _serve(line: socket.socket) -> dict[str, Any] | None:
-    """In each child: what it is to do, with its streams in place. In the parent: None, once nobody asks any more."""
+    """In each child: what it is to do, with its streams in place. In the parent: None, once no further command is requested."""
     while True:
         header, fds, _, _ = socket.recv_fds(line, 4, 3)
         if not header:

@@ -1,4 +1,4 @@
-"""Looking at a whole ledger at once."""
+"""Read a whole ledger at once."""
 
 from collections import defaultdict
 from collections.abc import Generator, Iterator

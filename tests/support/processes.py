@@ -1,6 +1,7 @@
 """Other processes: a fleet of forks that start together, and single programs to talk to line by line."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,15 +13,29 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = "tests.integration.programs"
 
 
-def fleet(function: str, count: int, *, timeout: float = 120.0, **arguments: Any) -> list[Any]:
-    """What `count` processes answer that all run `module.function` at the same time.
+def _environment(source: Path | None) -> dict[str, str]:
+    """Return the environment of a program that imports Holdfast from this folder. With None it is that of this process."""
+    if source is None:
+        return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH")]))}
+
+
+def fleet(function: str, count: int, *, timeout: float = 120.0, source: Path | None = None, **arguments: Any) -> list[Any]:
+    """What `count` processes answer that all run `module.function` at the same time, with the Holdfast in `source` if given.
 
     Each gets its number, `go` (to be called once it is ready; returns when all are) and the arguments.
     """
     module, _, name = function.partition(".")
     command = [sys.executable, "-m", f"{PROGRAMS}.fleet", f"{PROGRAMS}.{module}", name, str(count)]
     done = subprocess.run(
-        command, cwd=ROOT, input=json.dumps(arguments), capture_output=True, text=True, timeout=timeout, check=False
+        command,
+        cwd=ROOT,
+        env=_environment(source),
+        input=json.dumps(arguments),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     answers: list[Any] = json.loads(done.stdout)
@@ -28,12 +43,16 @@ def fleet(function: str, count: int, *, timeout: float = 120.0, **arguments: Any
 
 
 class Program:
-    """One running program, started by `prefix` if there is one. Ends with the block, by a kill if need be."""
+    """One running program, started by `prefix` if there is one, with the Holdfast in `source` if given.
 
-    def __init__(self, name: str, *arguments: Any, prefix: Sequence[str] = ()) -> None:
+    Ends with the block, by a kill if need be.
+    """
+
+    def __init__(self, name: str, *arguments: Any, prefix: Sequence[str] = (), source: Path | None = None) -> None:
         self._process = subprocess.Popen(
             [*prefix, sys.executable, "-m", f"{PROGRAMS}.{name}", *map(str, arguments)],
             cwd=ROOT,
+            env=_environment(source),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -60,7 +79,7 @@ class Program:
         self._process.stdin.flush()
 
     def kill(self) -> list[str]:
-        """SIGKILL, and whatever it had said before that nobody has read yet."""
+        """Send SIGKILL, and return its unread output."""
         self._process.kill()
         assert self._process.stdout is not None
         rest = self._process.stdout.read()

@@ -22,7 +22,7 @@ _NO_ROWS = b"SELECT 0\0"
 
 
 class Proxy:
-    """Passes everything on to a server on this machine, until told otherwise."""
+    """Pass everything on to a server on this machine, unless a fault is set."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -177,7 +177,7 @@ class Pair:
         self._reader = Reader()
         self._withhold = threading.Event()
         self.silent = False
-        """What comes in is dropped, and an end is not told to the other side."""
+        """Drop what comes in, and do not pass on the end of a connection."""
 
     def start(self) -> None:
         for work in (self._forward, self._back):
@@ -204,7 +204,7 @@ class Pair:
                     self._withhold.clear()
                     self._proxy.spare()
                 elif self._withhold.is_set():
-                    # The answer is here, so the commit is done. Nobody will hear of it.
+                    # The answer is here, so the commit is done. The answer is not passed on.
                     self._proxy.do_cut(self)
                     return
                 if not self.silent:

@@ -24,7 +24,7 @@ class Received(NamedTuple):
         return self.headers["webhook-id"]
 
     def event(self, secret: str = SECRET) -> dict[str, Any]:
-        """The CloudEvent, once the signature is verified by somebody else's library."""
+        """The CloudEvent, once the signature is verified by an independent library."""
         Webhook(secret).verify(self.body, self.headers)
         found: dict[str, Any] = msgspec.json.decode(self.body)
         return found
@@ -49,7 +49,7 @@ OK = status(204)
 
 
 class Receiver:
-    """Keeps what it was sent, and answers as it was told to."""
+    """Keep the received requests, and answer as configured."""
 
     def __init__(self, answer: Answer = OK, *, tls: SSLContext | None = None) -> None:
         self.received: list[Received] = []

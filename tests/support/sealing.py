@@ -1,4 +1,4 @@
-"""Ledgers that are sealed: their keys, everything their trees are made of, and hands that should not be in them."""
+"""Sealed ledgers: their keys, the contents of their trees, and ways to tamper with them."""
 
 import hashlib
 import json

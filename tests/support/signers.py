@@ -20,14 +20,14 @@ def key(role: str, name: str, number: int = 1) -> KeyFile:
 
 
 SERVER, OPERATOR, WORKER = key("server", "hq"), key("operator", "ann"), key("worker", "w-1")
-EVERYBODY = (SERVER, OPERATOR, WORKER)
+ALL_KEYS = (SERVER, OPERATOR, WORKER)
 
 
-def enrol(ledger: Ledger, keys: Iterable[KeyFile] = EVERYBODY) -> None:
+def enrol(ledger: Ledger, keys: Iterable[KeyFile] = ALL_KEYS) -> None:
     for each in keys:
         ledger.enrol_key(each.public, role=each.role, name=each.name)
 
 
-def opened(url: str, clock: Any, keys: Iterable[KeyFile] = EVERYBODY) -> Ledger:
+def opened(url: str, clock: Any, keys: Iterable[KeyFile] = ALL_KEYS) -> Ledger:
     """A ledger that signs with these keys, as its operator's own."""
     return holdfast.open(url, clock=clock, keys=list(keys), actor="ann")

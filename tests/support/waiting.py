@@ -1,4 +1,4 @@
-"""Waiting for what happens elsewhere: for the thing itself, never for a while."""
+"""Wait for a condition in another thread or process, never for a fixed time."""
 
 import time
 from collections.abc import Callable

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
+from docs.generate import METRIC_FAMILIES
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import ValidationError
@@ -59,7 +60,7 @@ def test_every_family_is_on_the_page_and_no_other(small: Ledger) -> None:
     small.enqueue("a")
     page = render(small).decode()
     names = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")}
-    assert names == {family.name for family in families.FAMILIES}
+    assert names == {family.name for family in METRIC_FAMILIES}
 
 
 def test_metrics_alone_say_nothing_of_a_ledger() -> None:
@@ -85,7 +86,7 @@ def test_queues_are_bounded(small: Ledger) -> None:
     assert jobs[("queue", "other"), ("status", "queued")] == 5
 
 
-def test_jobs_are_counted_anew_after_five_seconds(small: Ledger, clock: ManualClock) -> None:
+def test_jobs_are_counted_again_after_five_seconds(small: Ledger, clock: ManualClock) -> None:
     key = (families.JOBS, (("queue", "default"), ("status", "queued")))
     small.enqueue("a")
     assert samples(render(small))[key] == 1
@@ -143,7 +144,7 @@ def test_a_port_in_use_is_refused(small: Ledger) -> None:
         serve(small, endpoint.port)
 
 
-def test_without_the_client_one_is_told_what_to_install() -> None:
+def test_without_the_client_the_error_names_the_extra() -> None:
     program = """
 import sys
 sys.modules["prometheus_client"] = None
@@ -162,7 +163,7 @@ for call in (lambda: render(Metrics()), lambda: serve(None, 0)):
 
 
 def test_every_holder_s_work_is_counted_in_the_ledger(store_url: str, clock: ManualClock) -> None:
-    """The endpoint of one process tells of what others did: by the library, by agents, by anybody."""
+    """The endpoint of one process tells of what others did: by the library and by agents."""
     with holdfast.open(store_url, clock=clock) as watching, holdfast.open(store_url, clock=clock) as other:
         before = other.enqueue("before")
         other.cancel(before.id)

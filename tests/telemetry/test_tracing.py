@@ -1,4 +1,4 @@
-"""From the span that enqueues to the span that runs, through the ledger."""
+"""Traces from the span that enqueues to the span that runs, through the ledger."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ tracer = trace.get_tracer("test")
 
 @pytest.fixture(scope="module", autouse=True)
 def provider() -> None:
-    """A process has one provider for good: whoever comes first sets it."""
+    """A process has one provider for good: the first caller sets it."""
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         trace.set_tracer_provider(TracerProvider())
     found = trace.get_tracer_provider()
@@ -119,10 +119,10 @@ def test_without_a_current_span_nothing_is_made(ledger: Ledger, spans: Spans) ->
 def test_a_foreign_trace_id_begins_a_trace(ledger: Ledger, spans: Spans, trace_id: str | None) -> None:
     ledger.enqueue("a", trace_id=trace_id)
     [job] = ledger.claim("w", start=True)
-    with tracer.start_as_current_span("whatever the worker is in"), job_span(job, "w"):
+    with tracer.start_as_current_span("the worker's own span"), job_span(job, "w"):
         pass
 
-    assert spans().keys() == {"run a", "whatever the worker is in"}
+    assert spans().keys() == {"run a", "the worker's own span"}
     assert parent(spans()["run a"]) is None
 
 

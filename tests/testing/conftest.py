@@ -10,7 +10,7 @@ from holdfast.testing import ManualClock, NoJitter, check_all
 
 @pytest.fixture
 def app(store_url: str, clock: ManualClock) -> Iterator[App]:
-    """An app on an empty ledger of each kind of store; whatever a test did, its histories are sound."""
+    """An app on an empty ledger of each kind of store; at the end its histories are checked."""
     app = App(store_url, clock=clock, entropy=NoJitter())
     yield app
     assert check_all(app.ledger) == []

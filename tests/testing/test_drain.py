@@ -20,7 +20,7 @@ def refused(kind: type[HoldfastError], what: str) -> Any:
 # What is run
 
 
-def test_what_is_ready_is_run_here_and_told(app: App) -> None:
+def test_ready_jobs_are_run_here_and_returned(app: App) -> None:
     @app.handler()
     def double(job: Context, n: int) -> list[Any]:
         return [2 * n, threading.current_thread().name]
@@ -69,7 +69,7 @@ def test_claim_order_is_kept(app: App) -> None:
     assert order[4:] == ["a3"]
 
 
-def test_a_kind_nobody_handles_is_left_alone(app: App) -> None:
+def test_a_kind_without_a_handler_is_left_alone(app: App) -> None:
     @app.handler()
     def known() -> None: ...
 
@@ -132,7 +132,7 @@ def test_async_handlers_run_on_a_loop_of_its_own(app: App) -> None:
     drain(app)
     assert [app.ledger.get(job.id).result for job in jobs] == [[n, threading.current_thread().name] for n in range(3)]
     assert app.ledger.get(jobs[0].id).checkpoint == {"n": 0}
-    # A store's own bell is all there may be.
+    # Only the store's own listener thread may exist.
     assert [thread.name for thread in threads - before if not thread.name.startswith("holdfast-notify")] == []
 
 
@@ -254,7 +254,7 @@ def test_bad_input_that_a_check_of_the_handler_finds_stays_bad_input(app: App) -
     assert (found.status, found.reason_code, found.failure_stage) == ("dead_lettered", "validation_failed", "input")
 
 
-def test_arguments_that_no_longer_fit_are_put_aside(app: App) -> None:
+def test_a_job_with_arguments_that_no_longer_fit_is_dead_lettered(app: App) -> None:
     @app.handler()
     def changed(n: int) -> None: ...
 
@@ -332,7 +332,7 @@ def test_what_ends_a_test_ends_the_drain(app: App, kind: type[BaseException]) ->
 # Time
 
 
-def test_a_delay_is_waited_for_only_when_told_to(app: App, clock: ManualClock) -> None:
+def test_a_delay_is_skipped_only_on_request(app: App, clock: ManualClock) -> None:
     @app.handler()
     def later() -> None: ...
 
@@ -432,7 +432,7 @@ def test_a_handler_that_takes_too_long_is_timed_out(app: App, clock: ManualClock
 # What a handler learns
 
 
-def test_progress_is_told(app: App) -> None:
+def test_progress_is_recorded(app: App) -> None:
     @app.handler()
     def step(job: Context) -> None:
         job.progress(3, stage="sorting")
@@ -456,7 +456,7 @@ def test_a_lease_is_renewed_all_along(app: App, clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize("ask", [lambda job: job.check_cancelled(), lambda job: job.may_proceed()])
-def test_a_soft_cancel_is_heard(app: App, ask: Callable[[Context], Any]) -> None:
+def test_a_soft_cancel_is_noticed(app: App, ask: Callable[[Context], Any]) -> None:
     @app.handler()
     def polite(job: Context) -> None:
         app.ledger.cancel(job.job.id)

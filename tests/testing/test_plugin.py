@@ -132,7 +132,7 @@ def test_by_its_place_in_the_package(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess("-p", "holdfast.testing.plugin").assert_outcomes(passed=1)
 
 
-def test_where_nobody_uses_it_nothing_is_imported(pytester: pytest.Pytester) -> None:
+def test_a_plugin_that_is_not_used_imports_nothing(pytester: pytest.Pytester) -> None:
     text = """
         import sys
 

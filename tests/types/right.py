@@ -41,7 +41,7 @@ async def use_with_await() -> None:
     assert_type(await app.aio.enqueue(add, 1), Job[int | None])
     assert_type((await app.aio.enqueue(fetch, url="u")).result, dict[str, int] | None)
     assert_type((await app.aio.enqueue(send, to="ada")).result, bool | None)
-    await app.aio.enqueue("add", a=1, whatever="goes")
+    await app.aio.enqueue("add", a=1, anything="goes")
     assert_type(await app.aio.options(priority=3, delay="5m").enqueue(add, a=1), Job[int | None])
     assert_type(await app.aio.enqueue_many(add, [{"a": 1}]), list[Job])
     async with holdfast.aio.open("sqlite:///typed.db", actor="me") as ledger:
@@ -62,7 +62,7 @@ def use() -> None:
     assert_type(app.enqueue(fetch, url="u").result, dict[str, int] | None)
     assert_type(app.enqueue(send, to="ada").result, bool | None)
     app.enqueue(tidy)
-    app.enqueue("add", a=1, whatever="goes")
+    app.enqueue("add", a=1, anything="goes")
     jobs = app.options(priority=3, delay="5m", dedupe_key="k", queue="other").enqueue(add, a=1)
     assert_type(jobs, Job[int | None])
     app.enqueue_many(add, [{"a": 1}, {"a": 2}])

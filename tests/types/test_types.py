@@ -1,4 +1,4 @@
-"""What type checkers say of a user's program, and that what they are told is what runs."""
+"""Type checkers accept and refuse a user's program as expected, and the annotations fit the code that runs."""
 
 import inspect
 import json
@@ -50,8 +50,8 @@ def of_mypy(folder: Path) -> dict[str, set[int]]:
     found: dict[str, set[int]] = {}
     for line in done.stdout.splitlines():
         if line.startswith("{"):
-            told = json.loads(line)
-            found.setdefault(Path(told["file"]).name, set()).add(told["line"])
+            finding = json.loads(line)
+            found.setdefault(Path(finding["file"]).name, set()).add(finding["line"])
     return found
 
 
@@ -69,8 +69,8 @@ def of_pyright(folder: Path) -> dict[str, set[int]]:
     command = [sys.executable, "-m", "basedpyright", "-p", str(folder), "--pythonpath", sys.executable, "--outputjson"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     found: dict[str, set[int]] = {}
-    for told in json.loads(done.stdout)["generalDiagnostics"]:
-        found.setdefault(Path(told["file"]).name, set()).add(told["range"]["start"]["line"] + 1)
+    for finding in json.loads(done.stdout)["generalDiagnostics"]:
+        found.setdefault(Path(finding["file"]).name, set()).add(finding["range"]["start"]["line"] + 1)
     found.pop(Path(__file__).name, None)
     return found
 

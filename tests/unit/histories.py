@@ -47,7 +47,7 @@ class History:
         return self
 
     def do(self, kind: type[c.JobCommand], **fields: Any) -> Self:
-        """By a holder where the command can take a fence and nobody else is named."""
+        """By the holder if the command can take a fence and no other actor is named."""
         if "actor" not in fields:
             fields["actor"] = WORKER
             if "fence" in kind.__struct_fields__:

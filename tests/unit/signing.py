@@ -23,7 +23,7 @@ HOLDER = KEYS["worker", WORKER.name]
 
 
 def book() -> KeyBook:
-    """Everybody's keys, enrolled before everything else."""
+    """All keys, enrolled before everything else."""
     changes = [
         KeyChange(pos, ENROLLED, key.key_id, role, name, key.public_key.public, T0, "operator:ann", key.key_id)
         for pos, ((role, name), key) in enumerate(KEYS.items(), 1)

@@ -45,7 +45,7 @@ def test_what_is_on_the_open_internet_is_called(text: str) -> None:
 
 @pytest.mark.parametrize("host", SPELLINGS)
 def test_no_spelling_of_a_private_address_gets_through(host: str) -> None:
-    """Whatever the system's resolver makes of a text, it is the address that is judged."""
+    """The resolved address is checked, not the text."""
     with pytest.raises(DeliveryFailed, match="not a public address"):
         checked_addresses(system_resolver, host, 80, allow_private=False, seconds=10)
 

@@ -1,4 +1,4 @@
-"""The checker finds each kind of violation and says where."""
+"""The audit finds each kind of violation and its place."""
 
 from collections.abc import Callable
 from typing import Any
@@ -104,7 +104,7 @@ def _after_the_end() -> list[EventRecord]:
 
 
 def _asked() -> History:
-    """Revs: 1 enqueued, 2 claimed, 3 started, 4 heartbeat with a wish, 5 heartbeat without."""
+    """Revs: 1 enqueued, 2 claimed, 3 started, 4 heartbeat with a request for assistance, 5 heartbeat without."""
     return History().start().beat(assist_requested=True).beat()
 
 
@@ -114,7 +114,7 @@ def _undone_undo() -> list[EventRecord]:
 
 
 def _uncompensated() -> list[EventRecord]:
-    """An undo job's end, told of a job of another kind."""
+    """An undo job's end, recorded for a job of another kind."""
     end = History(Policy(attempts_max=1), kind="holdfast.undo").start().fail().events[-1]
     return [*History(Policy(attempts_max=1)).start().events, end]
 
@@ -146,7 +146,7 @@ MUTATIONS: dict[str, tuple[Callable[[], list[EventRecord]], list[tuple[int, str]
     "a repeated rev": (lambda: _mutated(_running(), 4, rev=3), [(3, "rev"), (5, "rev")]),
     "another from_status": (lambda: _mutated(_running(), 5, from_status=Status.CLAIMED), [(5, "step")]),
     "another to_status": (lambda: _mutated(_running(), 5, to_status=Status.QUEUED), [(5, "step")]),
-    "a step nobody may take": (
+    "a step that no role may take": (
         lambda: _mutated(_running(), 3, type=EventType.CANCELLED, to_status=Status.SUCCEEDED),
         [(3, "step")],
     ),
@@ -156,12 +156,12 @@ MUTATIONS: dict[str, tuple[Callable[[], list[EventRecord]], list[tuple[int, str]
     ),
     "time runs backwards": (lambda: _mutated(_running(), 4, received_at=0), [(4, "time"), (5, "late holder")]),
     "a payload where none belongs": (lambda: _mutated(_running(), 3, payload=b"{}"), [(3, "payload")]),
-    "a payload nobody can read": (lambda: _mutated(_running(), 4, payload=b"{"), [(4, "payload")]),
+    "an unreadable payload": (lambda: _mutated(_running(), 4, payload=b"{"), [(4, "payload")]),
     "a payload of another shape": (lambda: _mutated(_running(), 5, payload=b'{"x":1}'), [(5, "payload")]),
     "a policy where none belongs": (lambda: _mutated(_running(), 3, policy=Policy()), [(3, "policy snapshot")]),
     "a reason where none belongs": (lambda: _mutated(_running(), 3, reason="because"), [(3, "reason")]),
     "a beat with a reason of its own": (lambda: _mutated(_running(), 4, reason="because"), [(4, "reason")]),
-    "a wish that nobody has": (lambda: _mutated(_running(), 4, reason="ASSIST_REQUESTED"), [(4, "reason")]),
+    "an assistance mark without a request": (lambda: _mutated(_running(), 4, reason="ASSIST_REQUESTED"), [(4, "reason")]),
     "a wish that was there before": (
         lambda: _mutated(_asked(), 5, reason="ASSIST_REQUESTED", payload=payloads.BeatPayload(assist_requested=True).encode()),
         [(5, "reason")],
@@ -195,7 +195,7 @@ MUTATIONS: dict[str, tuple[Callable[[], list[EventRecord]], list[tuple[int, str]
         lambda: _refailed(History().start(), failure="exhausted", reason_code="exhausted_retries"),
         [(4, "record")],
     ),
-    "permanent, and nobody but the system says so": (
+    "permanent, recorded by the system": (
         lambda: _mutated(History(ONCE_FAIL).start().fail(retryable=False), 4, actor=SYSTEM),
         [(4, "record")],
     ),
@@ -224,15 +224,15 @@ MUTATIONS: dict[str, tuple[Callable[[], list[EventRecord]], list[tuple[int, str]
     ),
     "stalled at the limit": (lambda: _stalled_at(30), [(4, "stalled too early")]),
     "stalled before the limit": (lambda: _stalled_at(1), [(4, "stalled too early")]),
-    "no progress where nobody asked": (lambda: _mutated(_stalled(), 4, reason="NO_PROGRESS"), [(4, "stalled too early")]),
+    "no progress without a limit": (lambda: _mutated(_stalled(), 4, reason="NO_PROGRESS"), [(4, "stalled too early")]),
     "resumed without a beat": (_without_beat, [(5, "resumed without a beat")]),
     "requeued while aborting": (_requeued_while_aborting, [(6, "requeued while aborting")]),
     "requeued by its holder while aborting": (_requeued_by_its_holder_while_aborting, [(6, "requeued while aborting")]),
     "requeued with no attempts left": (_requeued_exhausted, [(5, "attempts_max")]),
     "claimed with no attempts left": (_claimed_exhausted, [(5, "attempts_max")]),
-    "unblocked, having waited for nobody": (lambda: _unblocked(History(), T0), [(2, "waiting")]),
+    "unblocked without a dependency": (lambda: _unblocked(History(), T0), [(2, "waiting")]),
     "unblocked twice": (lambda: _unblocked(_waiting(), T0 + 5 * SECOND), [(3, "waiting")]),
-    "unblocked for a time nobody wanted": (lambda: _unblocked(History(depends_on=(3,)).wait(1), T0), [(2, "record")]),
+    "unblocked for another time": (lambda: _unblocked(History(depends_on=(3,)).wait(1), T0), [(2, "record")]),
     "unblocked by a client": (lambda: _mutated(_waiting(), 2, actor=CLIENT), [(2, "role")]),
     "unblocked for a reason": (lambda: _mutated(_waiting(), 2, reason="because"), [(2, "reason")]),
     "claimed while it waits": (_claimed_while_waiting, [(2, "claimed too early"), (2, "status fields")]),
@@ -336,7 +336,7 @@ def test_a_row_that_differs_in_one_field_is_found(field: str):
     assert (found.rule, found.detail.split()[0]) == ("fold", field)
 
 
-def test_a_row_may_wait_for_fewer_than_its_history_knows_of_but_not_for_nobody():
+def test_a_row_may_wait_for_fewer_jobs_than_its_history_but_not_for_none():
     history = History(depends_on=(3, 4))
     assert check_history(history.events, replace(history.job, waits_for=(9,))) == []
     assert _rules(check_history(history.events, replace(history.job, waits_for=()))) == [(1, "fold")]
@@ -352,7 +352,7 @@ def test_a_row_without_events_is_found():
     assert check_history([], History().job) == [Violation(7, 1, "fold", "a row without events")]
 
 
-def test_a_wish_outlives_the_beat_it_came_with():
+def test_a_request_for_assistance_outlives_its_heartbeat():
     history = _asked()
     beat = payloads.BeatPayload(pruned="0" * 64).encode()
     assert check_history(_mutated(history, 4, payload=beat)) == []
@@ -395,7 +395,11 @@ BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
         {"stall_reason": None},
         "a stalled job has a reason and a last owner",
     ),
-    "stalled by nobody": (History(WINDOW).start().stall(), {"last_owner": None}, "a stalled job has a reason and a last owner"),
+    "stalled without a last owner": (
+        History(WINDOW).start().stall(),
+        {"last_owner": None},
+        "a stalled job has a reason and a last owner",
+    ),
     "finished at no time": (History().cancel(), {"finished_at": None}, "a finished job has its time, no other"),
     "live but finished": (History(), {"finished_at": 1}, "a finished job has its time, no other"),
     "failed without error": (History().start().fail(retryable=False), {"last_error": None}, "a failed job has its error"),
@@ -428,7 +432,7 @@ BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
     "claimed at attempt 0": (History().claim(), {"attempt": 0}, "a claimed job was attempted and has its policy"),
     "claimed without policy": (History().claim(), {"policy": None}, "a claimed job was attempted and has its policy"),
     "succeeded with steps to undo": (History().start().complete(), {"undo_owed": 1}, "a succeeded job has no undo steps left"),
-    "waiting for nobody": (History(depends_on=(3,)), {"waits_for": ()}, WAITS),
+    "waiting for no job": (History(depends_on=(3,)), {"waits_for": ()}, WAITS),
     "waiting while it is available": (History(), {"waits_for": (3,)}, WAITS),
     "more releases than attempts": (History(), {"releases": 1}, "releases are attempts"),
     "fewer releases than none": (History(), {"releases": -1}, "releases are attempts"),
@@ -452,14 +456,14 @@ def test_a_status_has_its_fields(history: History, changes: dict[str, Any], rule
         ("waits_for", (3, 4), "waits_for in its row is 3, 4, its events say that it does not wait"),
     ],
 )
-def test_a_row_that_differs_is_told_in_plain_words(field: str, value: object, words: str):
+def test_a_row_that_differs_is_reported_in_plain_words(field: str, value: object, words: str):
     history = _running()
     history = history if field != "owner" else History().claim()
     [found] = check_history(history.events, replace(history.job, **{field: value}))
     assert found.detail.startswith(words)
 
 
-def test_a_row_that_waits_for_nobody_is_told_in_plain_words():
+def test_a_row_that_waits_for_no_job_is_reported_in_plain_words():
     history = History(depends_on=(3, 4))
     [found] = check_history(history.events, replace(history.job, waits_for=()))
     assert found.detail == "waits_for in its row is nothing, its events say that it waits"

@@ -54,11 +54,11 @@ def test_a_fence_is_compared_as_a_whole(fence: Fence):
 
 
 @pytest.mark.parametrize("history", [History(), History().start().fail(), History().start()], ids=["new", "requeued", "held"])
-def test_nobody_has_an_empty_fence(history: History):
+def test_an_empty_fence_is_never_valid(history: History):
     assert code_of(history, c.Release, fence=Fence(7, history.job.attempt, "")) == "fence_lost"
 
 
-def test_the_event_is_signed_by_the_holder_whatever_the_command_says():
+def test_the_event_names_the_holder_and_not_the_commands_actor():
     history = History().start().do(c.Complete, actor=OTHER, fence=Fence(7, 1, "token-1", "w-2"), payload=b'{"result":1}')
     assert history.events[-1].actor == WORKER
 
@@ -112,14 +112,14 @@ def test_a_lease_past_its_limit_is_stalled_first():
     [(History().claim(), "LEASE_EXPIRED"), (History().start(), "NO_HEARTBEAT")],
     ids=["claimed", "running"],
 )
-def test_ones_own_expired_lease_is_claimed_anew(history: History, reason: str):
+def test_the_holders_expired_lease_is_a_new_claim(history: History, reason: str):
     job = history.wait(61).claim().job
     assert history.types[-2:] == ["stalled", "claimed"]
     assert (history.events[-2].actor, history.events[-2].reason) == (SYSTEM, reason)
     assert (job.attempt, job.token, job.phase, job.started_at) == (2, "token-2", None, None)
 
 
-def test_after_a_step_of_the_clock_too_ones_own_expired_lease_is_claimed_anew():
+def test_after_a_clock_step_the_holders_expired_lease_is_a_new_claim():
     history = History().start().wait(61)
     assert history.claim(fresh_since=history.now).job.attempt == 2
 

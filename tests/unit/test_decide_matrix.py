@@ -1,4 +1,4 @@
-"""Each verb from each status: allowed where the contract says so, invalid_transition anywhere else."""
+"""Each verb from each status: allowed where the contract says so, as a row of the table says, and refused anywhere else."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,8 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.audit import check_history
-from holdfast.core.model import SYSTEM, EventType, FailureStage, Policy, ReasonCode
+from holdfast.core.model import SYSTEM, EventRecord, EventType, FailureStage, JobRecord, Policy, ReasonCode
+from holdfast.core.table import TRANSITIONS, Transition
 from tests.unit.histories import CLIENT, ERROR, OPERATOR, WINDOW, WORKER, History, code_of
 
 STATUSES: dict[str, Callable[[], History]] = {
@@ -65,12 +66,103 @@ def _refusal(verb: str, status: str) -> str:
     return "fence_lost" if verb in HOLDER_VERBS and status == "queued" else "invalid_transition"
 
 
+NO_OPS = {("cancel", "aborting"), ("cancel", "cancelled"), ("cancel hard", "cancelled")}
+"""Accepted, and nothing is recorded."""
+ROW_VERBS = {("start", "claimed_stalled"): "resume"} | {("cancel hard", status): "cancel" for status in LIVE - RUNNING}
+"""The rows that describe a verb, where they are those of another verb."""
+OTHERS: dict[str, tuple[str, Callable[[], History], Callable[[History], History]]] = {
+    "a claim": ("claim", History, lambda h: h.claim()),
+    "a claim of a stalled job": ("claim by id", STATUSES["running_stalled"], lambda h: h.claim()),
+    "a claim by the holder": ("claim by id", STATUSES["running"], lambda h: h.claim()),
+    "a claim past the limit": ("claim by id", lambda: History(WINDOW).start().wait(3_600), lambda h: h.claim()),
+    "a stall by the system": (
+        "stall",
+        lambda: History(WINDOW).start().wait(3_600),
+        lambda h: h.do(c.Stall, actor=SYSTEM),
+    ),
+    "a resume by the system": (
+        "resume",
+        lambda: History(WINDOW).start().stall().beat(),
+        lambda h: h.do(c.Resume, actor=SYSTEM),
+    ),
+    "an unblocked job": ("unblock", lambda: History(depends_on=(3,)), lambda h: h.do(c.Unblock, actor=SYSTEM)),
+    "a permanent failure": ("fail", STATUSES["running"], lambda h: h.fail(retryable=False)),
+    "a failure with a code": (
+        "fail",
+        STATUSES["running"],
+        lambda h: h.fail(retryable=False, reason_code=ReasonCode.TIMEOUT),
+    ),
+    "the last failure": ("exhaust", lambda: History(Policy(attempts_max=1)).start(), lambda h: h.fail()),
+    "the last requeue": (
+        "exhaust",
+        lambda: History(Policy(attempts_max=1)).start().stall(),
+        lambda h: h.do(c.Requeue, actor=SYSTEM),
+    ),
+    "a late release while aborting": (
+        "release",
+        lambda: History(WINDOW).start().cancel().wait(3_600),
+        lambda h: h.do(c.Release),
+    ),
+}
+
+
+def _rows_of(verb: str, history: History, act: Callable[[History], Any]) -> tuple[list[Transition], list[EventRecord]]:
+    """The rows that describe what the verb records, and the events."""
+    count, job = len(history.events), history.job
+    act(history)
+    events = history.events[count:]
+    return [row for row in TRANSITIONS if events and row.verb == verb and _describes(row, job, events)], events
+
+
+def _rows_of_cell(verb: str, status: str, history: History) -> list[Transition]:
+    kind, fields, _ = VERBS[verb]
+    return _rows_of(ROW_VERBS.get((verb, status), verb), history, lambda found: found.do(kind, **fields))[0]
+
+
+def _describes(row: Transition, job: JobRecord, events: list[EventRecord]) -> bool:
+    """A holder that comes back late is stalled and resumed before its verb."""
+    source = job.status
+    if row.verb != "claim by id" and len(events) > 1 and events[0].type is EventType.STALLED and events[0].actor == SYSTEM:
+        source, events = events[0].to_status, events[1:]
+    if len(events) > 1 and events[0].type is EventType.RESUMED:
+        source, events = events[0].to_status, events[1:]
+    types, end = tuple(event.type for event in events), events[-1]
+    is_written = types == row.events or (len(row.targets) != 1 and len(types) == 1 and types[0] in row.events)
+    is_target = end.to_status in row.targets if row.targets else end.to_status is source
+    return source in row.sources and is_target and is_written and end.actor.role in row.roles
+
+
+@pytest.mark.parametrize(("verb", "before", "act"), OTHERS.values(), ids=OTHERS)
+def test_what_a_verb_does_is_in_the_table(verb: str, before: Callable[[], History], act: Callable[[History], History]):
+    history = before()
+    rows, events = _rows_of(verb, history, act)
+    assert len(rows) == 1, events
+    assert check_history(history.events, history.job) == []
+
+
+def test_every_row_of_the_table_happens():
+    found: set[Transition] = set()
+    for verb, status in CELLS:
+        if status in VERBS[verb][2]:
+            found.update(_rows_of_cell(verb, status, STATUSES[status]()))
+    for verb, before, act in OTHERS.values():
+        found.update(_rows_of(verb, before(), act)[0])
+    assert found == set(TRANSITIONS)
+
+
+@pytest.mark.parametrize("status", ["running", "aborting", "aborting_stalled"])
+def test_a_release_ends_an_aborting_job(status: str):
+    history = STATUSES[status]().do(c.Release)
+    assert history.job.status == ("queued" if status == "running" else "cancelled")
+    assert history.types[-2:] == ["stalled", "requeued" if status == "running" else "cancelled"]
+
+
 @pytest.mark.parametrize(("verb", "status"), CELLS, ids=[f"{verb} from {status}" for verb, status in CELLS])
 def test_a_verb_from_a_status(verb: str, status: str):
     kind, fields, allowed = VERBS[verb]
     history = STATUSES[status]()
     if status in allowed:
-        history.do(kind, **fields)
+        assert len(_rows_of_cell(verb, status, history)) == 1 or (verb, status) in NO_OPS
         assert check_history(history.events, history.job) == []
     else:
         assert code_of(history, kind, **fields) == _refusal(verb, status)

@@ -38,7 +38,7 @@ def test_what_never_started_has_let_its_lease_expire():
     assert History().claim().wait(31).do(c.Stall, actor=SYSTEM).events[-1].reason == "LEASE_EXPIRED"
 
 
-def test_progress_has_a_limit_only_where_somebody_asked():
+def test_progress_has_a_limit_only_if_the_policy_sets_one():
     policy = Policy(progress_timeout_ms=20_000)
     assert progress_limit(History().start().job) is None
     assert progress_limit(History(policy).claim().job) is None

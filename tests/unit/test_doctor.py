@@ -1,4 +1,4 @@
-"""What is said of a ledger, from what was looked at."""
+"""Findings of the doctor from the facts that were read."""
 
 from typing import Any
 
@@ -92,7 +92,7 @@ def test_a_server_has_other_findings():
     ]
 
 
-def test_a_lock_that_is_not_old_is_no_reason_to_worry():
+def test_a_short_lock_is_no_warning():
     found = finding("locked_jobs", SERVER | {"locked": (LockedJob(3, "process 7", 10 * SECOND),)})
     assert (found.severity, found.words) == (Severity.WELL, "no job has been locked for more than 10 s")
 
@@ -124,7 +124,7 @@ def test_what_is_wrong_with_a_store(code: str, vitals: dict[str, Any], words: st
 
 
 @pytest.mark.parametrize("name", ["oldest", "writer"])
-def test_a_short_transaction_is_told_and_does_no_harm(name: str):
+def test_a_short_transaction_is_reported_as_harmless(name: str):
     vitals = SERVER | {name: OpenTransaction("process 7", 5 * MINUTE)}
     found = finding("oldest_transaction" if name == "oldest" else "horizon", vitals)
     assert (found.severity, "process 7" in found.words) == (Severity.WELL, True)
@@ -174,7 +174,7 @@ def test_who_is_there():
         ({"due": COUNT_MAX}, Severity.WARNING, "1,000 jobs or more are past a limit"),
     ],
 )
-def test_somebody_has_to_sweep(census: dict[str, Any], severity: Severity, words: str):
+def test_a_ledger_without_a_sweeper_is_reported(census: dict[str, Any], severity: Severity, words: str):
     found = finding("sweeping", **census)
     assert found.severity is severity
     assert words in found.words
@@ -198,7 +198,7 @@ def unserved(**census: Any) -> list[HealthFinding]:
     return [finding for finding in found.findings if finding.code == "kind_unserved"]
 
 
-def test_jobs_that_nobody_serves():
+def test_jobs_that_no_worker_serves():
     old, new = ReadyJobs("q", "k", 3, T0 - 61 * SECOND), ReadyJobs("q", "k", 3, T0 - 60 * SECOND)
     [found] = unserved(ready=(old, new))
     assert "3 jobs of kind k in queue q can be claimed, the first for 61 s" in found.words
@@ -242,7 +242,7 @@ def test_sinks():
     assert "holdfast sink revive 'c d'" in found.action
 
 
-def test_dead_letters_want_somebody():
+def test_dead_letters_need_an_action():
     assert finding("dead_letters", dead_letters=1).words == "1 dead letter, neither replayed nor discarded"
     assert finding("dead_letters", dead_letters=COUNT_MAX).words == "1,000 dead letters or more, neither replayed nor discarded"
 
@@ -272,7 +272,7 @@ def test_what_is_sealed_once_is_to_be_sealed_again(census: dict[str, Any], sever
         (1, 0, Severity.WARNING, "1 dead letter, neither replayed nor discarded"),
     ],
 )
-def test_letters_that_were_replayed_worry_nobody(letters: int, replayed: int, severity: Severity, words: str):
+def test_replayed_dead_letters_need_no_action(letters: int, replayed: int, severity: Severity, words: str):
     found = finding("dead_letters", dead_letters=letters, replayed=replayed)
     assert (found.severity, found.words) == (severity, words)
 
@@ -294,18 +294,18 @@ OPEN = "failed jobs and dead letters that are neither replayed nor discarded are
         ),
     ],
 )
-def test_retention_is_what_any_worker_was_told(kept: list[dict[str, int]], words: str) -> None:
+def test_retention_is_the_setting_of_any_worker(kept: list[dict[str, int]], words: str) -> None:
     workers = tuple(SeenWorker(f"w{number}", T0, keep_ms=one) for number, one in enumerate(kept))
     found = finding("retention", workers=workers)
     assert (found.severity, found.words) == (Severity.WELL, words)
 
 
-def test_failed_jobs_want_somebody() -> None:
+def test_failed_jobs_need_an_action() -> None:
     found = finding("failed_jobs", failed=2)
     assert (found.severity, found.words) == (Severity.WARNING, "2 failed jobs, neither replayed nor discarded")
 
 
-def test_jobs_that_wait_in_vain_want_somebody() -> None:
+def test_jobs_that_wait_in_vain_need_an_action() -> None:
     found = finding("waits_in_vain", in_vain=1)
     assert found.severity is Severity.WARNING
     assert found.words == "1 job waiting for a job that failed, was cancelled or dead-lettered"

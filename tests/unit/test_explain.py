@@ -1,4 +1,4 @@
-"""What explain says of a job and its facts. The contract suite has every situation as a ledger makes it; here is the rest."""
+"""Explanations of a job and its facts. The contract suite has every situation as a ledger makes it; here is the rest."""
 
 from typing import Any
 
@@ -7,17 +7,18 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.explain import Explanation, JobFacts, Situation, explain
-from holdfast.core.explain.formatting import format_clock, format_duration, format_error_json, format_when, unpause
+from holdfast.core.explain.formatting import format_clock, format_error_json, format_when, unpause
 from holdfast.core.explain.model import AHEAD_MAX, LinkedJob, QueuePause, SeenWorker
 from holdfast.core.model import NEVER, SYSTEM, UNDO_KIND, EventType, FailureStage, Policy, ReasonCode, StallReason, Status
 from holdfast.core.payloads import BeatPayload
+from holdfast.text import format_duration
 from tests.unit.histories import OPERATOR, SECOND, STEP, T0, WINDOW, History
 
 HERE = SeenWorker("w-1", T0)
 
 
 def signed(history: History, what: str) -> History:
-    """As if its policy had wanted that signed, and everybody had signed so far."""
+    """As if its policy had required signatures, and every event so far were signed."""
     policy = msgspec.structs.replace(history.policy, signed=what)
     history.job = msgspec.structs.replace(history.job, policy=policy)
     return history
@@ -32,10 +33,10 @@ def commands(found: Explanation) -> list[str]:
     return [remedy.command for remedy in found.commands]
 
 
-def test_a_lock_on_its_row_is_told():
+def test_a_lock_on_its_row_is_explained():
     found = of(History().claim().start(), locked_by="process 7 (psql), idle in transaction for 9 s")
-    told = "Its row is locked by process 7 (psql), idle in transaction for 9 s: nothing can be written to it before"
-    assert told in found.text
+    text = "Its row is locked by process 7 (psql), idle in transaction for 9 s: nothing can be written to it before"
+    assert text in found.text
 
 
 # Words
@@ -75,7 +76,7 @@ def test_times_have_their_date_unless_it_is_today():
         (b'"' + b"x" * 300 + b'"', "x" * 200 + "…"),
     ],
 )
-def test_an_error_is_told_in_a_line(error: bytes, words: str):
+def test_an_error_is_shown_in_one_line(error: bytes, words: str):
     assert format_error_json(error) == words
 
 
@@ -143,7 +144,7 @@ def test_to_whom_could_claim_it_it_is_nothing_that_no_worker_is_there():
     assert (later.situation, "Besides" in later.text) == (Situation.SCHEDULED, False)
 
 
-def test_further_obstacles_are_told_too():
+def test_further_obstacles_are_explained_too():
     found = of(History(delay_us=60 * SECOND), pause=QueuePause(T0, "ada", "reindexing"), workers=())
     assert found.situation is Situation.QUEUE_PAUSED
     assert "Besides: it was enqueued for later, and may be claimed in 60 s (00:01:00Z)." in found.text
@@ -231,7 +232,7 @@ def test_how_it_stands_with_the_holder(history: History, situation: Situation, w
     assert words in found.text
 
 
-def test_a_wish_for_assistance_is_told():
+def test_a_request_for_assistance_is_explained():
     history = History().start().beat(assist_requested=True)
     found = of(history)
     assert "w-1 asks for assistance." in found.text
@@ -274,9 +275,9 @@ def test_silence_past_the_limit_wants_a_sweep():
     history = History().start().wait(31)
     assert of(history).situation is Situation.STALL_DUE
     assert "A sweep was due 1 s ago (00:00:30Z): w-9 does it with its next tick." in of(history).text
-    nobody = of(history, sweeper=None)
-    assert nobody.situation is Situation.NOBODY_SWEEPS
-    assert commands(nobody)[0] == "holdfast sweep"
+    unswept = of(history, sweeper=None)
+    assert unswept.situation is Situation.NOBODY_SWEEPS
+    assert commands(unswept)[0] == "holdfast sweep"
 
 
 def test_a_signed_job_needs_a_server_key():
@@ -288,7 +289,7 @@ def test_a_signed_job_needs_a_server_key():
     assert "Unless the sweeper, w-9, has a server key" in of(history).text
 
 
-def test_what_an_operator_has_to_sign_says_so():
+def test_a_missing_signature_of_an_operator_is_named():
     by_key = "; needs an operator's key, by --key or HOLDFAST_KEYS"
     assert of(signed(History().start(), "all")).commands[0].does.endswith(by_key)
     assert of(signed(History().start().wait(31), "all")).commands[-1].does.endswith(by_key)
@@ -313,7 +314,7 @@ def test_a_claimed_job_that_stalled_and_beats_is_waited_for():
     assert of(history).situation is Situation.RESUME_WINDOW
 
 
-def test_the_error_of_a_stalled_job_is_told():
+def test_the_error_of_a_stalled_job_is_explained():
     found = of(History(WINDOW).start().do(c.Stall, error=b'"worn"', reason=StallReason.WORKER_ERROR))
     assert "It stalled 0 s ago (00:00:00Z) while w-1 held it: its holder could not go on (WORKER_ERROR)." in found.text
     assert "Its last error: worn." in found.text
@@ -357,7 +358,7 @@ def failing(history: History) -> History:
     return history.fail(retryable=False)
 
 
-def test_how_it_ended_is_told():
+def test_how_it_ended_is_explained():
     assert "It succeeded 0 s ago (00:00:00Z), in attempt 1, by w-1." in of(History().start().complete()).text
     assert "It failed 0 s ago (00:00:00Z) (permanent, in exec), in attempt 1: x." in of(failing(History().start())).text
     assert "in attempt 1 of 1: x" in of(failing(History(Policy(attempts_max=1)).start())).text
@@ -377,7 +378,7 @@ def test_a_dead_letter_with_wrong_arguments_is_to_be_discarded_first():
     assert commands(found) == ["holdfast dlq discard 7", "holdfast dlq get 7", "holdfast dlq replay 7"]
 
 
-def test_a_hard_cancel_says_when_the_handler_is_told():
+def test_a_hard_cancel_says_when_the_handler_learns_of_it():
     aborting = of(History().start().cancel())
     assert aborting.commands[0].does.startswith(
         "ends it at once: its holder's writes are refused, and its next heartbeat stops the handler"
@@ -421,7 +422,7 @@ def owing(steps: int = 1) -> History:
     return failing(history)
 
 
-def test_what_is_owed_is_told_until_it_is_done():
+def test_undo_steps_are_explained_until_they_are_done():
     found = of(owing(2), sweeper=None)
     assert found.situation is Situation.COMPENSATION_OWED
     assert "It still owes 2 undo steps, and there is no undo job yet." in found.text
@@ -434,7 +435,7 @@ def test_what_is_owed_is_told_until_it_is_done():
     assert of(done, replays=(LinkedJob(9, Status.QUEUED),)).situation is Situation.REPLAYED
 
 
-def test_what_could_not_be_undone_wants_somebody():
+def test_a_failed_compensation_needs_an_action():
     history = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATION_FAILED)
     assert commands(of(history, undo=LinkedJob(8, Status.DEAD_LETTERED)))[0] == "holdfast explain 8"
     assert of(history).situation is Situation.COMPENSATION_FAILED

@@ -48,7 +48,7 @@ def test_the_fold_is_the_row(make):
 
 
 @pytest.mark.parametrize("make", HISTORIES.values(), ids=HISTORIES)
-def test_the_phase_can_be_told_from_the_types_alone(make):
+def test_the_phase_follows_from_the_event_types_alone(make):
     job, phase = None, None
     for event in make().events:
         job, phase = evolve(job, event), phase_after(phase, event.type)

@@ -1,4 +1,4 @@
-"""Leaves made by the thousand are those that are made one by one."""
+"""Leaves made in bulk equal leaves made one by one."""
 
 from hypothesis import given
 from hypothesis import strategies as st

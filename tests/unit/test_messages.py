@@ -117,7 +117,7 @@ ODD = b'{"type":"password hunter2","message":"x"}'
         (b'"password hunter2"', False, "job 42 (index) retried, attempt 1"),
     ],
 )
-def test_a_retry_is_no_stall_to_those_who_are_told(error: bytes, include_payload: bool, text: str) -> None:
+def test_a_retry_is_not_sent_as_a_stall(error: bytes, include_payload: bool, text: str) -> None:
     retried = stalled(COVERED, StalledPayload(error=msgspec.Raw(error)).encode(), reason="TRANSIENT_ERROR")
     [message] = messages(retried, "abcd2345", ORIGIN, include_payload=include_payload)
     assert (message.event.type, message.data.message) == ("dev.holdfast.job_retried.v1", "JOB_STATUS_CHANGED")
@@ -125,7 +125,7 @@ def test_a_retry_is_no_stall_to_those_who_are_told(error: bytes, include_payload
     assert (b"hunter2" in message.body) == include_payload
 
 
-def test_an_error_is_told_to_those_who_asked_for_payloads_only() -> None:
+def test_an_error_is_sent_only_with_payloads() -> None:
     failed = event(EventType.FAILED, Status.RUNNING, Status.FAILED, reason="permanent", payload=b'{"error":' + ERROR + b"}")
     [message] = messages(failed, "abcd2345", None)
     assert message.data.text == "job 42 failed, attempt 1: permanent"
@@ -133,7 +133,7 @@ def test_an_error_is_told_to_those_who_asked_for_payloads_only() -> None:
     assert message.data.text == "job 42 failed, attempt 1: permanent: shop.Timeout: password hunter2"
 
 
-def test_a_wish_for_assistance_names_the_holder() -> None:
+def test_a_request_for_assistance_names_the_holder() -> None:
     [message] = messages(beat("ASSIST_REQUESTED"), "abcd2345", ORIGIN)
     data = message.as_dict()["data"]
     assert (data["holder"], data["incarnation"], data["tier"]) == ("w-1", "abc", "in_home")

@@ -1,4 +1,4 @@
-"""Which signed beats the store's own statement may take."""
+"""Which signed heartbeats the store's own statement may record."""
 
 import pytest
 

@@ -233,7 +233,7 @@ def test_a_chosen_ttl_is_the_limit_of_silence_too(ttl_ms: int, interval_ms: int,
         (resolve("warehouse", NO_SETTINGS, NO_SETTINGS, NO_SETTINGS), 10_000, 30_000),
     ],
 )
-def test_a_cancel_waits_until_it_can_have_been_heard_unless_somebody_said_how_long(policy: Policy, ttl_ms: int, grace_ms: int):
+def test_the_cancel_grace_covers_a_heartbeat_unless_it_is_set(policy: Policy, ttl_ms: int, grace_ms: int):
     assert with_ttl(policy, ttl_ms).cancel_grace_ms == grace_ms
 
 
@@ -265,7 +265,7 @@ def test_what_an_amendment_does_not_name_stays():
     [(None, None, False), ("none", None, False), (None, "all", False), ("liveness", "all", False), ("all", "all", False),
      ("all", "liveness", True), ("all", None, True), ("liveness", "none", True)],
 )  # fmt: skip
-def test_less_to_sign_is_told_from_more(before: str | None, after: str | None, lowers: bool):
+def test_less_to_sign_differs_from_more(before: str | None, after: str | None, lowers: bool):
     assert lowers_signed(Settings(signed=before), Settings(signed=after)) is lowers
 
 
@@ -349,7 +349,7 @@ def test_signed_comes_from_the_strictest_layer(declared: str, by_kind: str | Non
     assert found["signed"] == expected
 
 
-def test_every_layer_that_sets_a_value_is_told_the_nearest_first():
+def test_every_layer_that_sets_a_value_is_listed_nearest_first():
     [found] = [
         one
         for one in source_fields("t", Settings(attempts_max=7), Settings(attempts_max=2), Settings(attempts_max=3))

@@ -1,4 +1,4 @@
-"""What a job's row says of its holder, and completions that ask the gate."""
+"""Receipts from a job's row, and completions that check the gate."""
 
 import hashlib
 
@@ -86,7 +86,7 @@ def test_a_beat_after_a_stall_is_ambiguous():
     [History(), History().start().do(c.Release), History().start().do(c.Complete, payload=PAYLOAD)],
     ids=["queued", "released", "succeeded"],
 )
-def test_nobody_answers_for_a_job_without_holder(history: History):
+def test_a_job_without_a_holder_has_no_receipt(history: History):
     assert of(history) is None
     with pytest.raises(GateDenied) as caught:
         check_gate(history.job, None, history.now)

@@ -190,7 +190,7 @@ def test_no_receipt_is_ambiguous(no_receipt: Any):
 
 
 @pytest.mark.parametrize("fields", [{"run_id": "r" * 257}, {"detail": "d" * 513}, {"detail": SURROGATE}])
-def test_broken_bounds_are_ambiguous_whatever_else_is_wrong(fields: dict[str, str]):
+def test_broken_bounds_are_ambiguous_before_any_other_reason(fields: dict[str, str]):
     broken = receipt(**fields, health_verdict=HealthVerdict.CRASHED, restart_count=9)
     assert denied(broken, 10**6).reason is LivenessDenialReason.AMBIGUOUS_STATE
 

@@ -1,4 +1,4 @@
-"""What has to be signed, and that a statement is about its command: one attempt, one boot, one moment, once."""
+"""What has to be signed, and that a statement fits its command: one attempt, one incarnation, one time, once."""
 
 from hashlib import sha256
 from typing import Any
@@ -15,7 +15,7 @@ from holdfast.core.payloads import BeatPayload, counter_of
 from holdfast.core.policy import must_be_signed
 from holdfast.errors import SignatureInvalid, ValidationError
 from holdfast.proof.keys import KeyRole
-from holdfast.proof.signing import signed_content, signer_of
+from holdfast.proof.signing import signed_payload, signer_of
 from holdfast.proof.statements import Statement
 from tests.unit.histories import CLIENT, ERROR, OPERATOR, WORKER, History, refusal_of
 from tests.unit.signing import ALL, LEDGER, LIVENESS, SignedHistory, sealed
@@ -31,7 +31,7 @@ def signed(history: History) -> list[str]:
 # What is owed
 
 
-def test_nothing_is_owed_without_a_policy_that_says_so():
+def test_no_signature_is_required_without_a_policy():
     assert not any(must_be_signed(policy, kind) for policy in (None, Policy()) for kind in E)
 
 
@@ -57,7 +57,7 @@ def test_whose_key_signs():
         (c.ClaimJob, {"token": "t", "policy": LIVENESS}, "heartbeat"),
     ],
 )
-def test_a_holder_that_has_not_signed_is_told_so(kind: type[c.JobCommand], fields: dict[str, Any], event: str):
+def test_a_missing_signature_of_a_holder_is_named(kind: type[c.JobCommand], fields: dict[str, Any], event: str):
     found = refusal_of(SignedHistory(LIVENESS).start(), kind, signed=None, **fields)
     assert (found.code, found.context["why"], found.context["event"], found.retryable) == (
         "signature_invalid",
@@ -93,14 +93,14 @@ def test_one_statement_covers_everything_its_command_caused():
         {"error": ERROR, "retryable": True, "reason_code": ReasonCode.PARSE_ERROR},
     ],
 )
-def test_a_failure_is_signed_whatever_comes_of_it(fields: dict[str, Any]):
+def test_a_failure_is_signed_for_every_outcome(fields: dict[str, Any]):
     history = SignedHistory().start()
     before = len(history.events)
     history.do(c.Fail, **fields)
     assert all(event.statement for event in history.events[before:])
 
 
-def test_an_attempt_begins_to_count_anew():
+def test_each_attempt_starts_its_counter_again():
     history = SignedHistory().start().beat().do(c.Release)
     assert history.job.counter is not None
     assert history.claim().job.counter is None
@@ -155,10 +155,10 @@ def test_a_beat_states_nothing_that_is_not_its_own_to_say(extra: dict[str, Any])
     assert history.job.rev == 4
     fields = {"fence": history.fence, **BEAT}
     given = history.stated(c.Heartbeat, fields)
-    odd = msgspec.structs.replace(given, said=msgspec.structs.replace(given.said, **extra))
+    odd = msgspec.structs.replace(given, content=msgspec.structs.replace(given.content, **extra))
     assert refusal_of(history, c.Heartbeat, **fields, signed=odd).context["why"] in extra
     with pytest.raises(ValidationError) as caught:
-        sealed(odd.said)
+        sealed(odd.content)
     assert caught.value.context["field"] in extra
 
 
@@ -173,7 +173,7 @@ def test_what_was_seen_before_is_refused(kind: type[c.JobCommand]):
     assert (found.context["counter"], found.context["last"]) == (history.counter, history.counter)
 
 
-def test_nobody_counts_far_ahead_of_its_time():
+def test_a_counter_far_ahead_of_its_time_is_refused():
     history = SignedHistory().start()
     fields = {"fence": history.fence, **BEAT}
     edge = history.now + SKEW_US_MAX
@@ -273,7 +273,7 @@ def test_which_is_about_this_very_event(changes: dict[str, Any], why: str):
 def test_the_words_of_an_acknowledged_cancel_are_signed() -> None:
     history = History().start().cancel()
     command = c.AcknowledgeCancel(actor=WORKER, job_id=7, fence=history.fence, reason="cleaned up")
-    assert signed_content(command) == payloads.CancelledPayload(comment="cleaned up").encode()
+    assert signed_payload(command) == payloads.CancelledPayload(comment="cleaned up").encode()
 
 
 def test_a_signature_says_who_signed_when_and_for_which_attempt() -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints, undo steps, wishes for assistance: what beats leave behind, and what becomes of it."""
+"""Checkpoints, undo steps and requests for assistance in heartbeats, and their effects."""
 
 from typing import Any
 
@@ -173,26 +173,26 @@ def test_an_exhausted_undo_job_says_that_compensation_failed(policy: Policy):
 FAILED = ReasonCode.COMPENSATION_FAILED
 
 
-def test_nobody_else_says_so():
+def test_only_an_undo_job_is_dead_lettered_as_compensation_failed():
     history, dead = History().start(), {"actor": OPERATOR, "failure_stage": FailureStage.EXEC}
     assert code_of(history, c.DeadLetter, reason_code=FAILED, **dead) == "validation_error"
     assert code_of(history, c.Fail, error=b"{}", reason_code=FAILED) == "validation_error"
     assert History(kind=UNDO_KIND).do(c.DeadLetter, reason_code=FAILED, **dead).job.reason_code == "compensation_failed"
 
 
-# The wish for assistance
+# Requests for assistance
 
 
-def test_a_wish_is_marked_where_it_begins():
+def test_a_request_for_assistance_is_marked_where_it_begins():
     history = History().start().beat(assist_requested=True).beat(assist_requested=True).beat(assist_requested=False)
     history.beat(assist_requested=True).beat()
     assert [event.reason for event in history.events[3:]] == ["ASSIST_REQUESTED", None, None, "ASSIST_REQUESTED", None]
 
 
-def test_a_wish_begins_anew_with_each_attempt():
+def test_a_request_for_assistance_begins_again_with_each_attempt():
     history = History().start().beat(assist_requested=True).do(c.Release).start().beat(assist_requested=True)
     assert history.events[-1].reason == "ASSIST_REQUESTED"
 
 
-def test_a_cancel_leaves_the_wish_as_it_was():
+def test_a_cancel_keeps_the_request_for_assistance():
     assert History().start().beat(assist_requested=True).cancel(actor=CLIENT).job.assist_requested

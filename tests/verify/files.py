@@ -1,4 +1,4 @@
-"""A file in the hands of somebody who would like it to say something else."""
+"""An export that an attacker edits."""
 
 import copy
 import io
@@ -88,7 +88,7 @@ class File:
         return [_hash(line, policies) for line in self.lines if any(kind in line for kind in LEAVES)]
 
     def reseal(self, key: KeyFile | None = None) -> None:
-        """Sign every head anew over what the file says now: with `key`, or with the server's own as they were good."""
+        """Sign every head again over the present contents: with `key`, or with the server keys that were valid then."""
         hashes = self.hashes()
         revoked = self.at("key", change="revoked", role="server")
         before = sum(any(kind in line for kind in LEAVES) for line in self.lines[: revoked - 1])

@@ -10,16 +10,16 @@ from holdfast import Ledger
 from holdfast.services.sealer import Sealer
 from holdfast.testing import ManualClock
 from tests.contract.builders import claim
-from tests.support.signers import EVERYBODY, SERVER, WORKER, enrol, key
+from tests.support.signers import ALL_KEYS, SERVER, WORKER, enrol, key
 
 SERVER_2, WORKER_2, OTHER = key("server", "hq", 2), key("worker", "w-1", 2), key("worker", "w-2")
-KEYS = (*EVERYBODY, OTHER, SERVER_2, WORKER_2)
+KEYS = (*ALL_KEYS, OTHER, SERVER_2, WORKER_2)
 WINDOW = {"resume_window": "60s"}
 UNDO = {"kind": "delete", "args": {"id": 1}}
 
 
 class Exported(NamedTuple):
-    """A file, what was anchored on the way, and the keys as somebody has copied them."""
+    """A file, what was anchored on the way, and the exported keys."""
 
     body: bytes
     anchors: list[str]
@@ -56,9 +56,9 @@ class Story:
         self.clock.advance(seconds)
 
 
-def told(ledger: Ledger, clock: ManualClock) -> Story:
+def filled(ledger: Ledger, clock: ManualClock) -> Story:
     """Everything happens; nothing of it is exported yet."""
-    enrol(ledger, [*EVERYBODY, OTHER])
+    enrol(ledger, [*ALL_KEYS, OTHER])
     ledger.set_policy("live", signed="liveness", **WINDOW)
     ledger.set_policy("sure", signed="all", **WINDOW)
     ledger.set_policy("window", **WINDOW)
@@ -177,7 +177,7 @@ def exported(url: str) -> Exported:
 
     clock = ManualClock()
     with holdfast.open(url, clock=clock, keys=list(KEYS), actor="ann") as ledger:
-        story = told(ledger, clock)
+        story = filled(ledger, clock)
         file = io.BytesIO()
         ledger.export(file.write)
         proofs = {}

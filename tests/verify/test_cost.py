@@ -1,4 +1,4 @@
-"""What verifying a file costs grows with its size, not with the product of two things that are in it.
+"""The cost of verification grows with the size of the file, not with the product of two counts in it.
 
 Counted are the instructions that Python executes, which are the same on every machine.
 """
@@ -52,7 +52,7 @@ class Made:
         return msgspec.structs.replace(made, signature=SERVER.secret.sign(made.message(LEDGER)))
 
     def trusted(self, known: int | None = None) -> str:
-        """The first keys, as somebody has copied them when there were no others yet."""
+        """The first keys, exported before there were others."""
         keys = [
             {"key_id": c.key_id, "role": c.role, "name": c.name, "public": c.public.hex(), "enrolled_pos": c.pos}
             for c in self.changes[:known]
@@ -66,7 +66,7 @@ def _line(change: KeyChange) -> KeyLine:
 
 
 def cost(body: bytes, wishes: VerifyOptions) -> int:
-    """How many instructions Python executes. All that it may find is that the heads are told again and again."""
+    """How many instructions Python executes. All that it may find is that the heads are reported again and again."""
     count = 0
 
     def counted(frame: FrameType, event: str, arg: Any) -> Any:
@@ -112,7 +112,7 @@ def test_no_cost_is_a_product_of_two_counts(of: Callable[[int, int], int]) -> No
     assert more_beside_many - more_beside_few < (many - few) ** 2, (more_beside_few, more_beside_many)
 
 
-def test_keys_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_share_a_hash_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash that a signature names its key by has four bytes; here all keys have the same."""
     monkeypatch.setattr("holdfast.proof.notes.KEY_HASH_BYTES", 0)
     made = Made(keys=3, heads=1)

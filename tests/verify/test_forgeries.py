@@ -1,4 +1,4 @@
-"""Whoever rewrites everything consistently needs the server's key, and an old head that nobody has kept."""
+"""A consistent forgery of the whole history needs the server's key, and fails if an old head was kept."""
 
 import io
 import json
@@ -29,7 +29,7 @@ def _rewritten(export: Exported) -> File:
 
 
 def _vouched(change: dict[str, object], ledger_id: str, by: KeyFile) -> None:
-    """Sign a change of keys anew."""
+    """Sign a change of keys again."""
     assert by.secret is not None
     change["signer"] = by.key_id
     whole = {**change, "public": bytes.fromhex(str(change["public"])), "signature": b""}
@@ -38,7 +38,7 @@ def _vouched(change: dict[str, object], ledger_id: str, by: KeyFile) -> None:
 
 
 def _usurped(file: File) -> None:
-    """Mallory's key in place of the server's first one, vouching for everybody, and for the heads up to the rotation."""
+    """Mallory's key in place of the server's first one, which enrols all other keys and signs the heads up to the rotation."""
     for line in file.lines:
         change = line.get("key")
         if change is None:
@@ -69,7 +69,7 @@ def _cut_back(export: Exported) -> File:
     return file
 
 
-def test_heads_signed_by_a_stranger(export: Exported):
+def test_heads_signed_by_an_unknown_key(export: Exported):
     file = _rewritten(export)
     file.reseal(MALLORY)
     found = first(verified(file.body(), export))
@@ -140,7 +140,7 @@ def test_an_anchored_head_shows_what_was_cut_back(export: Exported):
 
 
 def _vkey(export: Exported) -> str:
-    """The first server's, as somebody noted it down before the rotation."""
+    """The first server's key, noted before the rotation."""
     from holdfast.proof.notes import NoteKey, origin_of
 
     return NoteKey(origin_of(export.ledger_id), SERVER.public).text()
@@ -155,7 +155,7 @@ def test_a_head_that_was_made_up_is_no_anchor(export: Exported):
 
 
 def test_an_old_key_cannot_go_on_after_it_was_revoked(export: Exported):
-    """Whoever kept the server's old key leaves the rotation out, and signs what followed with it."""
+    """With the server's old key an attacker leaves the rotation out, and signs what followed with it."""
     file = File(export)
     file.take(file.at("key", change="revoked", key_id=SERVER.key_id))
     file.recount()
@@ -188,7 +188,7 @@ def test_a_key_vouches_for_those_that_follow_from_it(store_url: str, clock: Manu
 
 @pytest.mark.parametrize("is_keyed", [True, False])
 def test_a_revocation_that_is_said_to_be_gone_brings_no_key_back(is_keyed: bool, export: Exported):
-    """Whoever kept the server's old key hides its revocation, puts a worker's key of their own behind everything, and seals that.
+    """With the server's old key an attacker hides its revocation, appends a worker's key of their own, and seals that.
     The tree is the old one as far as it goes, and so is every head."""
     file = File(export)
     _hidden(file, file.at("key", change="revoked", role="server"))
@@ -203,7 +203,7 @@ def test_a_revocation_that_is_said_to_be_gone_brings_no_key_back(is_keyed: bool,
 
 
 def test_a_key_that_is_known_to_be_revoked_vouches_for_what_was_kept_only(export: Exported):
-    """Everything before the revocation: the thief of the key could have written it anew, unless somebody kept a head of then."""
+    """Everything before the revocation: the thief of the key could have rewritten it, unless a head of that time was kept."""
     body = _cut_back(export).body()
     verdict = verified(body, export)
     assert [finding.rule for finding in verdict.findings] == ["trust"] and "is revoked by now" in first(verdict).detail

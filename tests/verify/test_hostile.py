@@ -1,4 +1,4 @@
-"""Whatever is in the file, verifying it ends with a verdict."""
+"""Verification of a file with any contents ends with a verdict."""
 
 import io
 import json
@@ -36,7 +36,7 @@ DEEP = b"[" * 200_000
     ],
     ids=range(12),
 )
-def test_what_is_no_export_is_said_to_be_none(body: bytes):
+def test_a_file_that_is_no_export_is_reported(body: bytes):
     verdict = verify_file(io.BytesIO(body), VerifyOptions())
     assert not verdict.intact and verdict.findings[0].line == 1 and verdict.findings[0].rule == "file"
 
@@ -80,8 +80,8 @@ def test_a_file_that_is_cut_off_anywhere_is_not_whole(export: Exported):
         assert "file" in {finding.rule for finding in verdict.findings} or verdict.found > 20
 
 
-def test_a_line_that_cannot_be_read_is_told_first_and_alone(export: Exported):
-    """Line 2 enrols the server's key: without it no head has a signer, and whatever came after would only say so."""
+def test_an_unreadable_line_is_reported_first_and_alone(export: Exported):
+    """Line 2 enrols the server's key: without it no head has a signer, and every later finding would be that."""
     header, second, *rest = export.body.splitlines(keepends=True)
     anchors = read_anchor("anchor", "\n".join(export.anchors))
     verdict = verified(header + b" " + second + b"".join(rest), export, anchors=anchors)
@@ -90,7 +90,7 @@ def test_a_line_that_cannot_be_read_is_told_first_and_alone(export: Exported):
 
 def test_a_line_that_cannot_be_read_comes_before_what_was_found_above_it(export: Exported):
     file = File(export)
-    file.event("plain", 4)["actor"] = "nobody"
+    file.event("plain", 4)["actor"] = "unknown"
     lines = file.body().splitlines(keepends=True)
     verdict = verified(b"".join([*lines[:-1], b" " + lines[-1]]), export)
     assert [finding.rule for finding in verdict.findings[:2]] == ["file", "file"]

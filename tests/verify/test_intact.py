@@ -1,4 +1,4 @@
-"""What was exported verifies, on both stores, and says how much was looked at."""
+"""Exports verify on both stores, and the verdict counts what was checked."""
 
 import io
 from pathlib import Path
@@ -8,7 +8,7 @@ from holdfast.cli.key import encode_document, public_keys
 from holdfast.proof.verify import parse_trusted, read_anchor
 from holdfast.testing import ManualClock
 from tests.contract.builders import claim
-from tests.support.signers import EVERYBODY, enrol
+from tests.support.signers import ALL_KEYS, enrol
 from tests.verify.files import File, first, verified
 from tests.verify.rich import Exported, Story
 
@@ -76,8 +76,8 @@ def test_the_tools_of_these_tests_change_nothing(export: Exported):
 
 def test_a_lease_that_was_renewed_for_another_ttl(tmp_path: Path):
     clock, file = ManualClock(), io.BytesIO()
-    with holdfast.open(f"sqlite:///{tmp_path}/renewed.db", clock=clock, keys=list(EVERYBODY), actor="ann") as ledger:
-        enrol(ledger, [*EVERYBODY])
+    with holdfast.open(f"sqlite:///{tmp_path}/renewed.db", clock=clock, keys=list(ALL_KEYS), actor="ann") as ledger:
+        enrol(ledger, [*ALL_KEYS])
         ledger.set_policy("live", signed="liveness")
         story = Story(ledger, clock)
         fence = story.begin("live", "live")

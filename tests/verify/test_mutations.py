@@ -1,4 +1,4 @@
-"""Whatever somebody changes in an export is noticed, and the place is told."""
+"""Every change of an export is noticed, and its place is reported."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.verify.rich import OTHER, Exported
 
 class Place(NamedTuple):
     """What is to be said first: the rule, the line, and whose event it is. `changed` is what was changed, where that is another
-    line: the range of a head that no longer fits may then be told first, with that in it."""
+    line: the range of a head that no longer fits may then be reported first, with that in it."""
 
     rule: str
     line: int
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 Mutation = Callable[[File], Place]
 BY_RULE: dict[str, Mutation] = {}
-"""What breaks a rule: noticed even where whoever did it has the server's keys and seals everything anew."""
+"""What breaks a rule: noticed even if the attacker has the server's keys and seals everything again."""
 BY_SEAL: dict[str, Mutation] = {}
 """What is noticed because it was sealed."""
 BY_FORM: dict[str, Mutation] = {}
@@ -85,7 +85,7 @@ def an_event_of_another_attempt(file: File) -> Place:
 
 @rule
 def a_write_from_an_older_attempt(file: File) -> Place:
-    """The first holder of a job that was released, and taken by somebody else, completes it."""
+    """The first holder of a job that was released, and claimed by another worker, completes it."""
     return _edited(file, "attempt", "released", 8, attempt=1, actor=file.event("released", 2)["actor"])
 
 
@@ -105,8 +105,8 @@ def a_client_does_what_only_the_system_may(file: File) -> Place:
 
 
 @rule
-def nobody_did_it(file: File) -> Place:
-    return _edited(file, "role", "plain", 6, actor="nobody")
+def an_actor_without_a_role(file: File) -> Place:
+    return _edited(file, "role", "plain", 6, actor="unknown")
 
 
 @rule
@@ -168,7 +168,7 @@ def a_stall_under_another_policy(file: File) -> Place:
 
 @rule
 def a_policy_with_longer_intervals(file: File) -> Place:
-    """Under the policy as it is told now, the system gave up too early."""
+    """Under the policy as recorded now, the system gave up too early."""
     policy = file.of(file.at("policy", id=file.event("silent", 2)["policy"]))
     policy["body"] = policy["body"].replace('"heartbeat_interval_ms":10000', '"heartbeat_interval_ms":19000')
     changed = file.at("policy", id=policy["id"])
@@ -176,7 +176,7 @@ def a_policy_with_longer_intervals(file: File) -> Place:
 
 
 @rule
-def a_policy_that_was_never_told(file: File) -> Place:
+def a_policy_without_its_line(file: File) -> Place:
     return _edited(file, "policy", "plain", 2, policy=99)
 
 
@@ -304,7 +304,7 @@ def a_signed_beat_is_used_for_another_attempt(file: File) -> Place:
 
 
 @rule
-def a_signed_beat_names_a_key_that_nobody_has(file: File) -> Place:
+def a_signed_beat_names_an_unknown_key(file: File) -> Place:
     return _edited(file, "key", "live", 5, key_id="0" * 16)
 
 
@@ -352,7 +352,7 @@ def a_key_of_another_name(file: File) -> Place:
 
 
 @rule
-def a_change_of_keys_that_somebody_else_vouches_for(file: File) -> Place:
+def a_change_of_keys_signed_by_another_key(file: File) -> Place:
     number = file.at("key", key_id=OTHER.key_id)
     file.of(number)["signer"] = WORKER.key_id
     return Place("keys", number)
@@ -403,7 +403,7 @@ def a_row_without_events(file: File) -> Place:
 
 
 @rule
-def a_row_is_told_twice(file: File) -> Place:
+def a_row_is_there_twice(file: File) -> Place:
     number = file.at("job", id=file.jobs["plain"])
     file.put(number + 1, file.lines[number - 1])
     file.recount()
@@ -455,7 +455,7 @@ def an_unsigned_cancel_has_another_reason(file: File) -> Place:
 
 
 @seal
-def somebody_else_cancelled(file: File) -> Place:
+def another_actor_cancelled(file: File) -> Place:
     return _edited(file, "tree", "cancelled", 2, actor="client:bob")
 
 
@@ -536,7 +536,7 @@ def all_heads_are_taken_away(file: File) -> Place:
 
 
 @seal
-def heads_are_told_in_another_order(file: File) -> Place:
+def heads_are_in_another_order(file: File) -> Place:
     one, other = file.heads()[:2]
     file.lines[one - 1], file.lines[other - 1] = file.lines[other - 1], file.lines[one - 1]
     return Place("order", other)
@@ -610,7 +610,7 @@ def an_event_is_repeated(file: File) -> Place:
 
 
 @form
-def events_are_told_in_another_order(file: File) -> Place:
+def events_are_in_another_order(file: File) -> Place:
     number = file.event_at("plain", 4)
     file.put(number, file.take(number + 1))
     return Place("rev", number, "plain", 5)
@@ -630,7 +630,7 @@ def something_follows_the_end(file: File) -> Place:
 
 
 @form
-def a_policy_is_told_twice(file: File) -> Place:
+def a_policy_is_there_twice(file: File) -> Place:
     number = file.at("policy")
     file.put(number + 1, file.lines[number - 1])
     return Place("policy", number + 1)
@@ -644,7 +644,7 @@ def a_policy_cannot_be_read(file: File) -> Place:
 
 
 @form
-def a_field_that_nobody_knows(file: File) -> Place:
+def an_unknown_field(file: File) -> Place:
     number = file.event_at("plain", 4)
     file.of(number)["more"] = 1
     return Place("value", number, "plain", 4)
@@ -700,7 +700,7 @@ def test_it_is_noticed_where_it_is(name: str, export: Exported):
 
 
 @pytest.mark.parametrize("name", BY_RULE)
-def test_a_broken_rule_is_noticed_though_all_was_sealed_anew(name: str, export: Exported):
+def test_a_broken_rule_is_noticed_after_everything_was_sealed_again(name: str, export: Exported):
     file = File(export)
     place = BY_RULE[name](file)
     file.reseal()

@@ -105,7 +105,7 @@ def _placed_row(lines: Lines) -> tuple[str, int]:
     [_result, _another_place, _another_way, _last_event, _unsealed, _head, _no_head, _swapped, _placed_row],
     ids=lambda change: change.__name__.strip("_"),
 )
-def test_whatever_is_changed_in_it_is_noticed(change: Callable[[Lines], tuple[str, int]], export: Exported):
+def test_every_change_in_it_is_noticed(change: Callable[[Lines], tuple[str, int]], export: Exported):
     lines = _lines(export)
     rule, line = change(lines)
     found = first(verified(_body(lines), export))
@@ -136,7 +136,7 @@ def test_two_heads_of_one_size_cannot_both_be(export: Exported):
     assert [finding.rule for finding in verdict.findings] == ["anchor"]
 
 
-def test_what_is_newer_than_the_newest_head_is_told(store_url: str, clock: Any):
+def test_events_newer_than_the_newest_head_are_reported(store_url: str, clock: Any):
     from holdfast.services.sealer import Sealer
     from tests.contract.builders import claim
 

@@ -1,4 +1,4 @@
-"""What somebody changes in the database itself shows in the next export."""
+"""A change of the database itself is visible in the next export."""
 
 import io
 from urllib.parse import parse_qs, urlsplit
@@ -89,7 +89,7 @@ def test_the_only_event_of_a_job_without_its_row_is_retention_s(store_url: str, 
     assert verdict.intact and (verdict.checked.gone, verdict.checked.deleted) == (1, 0)
 
 
-def test_deleted_events_are_told_apart_from_retention(store_url: str, vkey: str):
+def test_deleted_events_are_distinguished_from_retention(store_url: str, vkey: str):
     """Job 2 is gone as a whole, and job 1 lacks its claim and its start: of three hashes two are of deleted events."""
     tamper(store_url, "DELETE FROM {events} WHERE job_id = 2 OR (job_id = 1 AND rev IN (2, 3))")
     tamper(store_url, f"DELETE FROM {_jobs(store_url)} WHERE id = 2")
@@ -119,7 +119,7 @@ def test_a_sealed_event_that_was_moved_is_missing_at_its_position(store_url: str
     assert "unsealed" in {other.rule for other in verdict.findings}
 
 
-def test_a_type_that_there_is_not_is_told_with_job_and_event(store_url: str, vkey: str):
+def test_an_unknown_type_is_reported_with_job_and_event(store_url: str, vkey: str):
     tamper(store_url, "UPDATE {events} SET type = 'nosuch' WHERE job_id = 1 AND rev = 3")
     found = _found(store_url, vkey)[0]
     assert (found.rule, found.job_id, found.rev, found.event) == ("value", 1, 3, "nosuch")
@@ -135,7 +135,7 @@ def test_a_type_that_there_is_not_is_told_with_job_and_event(store_url: str, vke
         ("phase = 'nosuch'", 2, "phase in its row is nosuch, and there is no such phase"),
     ],
 )
-def test_a_row_that_does_not_fit_is_told_with_its_field(store_url: str, vkey: str, change: str, job_id: int, detail: str):
+def test_a_row_that_does_not_fit_is_reported_with_its_field(store_url: str, vkey: str, change: str, job_id: int, detail: str):
     tamper(store_url, f"UPDATE {_jobs(store_url)} SET {change} WHERE id = {job_id}")
     [found] = _found(store_url, vkey)
     assert (found.rule, found.job_id, found.detail) == ("fold", job_id, f"its row does not fit its history: {detail}")
@@ -152,7 +152,7 @@ def test_an_event_that_was_put_in(store_url: str, vkey: str):
 
 
 def test_a_row_that_cannot_be_read_any_more(store_url: str, vkey: str):
-    """The others are exported all the same."""
+    """The others are still exported."""
     tamper(store_url, f"UPDATE {{events}} SET payload = {_bytes(store_url, 'no')} WHERE job_id = 2 AND rev = 1")
     found = _found(store_url, vkey)
     assert [(finding.rule, finding.job_id) for finding in found] == [("changed", 2), ("payload", 2), ("fold", 2)]
@@ -179,7 +179,7 @@ def test_a_job_without_its_events(store_url: str, vkey: str):
     ],
 )
 def test_what_it_is_proved_with_is_no_better_protected(statement: str, store_url: str, vkey: str):
-    """An export never fails; where it is not whole, verifying says so. Without tiles nothing is said to be gone."""
+    """An export never fails; verification reports missing parts. Without tiles nothing is exported as gone."""
     tamper(store_url, statement)
     found = _found(store_url, vkey)
     assert (found == []) == ("{tiles}" in statement)

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Fleet:
-    """Worker processes by name. Leaving it ends whoever is left."""
+    """Worker processes by name. Leaving it ends those that still run."""
 
     def __init__(self, url: str) -> None:
         self._url = url

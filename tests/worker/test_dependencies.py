@@ -1,4 +1,4 @@
-"""Workers take the jobs of a graph in its order, each once, whoever completes what."""
+"""Workers take the jobs of a graph in its order, each once, with several workers."""
 
 import random
 import threading

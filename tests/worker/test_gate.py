@@ -1,4 +1,4 @@
-"""A handler knows by itself whether it may go on, and a result that is not covered by the gate is not recorded."""
+"""The gate in handlers: `may_proceed`, and results that are recorded only if the gate allows it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ from tests.worker.fleet import Fleet
 
 
 class Desk:
-    """A worker's parts without its threads: beats are sent when they are told to be."""
+    """A worker's parts without its threads: beats are sent when the test ticks."""
 
     def __init__(self, app: App, clock: ManualClock) -> None:
         self.ledger = app.ledger
@@ -165,7 +165,7 @@ def test_a_lost_lease_and_a_cancel_come_first(desk: Desk, clock: ManualClock) ->
     assert context.receipt() is None
 
 
-def test_a_denied_step_is_tried_again_whatever_the_handlers_rules() -> None:
+def test_a_denied_step_is_tried_again_under_any_error_rules() -> None:
     verdict = classify(GateDenied("no", reason="stale_heartbeat"), RetryRules(retry_on=(), fail_on=(HoldfastError,)))
     assert verdict.retryable
     assert (verdict.error["type"], verdict.error["code"]) == ("GateDenied", "gate_denied")

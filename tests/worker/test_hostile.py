@@ -1,4 +1,4 @@
-"""What handlers, and the hooks and types around them, may do at their worst without harm to others."""
+"""Hostile handlers, hooks and types harm no other job."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def leaves(*_: Any) -> None:
     ],
     ids=["error", "arguments", "check", "validator", "conflict"],
 )
-def test_whatever_is_raised_is_the_jobs_outcome_and_nobody_elses(
+def test_every_raised_error_is_the_outcome_of_its_job_only(
     app: App, start: Starter, is_async: bool, hooks: Any, args: Any
 ) -> None:
     if is_async:
@@ -69,12 +69,12 @@ def test_whatever_is_raised_is_the_jobs_outcome_and_nobody_elses(
     assert ended(app, app.enqueue("fine")).result == 1
 
 
-def test_a_sink_that_wants_to_exit_has_failed_and_is_told_again(app: App, start: Starter) -> None:
-    told: list[Message] = []
+def test_a_sink_that_raises_system_exit_has_failed_and_gets_the_message_again(app: App, start: Starter) -> None:
+    delivered: list[Message] = []
 
     def leaves_once(message: Message) -> None:
-        told.append(message)
-        if len(told) == 1:
+        delivered.append(message)
+        if len(delivered) == 1:
             raise SystemExit(3)
 
     app.sink(CallableSink(leaves_once, start="beginning"))
@@ -84,5 +84,5 @@ def test_a_sink_that_wants_to_exit_has_failed_and_is_told_again(app: App, start:
 
     app.enqueue(fine)
     start()
-    wait_until(lambda: len(told) > 1)
-    assert told[0].key == told[1].key
+    wait_until(lambda: len(delivered) > 1)
+    assert delivered[0].key == delivered[1].key

@@ -64,7 +64,7 @@ def test_beats_of_many_leases_share_a_transaction(app: App, start: Starter) -> N
     assert len(set(times)) < len(jobs)
 
 
-def test_progress_is_told_with_the_beats(app: App, start: Starter) -> None:
+def test_progress_is_sent_with_the_heartbeats(app: App, start: Starter) -> None:
     free = threading.Event()
 
     @app.handler()
@@ -150,17 +150,17 @@ def test_a_handler_that_says_nothing_leaves_no_beat(app: App, start: Starter) ->
 
 def test_beating_without_progress_is_a_stall(app: App, start: Starter) -> None:
     """The second signal: alive, and getting nowhere."""
-    told: list[bool] = []
+    noticed: list[bool] = []
 
     @app.handler(policy={**TIGHT, "progress_timeout": 1, "attempts_max": 1})
     def stuck(job: Context) -> None:
-        told.append(wait_until(lambda: job.cancelled))
+        noticed.append(wait_until(lambda: job.cancelled))
 
     job = app.enqueue(stuck)
     start()
     assert dead(ended(app, job))["reason_code"] == "timeout"
     assert app.ledger.events(job.id, types=["stalled"])[0].reason == "NO_PROGRESS"
-    wait_until(lambda: told == [True])
+    wait_until(lambda: noticed == [True])
 
 
 def test_progress_prevents_it(app: App, start: Starter) -> None:
@@ -209,7 +209,7 @@ def test_a_handler_may_finish_though_it_was_asked_to_stop(app: App, start: Start
     assert (ended(app, job).status, app.ledger.get(job.id).result) == ("succeeded", "done")
 
 
-def test_irreversible_steps_are_barred_once_somebody_cancelled(app: App, start: Starter) -> None:
+def test_irreversible_steps_are_refused_after_a_cancel(app: App, start: Starter) -> None:
     @app.handler(policy=TIGHT)
     def careful(job: Context) -> None:
         wait_until(lambda: job.cancelled)
@@ -315,13 +315,13 @@ def test_a_cancel_that_races_completion_leaves_one_outcome(app: App, start: Star
 # Time limits
 
 
-def test_a_thread_that_takes_too_long_is_told_fenced_and_abandoned(app: App, start: Starter) -> None:
-    told: list[bool] = []
+def test_a_thread_that_takes_too_long_is_cancelled_fenced_and_abandoned(app: App, start: Starter) -> None:
+    noticed: list[bool] = []
     free = threading.Event()
 
     @app.handler(timeout="200ms", attempts=1)
     def endless(job: Context) -> str:
-        told.append(wait_until(lambda: job.cancelled))
+        noticed.append(wait_until(lambda: job.cancelled))
         free.wait(20)
         return "too late"
 
@@ -329,7 +329,7 @@ def test_a_thread_that_takes_too_long_is_told_fenced_and_abandoned(app: App, sta
     worker = start(threads=1)
     found = ended(app, job)
     assert (found.reason_code, found.last_error["type"]) == ("timeout", "TimeoutError")
-    wait_until(lambda: told == [True])
+    wait_until(lambda: noticed == [True])
     wait_until(lambda: worker.runtime.abandoned == 1)
     free.set()
 
@@ -370,7 +370,7 @@ def test_a_check_that_hangs_is_bounded_by_the_timeout(app: App, start: Starter) 
 
 
 def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) -> None:
-    """Its beats cannot get through; somebody else has finished the job meanwhile."""
+    """Its beats cannot get through; another holder has finished the job meanwhile."""
     free = threading.Event()
     seen: list[str] = []
 
@@ -388,7 +388,7 @@ def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) ->
     worker = start()
     became(app, job, "running")
     wait_until(lambda: worker.runtime.leases)
-    worker.runtime.leases.clear()  # nobody beats for it any more
+    worker.runtime.leases.clear()  # its heartbeats end
     found = ended(app, job)
     assert found.result == "attempt 2"
     free.set()
@@ -397,7 +397,7 @@ def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) ->
 
 
 def test_a_stalled_job_is_resumed_by_its_holders_beat(app: App, start: Starter) -> None:
-    """The ledger took its holder for dead; it was only slow, and nobody else has the job."""
+    """The ledger took its holder for dead; it was only slow, and no other worker has the job."""
     free = threading.Event()
 
     @app.handler(policy={**TIGHT, "resume_window": "60s"})
@@ -422,7 +422,7 @@ def test_a_stalled_job_is_resumed_by_its_holders_beat(app: App, start: Starter) 
 # Stopping
 
 
-def test_the_first_stop_lets_jobs_finish_and_hands_back_the_rest(app: App, start: Starter) -> None:
+def test_the_first_stop_lets_jobs_finish_and_releases_the_rest(app: App, start: Starter) -> None:
     entered, free = threading.Event(), threading.Event()
 
     @app.handler()
@@ -446,7 +446,7 @@ def test_the_first_stop_lets_jobs_finish_and_hands_back_the_rest(app: App, start
         assert app.ledger.check(job.id) == []
 
 
-def test_the_second_stop_hands_back_at_once(app: App, start: Starter) -> None:
+def test_the_second_stop_releases_all_jobs_at_once(app: App, start: Starter) -> None:
     free = threading.Event()
 
     @app.handler()
@@ -488,14 +488,14 @@ def test_errors_of_others_about_leases_are_errors_like_any(app: App, start: Star
     assert ended(app, job).status == "dead_lettered"
 
 
-def test_a_handler_that_pretends_to_be_cancelled_is_handed_back(app: App, start: Starter) -> None:
+def test_a_job_of_a_handler_that_raises_cancelled_itself_is_released(app: App, start: Starter) -> None:
     runs: list[int] = []
 
     @app.handler()
     def pretender(job: Context) -> str:
         runs.append(job.job.attempt)
         if job.job.attempt == 1:
-            raise JobCancelled("nobody asked")
+            raise JobCancelled("not requested")
         return "second"
 
     job = app.enqueue(pretender)
@@ -504,7 +504,7 @@ def test_a_handler_that_pretends_to_be_cancelled_is_handed_back(app: App, start:
     assert app.ledger.get(job.id).releases == 1
 
 
-def test_a_task_that_is_handed_back_may_clear_up(app: App, start: Starter) -> None:
+def test_a_released_task_may_clean_up(app: App, start: Starter) -> None:
     begun, cleared = threading.Event(), threading.Event()
 
     @app.handler()

@@ -111,7 +111,7 @@ def test_a_claim_that_the_server_carries_out_later_costs_no_attempt(cut_off: App
         ran_once(direct, jobs, runs)
 
 
-def test_a_worker_that_is_told_to_stop_hands_back_what_a_lost_answer_gave_it(
+def test_a_worker_that_stops_releases_the_jobs_of_a_lost_answer(
     cut_off: App, direct: App, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("holdfast.worker.claim_loop.RETRY_SECONDS", 600.0)

@@ -50,7 +50,7 @@ def test_a_script(tmp_path: Path) -> None:
     assert said(tmp_path, "tasks.py")[0] == "succeeded 6 None\n"
 
 
-def test_a_script_that_starts_its_worker_whoever_runs_it(tmp_path: Path) -> None:
+def test_a_script_that_starts_its_worker_on_import(tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text("MORE = 5\n" + HANDLER + WORK)
     out, _ = said(tmp_path, "tasks.py")
     assert out.startswith("dead_lettered None")

@@ -1,4 +1,4 @@
-"""Which ledger an app is for that names none itself."""
+"""The ledger of an app without a url."""
 
 from pathlib import Path
 

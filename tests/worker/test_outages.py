@@ -1,4 +1,4 @@
-"""Workers whose ledger goes away, or whose bell breaks."""
+"""Workers during outages of their ledger or of its notifications."""
 
 import threading
 
@@ -21,7 +21,7 @@ class BrokenBell:
     def close(self) -> None: ...
 
 
-def test_claims_go_on_after_a_bell_that_breaks(app: App) -> None:
+def test_claims_continue_after_the_listener_breaks(app: App) -> None:
     @app.handler()
     def work() -> int:
         return 1
@@ -43,7 +43,7 @@ def test_claims_go_on_after_a_bell_that_breaks(app: App) -> None:
         assert ended(app, app.enqueue(work)).result == 1
 
 
-def test_a_worker_told_twice_to_stop_ends_though_its_ledger_is_gone(restartable_server: PostgresServer) -> None:
+def test_a_second_signal_ends_a_worker_without_its_ledger(restartable_server: PostgresServer) -> None:
     free = threading.Event()
     app = App(restartable_server.url)
 
@@ -68,7 +68,7 @@ def test_a_worker_told_twice_to_stop_ends_though_its_ledger_is_gone(restartable_
     app.close()
 
 
-def test_an_outage_is_said_once_and_its_end_once(restartable_server: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_and_its_end_are_each_logged_once(restartable_server: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
     app = App(restartable_server.url)
 
     @app.handler()

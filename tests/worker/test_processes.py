@@ -133,7 +133,7 @@ def test_a_rolling_restart_under_load_loses_and_doubles_nothing(fleet: Fleet, re
 
 
 @pytest.mark.parametrize("kind", ["poison", "contained_poison"])
-def test_a_job_that_kills_whoever_runs_it_is_put_aside(fleet: Fleet, real: Ledger, tmp_path: Path, kind: str) -> None:
+def test_a_job_that_kills_its_worker_is_dead_lettered(fleet: Fleet, real: Ledger, tmp_path: Path, kind: str) -> None:
     log = tmp_path / "log"
     fleet.start("w0")
     job = real.enqueue(kind, {"log": str(log)})
@@ -179,10 +179,10 @@ def test_a_child_dies_with_its_worker(fleet: Fleet, real: Ledger, tmp_path: Path
     [[pid]] = wait_until(lambda: lines(log))
     fleet.kill("ant")
     wait_until(lambda: not alive(int(pid)))
-    assert real.get(job.id).status == "running", "nobody is there to sweep"
+    assert real.get(job.id).status == "running", "no worker is there to sweep"
 
 
-def test_a_child_is_told_of_a_soft_cancel(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+def test_a_child_process_learns_of_a_soft_cancel(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
     log = tmp_path / "log"
     fleet.start("ant")
     job = real.enqueue("asked", {"log": str(log)})
@@ -228,7 +228,7 @@ def test_a_checkpoint_survives_the_death_of_its_worker(fleet: Fleet, real: Ledge
 
 
 def test_a_sweeper_that_dies_is_replaced(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
-    """Whoever had the duty: all but one worker are killed, and their jobs come back."""
+    """All workers but one are killed, whichever had the duty, and their jobs come back."""
     log = tmp_path / "log"
     pids = {fleet.start(name, threads=2): name for name in ("ant", "bee", "cat")}
     jobs = [real.enqueue("hold", {"log": str(log), "go": str(tmp_path / "never")}) for _ in range(6)]
@@ -241,7 +241,7 @@ def test_a_sweeper_that_dies_is_replaced(fleet: Fleet, real: Ledger, tmp_path: P
     assert len(pids) == 3
 
 
-def test_a_handler_that_forks_answers_once_and_for_nobody_else(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+def test_a_handler_that_forks_answers_once_and_for_its_own_job(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
     log = tmp_path / "log"
     first = real.enqueue("forks", {"log": str(log)})
     others = [real.enqueue("named", {"name": name}) for name in ("ant", "bee")]
@@ -266,8 +266,8 @@ def test_a_timedelta_to_wait_comes_through_from_a_child(fleet: Fleet, real: Ledg
 
 
 @pytest.mark.parametrize("everybody", [False, True])
-def test_a_child_is_told_when_its_worker_stops(fleet: Fleet, real: Ledger, tmp_path: Path, everybody: bool) -> None:
-    """By its worker: a signal to everybody, as a supervisor or a control group sends it, ends no attempt."""
+def test_a_child_process_learns_that_its_worker_stops(fleet: Fleet, real: Ledger, tmp_path: Path, everybody: bool) -> None:
+    """By its worker: a signal to the whole process group, as from a supervisor or a control group, ends no attempt."""
     log = tmp_path / "log"
     job = real.enqueue("asked", {"log": str(log)})
     fleet.start("worker", processes=1, shutdown_timeout="3s")
@@ -301,6 +301,6 @@ def test_a_process_that_was_killed_is_given_no_other_job() -> None:
     child = ChildProcess()
     child.kill()
     try:
-        assert child.is_spent
+        assert child.is_unusable
     finally:
         child.close()

@@ -25,7 +25,7 @@ FROZEN_SECONDS = 2.5
 """Longer than the lease of the jobs."""
 OUTCOMES = {"succeeded", "failed", "dead_lettered", "cancelled"}
 KINDS = {"worked": "succeeded", "worked_apart": "succeeded", "flaky": "succeeded", "doomed": "failed"}
-"""What becomes of a job of each kind that nobody cancels."""
+"""How a job of each kind ends if it is not cancelled."""
 
 
 class Offer:

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import App, Job, ValidationError
 from holdfast.testing import drain
-from tests.support.refusing import refused
+from tests.support.refusals import refused
 from tests.worker.conftest import dead
 
 

@@ -58,7 +58,7 @@ def test_handlers_run_side_by_side(app: App, start: Starter) -> None:
     assert sorted(ended(app, job).result for job in jobs) == [0, 1, 2, 3]
 
 
-def test_a_stuck_handler_holds_nobody_up_though_all_were_quick_before(app: App, start: Starter) -> None:
+def test_a_stuck_handler_delays_no_other_after_many_quick_ones(app: App, start: Starter) -> None:
     free = threading.Event()
 
     @app.handler()
@@ -74,7 +74,7 @@ def test_a_stuck_handler_holds_nobody_up_though_all_were_quick_before(app: App, 
     ended(app, jobs[600])
 
 
-def test_what_waits_behind_a_stuck_handler_is_handed_back_though_other_crews_have_room(app: App, start: Starter) -> None:
+def test_jobs_behind_a_stuck_handler_are_released_while_other_pools_have_room(app: App, start: Starter) -> None:
     free = threading.Event()
 
     @app.handler()
@@ -111,7 +111,7 @@ def test_a_handler_is_given_no_more_than_it_may_run_at_once(app: App, start: Sta
     assert most == 2
 
 
-def test_a_kind_nobody_handles_is_left_alone(app: App, start: Starter) -> None:
+def test_a_kind_without_a_handler_is_left_alone(app: App, start: Starter) -> None:
     @app.handler()
     def known() -> None: ...
 
@@ -210,7 +210,7 @@ def test_exhaustion_may_mean_failure(app: App, start: Starter) -> None:
     assert (found.error["message"], found.reason_code, found.failure_stage) == ("no", "exhausted_retries", "exec")
 
 
-def test_arguments_that_no_longer_fit_are_put_aside(app: App, start: Starter) -> None:
+def test_a_job_with_arguments_that_no_longer_fit_is_dead_lettered(app: App, start: Starter) -> None:
     @app.handler()
     def changed(n: int) -> None: ...
 
@@ -242,7 +242,7 @@ def test_a_result_that_cannot_be_kept(app: App, start: Starter, result: Any) -> 
     )
 
 
-def test_a_result_that_is_too_large_is_told_how_large(app: App, start: Starter) -> None:
+def test_a_result_that_is_too_large_is_reported_with_its_size(app: App, start: Starter) -> None:
     @app.handler()
     def wide() -> str:
         return "x" * 2_000_000
@@ -300,7 +300,7 @@ def test_validators_look_at_results(app: App, start: Starter) -> None:
 
     def taken(job: Context, result: int) -> None:
         if job.job.attempt == 1:
-            raise TransientError("somebody else changed it")
+            raise TransientError("another process changed it")
 
     @app.handler(policy=QUICK)
     def number(n: int) -> int:
@@ -445,7 +445,7 @@ def test_strict_queues_in_their_order(app: App, start: Starter) -> None:
 
 
 def test_a_worker_that_never_started_can_be_closed(app: App) -> None:
-    """So that what kept it from starting is what is heard of."""
+    """So that the error that prevented the start is reported."""
     app.handler("nothing")(lambda: None)
     with app.worker():
         pass
@@ -455,7 +455,7 @@ def test_an_app_moves_to_another_ledger(app: App, tmp_path: Path) -> None:
     app.handler("nothing")(lambda: None)
     here = app.enqueue("nothing")
     app.move(f"sqlite:///{tmp_path}/elsewhere.db")
-    assert (tmp_path / "elsewhere.db").exists() is False, "opened before anybody asked for it"
+    assert (tmp_path / "elsewhere.db").exists() is False, "opened before its first use"
     there = app.enqueue("nothing")
     assert app.ledger.get(there.id).correlation_id != here.correlation_id
     assert app.url == f"sqlite:///{tmp_path}/elsewhere.db"
@@ -500,7 +500,7 @@ def test_a_worker_says_how_long_it_keeps_what_heartbeats_said(
     assert f"contents of heartbeats are {said}, finished jobs are kept, " in found.words
 
 
-def test_a_worker_keeps_open_failures_unless_it_is_told_how_long(app: App) -> None:
+def test_a_worker_keeps_open_failures_without_a_setting(app: App) -> None:
     @app.handler()
     def noop() -> None: ...
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import App, AsyncContext, Context, ValidationError
 from holdfast.worker.enqueue import OPTIONS
-from tests.support.refusing import refused
+from tests.support.refusals import refused
 
 
 class Point(msgspec.Struct):
@@ -112,9 +112,7 @@ BEFORE = "Options of the job go before"
         (bare, {"queue": "q"}, f"bare has no parameter 'queue'; it has none. {BEFORE}: app.options(queue=…).enqueue(…)"),
     ],
 )
-def test_what_is_wrong_with_arguments_is_said_in_words_of_the_signature(
-    app: App, function: Any, given: dict[str, Any], said: str
-) -> None:
+def test_errors_about_arguments_name_the_parameters(app: App, function: Any, given: dict[str, Any], said: str) -> None:
     app.handler()(function)
     with pytest.raises(ValidationError) as refusal:
         app.enqueue(function, **given)
@@ -161,7 +159,7 @@ def test_what_cannot_be_a_handler(app: App) -> None:
     with refused("validation_error", "AsyncContext"):
         app.handler("u")(_mixes_contexts)
     with refused("validation_error", "not a handler"):
-        app.enqueue("nobody")
+        app.enqueue("unknown")
 
 
 def _context_last(x: int, job: Context) -> None: ...

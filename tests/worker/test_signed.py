@@ -105,7 +105,7 @@ def test_keys_given_to_an_app_reach_its_processes(store_url: str, server: Ledger
 def test_a_late_outcome_waits_for_a_server_and_is_not_lost(
     app: App, server: Ledger, start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody beats, so the lease runs out; the worker cannot put that on record, a sweeper with the key can."""
+    """Without heartbeats the lease ends. The worker cannot record that; a sweeper with the key can."""
     monkeypatch.setattr("holdfast.worker.heartbeats.HeartbeatLoop.tick", lambda self: None)
     free = threading.Event()
 
@@ -164,7 +164,7 @@ def test_a_kind_that_could_not_be_signed_is_left_out_of_other_queues(app: App) -
 
 def test_a_handler_whose_beats_are_refused_may_not_proceed(app: App, server: Ledger, start: Starter) -> None:
     begun, refused = threading.Event(), threading.Event()
-    told: list[str] = []
+    messages: list[str] = []
 
     @app.handler(policy={**TIGHT, **ALL, "resume_window": 600, "missed_beats_max": 60})
     def hold(job: Context) -> None:
@@ -175,12 +175,12 @@ def test_a_handler_whose_beats_are_refused_may_not_proceed(app: App, server: Led
         try:
             job.may_proceed()
         except GateDenied as denied:
-            told.append(denied.message)
+            messages.append(denied.message)
 
     app.enqueue(hold)
     start()
     assert begun.wait(20)
     server.revoke_key(WORKER.key_id)
     refused.set()
-    wait_until(lambda: told)
-    assert "its heartbeats are refused" in told[0] and "was revoked" in told[0]
+    wait_until(lambda: messages)
+    assert "its heartbeats are refused" in messages[0] and "was revoked" in messages[0]

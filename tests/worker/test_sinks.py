@@ -1,4 +1,4 @@
-"""Workers tell sinks what happens, one at a time, and hand over in order or by dying."""
+"""Workers serve sinks, one at a time. Another takes over when one stops or dies."""
 
 from http.server import BaseHTTPRequestHandler
 
@@ -6,8 +6,8 @@ import pytest
 
 from holdfast import App, HoldfastError, Ledger
 from holdfast.services import CallableSink
+from tests.support.deliveries import check_deliveries, expected
 from tests.support.receiver import OK, Receiver
-from tests.support.told import check_told, expected
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter
 from tests.worker.fleet import Fleet
@@ -21,14 +21,14 @@ def test_a_killed_workers_sink_is_served_by_another(fleet: Fleet, real: Ledger) 
     killed: list[str] = []
 
     def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
-        """Whoever sends the fatal message is killed before it gets an answer."""
+        """Kill the process that sends the fatal message before it gets an answer."""
         if number == FATAL:
             killed.append(handler.headers["X-Worker"])
             fleet.kill(killed[0])
         else:
             OK(handler, number)
 
-    # What the dead worker leaves running is soon somebody else's.
+    # The duties of the dead worker soon expire.
     real.set_policy("count", heartbeat_interval=1, missed_beats_max=1, lease_ttl=1, backoff_base=0)
     with Receiver(answer) as receiver:
         for name in ("ant", "bee"):
@@ -37,22 +37,22 @@ def test_a_killed_workers_sink_is_served_by_another(fleet: Fleet, real: Ledger) 
         wait_until(lambda: real.counts()["default"] == {"succeeded": JOBS}, seconds=90, what=str(real.counts()))
         ids = expected(real)
         last = f"msg_{real.id}_{ids[-1]}_jobs"
-        wait_until(lambda: receiver.keys[-1:] == [last], seconds=60, what="all is told")
-    check_told(receiver.received, ids)
+        wait_until(lambda: receiver.keys[-1:] == [last], seconds=60, what="all is delivered")
+    check_deliveries(receiver.received, ids)
     [dead] = killed
     assert {got.headers["x-worker"] for got in receiver.received[FATAL:]} == {"ant", "bee"} - {dead}
 
 
 def test_a_worker_that_stops_leaves_its_sinks_to_others(app: App, start: Starter) -> None:
-    told: list[int] = []
+    delivered: list[int] = []
     app.handler("work")(lambda: None)
-    app.sink(CallableSink(lambda message: told.append(message.data.job_id), name="ears", start="beginning"))
+    app.sink(CallableSink(lambda message: delivered.append(message.data.job_id), name="sink", start="beginning"))
     worker = start()
-    job = app.ledger.enqueue("nobody's")
-    wait_until(lambda: told == [job.id], what="the sink is told")
-    assert not app.ledger.take_duty("relay:ears", "other", ttl="1s")
+    job = app.ledger.enqueue("unserved")
+    wait_until(lambda: delivered == [job.id], what="the sink is delivered")
+    assert not app.ledger.take_duty("relay:sink", "other", ttl="1s")
     worker.finish()
-    assert app.ledger.take_duty("relay:ears", "other", ttl="1s")
+    assert app.ledger.take_duty("relay:sink", "other", ttl="1s")
 
 
 def test_a_relays_duty_has_limits_in_a_worker_too(app: App) -> None:

@@ -1,4 +1,4 @@
-"""What a job has done that came to nothing is taken back, step by step, by a job of its own."""
+"""Undo jobs: the steps of a job that did not succeed are undone one by one."""
 
 import os
 import subprocess
@@ -108,7 +108,7 @@ def test_after_a_hard_cancel_not_before_the_old_lease_is_over(site: Site, clock:
     assert clock.now() - began == timedelta(seconds=60)
 
 
-def test_after_a_soft_cancel_that_nobody_heard(site: Site, clock: ManualClock) -> None:
+def test_after_a_soft_cancel_without_an_answer(site: Site, clock: ManualClock) -> None:
     job = site.put_up()
     [held] = site.app.ledger.claim("deaf", start=True)
     assert held.fence is not None
@@ -265,7 +265,7 @@ def test_a_permanent_error_is_not_tried_again(site: Site, error: Exception) -> N
     assert site.notes(job) == ["compensation_failed"]
 
 
-def test_args_that_no_longer_fit_are_put_aside(site: Site) -> None:
+def test_a_job_with_args_that_no_longer_fit_is_dead_lettered(site: Site) -> None:
     job = _with_step(site, "take_down", stones="no such argument")
     assert drain(site.app).counts == {"dead_lettered": 1}
     assert dead(site.undo_job)["reason_code"] == "parse_error"

@@ -7,7 +7,7 @@ from typing import Any
 
 import awa
 
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
+from bench.peers.programs.messages import HOLD_SECONDS, Asked, counting, main, orders, say
 
 BATCH = 1_000
 QUEUE = "default"

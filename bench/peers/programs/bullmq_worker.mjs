@@ -1,6 +1,6 @@
 // BullMQ: finishing a job fetches the next one, in one script on the server.
 
-import { HOLD_MS, asked, batches, counting, load, main, orders, say } from "./telling.mjs";
+import { HOLD_MS, asked, batches, counting, load, main, orders, say } from "./messages.mjs";
 
 const { Queue, Worker } = load("bullmq");
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from celery import Celery, Task
 from celery.signals import worker_ready
 
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, main, orders, say
+from bench.peers.programs.messages import HOLD_SECONDS, Asked, main, orders, say
 
 PREFETCH_MULTIPLIER = 128
 """The "Optimizing" page, for many short tasks, where throughput matters."""

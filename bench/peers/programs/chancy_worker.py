@@ -9,7 +9,7 @@ from typing import Any
 
 from chancy import Chancy, Job, Queue, Worker
 
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
+from bench.peers.programs.messages import HOLD_SECONDS, Asked, counting, main, orders, say
 
 HERE = "bench.peers.programs.chancy_worker"
 TUNED = Queue("default", executor=Chancy.Executor.Async, concurrency=200, eager_polling=True)

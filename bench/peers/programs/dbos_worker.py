@@ -6,7 +6,7 @@ import time
 from dbos import DBOS, DBOSClient
 from sqlalchemy import create_engine
 
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
+from bench.peers.programs.messages import HOLD_SECONDS, Asked, counting, main, orders, say
 
 BATCH = 1_000
 QUEUE = "bench"
@@ -16,7 +16,7 @@ TUNED_POLL_SECONDS = 0.05
 
 
 def launched(asked: Asked) -> None:
-    """Two executors must be told apart, and share one version, so that either may run a job."""
+    """Two executors need different ids and the same version, so that either may run a job."""
     DBOS(
         config={
             "name": NAME,

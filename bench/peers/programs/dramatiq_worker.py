@@ -6,7 +6,7 @@ import time
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
+from bench.peers.programs.messages import HOLD_SECONDS, Asked, counting, main, orders, say
 
 PREFETCH = 1_000
 """Tuned, as the environment variable dramatiq_queue_prefetch of its reference would have it; 16 by default."""

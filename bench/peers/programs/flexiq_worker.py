@@ -4,7 +4,7 @@ import time
 
 from flexiq import Queue
 
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
+from bench.peers.programs.messages import HOLD_SECONDS, Asked, counting, main, orders, say
 
 BATCH = 1_000
 TUNED = {"workers": 32, "scheduler_batch_size": 64, "scheduler_poll_interval_ms": 5}

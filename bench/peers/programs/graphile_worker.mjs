@@ -2,7 +2,7 @@
 
 import { EventEmitter } from "node:events";
 
-import { HOLD_MS, asked, batches, counting, load, main, orders, say } from "./telling.mjs";
+import { HOLD_MS, asked, batches, counting, load, main, orders, say } from "./messages.mjs";
 
 const { Logger, makeWorkerUtils, run } = load("graphile-worker");
 
@@ -46,7 +46,7 @@ const send = async () => {
 };
 
 const work = async () => {
-  // It connects and begins in one call; the first look for a job is the earliest that can be told from outside.
+  // It connects and starts in one call; its first query for a job is the earliest visible sign of readiness.
   const events = new EventEmitter();
   events.once("worker:getJob:start", () => say("ready"));
   await run({ preset, taskList, events, noHandleSignals: true });

@@ -3,7 +3,7 @@
 import threading
 
 import holdfast
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
+from bench.peers.programs.messages import HOLD_SECONDS, Asked, counting, main, orders, say
 from holdfast import App, PolicyFields
 
 BATCH = 500

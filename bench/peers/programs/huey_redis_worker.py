@@ -5,7 +5,7 @@ import time
 from huey import RedisHuey
 from huey.api import TaskWrapper
 
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
+from bench.peers.programs.messages import HOLD_SECONDS, Asked, counting, main, orders, say
 
 TUNED_WORKERS = 4
 """The "Consumer" page, for tasks that wait: more threads; the "API" page, for tasks without results: none kept."""

@@ -5,7 +5,7 @@ import time
 from huey import SqliteHuey
 from huey.api import TaskWrapper
 
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
+from bench.peers.programs.messages import HOLD_SECONDS, Asked, counting, main, orders, say
 
 TUNED_CONSUMER = {"initial_delay": 0.01, "backoff": 1.0}
 """Its options against polls every 100 ms and, while nothing comes, ever more rarely."""

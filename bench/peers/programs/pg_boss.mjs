@@ -1,6 +1,6 @@
 // pg-boss: one job at every look by default; batches that follow each other without a pause when tuned.
 
-import { HOLD_MS, asked, batches, counting, load, main, orders, say } from "./telling.mjs";
+import { HOLD_MS, asked, batches, counting, load, main, orders, say } from "./messages.mjs";
 
 const { PgBoss } = load("pg-boss");
 

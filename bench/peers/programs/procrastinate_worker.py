@@ -4,7 +4,7 @@ import asyncio
 
 import procrastinate
 
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
+from bench.peers.programs.messages import HOLD_SECONDS, Asked, counting, main, orders, say
 
 BATCH = 1_000
 CONCURRENCY = 30

@@ -9,7 +9,7 @@ from taskiq.api import run_receiver_task
 from taskiq.decor import AsyncTaskiqDecoratedTask
 from taskiq_redis import RedisStreamBroker
 
-from bench.peers.programs.telling import HOLD_SECONDS, Asked, counting, main, orders, say
+from bench.peers.programs.messages import HOLD_SECONDS, Asked, counting, main, orders, say
 
 READ = 1_000
 TUNED = {"max_async_tasks": 20, "max_prefetch": READ, "validate_params": False}

@@ -83,6 +83,8 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 
 class AgentBase:
+    """The name and session of an agent, and the transaction that each of its verbs runs in."""
+
     def __init__(
         self,
         ledger: Ledger,

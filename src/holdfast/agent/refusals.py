@@ -32,10 +32,10 @@ class CommandSuggestions:
     """Suggestions as shell commands and options for this agent."""
 
     def resume(self, who: Actor) -> str:
-        return self._as(who, "resume")
+        return self._command_of(who, "resume")
 
     def start(self, who: Actor, job_id: int) -> str:
-        return self._as(who, "task", "start", str(job_id))
+        return self._command_of(who, "task", "start", str(job_id))
 
     def explain(self, job_id: int) -> str:
         return f"holdfast explain {job_id}"
@@ -49,7 +49,7 @@ class CommandSuggestions:
     def session(self, name: str) -> str:
         return f"use --session {shlex.quote(name)}"
 
-    def _as(self, who: Actor, *words: str) -> str:
+    def _command_of(self, who: Actor, *words: str) -> str:
         session = [] if who.incarnation == DEFAULT_SESSION else ["--session", who.incarnation]
         return shlex.join(["holdfast", *words, "--agent", who.name, *session])
 

@@ -46,12 +46,12 @@ def explain_idle(steps: JobSteps, options: ResumeOptions) -> IdleAnswer:
     idle = steps.session.idle(options.queues, options.kinds, limits.IDLE_COUNT_MAX)
     firsts = [first.available_at for first in steps.session.first_tasks(options.queues, options.kinds)]
     now = steps.session.now()
-    being_taken = sum(at <= now for at in firsts)  # available, but another transaction is claiming them
-    held = min(idle.held + being_taken, limits.IDLE_COUNT_MAX)
-    soon = min((at for at in firsts if at < NEVER), default=None)
+    locked_count = sum(at <= now for at in firsts)  # available, but another transaction is claiming them
+    held = min(idle.held + locked_count, limits.IDLE_COUNT_MAX)
+    next_at = min((at for at in firsts if at < NEVER), default=None)
     counts = idle._replace(held=held)
     nothing = IdleReason(**counts._asdict(), then="wait" if any(counts) else "done")
-    return IdleAnswer(nothing, None if soon is None else to_datetime(soon))
+    return IdleAnswer(nothing, None if next_at is None else to_datetime(next_at))
 
 
 def format_idle(nothing: IdleReason | None, until: datetime | None) -> str:

@@ -850,7 +850,7 @@ class AsyncLedger(AsyncLedgerBase):
         await self._call(lambda ledger: ledger.set_policy(kind, tier=tier, request_id=request_id, actor=actor, **fields))
 
     async def settle_many(
-        self, results: Iterable[tuple[Fence, Any]], *, request_id: str, told: Iterable[tuple[Fence, Mapping[str, Any]]] = ()
+        self, results: Iterable[tuple[Fence, Any]], *, request_id: str, heartbeats: Iterable[tuple[Fence, Mapping[str, Any]]] = ()
     ) -> builtins.list[HoldfastError | None]:
         """Complete many jobs for a worker that may have to repeat the call.
 
@@ -858,10 +858,10 @@ class AsyncLedger(AsyncLedgerBase):
         earlier call with this id completed it. A job that another transaction has locked is not waited for: its answer is
         Unavailable with `locked`. No validator is run, because the worker has run its own.
 
-        `told` has the last heartbeats of some of these jobs, in the form of `heartbeat_many`. Each is recorded right before the
-        completion, in the same transaction.
+        `heartbeats` has the last heartbeats of some of these jobs, in the form of `heartbeat_many`. Each is recorded right before
+        the completion, in the same transaction.
         """
-        return await self._call(lambda ledger: ledger.settle_many(results, request_id=request_id, told=told))
+        return await self._call(lambda ledger: ledger.settle_many(results, request_id=request_id, heartbeats=heartbeats))
 
     async def sign_in(self, worker: str, *, incarnation: str | None = None, body: Mapping[str, Any] | None = None) -> None:
         """Record that a worker is present. Call this again to renew the record.

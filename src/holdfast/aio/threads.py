@@ -68,6 +68,11 @@ class ThreadBridge:
 
 
 async def _run(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    """Run `work` in the pool and return or raise its result.
+
+    `thread_calls.call_in_thread` does not fit here: after a cancellation, a call on the caller's connection is awaited to its
+    end, and only a future of the pool says for certain that its work will not begin.
+    """
     loop = asyncio.get_running_loop()
     awaited = AwaitedCall(loop)
     context = contextvars.copy_context()

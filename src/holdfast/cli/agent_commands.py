@@ -9,9 +9,8 @@ import msgspec
 
 from holdfast.cli.command import CommandResult, request_option, with_existing_ledger
 from holdfast.cli.config import setting
-from holdfast.cli.files import read_argument
 from holdfast.cli.output import Page, usage_error
-from holdfast.cli.values import duration, format_time
+from holdfast.cli.values import duration, format_time, read_argument
 from holdfast.core import strict_json
 from holdfast.core.limits import JOB_ID_MAX, REV_MAX, TYPED_BYTES_MAX
 from holdfast.errors import LimitExceeded, NotFound, ValidationError

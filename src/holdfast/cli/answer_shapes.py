@@ -13,7 +13,7 @@ from holdfast.agent.tasks import Collected
 from holdfast.cli import job_shapes
 from holdfast.cli.job_shapes import Shape
 from holdfast.cli.output import SCHEMA_VERSION
-from holdfast.cli.top_model import LedgerSnapshot
+from holdfast.cli.top_view import LedgerSnapshot
 from holdfast.core.doctor import Diagnosis
 from holdfast.core.explain import Explanation
 from holdfast.core.liveness import HealthVerdict

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.command import CommandResult, GeneratedRequestId
-from holdfast.cli.exit_codes import exit_code_of
+from holdfast.cli.command import CommandResult, GeneratedRequestId, exit_code_of
 from holdfast.cli.output import REQUEST_ID, CommandError, Page, ProgressLine, usage_error
 from holdfast.cli.values import resolve_since
 from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import Phase, Status
 from holdfast.errors import Conflict, HoldfastError
+from holdfast.text import join_some
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
@@ -298,8 +298,6 @@ def _dry_run_result(count: int) -> CommandResult:
 
 
 def _cancel_result(done: Outcomes, before: set[int], skipped: int) -> CommandResult:
-    from holdfast.cli.job_views import shorten_ids
-
     jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
     over = [job.id for job in jobs if job.finished_at is not None]
     stopping = [job.id for job in jobs if job.finished_at is None]
@@ -308,9 +306,9 @@ def _cancel_result(done: Outcomes, before: set[int], skipped: int) -> CommandRes
 
     def show(page: Page) -> None:
         if over:
-            page.line(f"{len(over):,} cancelled: {shorten_ids(over)}.")
+            page.line(f"{len(over):,} cancelled: {join_some(over)}.")
         if stopping:
-            page.line(f"{len(stopping):,} asked to stop: {shorten_ids(stopping)}.")
+            page.line(f"{len(stopping):,} asked to stop: {join_some(stopping)}.")
         if skipped:
             page.line(f"{skipped:,} skipped: claimed or changed meanwhile.")
         if not done and not skipped:

@@ -18,12 +18,13 @@ from holdfast.cli.bulk import (
 )
 from holdfast.cli.command import CommandResult, NounGroup, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
-from holdfast.cli.job_views import dead_letter_details, dead_letter_fields, error_text, shorten_ids, show_dead_letter
+from holdfast.cli.job_views import dead_letter_details, dead_letter_fields, error_text, show_dead_letter
 from holdfast.cli.output import Page
-from holdfast.cli.values import JOB_ID, format_age, reason_code_option, resolve_since, when
+from holdfast.cli.values import JOB_ID, reason_code_option, resolve_since, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import EventType, FailureStage
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.text import format_age, join_some
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
@@ -225,7 +226,7 @@ def discard(
 
     def show(page: Page) -> None:
         if discarded:
-            page.line(f"{len(discarded)} discarded: {shorten_ids(discarded, IDS_SHOWN_MAX)}.")
+            page.line(f"{len(discarded)} discarded: {join_some(discarded, IDS_SHOWN_MAX)}.")
         elif not done:
             page.line("There are no such dead letters.")
         show_refused(page, done, "discarded")

@@ -18,14 +18,14 @@ from holdfast.cli.command import (
     NounGroup,
     as_json_option,
     db_option,
+    discard_unwritten_output,
     open_ledger,
     print_result,
     with_existing_ledger,
     with_ledger,
 )
 from holdfast.cli.config import ledger_url
-from holdfast.cli.exit_codes import discard_unwritten_output
-from holdfast.cli.output import Page, success_line, usage_error
+from holdfast.cli.output import Page, ProgressLine, open_output, success_line, usage_error
 from holdfast.cli.values import JOB_ID, EventTypes, dialect_option, format_time, type_option
 from holdfast.core.formatting import RETRIED, describe_event
 from holdfast.core.limits import ENVELOPE_BYTES_MAX, JOB_ID_MAX
@@ -202,9 +202,6 @@ def export(*, out: Path | None, dialect: str, db: str | None, as_json: bool) -> 
     Example:
       holdfast events export --dialect liveness --out robots.jsonl
     """
-    from holdfast.cli.files import open_output
-    from holdfast.cli.output import ProgressLine
-
     if out is None and as_json:
         raise usage_error("--json needs --out: the export itself is JSON")
     is_on_screen = out is None and sys.stdout.isatty()

@@ -9,7 +9,8 @@ import msgspec
 from holdfast.cli.command import CommandResult, with_db_option, with_existing_ledger
 from holdfast.cli.job_views import error_text
 from holdfast.cli.output import Page
-from holdfast.cli.values import JOB_ID, format_age
+from holdfast.cli.values import JOB_ID
+from holdfast.text import format_age
 
 if TYPE_CHECKING:
     from holdfast.core.explain import Explanation

@@ -23,10 +23,11 @@ from holdfast.cli.command import CommandResult, GeneratedRequestId, NounGroup, r
 from holdfast.cli.completion import QUEUE
 from holdfast.cli.job_enqueue import enqueue
 from holdfast.cli.output import Page, usage_error
-from holdfast.cli.values import JOB_ID, EventTypes, duration, format_time, point, resolve_since, type_option, when
+from holdfast.cli.values import JOB_ID, EventTypes, format_time, resolve_since, schedule_options, type_option, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
 from holdfast.core.model import LIVE, TERMINAL, Phase, Status
 from holdfast.errors import HoldfastError
+from holdfast.text import join_some
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
@@ -305,14 +306,7 @@ def reprioritise(ledger: "Ledger", *, ids: tuple[int, ...], priority: int, **giv
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
-@click.option("--delay", type=duration, help="Run the job no sooner than after this time: 30s, 5m.")
-@click.option(
-    "--at",
-    "available_at",
-    type=point,
-    metavar="TIME",
-    help="Run the job no sooner than at: 2026-03-01T12:00 (UTC unless an offset is given).",
-)
+@schedule_options
 @reason_option
 @request_option
 @with_ledger
@@ -419,14 +413,12 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Co
     Example:
       holdfast job discard 12 13 --reason "a typo of ours"
     """
-    from holdfast.cli.job_views import shorten_ids
-
     done = apply_to_each(ids, lambda id_: ledger.discard(id_, reason=reason))
     discarded = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 
     def show(page: Page) -> None:
         if discarded:
-            page.line(f"{len(discarded)} discarded: {shorten_ids(discarded)}.")
+            page.line(f"{len(discarded)} discarded: {join_some(discarded)}.")
         show_refused(page, done, "discarded")
 
     return CommandResult({"discarded": discarded}, show, refusal_error(done, {"discarded": discarded}, "discarded"))

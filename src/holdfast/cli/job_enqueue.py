@@ -1,22 +1,85 @@
 """`holdfast job enqueue`: enqueue one job from the command line, or many from a file."""
 
-from collections.abc import Mapping
+import json
+import shlex
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.command import CommandResult, request_option, with_ledger
 from holdfast.cli.completion import QUEUE, name_hint
-from holdfast.cli.files import json_lines, json_object
 from holdfast.cli.output import Page, usage_error
-from holdfast.cli.values import JOB_ID, duration, point
-from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, check_name
-from holdfast.errors import NotFound
+from holdfast.cli.values import JOB_ID, read_argument, schedule_options
+from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, TYPED_BYTES_MAX, TYPED_LINES_BYTES_MAX, check_name
+from holdfast.errors import HoldfastError, NotFound, ValidationError
+from holdfast.text import join_some
 
 if TYPE_CHECKING:
     from holdfast.ledger import DeclarationRecord, Ledger
 
 KINDS_SHOWN_MAX = 5
+
+
+def json_object(option: str) -> Callable[[str], dict[str, Any]]:
+    """Return a reader for this option's value: a JSON object in the argument itself, in a @FILE, or on standard input for -."""
+
+    def read(value: str) -> dict[str, Any]:
+        try:
+            return parse_object(read_argument(value))
+        except HoldfastError as error:
+            raise click.BadParameter(error.message + _json_hint(option, value)) from None
+
+    return read
+
+
+def _json_hint(option: str, value: str) -> str:
+    """Return how to write `name=x`, the form that other tools use, as JSON; an empty text for other values."""
+    name, equals, text = value.partition("=")
+    if not equals or not name.isidentifier() or len(value) > HINT_CHARACTERS_MAX:
+        return ""
+    written = json.dumps({name: int(text) if text.isdecimal() and text.isascii() else text}, ensure_ascii=False)
+    return f". Write {option} {shlex.quote(written)}"
+
+
+HINT_CHARACTERS_MAX = 80
+
+
+def json_lines(file: str, limit: int) -> list[dict[str, Any]]:
+    """Read a file with one JSON object per line; - is standard input. Skip empty lines. Raise if there are more than `limit`."""
+    found: list[dict[str, Any]] = []
+    left, number = TYPED_LINES_BYTES_MAX, 0
+    try:
+        with click.open_file(file, "rb") as lines:
+            while line := lines.readline(TYPED_BYTES_MAX + 1):
+                number, left = number + 1, left - len(line)
+                if left < 0:
+                    raise usage_error(f"{file} has more than {TYPED_LINES_BYTES_MAX:,} bytes", action="Split it.")
+                if not line.strip():
+                    continue
+                if len(found) == limit:
+                    raise usage_error(f"{file} has more than {limit:,} lines", action="Split it: each part is one transaction.")
+                found.append(_parse_line(line, f"{file}, line {number}"))
+    except OSError as error:
+        raise usage_error(f"{file} cannot be read: {error.strerror}") from None
+    return found
+
+
+def _parse_line(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        return parse_object(text)
+    except HoldfastError as error:
+        raise usage_error(f"{where}: {error.message}", action="Correct it: nothing was done.") from None
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in `body`. Raise if a key occurs twice."""
+    from holdfast.core import strict_json
+
+    found = strict_json.parse("it", body, TYPED_BYTES_MAX)
+    if not isinstance(found, dict):
+        raise ValidationError("it is not a JSON object")
+    return found
 
 
 @click.command()
@@ -26,14 +89,7 @@ KINDS_SHOWN_MAX = 5
 @click.option(
     "--priority", type=click.IntRange(-PRIORITY_MAX, PRIORITY_MAX), help="Jobs with a higher priority go first. [default: 0]"
 )
-@click.option("--delay", type=duration, help="Run the job no sooner than after this time: 30s, 5m.")
-@click.option(
-    "--at",
-    "available_at",
-    type=point,
-    metavar="TIME",
-    help="Run the job no sooner than at: 2026-03-01T12:00 (UTC unless an offset is given).",
-)
+@schedule_options
 @click.option("--dedupe-key", help="If a live job of the queue has this key, return that job.")
 @click.option("--dedupe", type=click.Choice(["live", "forever"]), help="Whether a finished job keeps its key. [default: live]")
 @click.option("--tier", help="The tier of the job, which sets its heartbeat interval.")
@@ -70,7 +126,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
 
     Without a queue, a job goes to the one that workers have declared for its kind. A kind that no worker has declared needs one.
     """
-    from holdfast.cli.job_views import job_view, shorten_ids
+    from holdfast.cli.job_views import job_view
 
     options = {name: value for name, value in given.items() if value is not None and value != ()}
     if lines is not None:
@@ -81,7 +137,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
         raise usage_error("name the kind of the job, or give --lines")
     item = _with_queues(ledger, [{"kind": kind, **options}])[0]
     made = ledger.enqueue(item.pop("kind"), item.pop("args", None), request_id=request_id, **item)
-    waits = f"; it waits for {shorten_ids(made.waits_for)}" if made.waits_for else ""
+    waits = f"; it waits for {join_some(made.waits_for)}" if made.waits_for else ""
     text = f"Job {made.id} is {made.status.value} in {made.queue}{waits}." if made.is_new else f"Job {made.id} was there already."
     return CommandResult({"job": job_view(made), "is_new": made.is_new}, lambda page: page.line(text))
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.cli.output import Page
-from holdfast.cli.values import format_age, format_elapsed, format_time, format_time_of_day
+from holdfast.cli.values import format_time
 from holdfast.core.formatting import RETRIED, describe_event, format_error, is_retry
 from holdfast.core.model import NEVER, EventType, FailureStage, Phase, ReasonCode, StallReason, Status
-from holdfast.text import truncate
+from holdfast.text import format_age, format_elapsed, format_time_of_day, join_some, truncate
 
 if TYPE_CHECKING:
     from holdfast.ledger import Event, Job
@@ -165,7 +165,7 @@ def job_view(job: "Job") -> JobView:
 def job_row(job: "Job", now: datetime) -> tuple[object, ...]:
     """Return a job as a row of a table with the heads JOB_HEADS."""
     status = job.status.value + (
-        f", waits for {shorten_ids(job.waits_for)}" if job.waits_for else _available_later(job, now) + _error_suffix(job)
+        f", waits for {join_some(job.waits_for)}" if job.waits_for else _available_later(job, now) + _error_suffix(job)
     )
     return (
         job.id,
@@ -203,15 +203,6 @@ def _error_suffix(job: "Job") -> str:
     return ""
 
 
-IDS_SHOWN_MAX = 5
-
-
-def shorten_ids(ids: "Sequence[int]", shown_max: int = IDS_SHOWN_MAX) -> str:
-    """Return a text like `1, 2, 3 and 4 more`."""
-    more = len(ids) - shown_max
-    return ", ".join(map(str, ids[:shown_max])) + (f" and {more:,} more" if more > 0 else "")
-
-
 JOB_HEADS = ("job", "kind", "queue", "status", "attempt", "owner", "stage", "age")
 
 
@@ -246,7 +237,7 @@ def show_job(page: Page, job: "Job", ended: "Mapping[int, Status] | None" = None
         ("reason", job.reason_code and job.reason_code.value),
         ("failed in", job.failure_stage and job.failure_stage.value),
         ("replay of", job.replay_of),
-        ("waits for", shorten_ids(job.waits_for, IDS_MAX) or None),
+        ("waits for", join_some(job.waits_for, IDS_MAX) or None),
         ("blocked by", _failed_dependencies(ended or {})),
         ("dedupe key", job.dedupe_key),
         ("note", job.note),
@@ -275,16 +266,15 @@ def _failed_dependencies(ended: "Mapping[int, Status]") -> str | None:
     """Return which dependencies will not succeed, and what to do."""
     if not ended:
         return None
-    named = ", ".join(f"{id_} ({status.value})" for id_, status in list(ended.items())[:IDS_SHOWN_MAX])
-    more = f" and {len(ended) - IDS_SHOWN_MAX:,} more" if len(ended) > IDS_SHOWN_MAX else ""
-    return f"{named}{more} will not succeed: replay {'it' if len(ended) == 1 else 'them'}, or cancel this job"
+    named = join_some([f"{id_} ({status.value})" for id_, status in ended.items()])
+    return f"{named} will not succeed: replay {'it' if len(ended) == 1 else 'them'}, or cancel this job"
 
 
 def _available_text(job: "Job") -> str:
     """Return when the job is available. The time is unknown while it waits for other jobs."""
     if not job.waits_for:
         return "never: it ended while it waited for others" if job.record.available_at == NEVER else format_time(job.available_at)
-    return f"once {shorten_ids(job.waits_for)} {'has' if len(job.waits_for) == 1 else 'have'} succeeded"
+    return f"once {join_some(job.waits_for)} {'has' if len(job.waits_for) == 1 else 'have'} succeeded"
 
 
 def show_events(page: Page, events: "Sequence[Event]") -> None:

@@ -1,4 +1,4 @@
-"""Output of commands: text and tables, one line of JSON, and a progress line.
+"""Output of commands: text and tables, one line of JSON, a progress line, and files that are written atomically.
 
 Text from a ledger is not trusted, so control characters are escaped before it is printed. Colour is used on a terminal unless
 NO_COLOR is set, and elsewhere if FORCE_COLOR is set.
@@ -10,9 +10,10 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self, TextIO
+from pathlib import Path
+from typing import Any, BinaryIO, Self, TextIO
 
 import click
 import msgspec
@@ -241,3 +242,55 @@ def show_elapsed(what: str) -> Iterator[None]:
         finally:
             over.set()
             thread.join()
+
+
+class OutputClosed(Exception):
+    """The reader of the output is gone."""
+
+
+Write = Callable[[bytes], object]
+
+
+@contextmanager
+def open_output(out: Path | None) -> Iterator[Write]:
+    """Yield a function that writes to the file, or to standard output if `out` is None.
+
+    The data goes to a temporary file, which is renamed when it is complete.
+    """
+    if out is None:
+        yield _writer(sys.stdout.buffer, "standard output")
+        return
+    part = out.with_name(f"{out.name}.part")
+    try:
+        with part.open("wb") as file:
+            yield _writer(file, str(out))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(out)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise _write_error(str(out), error) from None
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _writer(stream: BinaryIO, name: str) -> Write:
+    """Return a function that writes to the stream.
+
+    It runs inside a transaction, so it turns its own errors into others that are not taken for errors of the store.
+    """
+
+    def write(line: bytes) -> None:
+        try:
+            stream.write(line)
+        except BrokenPipeError as error:
+            raise OutputClosed from error
+        except OSError as error:
+            raise _write_error(name, error) from None
+
+    return write
+
+
+def _write_error(name: str, error: OSError) -> CommandError:
+    return usage_error(f"{name} cannot be written: {error.strerror}", action="Name another file.")

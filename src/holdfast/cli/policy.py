@@ -12,12 +12,12 @@ from holdfast.cli.command import CommandResult, NounGroup, request_option, with_
 from holdfast.cli.completion import name_hint
 from holdfast.cli.output import Page, usage_error
 from holdfast.core.policy import FIELDS, FieldSource, SourcedField
+from holdfast.text import format_setting_ms
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
 
 _WHOLE, _DECIMAL = re.compile(r"[0-9]{1,15}"), re.compile(r"[0-9]{1,15}\.[0-9]{1,6}")
-_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 _NAMES = {stored: typed for typed, stored in FIELDS.items()} | {"stall_after_ms": "stall_after"}
 """The name that users write, by the name of the stored field."""
 tier_option = click.option("--tier", help="A tier instead of a kind.")
@@ -233,10 +233,7 @@ def _format_value(name: str, value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if not name.endswith("_ms"):
-        return str(value)
-    unit, size = next(((unit, size) for unit, size in _UNITS if value and value % size == 0), ("ms", 1))
-    return f"{value // size}{unit}" if value else "0s"
+    return format_setting_ms(value) if name.endswith("_ms") else str(value)
 
 
 def _source(found: SourcedField, kind: str | None, tier: str | None) -> str:

@@ -7,8 +7,8 @@ import click
 from holdfast.cli.command import CommandResult, NounGroup, request_option, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
 from holdfast.cli.output import Page
-from holdfast.cli.values import format_age
 from holdfast.core.model import Status
+from holdfast.text import format_age
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -118,11 +118,11 @@ def _seal_all(sealer: "Sealer") -> bool:
 
 
 def _run(sealer: "Sealer", facts: dict[str, Any]) -> None:
-    from holdfast.services.signals import stop_on_signals
+    from holdfast.signals import stop_on_signals
     from holdfast.telemetry import logs
 
     logs.configure(json=not sys.stderr.isatty(), level="INFO")
     log.info("sealing", extra=facts)
     stop = threading.Event()
-    with stop_on_signals(stop.set):
+    with stop_on_signals(lambda _: stop.set()):
         sealer.run(stop)

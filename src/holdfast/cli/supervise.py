@@ -1,16 +1,19 @@
 """`holdfast supervise`: run any program under supervision, list runs and reset them."""
 
 import hashlib
+import logging
 import shlex
+import signal
 import sys
 import tomllib
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.command import (
+    REFUSED,
     CommandResult,
     as_json_option,
     db_option,
@@ -21,17 +24,19 @@ from holdfast.cli.command import (
     report_new_ledger,
 )
 from holdfast.cli.config import is_new, ledger_url
-from holdfast.cli.exit_codes import REFUSED
 from holdfast.cli.output import CommandError, Page, usage_error
-from holdfast.cli.values import JOB_ID, duration, format_age
+from holdfast.cli.values import JOB_ID, duration
 from holdfast.errors import Conflict
 from holdfast.regular_file import read_regular
 from holdfast.telemetry.formatters import printable
+from holdfast.text import format_age, truncate_bytes
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
     from holdfast.ledger.verbs.runs import RunState
     from holdfast.supervise import RunOutcome
+
+log = logging.getLogger("holdfast.supervise")
 
 NOT_FOUND = 127
 NAME_CUT_BYTES = 120
@@ -109,7 +114,7 @@ def supervise(
 def _run(
     ledger: "Ledger", url: str, command: list[str], as_json: bool, *, name: str | None, job_id: int | None, **numbers: Any
 ) -> None:
-    from holdfast.cli.supervise_output import open_reporter
+    from holdfast.cli.supervise import open_reporter
     from holdfast.supervise import ResetNeeded, Supervisor, run_policy
 
     expect_beats, policy = numbers.pop("expect_beats"), numbers.pop("policy")
@@ -141,7 +146,7 @@ def _run_name(command: list[str], job_id: int | None) -> str:
     plain = printable(shlex.join(words) if len(words) > 1 else words[0]).strip()
     if len(plain.encode()) > NAME_CUT_BYTES:
         digest = hashlib.sha256("\0".join(command).encode("utf-8", "surrogateescape")).hexdigest()[:8]
-        plain = f"{plain.encode()[:NAME_CUT_BYTES].decode('utf-8', 'ignore').strip()}… {digest}"
+        plain = f"{truncate_bytes(plain, NAME_CUT_BYTES).strip()}… {digest}"
     return plain if job_id is None else f"{plain}-{job_id}"
 
 
@@ -217,3 +222,88 @@ def _run_state(state: "RunState", passed: timedelta) -> str:
     if state.receipt is None or state.reset_by is not None:
         return "reset"
     return f"{state.receipt['health_verdict']}{', silent' if passed > SILENT else ''}"
+
+
+_ORDERLY = ("clean_exit", "operator_shutdown")
+_WARNINGS = ("stalled", "not started", "waiting for the ledger")
+
+
+def open_reporter(stream: IO[str], name: str, as_json: bool) -> "LogReporter | TerminalReporter":
+    """Return what reports the supervisor's progress on standard error: as JSON log lines, or as sentences on a terminal.
+
+    Standard output belongs to the supervised command. On a terminal the command writes to the same screen, so no line is ever
+    overwritten.
+    """
+    from holdfast.telemetry import logs
+
+    if stream.isatty() and not as_json:
+        logs.configure(level="WARNING", stream=stream)
+        return TerminalReporter(stream, name)
+    logs.configure(json=True, stream=stream)
+    return LogReporter(name, receipts=as_json)
+
+
+class LogReporter:
+    """Logs a line of JSON for each event, with the name of the run."""
+
+    def __init__(self, name: str, *, receipts: bool) -> None:
+        self._name = name
+        self._receipts = receipts
+        self._stopping = False
+
+    def on_event(self, what: str, **facts: Any) -> None:
+        self._stopping = self._stopping or what.startswith("stopping")
+        if what != "receipt" or self._receipts:
+            log.log(self._level(what, facts), what, extra={"run": self._name, **facts})
+
+    def _level(self, what: str, facts: dict[str, Any]) -> int:
+        """Return the log level. A non-zero exit code is a failure unless the supervisor was stopping the command."""
+        if what == "over":
+            return logging.INFO if facts["reason"] in _ORDERLY else logging.ERROR
+        failed = what == "ended" and facts["exit_code"] != 0 and not self._stopping
+        return logging.WARNING if failed or what in _WARNINGS else logging.INFO
+
+
+class TerminalReporter:
+    """Writes a sentence for each event, prefixed with the name of the run to distinguish it from the command's output."""
+
+    def __init__(self, stream: IO[str], name: str) -> None:
+        self._stream = stream
+        self._name = name
+
+    def on_event(self, what: str, **facts: Any) -> None:
+        if what != "receipt":
+            self._stream.write(f"{printable(f'{self._name}: {describe(what, facts)}')}\n")
+            self._stream.flush()
+
+
+def describe(what: str, facts: dict[str, Any]) -> str:
+    """Return an event as text."""
+    from holdfast.supervise.supervisor import format_restarts
+
+    match what, facts:
+        case "started" | "continuing", {"restarts": restarts, **rest}:
+            pid = f", pid {rest['pid']}" if "pid" in rest else ""
+            return f"{what}{pid}, {format_restarts(restarts)}" if restarts else f"{what}{pid}"
+        case "ended", {"exit_code": code, "error": error}:
+            return f"ended {_exit_text(code)}: {error}"
+        case "ended", {"exit_code": code}:
+            return f"ended {_exit_text(code)}"
+        case "restarting", {"attempt": attempt, "max_restarts": most, "wait_ms": wait_ms}:
+            return f"restarting in {wait_ms} ms ({attempt} of {most})"
+        case "stalled", {"silent_ms": silent_ms}:
+            return f"has hung: silent for {silent_ms} ms"
+        case "over", {"reason": reason, "restarts": restarts}:
+            return f"over, {format_restarts(restarts)}: {reason}"
+    details = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+    return f"{what}: {details}" if details else what
+
+
+def _exit_text(code: int | None) -> str:
+    """Return how a process ended. A negative code is the signal that ended it; None is unknown."""
+    if code is None:
+        return "with an unknown exit code"
+    try:
+        return f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"

@@ -22,6 +22,7 @@ from holdfast.cli.agent_commands import (
     ttl_option,
 )
 from holdfast.cli.command import (
+    REFUSED,
     CommandResult,
     NounGroup,
     as_json_option,
@@ -34,7 +35,6 @@ from holdfast.cli.command import (
     with_existing_ledger,
 )
 from holdfast.cli.config import ledger_url
-from holdfast.cli.exit_codes import REFUSED
 from holdfast.cli.output import HINTS, CommandError, Page, usage_error
 from holdfast.cli.values import WholeNumber, duration, format_time, reason_code_option
 from holdfast.core import policy
@@ -224,8 +224,8 @@ def _run_tasks(
         raise CommandError("unrecoverable_error", words, exit_code=shell_exit_code(error.errno) or REFUSED) from None
     counts = ", ".join(f"{number} {name}" for name, number in done.items() if number)
     words = f"Tasks: {counts}." if counts else "There was nothing to do."
-    if loop.left is not None and loop.left.then == "wait":
-        words += f" Left: {format_unavailable_tasks(loop.left)}."
+    if loop.idle_reason is not None and loop.idle_reason.then == "wait":
+        words += f" Left: {format_unavailable_tasks(loop.idle_reason)}."
     return CommandResult({"tasks": done}, lambda page: page.line(words))
 
 

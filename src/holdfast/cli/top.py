@@ -14,8 +14,7 @@ from holdfast.cli.values import duration
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.cli.top_model import LedgerSnapshot
-    from holdfast.cli.top_view import ViewAction
+    from holdfast.cli.top_view import LedgerSnapshot, ViewAction
     from holdfast.ledger import Ledger
 
 EVERY_SECONDS_MIN = 0.1
@@ -46,15 +45,15 @@ def top(*, every: timedelta, once: bool, keys: tuple[str, ...], db: str | None, 
 
 
 def _run_view(ledger: "Ledger", title: str, every_s: float) -> None:
-    from holdfast.cli.top_model import SnapshotPoller
     from holdfast.cli.top_screen import Terminal
+    from holdfast.cli.top_view import SnapshotPoller
 
     with SnapshotPoller(ledger, every_s) as poller:
         Terminal(poller, title, _action_handler(ledger)).run()
 
 
 def _snapshot(ledger: "Ledger") -> CommandResult:
-    from holdfast.cli.top_model import SnapshotReader
+    from holdfast.cli.top_view import SnapshotReader
 
     snapshot = SnapshotReader(ledger).read()
     return CommandResult(snapshot, lambda page: _show(page, snapshot))

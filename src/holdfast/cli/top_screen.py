@@ -8,13 +8,11 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli.output import clip, pad, shorten, usage_error, wants_colour, wrap
 from holdfast.cli.output import display_width as columns_of
-from holdfast.cli.top_model import LedgerSnapshot, SnapshotPoller
-from holdfast.cli.top_view import PANES, Pane, PaneRow, ViewAction, ViewState
+from holdfast.cli.top_view import PANES, LedgerSnapshot, Pane, PaneRow, SnapshotPoller, ViewAction, ViewState
 from holdfast.errors import HoldfastError
 from holdfast.telemetry.formatters import printable
 
@@ -155,7 +153,7 @@ class Terminal:
         """Run until the user quits, the terminal is closed, or SIGTERM, SIGHUP or SIGINT arrives."""
         _prepare_environment()
         _check_terminal()
-        before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+        before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
         try:
             curses.set_escdelay(ESCAPE_MS)
             curses.wrapper(self._loop)
@@ -281,7 +279,3 @@ def _read_key(window: curses.window) -> str | None:
     if isinstance(found, int):
         return KEYS.get(found)
     return CHARACTERS.get(found, found)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -1,6 +1,8 @@
 """Parse values that users type, and format values for output."""
 
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,10 +12,11 @@ import click
 from holdfast.core import policy as policies
 from holdfast.core import vocabulary
 from holdfast.core.formatting import RETRIED, is_retry
-from holdfast.core.limits import JOB_ID_MAX
+from holdfast.core.limits import JOB_ID_MAX, TYPED_BYTES_MAX
 from holdfast.core.model import EventType, ReasonCode
 from holdfast.core.vocabulary import Dialect
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, ValidationError
+from holdfast.regular_file import read_regular
 from holdfast.text import iso_format
 
 if TYPE_CHECKING:
@@ -122,26 +125,37 @@ def duration_or_never(value: str) -> timedelta | str:
     return value if value == "never" else duration(value)
 
 
+def _time(value: str) -> datetime:
+    """Parse a time: `2026-03-01`, `2026-03-01T12:00:00+01:00`. The default zone is UTC. Raise ValueError for another text."""
+    found = datetime.fromisoformat(value)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
 def when(value: str) -> timedelta | datetime:
-    """Parse a duration before now or a time: `2h`, `2026-03-01`, `2026-03-01T12:00:00+01:00`. The default zone is UTC."""
+    """Parse a duration before now, such as `2h`, or a time."""
     try:
-        found = datetime.fromisoformat(value)
+        return _time(value)
     except ValueError:
         try:
             return timedelta(milliseconds=policies.duration_ms("it", value, 0, _AGO_MS_MAX))
         except HoldfastError:
             message = f"{value!r:.80} is neither a duration such as 2h nor a time such as 2026-03-01T12:00"
             raise click.BadParameter(message) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def point(value: str) -> datetime:
-    """Parse a time: `2026-03-01T12:00:00+01:00`. The default zone is UTC."""
+    """Parse a time."""
     try:
-        found = datetime.fromisoformat(value)
+        return _time(value)
     except ValueError:
         raise click.BadParameter(f"{value!r:.80} is not a time such as 2026-03-01T12:00") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def schedule_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--delay` and `--at`, the time before which a job does not run."""
+    at_words = "Run the job no sooner than at: 2026-03-01T12:00 (UTC unless an offset is given)."
+    function = click.option("--at", "available_at", type=point, metavar="TIME", help=at_words)(function)
+    return click.option("--delay", type=duration, help="Run the job no sooner than after this time: 30s, 5m.")(function)
 
 
 def queues(value: str) -> list[str] | dict[str, int]:
@@ -160,34 +174,24 @@ def queues(value: str) -> list[str] | dict[str, int]:
     return {name: int(weight) for name, _, weight in pairs}
 
 
+def read_argument(value: str) -> bytes:
+    """Return the argument itself, the contents of a @FILE, which may be a pipe, or standard input for -."""
+    try:
+        if value == "-":
+            return sys.stdin.buffer.read(TYPED_BYTES_MAX + 1)
+        return read_regular(value[1:], TYPED_BYTES_MAX, pipes=True) if value.startswith("@") else os.fsencode(value)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a valid file name"
+        raise ValidationError(f"{value[1:]!r:.80} cannot be read: {reason}") from None
+
+
 def resolve_since(ledger: "Ledger", since: timedelta | datetime | None) -> datetime | None:
     """Return the time. Subtract a duration from the ledger's time."""
     return ledger.now() - since if isinstance(since, timedelta) else since
 
 
-def format_age(passed: timedelta) -> str:
-    """Return an age in its largest unit, if it has at least two of them: `90s`, `2m`, `3h`, `2d`."""
-    seconds = max(0.0, passed.total_seconds())
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds:.0f}s"
-
-
-def format_elapsed(passed: timedelta) -> str:
-    """Return how long something took: with milliseconds up to two minutes, then like an age."""
-    seconds = passed.total_seconds()
-    return f"{seconds:.3f}s" if seconds < 120 else format_age(passed)  # noqa: PLR2004
-
-
 def format_time(at: datetime | None) -> str:
     return "–" if at is None else iso_format(at, "milliseconds")
-
-
-def format_time_of_day(at: datetime, now: datetime) -> str:
-    """Return the time of day in UTC, with the date unless it is today."""
-    at, now = at.astimezone(UTC), now.astimezone(UTC)
-    return f"{at:%H:%M:%S}Z" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
 _REASON_ALIAS = f"{__name__}.reason_code"

@@ -7,7 +7,7 @@ import click
 
 from holdfast.cli.command import CommandResult, as_json_option, db_option, open_ledger, print_result
 from holdfast.cli.config import ledger_url
-from holdfast.cli.output import CommandError, Page, usage_error
+from holdfast.cli.output import CommandError, Page, ProgressLine, open_output, usage_error
 from holdfast.core.limits import VERIFY_ANCHOR_BYTES_MAX, VERIFY_KEYS_BYTES_MAX
 from holdfast.errors import ValidationError
 from holdfast.regular_file import read_regular
@@ -112,8 +112,6 @@ def verify(
 
 
 def _prove(job_id: int, out: Path | None, db: str | None, as_json: bool) -> None:
-    from holdfast.cli.files import open_output
-
     if out is None and as_json:
         raise usage_error("--json needs --out: the proof itself is JSON")
     with open_ledger(ledger_url(db), create=False) as ledger, open_output(out) as write:
@@ -125,7 +123,6 @@ def _prove(job_id: int, out: Path | None, db: str | None, as_json: bool) -> None
 
 
 def _verify_file(file: Path, options: "VerifyOptions") -> "VerificationReport":
-    from holdfast.cli.output import ProgressLine
     from holdfast.proof.verify import verify_file
 
     try:

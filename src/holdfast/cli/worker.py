@@ -16,17 +16,19 @@ from holdfast.cli.command import (
     CommandResult,
     NounGroup,
     as_json_option,
+    exit_code_of,
     key_option,
     load_keys,
     print_result,
     remember_ledger,
     with_existing_ledger,
 )
-from holdfast.cli.exit_codes import exit_code_of
+from holdfast.cli.config import load_apps
 from holdfast.cli.output import CommandError, Page, usage_error
 from holdfast.cli.seal import anchor_options, anchors_from_options
-from holdfast.cli.values import duration, duration_or_never, format_age, queues
+from holdfast.cli.values import duration, duration_or_never, queues
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
+from holdfast.text import format_age
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger, WorkerRecord
@@ -191,7 +193,6 @@ def _run_one(
     **options: Any,
 ) -> str:
     """Run one worker until a signal stops it. Return its name."""
-    from holdfast.cli.apps import load_apps
     from holdfast.worker import worker_of
 
     found = load_apps(apps, db, load_keys(keys))

@@ -157,8 +157,8 @@ class Complete(HolderCommand, frozen=True, kw_only=True):
     """Set if a validator refuses the result. It applies only if the completion would otherwise be accepted."""
 
 
-class CompleteInBatch(Complete, frozen=True, kw_only=True):
-    """One completion of a batch. Its answer says only that it is done."""
+class Settle(Complete, frozen=True, kw_only=True):
+    """A completion by `settle_many`. Its answer says only that the job is completed."""
 
 
 class CompleteGated(Complete, frozen=True, kw_only=True):

@@ -29,29 +29,49 @@ from holdfast.core.model import TERMINAL, Actor, EventRecord, EventType, Fence, 
 from holdfast.core.table import roles_without_fence
 from holdfast.errors import Conflict, FenceLost, NotFound
 
-__all__ = ["Decision", "decide", "enqueued_event", "holder_of", "replay_command"]
+__all__ = [
+    "Decision",
+    "decide",
+    "enqueued_event",
+    "holder_of",
+    "missing_job_error",
+    "replay_command",
+    "rev_conflict_error",
+]
 
-_DECISIONS = holder_verbs.VERBS | {command: decision for command, (_, decision) in control_verbs.VERBS.items()}
+_VERBS = holder_verbs.VERBS | {command: function for command, (_, function) in control_verbs.VERBS.items()}
+"""The function of each command."""
 
 
 def decide(job: JobRecord | None, command: c.JobCommand, now: Micros) -> Decision:
     """Return what `command` does to `job` at ledger time `now`, or raise a refusal."""
     if job is None:
-        raise NotFound(f"there is no job {command.job_id}", job_id=command.job_id)
+        raise missing_job_error(command)
     fence: Fence | None = getattr(command, "fence", None)
     if fence is not None:
         command = as_holder(job, fence, command, now)
-    elif (by_others := control_verbs.VERBS.get(type(command))) is not None:
-        check_role(by_others[0], command.actor, roles_without_fence(by_others[0]))
+    elif (control_verb := control_verbs.VERBS.get(type(command))) is not None:
+        name, _ = control_verb
+        check_role(name, command.actor, roles_without_fence(name))
     if command.expected_rev is not None and command.expected_rev != job.rev:
-        raise Conflict(
-            f"job {job.id} is at rev {job.rev}, not {command.expected_rev}",
-            expected_rev=command.expected_rev,
-            **job.held_by,
-        )
+        raise rev_conflict_error(job, command)
     draft = Draft(job, now, command)
-    _DECISIONS[type(command)](draft, command)
-    return draft.outcome()
+    _VERBS[type(command)](draft, command)
+    return draft.decision()
+
+
+def missing_job_error(command: c.JobCommand) -> NotFound:
+    """Return the error for a command on a job that does not exist."""
+    return NotFound(f"there is no job {command.job_id}", job_id=command.job_id)
+
+
+def rev_conflict_error(job: JobRecord, command: c.JobCommand) -> Conflict:
+    """Return the error for a command that expects another revision of the job."""
+    return Conflict(
+        f"job {job.id} is at rev {job.rev}, not {command.expected_rev}",
+        expected_rev=command.expected_rev,
+        **job.held_by,
+    )
 
 
 def as_holder(job: JobRecord, fence: Fence, command: Any, now: Micros) -> c.JobCommand:

@@ -51,23 +51,24 @@ class Draft:
 
     def emit(
         self,
-        kind: EventType,
-        to: Status | None = None,
+        event_type: EventType,
+        to_status: Status | None = None,
         *,
         actor: Actor | None = None,
         reason: str | None = None,
         payload: bytes | None = None,
         policy: Policy | None = None,
     ) -> None:
+        """Append an event and apply it to the job. Without `to_status` the status stays; without `actor` it is the command's."""
         event = EventRecord(
             job_id=self.job.id,
             rev=self.job.rev + 1,
-            type=kind,
+            type=event_type,
             received_at=self.at,
             actor=actor or self.command.actor,
-            attempt=self.job.attempt + (kind is EventType.CLAIMED),
+            attempt=self.job.attempt + (event_type is EventType.CLAIMED),
             from_status=self.job.status,
-            to_status=to or self.job.status,
+            to_status=to_status or self.job.status,
             reason=reason,
             request_id=self.command.request_id,
             cause=self.command.cause,
@@ -92,16 +93,16 @@ class Draft:
             raise missing_signature_error(self.job, event.type)
         return event
 
-    def outcome(self) -> Decision:
+    def decision(self) -> Decision:
         return Decision(self.job, tuple(self.events))
 
 
-def missing_signature_error(job: JobRecord, kind: EventType) -> SignatureInvalid:
+def missing_signature_error(job: JobRecord, event_type: EventType) -> SignatureInvalid:
     assert job.policy is not None
     return SignatureInvalid(
-        f"{kind.value} of job {job.id} has to be signed by its holder (its policy: signed={job.policy.signed})",
+        f"{event_type.value} of job {job.id} has to be signed by its holder (its policy: signed={job.policy.signed})",
         why="missing",
-        event=kind.value,
+        event=event_type.value,
         **job.held_by,
     )
 
@@ -241,16 +242,16 @@ def dead_letter(draft: Draft, failure: AttemptFailure, code: ReasonCode) -> None
     draft.emit(EventType.DEAD_LETTERED, Status.DEAD_LETTERED, reason=code.value, payload=body.encode())
 
 
-def fail(draft: Draft, failure: AttemptFailure, kind: Literal["permanent", "exhausted"]) -> None:
-    """The event's reason is the reason code, or `permanent`."""
+def fail(draft: Draft, failure: AttemptFailure, failure_type: Literal["permanent", "exhausted"]) -> None:
+    """End the job as failed. The event's reason is the reason code of the failure, or else `failure_type`."""
     assert failure.error is not None
     body = payloads.FailedPayload(
         error=msgspec.Raw(failure.error),
-        failure=kind,
+        failure=failure_type,
         failure_stage=failure.stage.value,
         reason_code=failure.code,
     )
-    draft.emit(EventType.FAILED, Status.FAILED, reason=failure.code or kind, payload=body.encode())
+    draft.emit(EventType.FAILED, Status.FAILED, reason=failure.code or failure_type, payload=body.encode())
 
 
 def cancel(draft: Draft, reason: str, body: payloads.CancelledPayload | None = None) -> None:

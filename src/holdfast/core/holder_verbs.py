@@ -220,7 +220,7 @@ VERBS: dict[type[c.JobCommand], Callable[[Draft, Any], None]] = {
     c.Start: start,
     c.Heartbeat: heartbeat,
     c.Complete: complete,
-    c.CompleteInBatch: complete,
+    c.Settle: complete,
     c.CompleteGated: complete_gated,
     c.Fail: fail_job,
     c.Release: release,

@@ -26,8 +26,8 @@ DEPENDENTS_MAX = 10_000
 """Jobs that may ever wait for one job. Its end updates all of them in its own transaction."""
 CASCADE_MAX = 10_000
 """Jobs that the end of a job ends with it in one transaction. A sweep continues with the others."""
-UNTOLD_BATCH_MAX = 1_000
-"""Ends whose cascade did not fit into one transaction and that one sweep continues."""
+OPEN_CASCADE_BATCH_MAX = 1_000
+"""Cascades that did not fit into one transaction and that one sweep continues. A sweep also links at most so many jobs."""
 NESTING_MAX = 64
 INTEGER_MAX = 2**53 - 1
 """The largest integer that every JSON reader can represent exactly."""

@@ -41,16 +41,18 @@ from typing import NamedTuple
 
 from holdfast.core.model import HELD, LIVE, NOTES, TERMINAL, EventType, Role, Status
 
-S, E, R = Status, EventType, Role
-
 
 class Transition(NamedTuple):
-    """One row of the table. `to` names the resulting statuses. It is empty if the status does not change."""
+    """One row of the table: `verb` takes a job from one of `sources` to one of `targets` and writes `events`.
+
+    `targets` is empty if the status does not change. A row with several targets, or with several events and no target, writes one
+    of its events. Any other row writes all of them, in this order. Workers need the fence of the attempt, except to claim.
+    """
 
     verb: str
     sources: frozenset[Status]
-    to: tuple[Status, ...]
-    by: tuple[Role, ...]
+    targets: tuple[Status, ...]
+    roles: tuple[Role, ...]
     events: tuple[EventType, ...]
     rule: str
 
@@ -59,106 +61,131 @@ def _from(*statuses: Status) -> frozenset[Status]:
     return frozenset(statuses)
 
 
-WORKER_ONLY = (R.WORKER,)
-SYSTEM_ONLY = (R.SYSTEM,)
-NOT_WORKER = (R.CLIENT, R.OPERATOR, R.SYSTEM)
-OPERATOR_OR_SYSTEM = (R.OPERATOR, R.SYSTEM)
-CLIENT_OR_OPERATOR = (R.CLIENT, R.OPERATOR)
+WORKER_ONLY = (Role.WORKER,)
+OPERATOR_ONLY = (Role.OPERATOR,)
+SYSTEM_ONLY = (Role.SYSTEM,)
+NOT_WORKER = (Role.CLIENT, Role.OPERATOR, Role.SYSTEM)
+WORKER_OR_SYSTEM = (Role.WORKER, Role.SYSTEM)
+OPERATOR_OR_SYSTEM = (Role.OPERATOR, Role.SYSTEM)
+CLIENT_OR_OPERATOR = (Role.CLIENT, Role.OPERATOR)
 
 TRANSITIONS: tuple[Transition, ...] = (
-    Transition("claim", _from(S.QUEUED), (S.CLAIMED,), WORKER_ONLY, (E.CLAIMED,),
-         "the next by queue list, priority, available_at and id, or one by id; attempt +1, new fence, lease and policy snapshot"),
-    Transition("claim by id", _from(S.STALLED), (S.CLAIMED,), WORKER_ONLY, (E.CLAIMED,),
-         "reclaims, once the resume window is over; the last holder also within it"),
-    Transition("claim by id", HELD, (), WORKER_ONLY, (E.HEARTBEAT,),
-         "its holder, lease live: renews, the attempt stays; another: lease_conflict; past the limit: stalled, then claimed"),
-    Transition("start", _from(S.CLAIMED), (S.RUNNING,), WORKER_ONLY, (E.STARTED,),
-         "counts as the first beat and renews the lease"),
-    Transition("heartbeat", HELD, (), WORKER_ONLY, (E.HEARTBEAT,),
-         "renews the lease; may carry stage, progress, a request for assistance, a checkpoint and an undo step"),
-    Transition("heartbeat", _from(S.STALLED), (), WORKER_ONLY, (E.HEARTBEAT,),
-         "from the last holder, with its fence: evidence of life only"),
-    Transition("assist", _from(S.RUNNING), (), (R.OPERATOR,), (E.ASSIST_STARTED,),
-         "phase executing → assisted"),
-    Transition("unassist", _from(S.RUNNING), (), (R.OPERATOR,), (E.ASSIST_ENDED,),
-         "phase assisted → executing"),
-    Transition("stall", HELD, (S.STALLED,), SYSTEM_ONLY, (E.STALLED,),
-         "only past the snapshot's limit, else not_stalled_yet; carries the snapshot"),
-    Transition("stall", HELD, (S.STALLED,), WORKER_ONLY, (E.STALLED,),
-         "the holder reports that it cannot go on"),
-    Transition("resume", _from(S.STALLED), (S.RUNNING,), SYSTEM_ONLY, (E.RESUMED,),
-         "only after a beat that came after the stall, of an attempt that had started; same fence, new lease"),
-    Transition("resume", _from(S.STALLED), (S.RUNNING,), WORKER_ONLY, (E.RESUMED,),
-         "the last holder, with its fence: its request is the proof of life"),
-    Transition("requeue", _from(S.STALLED), (S.QUEUED,), SYSTEM_ONLY, (E.REQUEUED,),
-         "available_at from the backoff; where attempts are used up: exhausted instead"),
-    Transition("unblock", _from(S.QUEUED), (), SYSTEM_ONLY, (E.UNBLOCKED,),
-         "the last job it depended on has succeeded: available from now, or from the time its caller asked for"),
-    Transition("move", _from(S.QUEUED), (), CLIENT_OR_OPERATOR, (E.MOVED,),
-         "to another queue; a dedupe key that a job there has is a conflict; its own queue is a no-op"),
-    Transition("reprioritise", _from(S.QUEUED), (), CLIENT_OR_OPERATOR, (E.REPRIORITISED,),
-         "another priority; the one it has is a no-op"),
-    Transition("reschedule", _from(S.QUEUED), (), CLIENT_OR_OPERATOR, (E.RESCHEDULED,),
-         "available from another time; not while it waits for other jobs; the time it has is a no-op"),
-    Transition("release", HELD, (S.QUEUED,), WORKER_ONLY, (E.STALLED, E.REQUEUED),
-         "an orderly hand-back: no backoff, does not count against attempts_max"),
-    Transition("release", _from(S.STALLED), (S.QUEUED,), WORKER_ONLY, (E.REQUEUED,),
-         "by the last holder of an attempt that had not started: there is nothing to resume"),
-    Transition("complete", _from(S.RUNNING), (S.SUCCEEDED,), WORKER_ONLY, (E.SUCCEEDED,),
-         "validators run first and may refuse it: refused_by_validator; also while aborting"),
-    Transition("fail", _from(S.RUNNING), (S.FAILED,), WORKER_ONLY, (E.FAILED,),
-         "permanent"),
-    Transition("fail", _from(S.RUNNING), (S.DEAD_LETTERED,), WORKER_ONLY, (E.DEAD_LETTERED,),
-         "permanent with a reason code: input that no retry can fix"),
-    Transition("fail", _from(S.RUNNING), (S.QUEUED,), WORKER_ONLY, (E.STALLED, E.REQUEUED),
-         "transient, attempts left: both steps in one transaction"),
-    Transition("fail", _from(S.RUNNING), (S.CANCELLED,), WORKER_ONLY, (E.CANCELLED,),
-         "transient, while aborting"),
-    Transition("exhaust", _from(S.RUNNING, S.STALLED), (S.DEAD_LETTERED, S.FAILED), (R.WORKER, R.SYSTEM),
-         (E.DEAD_LETTERED, E.FAILED),
-         "attempt − releases ≥ attempts_max: by on_exhausted, dead_letter unless set; an undo job: compensation_failed"),
-    Transition("cancel", _from(S.QUEUED, S.CLAIMED, S.STALLED), (S.CANCELLED,), NOT_WORKER, (E.CANCELLED,),
-         "soft or hard: nothing is running"),
-    Transition("cancel", _from(S.RUNNING), (), NOT_WORKER, (E.CANCEL_REQUESTED,),
-         "soft: phase aborting; the answer to the holder's next beat says so; repeating it is a no-op"),
-    Transition("cancel hard", _from(S.RUNNING), (S.CANCELLED,), NOT_WORKER, (E.CANCELLED,),
-         "the fence is invalid at once; a soft cancel becomes a hard one past cancel_grace"),
-    Transition("acknowledge_cancel", _from(S.RUNNING), (S.CANCELLED,), WORKER_ONLY, (E.CANCELLED,),
-         "the holder of an aborting job made its safe exit"),
-    Transition("dead_letter", LIVE, (S.DEAD_LETTERED,), OPERATOR_OR_SYSTEM, (E.DEAD_LETTERED,),
-         "with every dead-letter field"),
-    Transition("annotate", TERMINAL, (), OPERATOR_OR_SYSTEM, (E.COMPENSATED, E.COMPENSATION_FAILED, E.DISCARDED),
-         "a note on a finished job; nothing else may be appended to one"),
+    Transition("claim", _from(Status.QUEUED), (Status.CLAIMED,), WORKER_ONLY, (EventType.CLAIMED,),
+        "Takes the next job by queue list, priority, available_at and id, or a job by id. Adds 1 to the attempt number, draws a "
+        "new fence, grants a lease and takes a policy snapshot."),
+    Transition("claim by id", _from(Status.STALLED), (Status.CLAIMED,), WORKER_ONLY, (EventType.CLAIMED,),
+        "Starts a new attempt after the resume window. The last holder may do so within the window."),
+    Transition("claim by id", HELD, (), WORKER_ONLY, (EventType.HEARTBEAT,),
+        "The holder renews its live lease and keeps its attempt. Other workers get lease_conflict."),
+    Transition("claim by id", HELD, (Status.CLAIMED,), WORKER_ONLY, (EventType.STALLED, EventType.CLAIMED),
+        "Starts a new attempt of a job that is past its stall limit, or whose lease is over if its own holder claims it. Both "
+        "events are in one transaction."),
+    Transition("start", _from(Status.CLAIMED), (Status.RUNNING,), WORKER_ONLY, (EventType.STARTED,),
+        "Counts as the first heartbeat and renews the lease."),
+    Transition("heartbeat", HELD, (), WORKER_ONLY, (EventType.HEARTBEAT,),
+        "Renews the lease. May carry a stage, progress, a request for assistance, a checkpoint and an undo step."),
+    Transition("heartbeat", _from(Status.STALLED), (), WORKER_ONLY, (EventType.HEARTBEAT,),
+        "Records that the last holder is alive. It renews no lease."),
+    Transition("assist", _from(Status.RUNNING), (), OPERATOR_ONLY, (EventType.ASSIST_STARTED,),
+        "Changes the phase from executing to assisted."),
+    Transition("unassist", _from(Status.RUNNING), (), OPERATOR_ONLY, (EventType.ASSIST_ENDED,),
+        "Changes the phase from assisted to executing."),
+    Transition("stall", HELD, (Status.STALLED,), SYSTEM_ONLY, (EventType.STALLED,),
+        "Allowed only past a limit of the policy snapshot, else not_stalled_yet. The event carries the snapshot."),
+    Transition("stall", HELD, (Status.STALLED,), WORKER_ONLY, (EventType.STALLED,),
+        "The holder reports that it cannot go on."),
+    Transition("resume", _from(Status.STALLED), (Status.RUNNING,), SYSTEM_ONLY, (EventType.RESUMED,),
+        "Allowed only if the attempt had started and has sent a heartbeat since the stall. The fence stays; the lease is new."),
+    Transition("resume", _from(Status.STALLED), (Status.RUNNING,), WORKER_ONLY, (EventType.RESUMED,),
+        "The last holder continues its attempt. Its request proves that it is alive."),
+    Transition("requeue", _from(Status.STALLED), (Status.QUEUED,), SYSTEM_ONLY, (EventType.REQUEUED,),
+        "The job is available again after the backoff. If no attempt is left, it is exhausted instead."),
+    Transition("unblock", _from(Status.QUEUED), (), SYSTEM_ONLY, (EventType.UNBLOCKED,),
+        "The last job that it depended on has succeeded. It is available now, or at the time that its caller asked for."),
+    Transition("move", _from(Status.QUEUED), (), CLIENT_OR_OPERATOR, (EventType.MOVED,),
+        "Moves the job to another queue. A job there with its dedupe key is a conflict. The same queue changes nothing."),
+    Transition("reprioritise", _from(Status.QUEUED), (), CLIENT_OR_OPERATOR, (EventType.REPRIORITISED,),
+        "Sets another priority. Setting the present one changes nothing."),
+    Transition("reschedule", _from(Status.QUEUED), (), CLIENT_OR_OPERATOR, (EventType.RESCHEDULED,),
+        "Sets another available_at. Refused while the job waits for other jobs. Setting the present one changes nothing."),
+    Transition("release", HELD, (Status.QUEUED,), WORKER_ONLY, (EventType.STALLED, EventType.REQUEUED),
+        "Returns the job to its queue without a backoff. The attempt does not count against attempts_max."),
+    Transition("release", _from(Status.STALLED), (Status.QUEUED,), WORKER_ONLY, (EventType.REQUEUED,),
+        "The last holder returns a job whose attempt had not started. There is nothing to resume."),
+    Transition("release", _from(Status.RUNNING), (Status.CANCELLED,), WORKER_ONLY, (EventType.STALLED, EventType.CANCELLED),
+        "Ends an aborting job: it is not queued again."),
+    Transition("complete", _from(Status.RUNNING), (Status.SUCCEEDED,), WORKER_ONLY, (EventType.SUCCEEDED,),
+        "Allowed while aborting too. Validators run first and may refuse it with refused_by_validator."),
+    Transition("fail", _from(Status.RUNNING), (Status.FAILED,), WORKER_ONLY, (EventType.FAILED,),
+        "A permanent error without a reason code."),
+    Transition("fail", _from(Status.RUNNING), (Status.DEAD_LETTERED,), WORKER_ONLY, (EventType.DEAD_LETTERED,),
+        "A permanent error with a reason code: no retry can help."),
+    Transition("fail", _from(Status.RUNNING), (Status.QUEUED,), WORKER_ONLY, (EventType.STALLED, EventType.REQUEUED),
+        "A transient error while attempts are left. Both events are in one transaction."),
+    Transition("fail", _from(Status.RUNNING), (Status.CANCELLED,), WORKER_ONLY, (EventType.CANCELLED,),
+        "A transient error of an aborting job."),
+    Transition("exhaust", _from(Status.RUNNING, Status.STALLED), (Status.DEAD_LETTERED, Status.FAILED), WORKER_OR_SYSTEM,
+        (EventType.DEAD_LETTERED, EventType.FAILED),
+        "No attempt is left: attempt − releases ≥ attempts_max. on_exhausted chooses the status; the default is dead_letter. An "
+        "undo job is dead-lettered with compensation_failed."),
+    Transition("cancel", _from(Status.QUEUED, Status.CLAIMED, Status.STALLED), (Status.CANCELLED,), NOT_WORKER,
+        (EventType.CANCELLED,),
+        "Soft or hard: no handler is running, so the job ends at once."),
+    Transition("cancel", _from(Status.RUNNING), (), NOT_WORKER, (EventType.CANCEL_REQUESTED,),
+        "Soft: sets the phase to aborting. The answer to the holder's next heartbeat says so. A second one changes nothing."),
+    Transition("cancel hard", _from(Status.RUNNING), (Status.CANCELLED,), NOT_WORKER, (EventType.CANCELLED,),
+        "Makes the fence invalid at once. After cancel_grace, a soft cancel becomes a hard one."),
+    Transition("acknowledge_cancel", _from(Status.RUNNING), (Status.CANCELLED,), WORKER_ONLY, (EventType.CANCELLED,),
+        "The holder of an aborting job has stopped safely."),
+    Transition("dead_letter", LIVE, (Status.DEAD_LETTERED,), OPERATOR_OR_SYSTEM, (EventType.DEAD_LETTERED,),
+        "The event has all fields of a dead letter."),
+    Transition("annotate", TERMINAL, (), OPERATOR_OR_SYSTEM,
+        (EventType.COMPENSATED, EventType.COMPENSATION_FAILED, EventType.DISCARDED),
+        "Adds a note to a finished job. No other event may follow its end."),
 )  # fmt: skip
 """Every transition of an existing job. `enqueue` and `replay` make a new job (→ queued, event enqueued)."""
 
 STEPS: frozenset[tuple[EventType, Status | None, Status]] = frozenset(
-    {(E.ENQUEUED, None, S.QUEUED), (E.REQUEUED, S.STALLED, S.QUEUED), (E.UNBLOCKED, S.QUEUED, S.QUEUED)}
-    | {(kind, S.QUEUED, S.QUEUED) for kind in (E.MOVED, E.REPRIORITISED, E.RESCHEDULED)}
-    | {(E.CLAIMED, source, S.CLAIMED) for source in (S.QUEUED, S.STALLED)}
-    | {(E.STARTED, S.CLAIMED, S.RUNNING), (E.RESUMED, S.STALLED, S.RUNNING)}
-    | {(E.STALLED, source, S.STALLED) for source in HELD}
-    | {(E.HEARTBEAT, status, status) for status in (S.CLAIMED, S.RUNNING, S.STALLED)}
-    | {(kind, S.RUNNING, S.RUNNING) for kind in (E.ASSIST_STARTED, E.ASSIST_ENDED, E.CANCEL_REQUESTED)}
-    | {(E.SUCCEEDED, S.RUNNING, S.SUCCEEDED)}
-    | {(E.FAILED, source, S.FAILED) for source in (S.RUNNING, S.STALLED)}
-    | {(E.CANCELLED, source, S.CANCELLED) for source in LIVE}
-    | {(E.DEAD_LETTERED, source, S.DEAD_LETTERED) for source in LIVE}
+    {
+        (EventType.ENQUEUED, None, Status.QUEUED),
+        (EventType.UNBLOCKED, Status.QUEUED, Status.QUEUED),
+        (EventType.MOVED, Status.QUEUED, Status.QUEUED),
+        (EventType.REPRIORITISED, Status.QUEUED, Status.QUEUED),
+        (EventType.RESCHEDULED, Status.QUEUED, Status.QUEUED),
+        (EventType.CLAIMED, Status.QUEUED, Status.CLAIMED),
+        (EventType.CLAIMED, Status.STALLED, Status.CLAIMED),
+        (EventType.STARTED, Status.CLAIMED, Status.RUNNING),
+        (EventType.HEARTBEAT, Status.CLAIMED, Status.CLAIMED),
+        (EventType.HEARTBEAT, Status.RUNNING, Status.RUNNING),
+        (EventType.HEARTBEAT, Status.STALLED, Status.STALLED),
+        (EventType.ASSIST_STARTED, Status.RUNNING, Status.RUNNING),
+        (EventType.ASSIST_ENDED, Status.RUNNING, Status.RUNNING),
+        (EventType.CANCEL_REQUESTED, Status.RUNNING, Status.RUNNING),
+        (EventType.STALLED, Status.CLAIMED, Status.STALLED),
+        (EventType.STALLED, Status.RUNNING, Status.STALLED),
+        (EventType.RESUMED, Status.STALLED, Status.RUNNING),
+        (EventType.REQUEUED, Status.STALLED, Status.QUEUED),
+        (EventType.SUCCEEDED, Status.RUNNING, Status.SUCCEEDED),
+        (EventType.FAILED, Status.RUNNING, Status.FAILED),
+        (EventType.FAILED, Status.STALLED, Status.FAILED),
+    }
+    | {(EventType.CANCELLED, source, Status.CANCELLED) for source in LIVE}
+    | {(EventType.DEAD_LETTERED, source, Status.DEAD_LETTERED) for source in LIVE}
     | {(note, status, status) for note in NOTES for status in TERMINAL}
 )
 """Every step that one event may record: (type, from, to). A transition with several events is made of these."""
 
 EVENT_ROLES: dict[EventType, frozenset[Role]] = {
-    event: frozenset(role for move in TRANSITIONS if event in move.events for role in move.by) for event in EventType
-} | {E.ENQUEUED: frozenset({R.CLIENT, R.OPERATOR, R.SYSTEM, R.WORKER})}
+    event: frozenset(role for row in TRANSITIONS if event in row.events for role in row.roles) for event in EventType
+} | {EventType.ENQUEUED: frozenset(Role)}
 """The roles whose actors may cause an event of each type."""
 
 
 def roles_without_fence(verb: str) -> frozenset[Role]:
     """Return the roles that may use `verb` without holding the job."""
-    return frozenset(role for move in TRANSITIONS if move.verb == verb for role in move.by) - {R.WORKER}
+    return frozenset(role for row in TRANSITIONS if row.verb == verb for role in row.roles) - {Role.WORKER}
 
 
 def source_statuses(verb: str) -> frozenset[Status]:
     """Return the statuses from which `verb` is allowed, over all its rows."""
-    return frozenset().union(*(move.sources for move in TRANSITIONS if move.verb == verb))
+    return frozenset().union(*(row.sources for row in TRANSITIONS if row.verb == verb))

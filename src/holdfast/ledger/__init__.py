@@ -1,12 +1,18 @@
 """The ledger: its verbs, and the commit pipeline through which they change the store."""
 
-from holdfast.ledger.ledger import Ledger
+from holdfast.ledger.export import ExportVerbs
 from holdfast.ledger.public import Beat, Change, Event, Job, JobPage, WorkerRecord
 from holdfast.ledger.signing import Keyring
-from holdfast.ledger.verbs.fleet import QueueRecord
-from holdfast.ledger.verbs.policies import DeclarationRecord
-from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, ProvenEvent, TreeHead
-from holdfast.ledger.verbs.sinks import SinkState
+from holdfast.ledger.verbs.explaining import ExplainVerbs
+from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, UpkeepVerbs
+from holdfast.ledger.verbs.holders import AppendVerbs, GateVerb, HolderVerbs
+from holdfast.ledger.verbs.jobs import JobVerbs
+from holdfast.ledger.verbs.operators import DeadLetterVerbs, OperatorVerbs
+from holdfast.ledger.verbs.policies import DeclarationRecord, PolicyVerbs
+from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, KeyVerbs, ProvenEvent, SealVerbs, TreeHead
+from holdfast.ledger.verbs.reading import ReadVerbs
+from holdfast.ledger.verbs.runs import RunVerbs
+from holdfast.ledger.verbs.sinks import SinkState, SinkVerbs
 
 __all__ = [
     "Beat",
@@ -25,3 +31,29 @@ __all__ = [
     "TreeHead",
     "WorkerRecord",
 ]
+
+
+class Ledger(
+    JobVerbs,
+    HolderVerbs,
+    OperatorVerbs,
+    DeadLetterVerbs,
+    AppendVerbs,
+    UpkeepVerbs,
+    PolicyVerbs,
+    QueueVerbs,
+    FleetVerbs,
+    SinkVerbs,
+    GateVerb,
+    KeyVerbs,
+    SealVerbs,
+    ExportVerbs,
+    RunVerbs,
+    ExplainVerbs,
+    ReadVerbs,
+):
+    """The durable record of jobs and events. All changes go through it. Safe to use from many threads.
+
+    `holdfast.open` returns one. Verbs that change something take `request_id=`, which the caller sends again after a lost answer,
+    and `actor=`, the name of the caller. Verbs on one job take `expected_rev=`.
+    """

@@ -22,7 +22,7 @@ from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.ledger.transaction import StepTransactions
 from holdfast.ledger.validators import HookSource, Validation
 from holdfast.store.base import AppliedCommand as StoreChange
-from holdfast.store.base import Schema, Session, Store
+from holdfast.store.base import Schema, Session, Store, Waiter
 from holdfast.store.rows import chunks
 from holdfast.telemetry.metrics import Metrics
 
@@ -198,6 +198,31 @@ def without_validators(ledger: D) -> D:
     copied = copy(ledger)
     copied.validation = None
     return copied
+
+
+class ServiceAccess:
+    """What the ledger offers to every kind of service. Safe to use from many threads."""
+
+    def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._entropy = entropy
+        self.ledger_id = store.ledger_id
+        self.monotonic = monotonic
+
+    def nonce(self) -> str:
+        return self._entropy.nonce()
+
+    def jitter(self) -> float:
+        return self._entropy.jitter()
+
+    def now(self) -> Micros:
+        """Return the ledger's time."""
+        return self._store.read_statement(lambda session: session.now())
+
+    def waiter(self) -> Waiter:
+        """Return a waiter for new events. Create it before reading, so that no event in between is missed."""
+        return self._store.waiter(events=True)
 
 
 class WorkerActors(dict[str, Actor]):

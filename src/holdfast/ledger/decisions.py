@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core.commands import Compensate
+from holdfast.core.decide import Decision
 from holdfast.core.model import TERMINAL, EventRecord, EventType, JobRecord, Micros, Status
 from holdfast.core.undo import has_undo_due, undo_command, undo_note
 from holdfast.errors import HoldfastError, IdempotencyConflict
@@ -95,7 +96,7 @@ _CHANGE_ONLY = (c.Start, c.Heartbeat, c.Complete)
 _OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
     c.Start: frozenset({EventType.STARTED, EventType.RESUMED}),
     c.Complete: frozenset({EventType.SUCCEEDED}),
-    c.CompleteInBatch: frozenset({EventType.SUCCEEDED}),
+    c.Settle: frozenset({EventType.SUCCEEDED}),
     c.CompleteGated: frozenset({EventType.SUCCEEDED}),
 }
 
@@ -141,11 +142,7 @@ def continue_cascades(session: Session, items: Sequence[Item], _: TransactionSig
     outcomes = dependencies.continue_cascade(
         session, [item.command.job_id for item in items], session.now(), first.command.request_id
     )
-    for item in items:
-        item.answer(())
-    first.answer(tuple(event.type for outcome in outcomes for event in outcome.events))
-    first.result.note(outcomes)
-    first.result.changed = first.result.changed or bool(outcomes)
+    _answer_for_all(items, outcomes, changed=bool(outcomes))
 
 
 def link_each(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
@@ -155,11 +152,17 @@ def link_each(session: Session, items: Sequence[Item], _: TransactionSigner) -> 
     """
     first = items[0]
     done, outcomes = dependencies.link_dependents(session, [item.command.job_id for item in items], first.command.request_id)
+    _answer_for_all(items, outcomes, changed=bool(done))
+
+
+def _answer_for_all(items: Sequence[Item], outcomes: Sequence[Decision], *, changed: bool) -> None:
+    """Give the first item the events of all outcomes, and the others an empty answer."""
     for item in items:
         item.answer(())
+    first = items[0]
     first.answer(tuple(event.type for outcome in outcomes for event in outcome.events))
     first.result.note(outcomes)
-    first.result.changed = first.result.changed or bool(done)
+    first.result.changed = first.result.changed or changed
 
 
 def _event_change(event: EventRecord) -> AppliedCommand:

@@ -26,23 +26,23 @@ def resolve_dependents(session: Session, job: JobRecord, now: Micros, request_id
 
 
 def _unblock_dependents(session: Session, ended: DependencyState, now: Micros, request_id: str | None) -> list[Decision]:
-    waiting = session.lock_waiting([ended.id])
-    free = [id_ for id_, left in waiting.items() if left == 1]
-    if len(free) < len(waiting):
-        session.decrement_waits([id_ for id_, left in waiting.items() if left > 1])
-    jobs = session.load(free, lock=False) if free else {}
-    return decide_and_save(session, [(jobs[id_], unblock_command(id_, ended, request_id)) for id_ in free], now)
+    unmet_counts = session.lock_waiting([ended.id])
+    ready_ids = [id_ for id_, count in unmet_counts.items() if count == 1]
+    if len(ready_ids) < len(unmet_counts):
+        session.decrement_waits([id_ for id_, count in unmet_counts.items() if count > 1])
+    jobs = session.load(ready_ids, lock=False) if ready_ids else {}
+    return decide_and_save(session, [(jobs[id_], unblock_command(id_, ended, request_id)) for id_ in ready_ids], now)
 
 
 def decide_and_save(session: Session, commands: Iterable[tuple[JobRecord, c.JobCommand]], now: Micros) -> list[Decision]:
-    """Decide commands on jobs that wait, and save all outcomes at once."""
-    return _save_outcomes(session, [decide(job, command, now) for job, command in commands])
+    """Decide commands on jobs that wait, and save all decisions at once."""
+    return _save(session, [decide(job, command, now) for job, command in commands])
 
 
-def _save_outcomes(session: Session, outcomes: list[Decision]) -> list[Decision]:
-    if outcomes:
-        session.save_dependents([one.job for one in outcomes], [event for one in outcomes for event in one.events])
-    return outcomes
+def _save(session: Session, decisions: list[Decision]) -> list[Decision]:
+    if decisions:
+        session.save_dependents([one.job for one in decisions], [event for one in decisions for event in one.events])
+    return decisions
 
 
 def cascade(session: Session, failed: Sequence[DependencyState], now: Micros, request_id: str | None) -> list[Decision]:
@@ -51,37 +51,37 @@ def cascade(session: Session, failed: Sequence[DependencyState], now: Micros, re
     The dependents are found, locked in order, and only then loaded. Meanwhile another transaction may have added a dependent of
     a job that was not locked yet, so the search is repeated until it finds none.
     """
-    outcomes: list[Decision] = []
+    decisions: list[Decision] = []
     ended = {one.id: one for one in failed}
-    while below := session.failing_dependents(ended, CASCADE_MAX - len(outcomes)):
-        session.lock(below)
-        fallen = _decide_cascade(session.load(below, lock=False), ended.values(), now, request_id)
-        outcomes += _save_outcomes(session, fallen)
-        ended |= {one.job.id: dependency_of(one.job) for one in fallen}
-        if len(outcomes) >= CASCADE_MAX or not fallen:
+    while dependent_ids := session.failing_dependents(ended, CASCADE_MAX - len(decisions)):
+        session.lock(dependent_ids)
+        new = _decide_cascade(session.load(dependent_ids, lock=False), ended.values(), now, request_id)
+        decisions += _save(session, new)
+        ended |= {one.job.id: dependency_of(one.job) for one in new}
+        if len(decisions) >= CASCADE_MAX or not new:
             session.note_open_cascades(ended)
             break
-    return outcomes
+    return decisions
 
 
 def _decide_cascade(
     jobs: dict[int, JobRecord], failed: Iterable[DependencyState], now: Micros, request_id: str | None
 ) -> list[Decision]:
     """Decide what the failed jobs do to their dependents among `jobs`, the nearest first."""
-    waiters: dict[int, list[JobRecord]] = defaultdict(list)
+    dependents: dict[int, list[JobRecord]] = defaultdict(list)
     for _, job in sorted(jobs.items()):
         for on_id in job.waits_for:
-            waiters[on_id].append(job)
-    fallen: dict[int, Decision] = {}
+            dependents[on_id].append(job)
+    decisions: dict[int, Decision] = {}
     pending = deque(failed)
     while pending:
         ended = pending.popleft()
-        for job in waiters.pop(ended.id, ()):
-            command = None if job.id in fallen or not job.is_waiting else failure_command(job, ended, request_id)
+        for job in dependents.pop(ended.id, ()):
+            command = None if job.id in decisions or not job.is_waiting else failure_command(job, ended, request_id)
             if command is not None:
-                fallen[job.id] = outcome = decide(job, command, now)
-                pending.append(dependency_of(outcome.job))
-    return list(fallen.values())
+                decisions[job.id] = decision = decide(job, command, now)
+                pending.append(dependency_of(decision.job))
+    return list(decisions.values())
 
 
 def continue_cascade(session: Session, ids: Sequence[int], now: Micros, request_id: str | None) -> list[Decision]:
@@ -97,10 +97,14 @@ def dependency_of(job: JobRecord) -> DependencyState:
 
 
 class LinkedJobs(NamedTuple):
-    """The outcome of a call with dependencies: an answer for each job, and what was decided about the jobs at once."""
+    """The jobs of a call with dependencies: an answer for each, and the decisions about those that do not have to wait."""
 
     answers: list[idempotency.FoundJob]
-    outcomes: list[Decision]
+    decisions: list[Decision]
+
+
+Edges = dict[int, list[DependencyState]]
+"""The dependencies of each job, by its id."""
 
 
 def make_linked(session: Session, commands: Sequence[c.EnqueueLinked]) -> LinkedJobs:
@@ -109,23 +113,34 @@ def make_linked(session: Session, commands: Sequence[c.EnqueueLinked]) -> Linked
     The dependencies are locked first, without waiting, so that they cannot end before this transaction does. A dependency that
     another transaction has locked may end before its new dependent is visible to it, so a sweep checks that one again.
     """
-    open_ids: set[int] = set()
-    outside = _follow(session, {id_ for command in commands for id_ in command.depends_on}, open_ids)
+    outside, open_ids = _newest_states(session, {id_ for command in commands for id_ in command.depends_on})
     for command in commands:
         _check_known(command, outside)
     ids = session.draw_ids(len(commands))
-    new = _insert(session, commands, ids)
-    found = _follow(session, {ids[place] for place in range(len(ids)) if place not in new}, open_ids)
-    edges: dict[int, list[DependencyState]] = {}
-    for place in sorted(new):
-        command = commands[place]
-        inside = [found.get(id_) or DependencyState(id_, Status.QUEUED, 1) for id_ in (ids[other] for other in command.after)]
-        known = [*(outside[id_] for id_ in command.depends_on if id_ in outside), *inside]
-        if command.depends_on or command.after:
-            edges[ids[place]] = sorted({one.id: one for one in known}.values())
-    outcomes = _link(session, commands, edges, open_ids)
+    new_places = _insert(session, commands, ids)
+    existing, open_existing_ids = _newest_states(session, {id_ for place, id_ in enumerate(ids) if place not in new_places})
+    edges = {ids[place]: _edges_of(commands[place], ids, outside, existing) for place in sorted(new_places)}
+    decisions = _link(session, commands, {id_: on for id_, on in edges.items() if on is not None}, open_ids | open_existing_ids)
     jobs = session.load(ids, lock=False)
-    return LinkedJobs([idempotency.FoundJob(jobs[id_], place in new) for place, id_ in enumerate(ids)], outcomes)
+    return LinkedJobs([idempotency.FoundJob(jobs[id_], place in new_places) for place, id_ in enumerate(ids)], decisions)
+
+
+def _edges_of(
+    command: c.EnqueueLinked,
+    ids: Sequence[int],
+    outside: Mapping[int, DependencyState],
+    existing: Mapping[int, DependencyState],
+) -> list[DependencyState] | None:
+    """Return the dependencies of a new job, ordered by id, or None if its command names none.
+
+    `outside` has the states of jobs outside the call, and `existing` those of jobs that the call found by their dedupe keys.
+    """
+    if not command.depends_on and not command.after:
+        return None
+    known = [outside[id_] for id_ in command.depends_on if id_ in outside]
+    inside_ids = [ids[place] for place in command.after]
+    known += [existing.get(id_) or DependencyState(id_, Status.QUEUED, 1) for id_ in inside_ids]
+    return sorted({one.id: one for one in known}.values())
 
 
 def _check_known(command: c.EnqueueLinked, outside: dict[int, DependencyState]) -> None:
@@ -135,26 +150,25 @@ def _check_known(command: c.EnqueueLinked, outside: dict[int, DependencyState]) 
             raise NotFound(f"there is no job {id_} to depend on", job_id=id_)
 
 
-def _follow(session: Session, ids: Iterable[int], open_ids: set[int]) -> dict[int, DependencyState]:
-    """Return the state of these jobs by id. For a failed job, the state is that of its newest replay.
+def _newest_states(session: Session, ids: set[int]) -> tuple[dict[int, DependencyState], set[int]]:
+    """Return the states of these jobs by id, and the ids of jobs that may end before this transaction does.
 
-    Jobs that may end before this transaction does are added to `open_ids`.
+    For a failed job, the state is that of its newest replay.
     """
-    wanted = set(ids)
-    open_ids |= session.pin(wanted)
-    found = session.dependency_states(wanted)
-    pending = deque(found)
+    open_ids = set(session.pin(ids))
+    states = session.dependency_states(ids)
+    pending = deque(states)
     while pending:
         id_ = pending.popleft()
-        replay = found[id_].replay if found[id_].has_failed else None
-        if replay is None:
+        replay_id = states[id_].replay if states[id_].has_failed else None
+        if replay_id is None:
             continue
-        open_ids |= session.pin([replay])
-        newer = session.dependency_states([replay])
-        if replay in newer:
-            found[id_] = newer[replay]
+        open_ids |= session.pin([replay_id])
+        replays = session.dependency_states([replay_id])
+        if replay_id in replays:
+            states[id_] = replays[replay_id]
             pending.append(id_)
-    return found
+    return states, open_ids
 
 
 def _insert(session: Session, commands: Sequence[c.EnqueueLinked], ids: list[int]) -> set[int]:
@@ -163,19 +177,19 @@ def _insert(session: Session, commands: Sequence[c.EnqueueLinked], ids: list[int
     If another job has the dedupe key, the id is replaced by that job's.
     """
     keyed = [place for place in in_order(commands) if commands[place].dedupe_key is not None]
-    new = set(range(len(commands)))
+    new_places = set(range(len(commands)))
     for place in keyed:
-        made = session.enqueue_keyed(_row(commands[place], ids, place))
-        if not made.is_new:
-            ids[place] = made.job_id
-            new.discard(place)
-    plain = [_row(command, ids, place) for place, command in enumerate(commands) if command.dedupe_key is None]
-    if plain:
-        session.enqueue(plain)
-    return new
+        row = session.enqueue_keyed(_with_ids(commands[place], ids, place))
+        if not row.is_new:
+            ids[place] = row.job_id
+            new_places.discard(place)
+    keyless = [_with_ids(command, ids, place) for place, command in enumerate(commands) if command.dedupe_key is None]
+    if keyless:
+        session.enqueue(keyless)
+    return new_places
 
 
-def _row(command: c.EnqueueLinked, ids: Sequence[int], place: int) -> c.Enqueue:
+def _with_ids(command: c.EnqueueLinked, ids: Sequence[int], place: int) -> c.Enqueue:
     """Return the command for the store: with the job's id and the ids of its dependencies, not claimable before they end."""
     if not command.depends_on and not command.after:
         return msgspec.structs.replace(command, job_id=ids[place], bare=False)
@@ -186,9 +200,7 @@ def _row(command: c.EnqueueLinked, ids: Sequence[int], place: int) -> c.Enqueue:
     return msgspec.structs.replace(command, job_id=ids[place], payload=payload, available_at=NEVER, delay_us=0, bare=False)
 
 
-def _link(
-    session: Session, commands: Sequence[c.EnqueueLinked], edges: dict[int, list[DependencyState]], open_ids: set[int]
-) -> list[Decision]:
+def _link(session: Session, commands: Sequence[c.EnqueueLinked], edges: Edges, open_ids: set[int]) -> list[Decision]:
     """Save the edges. Then unblock jobs without unmet dependencies, and end jobs with failed ones."""
     if not edges:
         return []
@@ -201,23 +213,27 @@ def _link(
     return _decide_linked(session, unmet, commands[0].request_id, is_replay=commands[0].replay_of is not None)
 
 
-def _decide_linked(
-    session: Session, unmet: dict[int, list[DependencyState]], request_id: str | None, *, is_replay: bool = False
-) -> list[Decision]:
+def _decide_linked(session: Session, unmet: Edges, request_id: str | None, *, is_replay: bool = False) -> list[Decision]:
     """Unblock jobs without unmet dependencies, and end those with a failed one, unless their policy is to wait."""
-    lost = {} if is_replay else {id_: on for id_, on in unmet.items() if any(one.has_failed for one in on)}
-    due = [job_id for job_id, on in unmet.items() if not on or job_id in lost]
+    failed: dict[int, DependencyState] = {}
+    if not is_replay:
+        failed = {job_id: next(one for one in on if one.has_failed) for job_id, on in unmet.items() if _has_failed(on)}
+    due = [job_id for job_id, on in unmet.items() if not on or job_id in failed]
     if not due:
         return []
     now, commands = session.now(), []
     for job_id, job in sorted(session.load(due, lock=False).items()):
-        why = next((one for one in lost.get(job_id, ()) if one.has_failed), None)
-        command = unblock_command(job_id, None, request_id) if why is None else failure_command(job, why, request_id)
+        cause = failed.get(job_id)
+        command = unblock_command(job_id, None, request_id) if cause is None else failure_command(job, cause, request_id)
         if command is not None:
             commands.append((job, command))
-    outcomes = decide_and_save(session, commands, now)
-    ended = [dependency_of(outcome.job) for outcome in outcomes if outcome.job.status in TERMINAL]
-    return outcomes + (cascade(session, ended, now, request_id) if ended else [])
+    decisions = decide_and_save(session, commands, now)
+    ended = [dependency_of(one.job) for one in decisions if one.job.status in TERMINAL]
+    return decisions + (cascade(session, ended, now, request_id) if ended else [])
+
+
+def _has_failed(states: Iterable[DependencyState]) -> bool:
+    return any(one.has_failed for one in states)
 
 
 def link_dependents(session: Session, job_ids: Sequence[int], request_id: str | None) -> tuple[set[int], list[Decision]]:
@@ -227,16 +243,17 @@ def link_dependents(session: Session, job_ids: Sequence[int], request_id: str | 
     Return the ids that are linked now, and the decisions. The other ids have a row that another transaction has locked.
     """
     edges = session.depends_on(job_ids)
-    open_ids = session.try_lock({*job_ids, *(on_id for on in edges.values() for on_id in on)})
-    free = {id_: on for id_, on in edges.items() if id_ not in open_ids and open_ids.isdisjoint(on)}
-    found = _follow(session, {on_id for on in free.values() for on_id in on}, open_ids)
-    for on_id, one in found.items():
-        if one.id != on_id and one.id not in open_ids:
-            session.move_dependents(on_id, one.id)
-    unmet: dict[int, list[DependencyState]] = {}
-    for id_, on in free.items():
-        known = {found[on_id].id: found[on_id] for on_id in on if on_id in found}
-        if open_ids.isdisjoint(known):
+    locked_ids = session.try_lock({*job_ids, *(on_id for on in edges.values() for on_id in on)})
+    lockable = {id_: on for id_, on in edges.items() if id_ not in locked_ids and locked_ids.isdisjoint(on)}
+    states, open_ids = _newest_states(session, {on_id for on in lockable.values() for on_id in on})
+    unusable_ids = locked_ids | open_ids
+    for on_id, state in states.items():
+        if state.id != on_id and state.id not in unusable_ids:
+            session.move_dependents(on_id, state.id)
+    unmet: Edges = {}
+    for id_, on in lockable.items():
+        known = {states[on_id].id: states[on_id] for on_id in on if on_id in states}
+        if unusable_ids.isdisjoint(known):
             unmet[id_] = [one for one in known.values() if not one.is_met]
     session.clear_links(unmet)
     waiting = {id_ for id_, job in session.load(list(unmet), lock=False).items() if job.is_waiting} if unmet else set()

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from holdfast.core import commands as c
-from holdfast.core.decide import decide, replay_command
+from holdfast.core.decide import missing_job_error, replay_command, rev_conflict_error
 from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import SIGNED_SEPARATOR, EventRecord, Role
 from holdfast.core.payloads import counter_of
@@ -25,16 +25,16 @@ from holdfast.proof.signing import UNSIGNED_UNDER, is_plain_beat
 from holdfast.store.base import AppliedCommand, DeadLetterFilter, EnqueuedRow, Session
 
 SETTLED = "settled"
-"""The answer to a completion in bulk."""
+"""The answer to a completion by `settle_many`."""
 
 
 def in_one_statement(run: Callable[[Session], Callable[[Sequence[Any]], list[AppliedCommand | None]]]) -> Runner:
     """Return a runner that uses one statement for all its commands. Those that the statement skips are decided one by one."""
 
     def runner(session: Session, items: Sequence[Item], signer: TransactionSigner) -> None:
-        plain, rest = _split_plain(items)
-        if plain:
-            rest += _answer_done(plain, run(session)([item.command for item in plain]))
+        unsigned, rest = _split_unsigned(items)
+        if unsigned:
+            rest += _answer_applied(unsigned, run(session)([item.command for item in unsigned]))
         if rest:
             decide_each(session, rest, signer)
 
@@ -45,27 +45,27 @@ def complete(session: Session, items: Sequence[Item], signer: TransactionSigner)
     """Complete jobs. A command with a validator's objection is decided by itself: the statement cannot refuse it."""
     accepted = [item for item in items if item.command.objection is None]
     if accepted:
-        _complete_plain(session, accepted, signer)
+        _complete_accepted(session, accepted, signer)
     if len(accepted) < len(items):
         decide_each(session, [item for item in items if item.command.objection is not None], signer)
 
 
-_complete_plain = in_one_statement(lambda session: session.complete)
+_complete_accepted = in_one_statement(lambda session: session.complete)
 
 
-def _split_plain(items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
-    """Split the items into those for the statements for unsigned commands, and the others.
+def _split_unsigned(items: Sequence[Item]) -> tuple[Sequence[Item], list[Item]]:
+    """Split the items into those whose commands need no signature, and the others.
 
     The token itself says which commands its holder has to sign.
     """
-    if not any(_may_be_signed(item[2]) for item in items):
+    if not any(_may_be_signed(command) for _, _, command in items):
         return items, []
-    plain: list[Item] = []
+    unsigned: list[Item] = []
     rest: list[Item] = []
     for item in items:
-        command = item[2]
-        (plain if command.signed is None and command.fence.signed in UNSIGNED_UNDER[type(command)] else rest).append(item)
-    return plain, rest
+        command = item.command
+        (unsigned if command.signed is None and command.fence.signed in UNSIGNED_UNDER[type(command)] else rest).append(item)
+    return unsigned, rest
 
 
 def _may_be_signed(command: Any) -> bool:
@@ -73,8 +73,8 @@ def _may_be_signed(command: Any) -> bool:
     return command.signed is not None or SIGNED_SEPARATOR in command.fence.token
 
 
-def _answer_done(items: Sequence[Item], changes: Sequence[AppliedCommand | None]) -> list[Item]:
-    """Answer the items that the statement has done, and return the others, which are still to be decided."""
+def _answer_applied(items: Sequence[Item], changes: Sequence[AppliedCommand | None]) -> list[Item]:
+    """Answer the items that the statement has applied, and return the others, which are still to be decided."""
     skipped = []
     for item, change in zip(items, changes, strict=True):
         if change is None:
@@ -87,28 +87,29 @@ def _answer_done(items: Sequence[Item], changes: Sequence[AppliedCommand | None]
 
 def heartbeat(session: Session, items: Sequence[Item], signer: TransactionSigner) -> None:
     """Record heartbeats. Signed heartbeats have a statement of their own."""
-    plain, others = _split_plain(items)
+    unsigned, others = _split_unsigned(items)
     signed: list[Item] = []
     rest: list[Item] = []
     for item in others:
-        given = item.command.signed
-        (signed if given is not None and is_plain_beat(given.said) and signer.accepts(given) else rest).append(item)
+        statement = item.command.signed
+        is_plain = statement is not None and is_plain_beat(statement.content) and signer.accepts(statement)
+        (signed if is_plain else rest).append(item)
     if signed:
-        rest += _answer_done(signed, session.beat_signed([item.command for item in signed]))
-    if plain:
-        rest += _answer_done(plain, session.heartbeat([item.command for item in plain]))
+        rest += _answer_applied(signed, session.beat_signed([item.command for item in signed]))
+    if unsigned:
+        rest += _answer_applied(unsigned, session.heartbeat([item.command for item in unsigned]))
     if rest:
         decide_each(session, rest, signer)
 
 
-def settle_all(session: Session, result: Result, signer: TransactionSigner) -> None:
-    """Complete all jobs of a worker's request. No job is in it twice."""
+def settle_request(session: Session, result: Result, signer: TransactionSigner) -> None:
+    """Settle all jobs of one request. No job may be in it twice. This is faster than `settle`: it makes no items."""
     commands: Sequence[Any] = result.request.commands
     if any(map(_may_be_signed, commands)):
         settle(session, [Item(result, place, command) for place, command in enumerate(commands)], signer)
         return
-    done = session.settle(commands)
-    skipped = [Item(result, place, command) for place, command in enumerate(commands) if command.job_id not in done]
+    settled = session.settle(commands)
+    skipped = [Item(result, place, command) for place, command in enumerate(commands) if command.job_id not in settled]
     result.answers = [SETTLED] * len(commands)
     result.changed = result.changed or len(skipped) < len(commands)
     if skipped:
@@ -116,10 +117,11 @@ def settle_all(session: Session, result: Result, signer: TransactionSigner) -> N
 
 
 def settle(session: Session, items: Sequence[Item], signer: TransactionSigner) -> None:
-    plain, rest = _split_plain(items)
-    done = session.settle([item.command for item in plain]) if plain else ()
-    for item in plain:
-        if item.command.job_id in done:
+    """Complete the jobs of `settle_many`."""
+    unsigned, rest = _split_unsigned(items)
+    settled = session.settle([item.command for item in unsigned]) if unsigned else ()
+    for item in unsigned:
+        if item.command.job_id in settled:
             item.result.answers[item.place] = SETTLED
             item.result.changed = True
         else:
@@ -131,30 +133,31 @@ def settle(session: Session, items: Sequence[Item], signer: TransactionSigner) -
 def enqueue(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
     """Enqueue in the order of the items, so that ids have the same order. Items without a dedupe key share a statement."""
     for keyed, group in groupby(items, _is_keyed):
-        run = list(group)
         if keyed:
-            for item in run:
+            for item in group:
                 _enqueue_keyed(session, item)
         else:
-            for (result, place, command), made in zip(run, session.enqueue([item[2] for item in run]), strict=True):
-                result.answers[place] = made
+            keyless = list(group)
+            rows = session.enqueue([command for _, _, command in keyless])
+            for (result, place, command), row in zip(keyless, rows, strict=True):
+                result.answers[place] = row
                 _wake_queue(result, command)
 
 
 def enqueue_linked(session: Session, items: Sequence[Item], signer: TransactionSigner) -> None:
     """Enqueue jobs with dependencies, one call after the other: the jobs of one call may depend on each other."""
     for _, group in groupby(items, lambda item: id(item.result)):
-        run = list(group)
-        made = dependencies.make_linked(session, [item.command for item in run])
-        for item, answer in zip(run, made.answers, strict=True):
+        call = list(group)
+        made = dependencies.make_linked(session, [item.command for item in call])
+        for item, answer in zip(call, made.answers, strict=True):
             item.answer(answer)
             if answer.is_new:
                 _wake_queue(item.result, item.command)
-        run[0].result.note(made.outcomes)
+        call[0].result.note(made.decisions)
 
 
 def _is_keyed(item: Item) -> bool:
-    return item[2].dedupe_key is not None
+    return item.command.dedupe_key is not None
 
 
 def _wake_queue(result: Result, command: c.Enqueue) -> None:
@@ -164,19 +167,19 @@ def _wake_queue(result: Result, command: c.Enqueue) -> None:
 
 
 def _enqueue_keyed(session: Session, item: Item) -> None:
-    made = session.enqueue_keyed(item.command)
-    if made.is_new:
-        item.answer(made)
+    row = session.enqueue_keyed(item.command)
+    if row.is_new:
+        item.answer(row)
         _wake_queue(item.result, item.command)
     else:
-        item.answer(idempotency.FoundJob(session.load([made.job_id], lock=False)[made.job_id], False))
+        item.answer(idempotency.FoundJob(session.load([row.job_id], lock=False)[row.job_id], False))
 
 
 def claim_next(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
     for item in items:
-        held = session.claim(item.command)
-        item.answer(held)
-        item.result.changed = item.result.changed or bool(held)
+        claimed = session.claim(item.command)
+        item.answer(claimed)
+        item.result.changed = item.result.changed or bool(claimed)
 
 
 def replay(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
@@ -198,20 +201,20 @@ def replay_many(session: Session, items: Sequence[Item], _: TransactionSigner) -
             skipped |= session.replayed([id_ for id_ in ids if id_ not in skipped and id_ not in locked])
         newest = session.newest_replays(skipped)
         replays = session.load(sorted(newest.values()), lock=False)
-        found: list[idempotency.FoundJob | HoldfastError] = []
+        answers: list[idempotency.FoundJob | HoldfastError] = []
         for id_ in ids:
             if id_ in skipped:
-                found.append(idempotency.FoundJob(replays[newest[id_]], False))
+                answers.append(idempotency.FoundJob(replays[newest[id_]], False))
                 continue
             try:
                 if id_ in locked:
                     raise Unavailable(f"job {id_} is locked by another transaction", locked=True)
-                one = c.Replay(actor=command.actor, request_id=command.request_id, job_id=id_, reason=command.reason)
-                found.append(_replay_one(session, item, one))
+                replay_one = c.Replay(actor=command.actor, request_id=command.request_id, job_id=id_, reason=command.reason)
+                answers.append(_replay_one(session, item, replay_one))
             except HoldfastError as refusal:
                 refusal.context.setdefault("job_id", id_)
-                found.append(refusal)
-        item.answer(found)
+                answers.append(refusal)
+        item.answer(answers)
 
 
 def _dead_letters(session: Session, command: c.ReplayMany) -> tuple[list[int], set[int]]:
@@ -224,36 +227,38 @@ def _dead_letters(session: Session, command: c.ReplayMany) -> tuple[list[int], s
         return session.dead_letters(DeadLetterFilter(**fields)), set()
     ids = session.dead_letters(DeadLetterFilter(**{**fields, "limit": PAGE_MAX}))
     skipped = session.replayed(ids)
-    fresh = [id_ for id_ in ids if id_ not in skipped]
-    if len(fresh) > command.limit:
-        ids = ids[: ids.index(fresh[command.limit])]
+    unreplayed = [id_ for id_ in ids if id_ not in skipped]
+    if len(unreplayed) > command.limit:
+        ids = ids[: ids.index(unreplayed[command.limit])]
     return ids, skipped.intersection(ids)
 
 
 def _replay_one(session: Session, item: Item, command: c.Replay) -> idempotency.FoundJob:
     job = session.load([command.job_id], lock=True).get(command.job_id)
-    if job is None or (command.expected_rev is not None and command.expected_rev != job.rev):
-        decide(job, command, 0)
-    assert job is not None
-    fresh = replay_command(job, command)
-    living = session.live_replay(job.id)
-    if living is not None:
-        return idempotency.FoundJob(session.load([living], lock=False)[living], False)
-    made = _make_replay(session, item.result, fresh)
-    if not made.is_new:
-        raise Conflict(f"the dedupe key {fresh.dedupe_key!r} is held by job {made.job_id}", holder=made.job_id, rev=job.rev)
-    session.move_dependents(job.id, made.job_id)
+    if job is None:
+        raise missing_job_error(command)
+    if command.expected_rev is not None and command.expected_rev != job.rev:
+        raise rev_conflict_error(job, command)
+    enqueue_command = replay_command(job, command)
+    live_id = session.live_replay(job.id)
+    if live_id is not None:
+        return idempotency.FoundJob(session.load([live_id], lock=False)[live_id], False)
+    row = _enqueue_replay(session, item.result, enqueue_command)
+    if not row.is_new:
+        key = enqueue_command.dedupe_key
+        raise Conflict(f"the dedupe key {key!r} is held by job {row.job_id}", holder_id=row.job_id, rev=job.rev)
+    session.move_dependents(job.id, row.job_id)
     item.result.queues.add(job.queue)
     item.result.changed = True
-    return idempotency.FoundJob(session.load([made.job_id], lock=False)[made.job_id], True)
+    return idempotency.FoundJob(session.load([row.job_id], lock=False)[row.job_id], True)
 
 
-def _make_replay(session: Session, result: Result, fresh: c.Enqueue) -> EnqueuedRow:
-    if isinstance(fresh, c.EnqueueLinked):
-        made = dependencies.make_linked(session, [fresh])
-        result.note(made.outcomes)
+def _enqueue_replay(session: Session, result: Result, command: c.Enqueue) -> EnqueuedRow:
+    if isinstance(command, c.EnqueueLinked):
+        made = dependencies.make_linked(session, [command])
+        result.note(made.decisions)
         return EnqueuedRow(made.answers[0].job.id, 0, made.answers[0].is_new)
-    return session.enqueue([fresh])[0] if fresh.dedupe_key is None else session.enqueue_keyed(fresh)
+    return session.enqueue([command])[0] if command.dedupe_key is None else session.enqueue_keyed(command)
 
 
 def answer_appends(session: Session, results: Iterable[Result]) -> None:
@@ -264,15 +269,16 @@ def answer_appends(session: Session, results: Iterable[Result]) -> None:
     for result in results:
         if result.request.verb == "append":
             [command] = result.request.commands
-            found = _made_by(session, command)
+            event = _event_of(session, command)
             is_refused = isinstance(result.answers[0], HoldfastError)
-            if found is not None and (not is_refused or _is_newest(session, found)):
-                result.answers[0] = found
+            if event is not None and (not is_refused or _is_newest(session, event)):
+                result.answers[0] = event
 
 
-def _made_by(session: Session, command: Any) -> EventRecord | None:
-    found = session.find_event(command.job_id, command.request_id)
-    return found if found is not None and found.statement == command.signed.statement else None
+def _event_of(session: Session, command: Any) -> EventRecord | None:
+    """Return the last event that carries the command's statement, or None."""
+    event = session.find_event(command.job_id, command.request_id)
+    return event if event is not None and event.statement == command.signed.statement else None
 
 
 def _is_newest(session: Session, event: EventRecord) -> bool:
@@ -294,20 +300,20 @@ def execute(requests: Sequence[Request], signer: Signer, session: Session, *, ca
     waiting: Sequence[Result] = results
     while waiting:
         # Requests that repeat one of the same group wait until that one is answered.
-        fresh, waiting = answer_repeats(session, waiting)
-        locked = _lock_jobs(session, fresh) if careful or any(one.request.verb == "sweep" for one in fresh) else set()
-        for result in fresh:
+        to_run, waiting = answer_repeats(session, waiting)
+        locked = _lock_jobs(session, to_run) if careful or any(one.request.verb == "sweep" for one in to_run) else set()
+        for result in to_run:
             if result.request.beats:
                 _record_beats(session, result, locked, session_signer)
-        if not locked and len(fresh) == 1 and _is_plain_settlement(fresh[0].request):
-            settle_all(session, fresh[0], session_signer)
+        if not locked and len(to_run) == 1 and _settles_distinct_jobs(to_run[0].request):
+            settle_request(session, to_run[0], session_signer)
         else:
-            for turn in _rounds(fresh):
-                for kind, found in turn.items():
-                    if items := _refuse_locked(found, locked) if locked else found:
-                        _RUNNERS.get(kind, decisions.decide_each)(session, items, session_signer)
-        answer_appends(session, fresh)
-        keep_answers(session, fresh)
+            for items_by_type in _rounds(to_run):
+                for command_type, items in items_by_type.items():
+                    if unlocked := _refuse_locked(items, locked) if locked else items:
+                        _RUNNERS.get(command_type, decisions.decide_each)(session, unlocked, session_signer)
+        answer_appends(session, to_run)
+        keep_answers(session, to_run)
     if changed := [result.queues for result in results if result.changed]:
         session.wake(set().union(*changed))
     return results
@@ -328,9 +334,9 @@ def _record_beats(session: Session, result: Result, locked: set[int], signer: Tr
     result.queues |= recorded.queues
 
 
-def _is_plain_settlement(request: Request) -> bool:
-    """Return whether these are a worker's completions in bulk, with no job in it twice."""
-    return isinstance(request.commands[0], c.CompleteInBatch) and _distinct(request.commands)
+def _settles_distinct_jobs(request: Request) -> bool:
+    """Return whether the request is one of `settle_many`, with no job in it twice."""
+    return isinstance(request.commands[0], c.Settle) and _distinct(request.commands)
 
 
 _NON_ENDING = (c.Heartbeat, c.Start, c.Resume, c.MoveJob, c.Reprioritise, c.Reschedule)
@@ -342,27 +348,27 @@ def _lock_jobs(session: Session, results: Sequence[Result]) -> set[int]:
     commands = [command for one in results for command in one.request.commands if isinstance(command, c.JobCommand)]
     locked = session.try_lock({command.job_id for command in commands})
     ending = {command.job_id for command in commands if not isinstance(command, _NON_ENDING)} - locked
-    below = session.try_lock(set(session.downstream(ending)) - ending) if ending else set()
-    if below:
-        locked |= {job_id for job_id in ending if below.intersection(session.downstream([job_id]))}
+    locked_dependents = session.try_lock(set(session.downstream(ending)) - ending) if ending else set()
+    if locked_dependents:
+        locked |= {job_id for job_id in ending if locked_dependents.intersection(session.downstream([job_id]))}
     return locked
 
 
 def _refuse_locked(items: Sequence[Item], locked: set[int]) -> list[Item]:
     """Refuse the commands on locked jobs, and return the others."""
-    left = []
+    unlocked = []
     for item in items:
         job_id = getattr(item.command, "job_id", None)
         if job_id in locked:
             item.answer(Unavailable(f"job {job_id} is locked by another transaction", locked=True, job_id=job_id))
             item.result.locked = True
         else:
-            left.append(item)
-    return left
+            unlocked.append(item)
+    return unlocked
 
 
 def _rounds(results: Sequence[Result]) -> Iterable[dict[type[c.Command], list[Item]]]:
-    """Commands by round and type. Commands on one job go in separate rounds, in their order."""
+    """Return the commands by round and type. Commands on one job go in separate rounds, in their order."""
     if len(results) == 1 and _distinct(commands := results[0].request.commands):
         return [{type(commands[0]): [Item(results[0], place, command) for place, command in enumerate(commands)]}]
     rounds: list[dict[type[c.Command], list[Item]]] = []
@@ -395,5 +401,5 @@ _RUNNERS: dict[type[c.Command], Runner] = {
     c.Start: in_one_statement(lambda session: session.start),
     c.Heartbeat: heartbeat,
     c.Complete: complete,
-    c.CompleteInBatch: settle,
+    c.Settle: settle,
 }

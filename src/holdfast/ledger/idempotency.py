@@ -93,12 +93,12 @@ def answer_repeats(session: Session, results: Sequence[Result]) -> tuple[list[Re
         return list(results), []
     taken = session.take_requests(keys)
     known = session.find_requests(keys)
-    fresh: list[Result] = []
-    twins: list[Result] = []
+    to_run: list[Result] = []
+    repeats: list[Result] = []
     seen: set[tuple[str, str]] = set()
     for result in results:
         if not result.request.repeat:
-            fresh.append(result)
+            to_run.append(result)
             continue
         key = _key(result.request)
         if key in taken:
@@ -107,11 +107,11 @@ def answer_repeats(session: Session, results: Sequence[Result]) -> tuple[list[Re
         elif key in known:
             result.answers = _answer_again(session, result.request, known[key])
         elif key in seen:
-            twins.append(result)
+            repeats.append(result)
         else:
-            fresh.append(result)
+            to_run.append(result)
             seen.add(key)
-    return fresh, twins
+    return to_run, repeats
 
 
 def is_repeated(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bool:

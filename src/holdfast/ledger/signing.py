@@ -108,7 +108,7 @@ class KeyBookCache:
         Call this before the transaction draws positions for signed events.
         """
         book = self._book
-        if book.stand != session.last_key_change():
+        if book.last_change_pos != session.last_key_change():
             book = self._book = KeyBook(session.key_log())
         return book
 
@@ -192,24 +192,28 @@ class Signer:
 
     def admit(self, envelope: Envelope) -> Signed:
         """Verify a statement that another process has signed, and that its key is enrolled for its actor."""
-        said = read_statement(envelope.statement)
-        if said.ledger != self.ledger_id:
-            raise SignatureInvalid(f"this was signed for the ledger {said.ledger!r:.80}", why="ledger", ledger=said.ledger)
+        content = read_statement(envelope.statement)
+        if content.ledger != self.ledger_id:
+            raise SignatureInvalid(f"this was signed for the ledger {content.ledger!r:.80}", why="ledger", ledger=content.ledger)
         book = self.books.known
         if book.find(envelope.key_id) is None:
             book = self._store.read_statement(self.books.latest)
-        check_signer(book, envelope.key_id, said.actor)
-        return _verified(book.public_key(envelope.key_id), Signed(envelope.key_id, envelope.signature, envelope.statement, said))
+        check_signer(book, envelope.key_id, content.actor)
+        return _verified(
+            book.public_key(envelope.key_id), Signed(envelope.key_id, envelope.signature, envelope.statement, content)
+        )
 
     # Before and inside the transaction
 
     def sign(self, secret: SecretKey, command: c.JobCommand, holder: Actor, attempt: int, last: int) -> Signed:
         at = self._wall()
-        said = holder_statement(self.ledger_id, command, holder, attempt, counter=self._counts.next(holder.name, at, last), at=at)
-        return self.seal(secret, said, encode_statement(said))
+        content = holder_statement(
+            self.ledger_id, command, holder, attempt, counter=self._counts.next(holder.name, at, last), at=at
+        )
+        return self.seal(secret, content, encode_statement(content))
 
-    def seal(self, secret: SecretKey, said: Statement, statement: bytes) -> Signed:
-        return _verified(secret.public_key, Signed(secret.key_id, secret.sign(statement_message(statement)), statement, said))
+    def seal(self, secret: SecretKey, content: Statement, statement: bytes) -> Signed:
+        return _verified(secret.public_key, Signed(secret.key_id, secret.sign(statement_message(statement)), statement, content))
 
 
 class TransactionSigner:
@@ -229,7 +233,7 @@ class TransactionSigner:
 
     def accepts(self, signed: Signed) -> bool:
         """Return whether the key of the signature is valid now."""
-        role, name = signer_of(signed.said.actor)
+        role, name = signer_of(signed.content.actor)
         return self.book.valid(signed.key_id, role, name)
 
     def missing_key(self, policy: Policy, worker: str) -> str | None:
@@ -243,7 +247,7 @@ class TransactionSigner:
             return decide(job, command, now)
         try:
             if signed is not None:
-                check_signer(self.book, signed.key_id, signed.said.actor)
+                check_signer(self.book, signed.key_id, signed.content.actor)
             outcome = decide(job, command, now)
         except SignatureInvalid as refusal:
             again = self._signed_here(job, command, refusal) if own and job is not None else None

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.core.commands import Compensate, ContinueCascade, JobCommand, LinkDependencies, Sweep
 from holdfast.core.decide import Decision
-from holdfast.core.limits import SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, UNTOLD_BATCH_MAX, check_integer
+from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX, SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, check_integer
 from holdfast.core.model import SYSTEM, EventType, Micros
 from holdfast.core.payloads import StalledPayload, decode
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
@@ -26,6 +26,7 @@ from holdfast.ledger.requests import Request
 from holdfast.store.base import DueJobs, Session, Store, UnfinishedJobs
 from holdfast.store.fleet import DutyStatus
 from holdfast.telemetry.logs import JobFields, log_step
+from holdfast.text import format_seconds
 
 T = TypeVar("T")
 
@@ -172,7 +173,7 @@ class Sweeper:
         while left.cascade_pending and self._make(ContinueCascade, left.cascade_pending, made):
             left = self._left_over(limit)
         # After a full page, the next tick continues behind it, so that locked jobs do not delay the others.
-        self._linked = left.link_pending[-1] if len(left.link_pending) == UNTOLD_BATCH_MAX else 0
+        self._linked = left.link_pending[-1] if len(left.link_pending) == OPEN_CASCADE_BATCH_MAX else 0
         self._make(LinkDependencies, left.link_pending, made)
         self._make(Compensate, left.undo_pending, made)
 
@@ -217,7 +218,7 @@ def _log_outcome(outcome: Decision) -> None:
         if event.type is EventType.STALLED:
             body = decode(StalledPayload, event.payload)
             silent_us = None if body.last_beat_at is None else max(0, event.received_at - body.last_beat_at)
-            message = f"stalled: {event.reason}" + ("" if silent_us is None else f", silent for {_seconds(silent_us)} s")
+            message = f"stalled: {event.reason}" + ("" if silent_us is None else f", silent for {format_seconds(silent_us)} s")
             facts = {"reason": event.reason, "silent_ms": None if silent_us is None else silent_us // 1_000}
             began = job.started_at or job.claimed_at
             duration_ms = None if began is None else max(0, event.received_at - began) // 1_000
@@ -248,8 +249,3 @@ def _count(answers: Sequence[Any], made: Counter[str]) -> int:
     kinds = [answer for answer in answers if answer and not isinstance(answer, HoldfastError)]
     made.update(kind.value for some in kinds for kind in some)
     return len(kinds)
-
-
-def _seconds(duration_us: int) -> str:
-    """Format a duration in seconds, to a tenth: `6.5` or `31`."""
-    return f"{duration_us / 1_000_000:.1f}".removesuffix(".0")

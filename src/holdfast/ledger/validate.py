@@ -263,8 +263,8 @@ def undo_step(given: Any) -> payloads.UndoStep:
     return payloads.UndoStep(kind=limits.check_name("undo", given["kind"]), args=msgspec.Raw(body))
 
 
-def not_our_own(what: str, given: str) -> str:
-    """Return `given`. Raise ValidationError for a name that is reserved for the ledger itself."""
+def unreserved_name(what: str, given: str) -> str:
+    """Return `given`. Raise ValidationError if it starts with the prefix that is reserved for the ledger."""
     if given.startswith(RESERVED_PREFIX):
         raise ValidationError(f"{what}s that start with {RESERVED_PREFIX} are reserved for the ledger", field=what)
     return given
@@ -280,7 +280,7 @@ class EnqueueReader:
 
     def _head(self, kind: Any, queue: Any) -> bytes:
         """Check the names, and return the start of a payload up to its args."""
-        key = (not_our_own("kind", limits.check_name("kind", kind)), limits.check_name("queue", queue))
+        key = (unreserved_name("kind", limits.check_name("kind", kind)), limits.check_name("queue", queue))
         if len(self._heads) >= self._KNOWN_MAX:
             self._heads.clear()
         head = b'{"queue":' + _encode(key[1]) + b',"kind":' + _encode(key[0]) + b',"args":'
@@ -405,7 +405,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         "priority": limits.check_integer("priority", given.get("priority", 0), -limits.PRIORITY_MAX, limits.PRIORITY_MAX),
         "available_at": None if "available_at" not in given else moment("available_at", given["available_at"]),
         "delay_us": policies.duration_ms("delay", given.get("delay", 0), 0, DELAY_MS_MAX) * 1_000,
-        "dedupe_key": None if dedupe_key is None else not_our_own("dedupe_key", dedupe_key),
+        "dedupe_key": None if dedupe_key is None else unreserved_name("dedupe_key", dedupe_key),
         "dedupe_forever": dedupe == "forever",
         "tier": None if "tier" not in given else limits.check_name("tier", given["tier"]),
         "correlation_id": key("correlation_id"),

@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError, RefusedByValidator, TransientError, V
 from holdfast.ledger.public import Job
 from holdfast.store.base import Store
 from holdfast.store.rows import chunks
+from holdfast.text import safe_str, truncate_start
 
 Validator = Callable[[Any, Any], Any]
 """Checks a job's result before it is recorded. It refuses the result by raising an error or returning False."""
@@ -152,7 +153,7 @@ def _has_fence(command: c.Complete) -> Callable[[Record], bool]:
 
 
 def _objection_of(error: BaseException) -> c.Objection:
-    message = cut(safe_text(error), MESSAGE_BYTES_MAX)
+    message = truncate_start(safe_str(error), MESSAGE_BYTES_MAX)
     if not isinstance(error, HoldfastError):
         message = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return c.Objection(message, retryable=isinstance(error, TransientError))
@@ -170,16 +171,3 @@ def _answer(function: Validator, job: Any, result: Any) -> Any:
 
 def _name(function: Any) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
-
-
-def safe_text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # noqa: BLE001 - a __str__ of user code may raise anything
-        return ""
-
-
-def cut(text: str, bytes_max: int) -> str:
-    """Return the end of `text`, at most `bytes_max` bytes, as valid Unicode without NUL."""
-    safe = text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace")
-    return safe[-bytes_max:].decode("utf-8", "ignore")

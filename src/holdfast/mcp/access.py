@@ -73,7 +73,7 @@ class TransportSessions:
     def belongs_to_another(self, secret: str, client: int) -> bool:
         return self._clients.get(secret, client) != client
 
-    def has_room(self, client: int) -> bool:
+    def has_capacity(self, client: int) -> bool:
         """End the sessions that were idle for too long. Return whether the client may open another session."""
         now = self._monotonic()
         for secret in [secret for secret, at in self._used_at.items() if now - at > self._idle_s]:
@@ -171,7 +171,7 @@ class AccessControl:
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send, headers: Headers, client: int) -> None:
         secret = headers.get(SESSION_HEADER)
-        counts = secret is not None or _may_open_session(scope, headers)
+        uses_session = secret is not None or _may_open_session(scope, headers)
         status, opened = 0, None
 
         async def watch_send(message: Message) -> None:
@@ -182,12 +182,12 @@ class AccessControl:
             await send(message)
 
         scope[CLIENT_SCOPE_KEY] = client
-        if counts:
+        if uses_session:
             self._sessions.begin(secret, client)
         try:
             await self._app(scope, receive, watch_send)
         finally:
-            if counts:
+            if uses_session:
                 self._sessions.done(secret, client, opened)
             if secret is not None and (status == _NOT_FOUND or (scope["method"] == "DELETE" and status == _OK)):
                 self._sessions.end(secret)
@@ -219,7 +219,7 @@ class AccessControl:
         secret = headers.get(SESSION_HEADER)
         if secret is not None and self._sessions.belongs_to_another(secret, client):
             return PlainTextResponse("Session not found", status_code=404)
-        if secret is None and _may_open_session(scope, headers) and not self._sessions.has_room(client):
+        if secret is None and _may_open_session(scope, headers) and not self._sessions.has_capacity(client):
             text = f"Too many sessions: at most {self._sessions_max} may be open for this client. End some with DELETE."
             return PlainTextResponse(text, status_code=429, headers=RETRY_HEADERS)
         return None

@@ -42,7 +42,8 @@ class LimitedConnection(H11Protocol):
     """Connections without a request under way, the longest waiting first."""
 
     _deadline: asyncio.TimerHandle | None = None
-    _awaited: str | None = None
+    _awaited_part: str | None = None
+    """The part of a request that has to arrive before `_deadline`: its head or its body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -78,11 +79,11 @@ class LimitedConnection(H11Protocol):
             self.waiting.setdefault(self)
         else:
             self.waiting.pop(self, None)
-        if what == self._awaited:
+        if what == self._awaited_part:
             return
         if self._deadline is not None:
             self._deadline.cancel()
-        self._awaited = what
+        self._awaited_part = what
         text = f"The {what} of a request has to come within {ms_max // 1_000} s."
         self._deadline = None if what is None else self.loop.call_later(ms_max / 1_000, self.refuse, 408, text)
 

@@ -8,8 +8,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable
-from types import FrameType, TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import anyio
 from mcp.server.lowlevel import Server
@@ -20,53 +19,42 @@ from holdfast.ledger import Ledger, validate
 from holdfast.mcp.server import DEFAULT_AGENT_NAME, CallerResolver, build_server
 from holdfast.mcp.sessions import SHUTDOWN_S, ClientSessions, HeartbeatThread
 from holdfast.mcp.stdio import STDIN, LineReader, MessageReader, MessageWriter, reserve_stdout
-from holdfast.services.signals import ECHO_SECONDS
+from holdfast.signals import stop_on_signals
 
 log = logging.getLogger("holdfast.mcp")
 
-SHUTDOWN_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 INTERRUPTED_EXIT_CODE = 130
 
 
-class ShutdownSignals:
-    """Handles SIGTERM and SIGINT inside the context, even while the main thread waits. A second signal ends the process."""
+class Shutdown:
+    """Stops the server on the first SIGTERM or SIGINT. A second one ends the process."""
 
     def __init__(self) -> None:
-        self._signalled_at: float | None = None
-        self._on_first_signal: Callable[[int], None] = lambda number: None
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._handle) for number in SHUTDOWN_SIGNALS}
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._is_requested = False
+        self._on_first_signal: Callable[[signal.Signals], None] = lambda number: None
 
     def call_on_signal(self, stop: Callable[[], None]) -> None:
         """Call `stop` in the running loop on the first signal; call it now if that signal has arrived already."""
         loop = asyncio.get_running_loop()
 
-        def end(number: int) -> None:
-            log.info("ending", extra={"signal": signal.Signals(number).name})
+        def end(number: signal.Signals) -> None:
+            log.info("ending", extra={"signal": number.name})
             stop()
 
-        def begin(number: int) -> None:
+        def begin(number: signal.Signals) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed already
                 loop.call_soon_threadsafe(end, number)
 
         self._on_first_signal = begin
-        if self._signalled_at is not None:
+        if self._is_requested:
             stop()
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        # No logging here: the signal may interrupt the writing of a log line.
-        if self._signalled_at is None:
-            self._signalled_at = time.monotonic()
-            self._on_first_signal(number)
-        elif time.monotonic() - self._signalled_at > ECHO_SECONDS:
+    def on_signal(self, number: signal.Signals) -> None:
+        """Handle a signal, in the thread that reads signals."""
+        if self._is_requested:
             os._exit(INTERRUPTED_EXIT_CODE)
+        self._is_requested = True
+        self._on_first_signal(number)
 
 
 class ServeOptions(NamedTuple):
@@ -89,14 +77,14 @@ class HttpOptions(NamedTuple):
 
 def serve_stdio(ledger: Ledger, options: ServeOptions) -> None:
     """Serve one client on standard input and output until the input ends, SIGTERM or SIGINT."""
-    sessions = _create_sessions(ledger, options)
+    sessions, shutdown = _create_sessions(ledger, options), Shutdown()
     # A session with a given name keeps its jobs, so that the next process can continue them.
     with (
-        ShutdownSignals() as signals,
+        stop_on_signals(shutdown.on_signal, hangup=False),
         HeartbeatThread(sessions, options.idle_s, keep=options.keep or options.session is not None) as heartbeats,
     ):
         server = build_server(CallerResolver(sessions, options.agent, options.session or new_session_name(), new_session_name))
-        anyio.run(_run_stdio, server, signals)
+        anyio.run(_run_stdio, server, shutdown)
     _exit_if_stuck(heartbeats)
 
 
@@ -104,10 +92,10 @@ def serve_http(ledger: Ledger, options: ServeOptions, http_options: HttpOptions)
     """Serve any number of clients until SIGTERM or SIGINT. Raise OSError if the server cannot listen."""
     from holdfast.mcp.http import bind_socket, build_http_server
 
-    sessions = _create_sessions(ledger, options, clients=max(1, len(http_options.tokens)))
+    sessions, shutdown = _create_sessions(ledger, options, clients=max(1, len(http_options.tokens))), Shutdown()
     with (
         bind_socket(http_options.host, http_options.port) as listening_socket,
-        ShutdownSignals() as signals,
+        stop_on_signals(shutdown.on_signal, hangup=False),
         HeartbeatThread(sessions, options.idle_s, keep=options.keep) as heartbeats,
     ):
         server = build_server(CallerResolver(sessions, options.agent, None, new_session_name))
@@ -121,7 +109,7 @@ def serve_http(ledger: Ledger, options: ServeOptions, http_options: HttpOptions)
         )
 
         async def serve() -> None:
-            signals.call_on_signal(http_server.stop)
+            shutdown.call_on_signal(http_server.stop)
             await http_server.serve(sockets=[listening_socket])
 
         anyio.run(serve)
@@ -150,14 +138,14 @@ def new_session_name() -> str:
     return secrets.token_hex(8)
 
 
-async def _run_stdio(server: Server[Any], signals: ShutdownSignals) -> None:
+async def _run_stdio(server: Server[Any], shutdown: Shutdown) -> None:
     """Serve until the input ends or a signal arrives. After the end of input, running calls have SHUTDOWN_S to finish."""
     with anyio.CancelScope() as scope, reserve_stdout() as descriptor:
 
         def ended() -> None:
             scope.deadline = anyio.current_time() + SHUTDOWN_S
 
-        signals.call_on_signal(scope.cancel)
+        shutdown.call_on_signal(scope.cancel)
         out = MessageWriter(descriptor)
         messages = MessageReader(LineReader(STDIN, limits.MCP_BODY_BYTES_MAX), out, ended)
         streams = cast("anyio.AsyncFile[str]", messages), cast("anyio.AsyncFile[str]", out)

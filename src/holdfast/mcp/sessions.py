@@ -41,6 +41,8 @@ class HeldJob:
 
 
 class ClientSession:
+    """A session that holds jobs: its agent, its jobs, and when it last called."""
+
     __slots__ = ("agent", "called_at", "client", "held_jobs", "idle_until")
 
     def __init__(self, agent: Agent, now: float, client: int = 0) -> None:
@@ -295,12 +297,12 @@ class HeartbeatThread:
                     changed.wait(None if next_at is None else max(0.0, next_at - self._sessions.monotonic()))
             for key in idle:
                 log.info("session is idle: its leases will expire", extra={"agent": key.name, "session": key.session})
-            for one in due:
-                if one.is_late:
-                    extra = {"job_id": one.held.job_id, "attempt": one.held.attempt}
+            for heartbeat in due:
+                if heartbeat.is_late:
+                    extra = {"job_id": heartbeat.held.job_id, "attempt": heartbeat.held.attempt}
                     log.warning("a heartbeat has been under way for longer than its lease", extra=extra)
                 else:
-                    self._beat_pool.submit(one.held.job_id, partial(self._beat, one))
+                    self._beat_pool.submit(heartbeat.held.job_id, partial(self._beat, heartbeat))
 
     def _beat(self, due: DueHeartbeat) -> None:
         key, agent, held, _ = due
@@ -308,14 +310,15 @@ class HeartbeatThread:
             if self._closed or not self._sessions.is_held(key, held):
                 return
             sent = self._sessions.monotonic()
-        lost, message, part = False, "", BEATS_PER_LEASE
+        lost, message, times_per_lease = False, "", BEATS_PER_LEASE
         try:
             agent.heartbeat(held.job_id, attempt=held.attempt)
         except Exception as error:  # noqa: BLE001 - a heartbeat is retried after any error
-            lost, message, part = isinstance(error, HoldfastError) and not error.retryable, str(error), RETRIES_PER_LEASE
+            lost, message = isinstance(error, HoldfastError) and not error.retryable, str(error)
+            times_per_lease = RETRIES_PER_LEASE
         with self._sessions.changed:
             held.lost, held.is_beating = lost, False
-            held.due_at = sent + held.lease_s / part
+            held.due_at = sent + held.lease_s / times_per_lease
             ended = not self._sessions.is_held(key, held)
             self._sessions.changed.notify_all()
         if message and not ended:

@@ -1,14 +1,13 @@
 """A pool of daemon threads for blocking calls, with a limit for each key."""
 
-import asyncio
-import contextlib
-import contextvars
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from holdfast.thread_calls import call_in_thread
 
 log = logging.getLogger("holdfast.mcp")
 
@@ -50,21 +49,7 @@ class KeyedThreadPool:
 
     async def call(self, key: Hashable, work: Callable[[], T]) -> T:
         """Run `work` in a thread and return or raise its result. If the caller is cancelled, work that has started goes on."""
-        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-        done: asyncio.Future[T] = loop.create_future()
-
-        def run() -> None:
-            if done.cancelled():
-                return
-            try:
-                resolve = partial(_resolve, done, context.run(work), None)
-            except Exception as error:  # noqa: BLE001 - raised in the awaiting coroutine
-                resolve = partial(_resolve, done, None, error)
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(resolve)
-
-        self.submit(key, run)
-        return await done
+        return await call_in_thread(partial(self.submit, key), work)
 
     def wait_for_idle(self, within_s: float) -> int:
         """Wait until there is no work, or the time is over. Return how many calls are still running or waiting."""
@@ -101,12 +86,3 @@ class KeyedThreadPool:
         if not queue.under_way and not queue.waiting:
             del self._queues[key]
             self._changed.notify_all()
-
-
-def _resolve(done: asyncio.Future[Any], answer: Any, error: Exception | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(answer)
-    else:
-        done.set_exception(error)

@@ -92,21 +92,21 @@ def may_sign_head(key: Enrolment, pos: int) -> bool:
 class KeyBook:
     """The keys of a ledger. It does not check the changes that it is made of: `check_key_changes` does."""
 
-    __slots__ = ("_keys", "_publics", "servers", "stand")
+    __slots__ = ("_keys", "_publics", "last_change_pos", "servers")
 
     def __init__(self, changes: Iterable[KeyChange] = ()) -> None:
         self._keys: dict[str, Enrolment] = {}
         self._publics: dict[str, PublicKey] = {}
         self.servers = 0
         """The number of server keys that are not revoked."""
-        self.stand = 0
+        self.last_change_pos = 0
         """The position of the newest change."""
         for change in changes:
             self.add(change)
 
     def add(self, change: KeyChange) -> Enrolment:
         """Apply a change and return the key after it. This is not thread-safe: no other thread may use the book meanwhile."""
-        self.stand = change.pos
+        self.last_change_pos = change.pos
         if change.change == REVOKED:
             made = msgspec.structs.replace(
                 self._keys[change.key_id],

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.model import EventRecord, EventType, Micros
+from holdfast.core.model import EventType, Micros
 from holdfast.core.payloads import pruned_sha256
 
 LEAF_VERSION = 1
@@ -31,20 +31,6 @@ def event_leaf(row: Sequence[Any]) -> bytes:
          request_id, cause, payload_sha256(kind, payload), policy, correlation_id if is_new else None,
          trace_id if is_new else None, key_id, None if signature is None else signature.hex(),
          None if statement is None else sha256(statement).hexdigest())
-    )  # fmt: skip
-
-
-def event_leaf_of(event: EventRecord, policy: str | None = None) -> bytes:
-    """Return the leaf of `event`. `policy` is the stored text of its snapshot.
-
-    Without `policy`, the snapshot is encoded again. The result may differ from the text that an older Holdfast stored.
-    """
-    if policy is None and event.policy is not None:
-        policy = _encode(event.policy).decode()
-    return event_leaf(
-        (event.pos, event.job_id, event.rev, event.type, event.received_at, event.at, str(event.actor), event.attempt,
-         event.from_status, event.to_status, event.reason, event.request_id, event.cause, event.payload, policy,
-         event.correlation_id, event.trace_id, event.key_id, event.signature, event.statement)
     )  # fmt: skip
 
 

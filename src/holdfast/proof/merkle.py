@@ -24,23 +24,19 @@ def node_hash(left: Hash, right: Hash) -> Hash:
 class Frontier:
     """The state that a tree needs to grow: the roots of its full subtrees, the largest first, one per set bit of its size."""
 
-    __slots__ = ("_peaks", "size")
+    __slots__ = ("peaks", "size")
 
     def __init__(self, size: int = 0, peaks: Iterable[Hash] = ()) -> None:
-        self._peaks = list(peaks)
+        self.peaks = list(peaks)
         self.size = size
-        if not 0 <= size <= SIZE_MAX or size.bit_count() != len(self._peaks):
+        if not 0 <= size <= SIZE_MAX or size.bit_count() != len(self.peaks):
             raise ValidationError("a frontier must have one subtree for each bit of its size")
-        if any(len(peak) != HASH_BYTES for peak in self._peaks):
+        if any(len(peak) != HASH_BYTES for peak in self.peaks):
             raise ValidationError(f"a hash has {HASH_BYTES} bytes")
-
-    @property
-    def peaks(self) -> list[Hash]:
-        return list(self._peaks)
 
     def append(self, hashes: Iterable[Hash]) -> None:
         """Add leaves by their hashes."""
-        peaks, size, sha = self._peaks, self.size, sha256
+        peaks, size, sha = self.peaks, self.size, sha256
         pop, push = peaks.pop, peaks.append
         for found in hashes:
             node, full = found, size
@@ -52,7 +48,7 @@ class Frontier:
         self.size = size
 
     def root(self) -> Hash:
-        return fold(self._peaks)
+        return fold(self.peaks)
 
 
 def fold(peaks: Sequence[Hash]) -> Hash:
@@ -80,11 +76,6 @@ def full_root(hashes: Sequence[Hash]) -> Hash:
     return hashes[0]
 
 
-def span_of(hashes: Sequence[Hash]) -> Span:
-    """Return the span function of a tree whose leaf hashes are all in memory."""
-    return lambda first, end: root_of(hashes[first:end])
-
-
 def inclusion_proof(index: int, size: int, span: Span) -> list[Hash]:
     """Return the proof that leaf `index` is in the tree of `size` leaves. The hash nearest to the leaf comes first."""
     if not 0 <= index < size:
@@ -98,24 +89,6 @@ def inclusion_proof(index: int, size: int, span: Span) -> list[Hash]:
         else:
             proof.append(span(first, middle))
             first = middle
-    return proof[::-1]
-
-
-def consistency_proof(old_size: int, size: int, span: Span) -> list[Hash]:
-    """Return the proof that the tree of `size` leaves extends the tree of `old_size` leaves. It is empty for `old_size` 0."""
-    if not 0 <= old_size <= size:
-        raise ValidationError(f"a tree of {size} did not begin with one of {old_size}")
-    first, end, proof = 0, size if old_size else 0, []
-    while old_size < end:
-        middle = first + _split(end - first)
-        if old_size <= middle:
-            proof.append(span(middle, end))
-            end = middle
-        else:
-            proof.append(span(first, middle))
-            first = middle
-    if first:
-        proof.append(span(first, end))
     return proof[::-1]
 
 
@@ -139,38 +112,6 @@ def verify_inclusion(leaf: Hash, index: int, size: int, proof: Sequence[Hash], r
             found = node_hash(found, sibling)
         place, last = place >> 1, last >> 1
     return last == 0 and found == root
-
-
-def verify_consistency(old_size: int, size: int, proof: Sequence[Hash], old_root: Hash, root: Hash) -> bool:
-    """Return whether `proof` shows that the tree of `size` leaves with root `root` extends the older tree.
-
-    Every tree extends the empty one.
-    """
-    if not 0 <= old_size <= size <= SIZE_MAX or not _are_hashes([old_root, root, *proof]):
-        return False
-    if old_size == 0:
-        return not proof and old_root == EMPTY_ROOT and (root == EMPTY_ROOT) == (size == 0)
-    if old_size == size:
-        return not proof and old_root == root
-    path = [old_root, *proof] if old_size & (old_size - 1) == 0 else list(proof)
-    return bool(path) and _is_extension(old_size, size, path, old_root, root)
-
-
-def _is_extension(old_size: int, size: int, path: Sequence[Hash], old_root: Hash, root: Hash) -> bool:
-    place, last = old_size - 1, size - 1
-    while place & 1:
-        place, last = place >> 1, last >> 1
-    old_found = found = path[0]
-    for sibling in path[1:]:
-        if last == 0:
-            return False
-        if place & 1 or place == last:
-            old_found, found = node_hash(sibling, old_found), node_hash(sibling, found)
-            place, last = _climb(place, last)
-        else:
-            found = node_hash(found, sibling)
-        place, last = place >> 1, last >> 1
-    return last == 0 and old_found == old_root and found == root
 
 
 def _climb(place: int, last: int) -> tuple[int, int]:

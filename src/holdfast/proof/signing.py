@@ -133,7 +133,7 @@ STATED_TYPES: dict[type[c.JobCommand], EventType] = {
     c.Start: EventType.RESUMED,
     c.Heartbeat: EventType.HEARTBEAT,
     c.Complete: EventType.SUCCEEDED,
-    c.CompleteInBatch: EventType.SUCCEEDED,
+    c.Settle: EventType.SUCCEEDED,
     c.CompleteGated: EventType.SUCCEEDED,
     c.Fail: EventType.FAILED,
     c.Release: EventType.REQUEUED,
@@ -149,13 +149,13 @@ UNSIGNED_UNDER: dict[type[c.JobCommand], frozenset[str]] = {
     c.Heartbeat: frozenset({"none"}),
     c.Start: frozenset({"none", "liveness", "all"}),
     c.Complete: _UNSIGNED_END,
-    c.CompleteInBatch: _UNSIGNED_END,
+    c.Settle: _UNSIGNED_END,
     c.CompleteGated: _UNSIGNED_END,
 }
 """The policy's `signed` settings under which the plain case of a hot command is not signed."""
 
 
-def signed_content(command: c.JobCommand) -> bytes | None:
+def signed_payload(command: c.JobCommand) -> bytes | None:
     """Return the content of a holder's command in the form whose hash it signs."""
     match command:
         case c.Heartbeat():
@@ -190,23 +190,24 @@ class Signed(msgspec.Struct, frozen=True):
     key_id: str
     signature: bytes
     statement: bytes
-    said: Statement
+    content: Statement
+    """The fields that are encoded in `statement`."""
 
     @property
     def signer(self) -> Actor:
-        return self.said.actor
+        return self.content.actor
 
     @property
     def signed_at(self) -> Micros:
-        return self.said.at
+        return self.content.at
 
     @property
     def attempt(self) -> int:
-        return self.said.attempt
+        return self.content.attempt
 
     @property
     def counter(self) -> int | None:
-        return self.said.counter
+        return self.content.counter
 
     def check_holder(self, job: JobRecord, command: c.JobCommand, holder: Actor, now: Micros) -> None:
         """Raise SignatureInvalid if the statement is about another command or attempt, was used before, or is too far in time.
@@ -214,38 +215,38 @@ class Signed(msgspec.Struct, frozen=True):
         `now` is the ledger's clock. The job's own time may be ahead of it. That the events agree with the statement is checked
         when they are made.
         """
-        said = self.said
+        content = self.content
         fits = {
-            "job": said.job_id == job.id,
-            "attempt": said.attempt == job.attempt,
-            "actor": said.actor == holder,
-            "type": said.type is STATED_TYPES[type(command)],
-            "reason": said.shape == "seed" or said.reason == signed_reason(command),
-            "policy": said.policy is None,
-            "rev": said.rev is None,
+            "job": content.job_id == job.id,
+            "attempt": content.attempt == job.attempt,
+            "actor": content.actor == holder,
+            "type": content.type is STATED_TYPES[type(command)],
+            "reason": content.shape == "seed" or content.reason == signed_reason(command),
+            "policy": content.policy is None,
+            "rev": content.rev is None,
         }
         for what, fit in fits.items():
             if not fit:
                 raise mismatch_error(job, what)
-        _check_counter(job, said)
-        check_skew(job, said.at, now)
+        _check_counter(job, content)
+        check_skew(job, content.at, now)
 
     def check_server(self, job: JobRecord, now: Micros) -> None:
         """Raise SignatureInvalid if the statement is about another holder, or too far in time."""
-        if self.said.robot not in (None, job.owner or job.last_owner):
+        if self.content.robot not in (None, job.owner or job.last_owner):
             raise mismatch_error(job, "robot")
-        check_skew(job, self.said.at, now)
+        check_skew(job, self.content.at, now)
 
     def covers(self, event: EventRecord) -> bool:
         """Return whether an event carries the statement: the signer is its actor, and the statement covers its type."""
-        return self.said.actor == event.actor and event.type in COVERED_TYPES[self.said.type]
+        return self.content.actor == event.actor and event.type in COVERED_TYPES[self.content.type]
 
     def attach(self, job: JobRecord, event: EventRecord) -> EventRecord:
         """Return `event` with the statement attached. Raise SignatureInvalid if the two do not agree."""
         event = msgspec.structs.replace(
-            event, at=self.said.at, key_id=self.key_id, signature=self.signature, statement=self.statement
+            event, at=self.content.at, key_id=self.key_id, signature=self.signature, statement=self.statement
         )
-        what = find_mismatch(self.said, event, self.said.ledger)
+        what = find_mismatch(self.content, event, self.content.ledger)
         if what is not None:
             raise mismatch_error(job, what)
         return event
@@ -263,44 +264,44 @@ def holder_statement(
         actor=holder,
         at=at,
         counter=counter,
-        payload_sha256=sha256(signed_content(command) or b"").hexdigest(),
+        payload_sha256=sha256(signed_payload(command) or b"").hexdigest(),
         reason=signed_reason(command),
     )
 
 
-def _check_counter(job: JobRecord, said: Statement) -> None:
-    last, counter = job.counter, said.counter or 0
+def _check_counter(job: JobRecord, statement: Statement) -> None:
+    last, counter = job.counter, statement.counter or 0
     if last is not None and counter <= last:
         problem = f"is not above the last one of job {job.id}, {last}: it was seen before, or overtaken"
-    elif is_counter_ahead(said) and (last is None or counter != last + 1):
-        problem = f"is too far ahead of the time it was signed at, {said.at}"
+    elif is_counter_ahead(statement) and (last is None or counter != last + 1):
+        problem = f"is too far ahead of the time it was signed at, {statement.at}"
     else:
         return
     raise SignatureInvalid(f"counter {counter} {problem}", why="counter", counter=counter, last=last, **job.held_by)
 
 
-def is_counter_ahead(said: Statement) -> bool:
+def is_counter_ahead(statement: Statement) -> bool:
     """Return whether a holder's counter is far ahead of its time. Later holders might then run out of numbers.
 
     A counter that is exactly one above the job's last one is still accepted, because the clock may have been set back.
     """
-    return said.counter is not None and said.counter > said.at + SKEW_US_MAX
+    return statement.counter is not None and statement.counter > statement.at + SKEW_US_MAX
 
 
-def is_plain_beat(said: Statement) -> bool:
+def is_plain_beat(statement: Statement) -> bool:
     """Return whether the store's SQL for plain beats checks everything that this statement has."""
-    return said.reason is None and said.policy is None and said.rev is None and not is_counter_ahead(said)
+    return statement.reason is None and statement.policy is None and statement.rev is None and not is_counter_ahead(statement)
 
 
-def check_skew(job: JobRecord, said_at: Micros, now: Micros) -> None:
+def check_skew(job: JobRecord, signed_at: Micros, now: Micros) -> None:
     """Raise SignatureInvalid if a statement was signed too far from `now`. It is retryable, because clocks get corrected."""
-    apart, limit = abs(said_at - now), SKEW_US_MAX
+    apart, limit = abs(signed_at - now), SKEW_US_MAX
     if apart > limit:
         raise SignatureInvalid(
             f"the signer's clock is {apart / 1_000_000:g} s from the ledger's; the limit is {limit / 1_000_000:g} s",
             retryable=True,
             why="skew",
-            at=said_at,
+            at=signed_at,
             received_at=now,
             limit=limit,
             **job.held_by,
@@ -352,12 +353,12 @@ class SignatureCheck:
                 yield "time", f"{event.type.value} has a signer's time, but no signer"
             return
         try:
-            said = read_statement(event.statement)
+            statement = read_statement(event.statement)
         except HoldfastError as error:
             yield "statement", error.message
             return
         yield from self._check_key(event, event.key_id, event.signature, event.statement)
-        yield from self._check_statement(job, event, said)
+        yield from self._check_statement(job, event, statement)
         if event.actor.role is Role.WORKER:
             self._on = (self._on if event.statement == self._last else frozenset()) | {event.type}
             self._last = event.statement
@@ -369,25 +370,25 @@ class SignatureCheck:
         if self._book.find(key_id) is None or not verify(self._book.public_key(key_id), statement_message(statement), signature):
             yield "signature", f"the signature of {event.type.value} is not by {key_id}"
 
-    def _check_statement(self, job: JobRecord | None, event: EventRecord, said: Statement) -> Iterator[Problem]:
-        what = find_mismatch(said, event, self._ledger_id)
+    def _check_statement(self, job: JobRecord | None, event: EventRecord, statement: Statement) -> Iterator[Problem]:
+        what = find_mismatch(statement, event, self._ledger_id)
         if what is not None:
             yield "statement", f"{event.type.value} does not match the signed statement: its {what}"
-        if said.robot not in (None, None if job is None else job.owner or job.last_owner):
-            yield "statement", f"{event.type.value} is about {said.robot}"
-        if _is_skewed(job, event, said.at):
-            yield "skew", f"signed at {said.at}, received at {event.received_at}"
+        if statement.robot not in (None, None if job is None else job.owner or job.last_owner):
+            yield "statement", f"{event.type.value} is about {statement.robot}"
+        if _is_skewed(job, event, statement.at):
+            yield "skew", f"signed at {statement.at}, received at {event.received_at}"
         last = None if job is None else job.counter
         is_same = event.statement == self._last and event.type not in self._on
-        if said.counter is not None and last is not None and not is_same and said.counter <= last:
-            yield "counter", f"{said.counter} after {last}: it was used before"
+        if statement.counter is not None and last is not None and not is_same and statement.counter <= last:
+            yield "counter", f"{statement.counter} after {last}: it was used before"
 
 
-def _is_skewed(job: JobRecord | None, event: EventRecord, said_at: Micros) -> bool:
+def _is_skewed(job: JobRecord | None, event: EventRecord, signed_at: Micros) -> bool:
     """Return whether the signer's time is too far from the event's.
 
     If the event has the same time as the one before it, the ledger's clock may have been set back by an unknown amount, and the
     signer's clock too. A signer's time in the past is then accepted.
     """
     is_same_time = job is not None and event.received_at == job.updated_at
-    return said_at - event.received_at > SKEW_US_MAX or (not is_same_time and event.received_at - said_at > SKEW_US_MAX)
+    return signed_at - event.received_at > SKEW_US_MAX or (not is_same_time and event.received_at - signed_at > SKEW_US_MAX)

@@ -327,32 +327,6 @@ def statement_message(statement: bytes) -> bytes:
     return STATEMENT_DOMAIN + statement
 
 
-def encode_holder_statement(
-    ledger_id: str,
-    job_id: int,
-    attempt: int,
-    kind: EventType,
-    worker: Actor,
-    *,
-    counter: int,
-    at: Micros,
-    content: bytes | None = None,
-    reason: str | None = None,
-) -> bytes:
-    """Return a holder's statement, ready to be signed.
-
-    `content` is the payload of a beat or of a success, or an error in the form of `failed`'s payload, even if the ledger does
-    not make a `failed` event of it. For other types it is None.
-    """
-    digest = EMPTY_SHA256 if content is None else sha256(content).hexdigest()
-    return encode_statement(
-        Statement(
-            ledger=ledger_id, job_id=job_id, attempt=attempt, type=kind, actor=worker, at=at, counter=counter,
-            payload_sha256=digest, reason=reason,
-        )
-    )  # fmt: skip
-
-
 def encode_ledger_statement(ledger_id: str, event: EventRecord) -> bytes:
     """Return the ledger's own statement about an event, which it signs for the system or for the event's actor."""
     return encode_statement(

@@ -26,10 +26,6 @@ def inclusion_proof(tile: ReadTile, index: int, size: int) -> list[Hash]:
     return merkle.inclusion_proof(index, size, span_of(tile))
 
 
-def consistency_proof(tile: ReadTile, old_size: int, size: int) -> list[Hash]:
-    return merkle.consistency_proof(old_size, size, span_of(tile))
-
-
 def span_of(tile: ReadTile) -> Span:
     """Return the span function of a stored tree. It reads each tile once."""
     kept = _cached(tile)

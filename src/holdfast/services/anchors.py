@@ -110,7 +110,7 @@ class AnchorService:
     ) -> None:
         self.anchors = tuple(anchors)
         self._newest = newest
-        self._every = policies.duration_ms("anchor_every", every, 0, limits.ANCHOR_MS_MAX) / 1_000
+        self._every_s = policies.duration_ms("anchor_every", every, 0, limits.ANCHOR_MS_MAX) / 1_000
         self._monotonic = monotonic
         self._tried_at = [float("-inf")] * len(self.anchors)
         self._kept_size = [0] * len(self.anchors)
@@ -118,7 +118,7 @@ class AnchorService:
     def tick(self) -> int:
         """Give the newest head to the anchors that are due. Return how many have kept it."""
         now = self._monotonic()
-        return sum(self._keep(number) for number, at in enumerate(self._tried_at) if now - at >= self._every)
+        return sum(self._keep(number) for number, at in enumerate(self._tried_at) if now - at >= self._every_s)
 
     def _keep(self, number: int) -> bool:
         head, anchor = self._newest(), self.anchors[number]

@@ -8,6 +8,8 @@ from holdfast.ledger import Ledger
 
 
 class PresenceService:
+    """Renew a worker's entry in the ledger. `describe` returns what the entry contains."""
+
     name = "presence"
     every_s = 15.0
 
@@ -24,6 +26,8 @@ class PresenceService:
 
 
 class SupervisorHeartbeat:
+    """Send heartbeats to the supervisor of this process."""
+
     name = "supervised"
 
     def __init__(self) -> None:

@@ -23,6 +23,8 @@ KEEP_BEATS = "30d"
 
 
 class PruneService:
+    """Delete old rows while this worker has the duty."""
+
     name = "prune"
     every_s = 60.0
 
@@ -50,15 +52,15 @@ class PruneService:
             for name, kept in periods.items()
             if kept is not None and kept != "never"
         }
-        self._keep = {f"{name}_before": timedelta(milliseconds=kept) for name, kept in self.kept_ms.items()}
+        self._kept = {f"{name}_before": timedelta(milliseconds=kept) for name, kept in self.kept_ms.items()}
 
     def tick(self) -> dict[str, int]:
         """Prune and return how many rows of each kind were deleted. Do nothing while another process has the duty."""
         pruned: dict[str, int] = {}
-        if not self._keep or not self._ledger.take_duty(self.name, self._holder, ttl=DUTY_SECONDS):
+        if not self._kept or not self._ledger.take_duty(self.name, self._holder, ttl=DUTY_SECONDS):
             return pruned
         now = self._ledger.now()
-        before = {name: now - kept for name, kept in self._keep.items()}
+        before = {name: now - kept for name, kept in self._kept.items()}
         for _ in range(STEPS_MAX):
             step = self._ledger.prune(**before, batch=BATCH)
             pruned |= {name: pruned.get(name, 0) + count for name, count in step.items()}

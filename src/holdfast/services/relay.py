@@ -4,7 +4,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -16,9 +16,9 @@ from holdfast.ledger.public import to_datetime
 from holdfast.ledger.verbs.sinks import Outbox
 from holdfast.services.duties import TTL_SECONDS, Duties, DutyLeases
 from holdfast.services.messages import Message, messages, redacted_event, topics
+from holdfast.services.rounds import RoundService
 from holdfast.services.sinks import DeliveryFailed, Sink
 from holdfast.services.ticker import Outage
-from holdfast.store.base import Waiter
 from holdfast.store.outbox import JobOrigin, SinkPosition
 from holdfast.text import safe_str, truncate_bytes
 
@@ -121,14 +121,6 @@ def _error_text(error: BaseException) -> str:
 
 
 BATCH_EVENTS = 100
-WAIT_SECONDS_MIN = 0.5
-"""The first poll interval after activity: the order of the new events may not be settled yet."""
-WAIT_SECONDS_MAX = 30.0
-"""The longest poll interval while nothing happens. New events cause a wake-up before that."""
-OUTAGE_SECONDS = 5.0
-"""The wait before a store that is out of reach is tried again."""
-WAIT_SLICE_SECONDS = 1.0
-"""The longest single wait, so that a request to stop is noticed soon."""
 
 
 class _EventPage(NamedTuple):
@@ -166,7 +158,7 @@ class _RelayRound:
         return left > 0
 
 
-class Relay:
+class Relay(RoundService):
     """Deliver every event to each sink, starting from the sink's saved position.
 
     Any number of relays may serve the same sinks: `duties` (by default the ledger's) make one of them serve a sink at a time. If
@@ -184,69 +176,34 @@ class Relay:
             raise ValidationError("two sinks have the same name and would share a position", field="sinks")
         self._outbox = ledger.outbox
         names = {sink.name: f"relay:{sink.name}" for sink in self._sinks}
-        self._duties = DutyLeases(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
+        leases = DutyLeases(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
+        super().__init__(leases, log, "relay")
         self._stop = threading.Event()
-        self._outage = Outage(log, "relay")
         self._locked = {name: Outage(log, f"relay to {name}") for name in names}
 
     def tick(self) -> dict[str, int]:
         """Deliver at most one batch to each sink. Return the numbers of messages as `name.delivered` and `name.failed`."""
-        return dict(self._run_round().counts)
+        return dict(self._deliver_all().counts)
 
     def run(self, stop: threading.Event) -> None:
-        """Deliver until `stop` is set. Wait while there are no new events, and during an outage of the store."""
+        """Deliver until `stop` is set. Wait while there are no new events, and during an outage of the store.
+
+        The duties are dropped at the end. A later `tick` takes them again if they are free.
+        """
         self._stop = stop
-        waiter = self._outbox.waiter()
         try:
-            while not stop.is_set():
-                self._serve(waiter, stop)
+            self._run_rounds(self._outbox.waiter(), stop)
         finally:
             self._stop = threading.Event()
-            waiter.close()
-            self.close()
 
-    def close(self) -> None:
-        """Drop the duties, so that other relays can take over at once. `run` does so at its end.
+    def _run_round(self) -> float | None:
+        done = self._deliver_all()
+        if done.more:
+            return 0.0
+        return None if done.wait_us is None else done.wait_us / 1_000_000
 
-        A later `tick` takes the duties again if they are free.
-        """
-        self._duties.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _serve(self, waiter: Waiter, stop: threading.Event) -> None:
-        """Run rounds until the store is out of reach or `stop` is set."""
-        wait_seconds = WAIT_SECONDS_MIN
-        try:
-            while not stop.is_set():
-                done = self._run_round()
-                self._outage.over()
-                if done.more:
-                    wait_seconds = WAIT_SECONDS_MIN
-                    continue
-                seconds = wait_seconds if done.wait_us is None else min(wait_seconds, done.wait_us / 1_000_000)
-                woken = self._wait(waiter, stop, seconds)
-                wait_seconds = WAIT_SECONDS_MIN if woken else min(2 * wait_seconds, WAIT_SECONDS_MAX)
-        except Unavailable as error:
-            if not error.retryable:
-                raise
-            self._outage.began(error)
-            stop.wait(OUTAGE_SECONDS)
-
-    def _wait(self, waiter: Waiter, stop: threading.Event, seconds: float) -> bool:
-        """Return True on a wake-up or when a duty is gained, and False after `seconds` or when `stop` is set."""
-        while seconds > 0 and not stop.is_set():
-            slice_seconds = min(seconds, WAIT_SLICE_SECONDS, self._duties.renew_seconds)
-            if waiter.wait(slice_seconds) or self._duties.renew():
-                return True
-            seconds -= slice_seconds
-        return False
-
-    def _run_round(self) -> _RelayRound:
+    def _deliver_all(self) -> _RelayRound:
+        """Deliver at most one batch to each sink."""
         done = _RelayRound(self._outbox)
         served = [sink for sink in self._sinks if self._duties.holds(sink.name)]
         places = self._places(served) if served else {}

@@ -3,11 +3,11 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from holdfast.core import limits
 from holdfast.core import policy as policies
-from holdfast.errors import Forbidden, HoldfastError, SealBroken, SignatureInvalid, Unavailable, ValidationError
+from holdfast.errors import Forbidden, HoldfastError, SealBroken, SignatureInvalid, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.ledger.verbs.proofs import SealedLog, tile_reader
 from holdfast.proof import key_book
@@ -18,8 +18,9 @@ from holdfast.proof.notes import LogHead, NoteKey, open_head, origin_of, sign_he
 from holdfast.proof.tiles import TILE_HASHES, GrowingTree
 from holdfast.services.anchors import ANCHOR_SECONDS, Anchor, AnchorService
 from holdfast.services.duties import TTL_SECONDS, Duties, DutyLeases
-from holdfast.services.ticker import Outage, Ticker
-from holdfast.store.base import Session, Waiter
+from holdfast.services.rounds import RoundService
+from holdfast.services.ticker import Ticker
+from holdfast.store.base import Session
 from holdfast.store.sealing import (
     POLICY_COLUMN,
     HeadRow,
@@ -225,10 +226,6 @@ EVERY_SECONDS = 1.0
 EVERY_EVENTS = 1_000
 HEAD_SECONDS_MIN = 0.2
 """The shortest time between two heads: each costs a commit, which other transactions wait for."""
-WAIT_SECONDS_MIN = 0.5
-WAIT_SECONDS_MAX = 30.0
-OUTAGE_SECONDS = 5.0
-WAIT_SLICE_SECONDS = 1.0
 
 
 class SealStep(NamedTuple):
@@ -242,7 +239,7 @@ class SealStep(NamedTuple):
     """Whether there is more to seal at once."""
 
 
-class Sealer:
+class Sealer(RoundService):
     """Seal every event with the server's key that the ledger was opened with.
 
     A head is signed after the time `every` or after `every_events` events, whichever comes first. Any number of sealers may run:
@@ -264,11 +261,13 @@ class Sealer:
         self._log = ledger.sealed_log
         self._every = policies.duration_ms("every", every, limits.SEAL_MS_MIN, limits.SEAL_MS_MAX) / 1_000
         self._every_events = limits.check_integer("every_events", every_events, 1, limits.SEAL_EVENTS_MAX)
-        self._duties = DutyLeases(duties or ledger, {DUTY: DUTY}, self._log.nonce(), duty_ttl, self._log.monotonic)
+        leases = DutyLeases(duties or ledger, {DUTY: DUTY}, self._log.nonce(), duty_ttl, self._log.monotonic)
+        super().__init__(leases, log, "seal")
         self._leaves = LeafReader(self._log)
         self._keys = HeadKeyring(self._log)
         self._tree: SealedTree | None = None
-        self._outage = Outage(log, "seal")
+        self._is_sealing = False
+        """Whether this sealer had the duty in its last round."""
         self.newest: HeadRow | None = None
         """The newest head that this sealer has signed, or found and checked."""
         self.anchor_service = AnchorService(anchors, lambda: self.newest, anchor_every, self._log.monotonic)
@@ -301,11 +300,8 @@ class Sealer:
         if ticker is not None:
             ticker.start()
         try:
-            while not stop.is_set():
-                self._serve(waiter, stop)
+            self._run_rounds(waiter, stop)
         finally:
-            waiter.close()
-            self._duties.release()
             if ticker is not None:
                 ticker.close()
 
@@ -314,45 +310,16 @@ class Sealer:
         self._duties.release()
         self.anchor_service.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # Waiting
 
-    def _serve(self, waiter: Waiter, stop: threading.Event) -> None:
-        """Run steps until the store is out of reach or `stop` is set."""
-        wait_seconds = WAIT_SECONDS_MIN
-        try:
-            while not stop.is_set():
-                done = self.tick()
-                self._outage.over()
-                if done is not None and done.more:
-                    continue
-                woken = self._wait(waiter, stop, wait_seconds)
-                wait_seconds = WAIT_SECONDS_MIN if woken else min(2 * wait_seconds, WAIT_SECONDS_MAX)
-                if woken and done is not None:
-                    self._wait_for_more(stop)
-        except Unavailable as error:
-            if not error.retryable:
-                raise
-            self._outage.began(error)
-            stop.wait(OUTAGE_SECONDS)
+    def _run_round(self) -> float | None:
+        done = self.tick()
+        self._is_sealing = done is not None
+        return 0.0 if done is not None and done.more else None
 
-    def _wait(self, waiter: Waiter, stop: threading.Event, seconds: float) -> bool:
-        """Return True on a wake-up or when the duty is gained, and False after `seconds` or when `stop` is set."""
-        while seconds > 0 and not stop.is_set():
-            slice_seconds = min(seconds, WAIT_SLICE_SECONDS, self._duties.renew_seconds)
-            if waiter.wait(slice_seconds) or self._duties.renew():
-                return True
-            seconds -= slice_seconds
-        return False
-
-    def _wait_for_more(self, stop: threading.Event) -> None:
+    def _on_wakeup(self, stop: threading.Event) -> None:
         """Wait for more events to share the next head, until the time `every` is over or `every_events` have come."""
-        left, pace = self._every, min(HEAD_SECONDS_MIN, self._every)
+        left, pace = self._every if self._is_sealing else 0.0, min(HEAD_SECONDS_MIN, self._every)
         while left > 0 and not stop.wait(pace):
             left -= pace
             if self._tree is None or self._log.events_after(self._tree.pos) >= self._every_events:

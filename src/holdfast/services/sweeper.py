@@ -16,14 +16,18 @@ REFUSALS_MAX = 3
 
 
 class SweepService:
+    """Sweep the ledger while this worker has the duty."""
+
     name = "sweep"
     every_s = 0.75
 
     def __init__(self, ledger: Ledger, holder: str) -> None:
         self._ledger = ledger
         self._holder = holder
-        self._is_new = True
+        self._waits_one_tick = True
+        """The duty was not held at the last tick. The first tick with it does not sweep."""
         self._refusals = 0
+        """At how many ticks in a row the duty could not be taken."""
 
     def tick(self) -> dict[str, int]:
         """Sweep and return how many jobs were changed in which way. Do nothing while another worker has the duty.
@@ -32,12 +36,12 @@ class SweepService:
         workers that noticed it record that in the ledger meanwhile.
         """
         if not self._ledger.wants_sweeping(self._holder):
-            self._is_new, self._refusals = True, 0
+            self._waits_one_tick, self._refusals = True, 0
             return {}
         if not self._take_duty():
             return {}
-        if self._is_new:
-            self._is_new = False
+        if self._waits_one_tick:
+            self._waits_one_tick = False
             return {}
         changes = self._ledger.sweep(limit=SWEEP_MAX)
         if UNSIGNED in changes:
@@ -55,5 +59,5 @@ class SweepService:
         return taken or self._refusals > REFUSALS_MAX
 
     def close(self) -> None:
-        self._is_new = True
+        self._waits_one_tick = True
         self._ledger.drop_duty(SWEEP_DUTY, self._holder)

@@ -129,7 +129,9 @@ class AgentSession(ABC):
 
     def newest_events(self, job_id: int, after: int, limit: int) -> list[EventRecord]:
         """Return the last `limit` events of a job after a position, oldest first."""
-        return [self.event(row) for row in reversed(self.rows("newest_events", jobs=self._list([job_id]), after=after, limit=limit))]
+        return [
+            self.event(row) for row in reversed(self.rows("newest_events", jobs=self._list([job_id]), after=after, limit=limit))
+        ]
 
     def count_events(self, job_id: int, after: int, rev_below: int, limit: int) -> int:
         """Count the events of a job after a position and below a revision. `limit` means that many or more."""

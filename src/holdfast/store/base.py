@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, CompleteInBatch, Enqueue, Heartbeat, Start
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.dependencies import DependencyState
 from holdfast.core.model import EventRecord, JobRecord, Micros, Policy, Status
 from holdfast.core.policy import Settings
@@ -89,11 +89,11 @@ class StoredRequest(NamedTuple):
 
 
 class PauseRow(NamedTuple):
-    """A paused queue. `by` is None for a pause made by an older version of Holdfast."""
+    """A paused queue: when and by which actor it was paused, and why, if a reason was given."""
 
     queue: str
     at: Micros
-    by: str | None
+    by: str
     reason: str | None
 
 
@@ -209,7 +209,7 @@ class Session(Protocol):
         """Apply signed heartbeats. The caller has checked that each signed statement matches its heartbeat."""
 
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]: ...
-    def settle(self, commands: Sequence[CompleteInBatch]) -> Container[int]:
+    def settle(self, commands: Sequence[Settle]) -> Container[int]:
         """Complete many different jobs. Return the ids of those that were completed."""
 
     def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, JobRecord]: ...

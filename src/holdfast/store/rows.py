@@ -33,20 +33,13 @@ BATCH_EVENTS_MAX = 2_048
 
 EVENT_TYPES: dict[str, EventType] = {kind.value: kind for kind in EventType}
 
-JOB_COLUMNS = (
-    "id", "queue", "kind", "status", "rev", "attempt", "priority", "available_at", "created_at", "updated_at", "phase",
-    "releases", "owner", "incarnation", "claimed_at", "lease_expires_at", "last_beat_at", "started_at", "finished_at",
-    "stage", "progress", "progressed_at", "assist_requested", "counter", "last_owner", "last_lease_expires_at", "last_error",
-    "stall_reason", "stalled_at", "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage",
-    "undo_owed", "note", "dedupe_key", "dedupe_forever", "correlation_id", "trace_id", "token", "policy_id", "enqueued",
-    "outcome", "checkpoint", "unmet",
-)  # fmt: skip
-"""The columns that a store selects to build a job: its row with the payloads of its `enqueued` and its `succeeded` event, then the
-payload of the last heartbeat with a checkpoint, and the ids of the jobs it waits for, as one text."""
-
 
 def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: str) -> JobRecord:
-    """Build a job from a row in the order of JOB_COLUMNS."""
+    """Build a job from a row whose columns are in the order in which they are unpacked below.
+
+    They are the columns of the job's row with the payloads of its `enqueued` and its `succeeded` event, then the payload of the
+    last heartbeat with a checkpoint, and the ids of the jobs it waits for, as one text.
+    """
     (id_, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, phase, releases, owner,
      incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
      assist_requested, counter, last_owner, last_lease_expires_at, last_error, stall_reason, stalled_at, revived_at,
@@ -68,14 +61,6 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
     )  # fmt: skip
 
 
-CLAIMED_COLUMNS = (
-    "id", "queue", "kind", "rev", "attempt", "priority", "available_at", "created_at", "claimed_at", "lease_expires_at",
-    "releases", "last_owner", "last_lease_expires_at", "last_error", "cancel_reason", "dedupe_key", "dedupe_forever",
-    "correlation_id", "trace_id", "policy_id", "checkpoint_rev", "undo_owed", "enqueued",
-)  # fmt: skip
-"""The columns that a claim returns for each job."""
-
-
 def claimed_jobs(
     rows: Iterable[Sequence[Any]],
     command: ClaimNext,
@@ -84,8 +69,9 @@ def claimed_jobs(
     checkpoints: Mapping[int, bytes | None],
     epoch_us: Micros,
 ) -> list[JobRecord]:
-    """Build jobs from rows that start with CLAIMED_COLUMNS. Times count from `epoch_us`.
+    """Build jobs from the rows of a claim. Times count from `epoch_us`.
 
+    A row starts with the columns that are unpacked below, in that order.
     `checkpoints` has the checkpoint of every job that has one. Arguments are positional: keywords take ten times as long.
     """
     start, owner, incarnation = command.start, command.actor.name, command.actor.incarnation

@@ -60,7 +60,9 @@ POSITION_BYTES = 8
 _ANY: dict[str, Any] = {"types": None, "since_at": None, "until_at": None}
 
 
-def leaf_events(run: Callable[..., list[tuple[Any, ...]]], after: int, until: int, limit: int) -> tuple[list[tuple[Any, ...]], int]:
+def leaf_events(
+    run: Callable[..., list[tuple[Any, ...]]], after: int, until: int, limit: int
+) -> tuple[list[tuple[Any, ...]], int]:
     """Return the rows of a page of events, and the position up to which it is complete. A batch is never divided."""
     while True:
         [(end, count)] = run("page_end", after=after, until=until, limit=limit, **_ANY)

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core import limits, payloads
 from holdfast.core.commands import ClaimNext
-from holdfast.core.limits import JOB_ID_MAX, UNTOLD_BATCH_MAX
+from holdfast.core.limits import JOB_ID_MAX, OPEN_CASCADE_BATCH_MAX
 from holdfast.core.model import HELD, UNDO_KIND, EventRecord, EventType, JobRecord, Micros, Policy, Status
 from holdfast.core.undo import undo_key
 from holdfast.store.agents import AgentSession
@@ -283,7 +283,7 @@ class SqlSession(
 
     def unfinished_jobs(self, limit: int, linked: int) -> UnfinishedJobs:
         """Return unfinished jobs. Of the jobs to link, only ids above `linked` are returned."""
-        rows = self.rows("owing", undo_kind=UNDO_KIND, limit=limit, untold_max=UNTOLD_BATCH_MAX, linked=linked)
+        rows = self.rows("owing", undo_kind=UNDO_KIND, limit=limit, untold_max=OPEN_CASCADE_BATCH_MAX, linked=linked)
         return UnfinishedJobs(*([id_ for id_, task in rows if task == wanted] for wanted in ("undo", "tell", "link")))
 
     def undo_steps(self, job_id: int) -> list[payloads.UndoStep]:

@@ -188,6 +188,8 @@ class StopReason(enum.Enum):
 
 
 class HeartbeatMonitor:
+    """The heartbeats of one start of the command. With `from_start`, its silence counts before its first heartbeat too."""
+
     def __init__(self, tick: int, *, from_start: bool) -> None:
         self.started_tick = tick
         self._from_start = from_start

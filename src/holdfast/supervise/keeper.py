@@ -37,14 +37,17 @@ _IGNORED = [signal.SIGPIPE, signal.SIGXFSZ]
 
 def adopt_orphans() -> None:
     """Make orphans below this process its children. Only on Linux."""
-    if _LINUX:
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def continue_when_parent_dies() -> None:
     """Have the kernel continue this process when its parent ends, if it was stopped. Only on Linux."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
+def _prctl(option: int, value: int) -> None:
     if _LINUX:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _stat(pid: str) -> tuple[bytes, int]:
@@ -61,11 +64,11 @@ def is_stopped(pid: int) -> bool:
     return False
 
 
-def descendants(root: int, spared: frozenset[int] = frozenset()) -> list[int]:
-    """Return the live descendants of a process, parents first, without `spared` and their descendants; [] without /proc."""
+def descendants(root: int, excluded: frozenset[int] = frozenset()) -> list[int]:
+    """Return the live descendants of a process, parents first, without `excluded` and their descendants; [] without /proc."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if _LINUX else []:  # noqa: PTH208 - the keeper starts without pathlib
-        if name.isdigit() and int(name) not in spared:
+        if name.isdigit() and int(name) not in excluded:
             with contextlib.suppress(OSError):
                 state, parent = _stat(name)
                 if state not in (b"Z", b"X"):
@@ -112,10 +115,9 @@ class KeptCommand:
     @staticmethod
     def _exec(argv: list[str], keeper: int, ignored: list[signal.Signals]) -> None:
         os.setsid()
-        if _LINUX:
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != keeper:
-                os._exit(127)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(127)
         for number in {*_SHIELDED, *_IGNORED} - {*ignored}:
             signal.signal(number, signal.SIG_DFL)
         os.execvp(argv[0], argv)  # noqa: S606 - runs the command that the user gave

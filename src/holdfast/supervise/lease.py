@@ -42,36 +42,38 @@ class Lease(ABC):
         self._wake_loop = wake
         self._lock = threading.Lock()
         self._unsent: dict[str, Any] = {}
+        """Fields of the child's heartbeats that were not sent yet."""
         self.expires_at = float("inf")
         """On this process's clock, counted from before the last answered heartbeat. After it, another holder may have the job."""
         self.lost = False
         self._settled = False
+        """The outcome is recorded. Heartbeats are refused from now on."""
         self.cancel_requested = False
 
     def _start_renewing(self, policy: Policy, began: float, every_s_max: float = math.inf) -> None:
         """Start from the lease that a call beginning at `began` was granted. Heartbeats are at most `every_s_max` apart."""
-        self._silence_s = min(policy.lease_ttl_ms, policy.stall_after_ms) / 1_000
-        self.every_s = min(policy.heartbeat_interval_ms / 1_000, self._silence_s / 3, every_s_max)
+        self._silence_max_s = min(policy.lease_ttl_ms, policy.stall_after_ms) / 1_000
+        self.every_s = min(policy.heartbeat_interval_ms / 1_000, self._silence_max_s / 3, every_s_max)
         self._set_expiry(began)
 
     def _set_expiry(self, began: float) -> None:
-        self.expires_at = began + self._silence_s
-        self._due = began + self.every_s / 2
+        self.expires_at = began + self._silence_max_s
+        self._due_at = began + self.every_s / 2
 
-    def add_news(self, heartbeat: ReceivedHeartbeat) -> None:
+    def queue_fields(self, heartbeat: ReceivedHeartbeat) -> None:
         """Send the fields of the child's heartbeat with the next heartbeat to the ledger."""
         with self._lock:
             self._unsent |= heartbeat.fields
 
     @property
-    def has_news(self) -> bool:
+    def has_unsent_fields(self) -> bool:
         """Whether the child has reported fields that were not sent yet."""
         return bool(self._unsent)
 
     def tick(self) -> None:
-        """Send a heartbeat, unless the lease was just renewed and there is no news."""
+        """Send a heartbeat, unless the lease was just renewed and there are no unsent fields."""
         began = self._monotonic()
-        if self.lost or self._settled or (began < self._due and not self._unsent):
+        if self.lost or self._settled or (began < self._due_at and not self._unsent):
             return
         with self._lock:
             fields, self._unsent = self._unsent, {}
@@ -157,8 +159,8 @@ class JobLease(Lease):
         self._ledger.complete(self.fence, value, request_id=self._request_id("complete"))
         self._settled = True
 
-    def fail(self, error: dict[str, Any], *, retryable: bool, **why: Any) -> None:
-        self._ledger.fail(self.fence, error, retryable=retryable, request_id=self._request_id("fail"), **why)
+    def fail(self, error: dict[str, Any], *, retryable: bool, **details: Any) -> None:
+        self._ledger.fail(self.fence, error, retryable=retryable, request_id=self._request_id("fail"), **details)
         self._settled = True
 
     def release(self) -> None:
@@ -174,8 +176,8 @@ class JobLease(Lease):
 
 
 def settle_job(lease: JobLease, reason: TerminalReason, result: Path, error: dict[str, Any]) -> None:
-    """Send the last news, then end the job. Raise the ledger's refusal. May be called again after Unavailable."""
-    if lease.has_news:
+    """Send the unsent fields, then end the job. Raise the ledger's refusal. May be called again after Unavailable."""
+    if lease.has_unsent_fields:
         lease.tick()
     if lease.lost:
         raise FenceLost(f"the lease of job {lease.fence.job_id} is lost", job_id=lease.fence.job_id)

@@ -17,8 +17,9 @@ from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError, Unavailable
 from holdfast.ledger import Ledger
 from holdfast.services.ticker import Ticker
+from holdfast.signals import STOP_SIGNALS, SignalReader
 from holdfast.supervise import keeper
-from holdfast.supervise.event_loop import STOP_SIGNALS, SignalReader, Timers
+from holdfast.supervise.event_loop import FORWARDED_SIGNALS, Timers
 from holdfast.supervise.heartbeats import HeartbeatListener, HeartbeatMonitor, ReceivedHeartbeat, StopReason, shell_exit_code
 from holdfast.supervise.lease import JobLease, settle_job
 from holdfast.supervise.process import KEEPER_SECONDS, CommandProcess
@@ -78,7 +79,7 @@ class SupervisorState:
         self._preexisting: frozenset[int] = frozenset()
         """Processes that were below this process before. The supervisor leaves them alone."""
         self.lease: JobLease | None = None
-        self.ending: RunOutcome | None = None
+        self.outcome: RunOutcome | None = None
         self._command = list(command)
         self._observer = observer
         self._url = url
@@ -237,7 +238,7 @@ class RunLifecycle(SupervisorState):
             self._observer.on_event("ended", exit_code=self._shell_code or code, **({"error": reason} if reason else {}))
         if why is StopReason.SUPERSEDED:
             error = Conflict(f"another supervisor has taken {self.name!r} over", run=self.name)
-            self.ending = RunOutcome(self.run.run_id, None, self.run.body.restarts, code, error=error)
+            self.outcome = RunOutcome(self.run.run_id, None, self.run.body.restarts, code, error=error)
         elif why in (StopReason.SHUTDOWN, StopReason.CANCEL):
             self._end_run(TerminalReason.OPERATOR_SHUTDOWN)
         elif why is StopReason.LOST or self._shell_code is not None:
@@ -289,7 +290,7 @@ class RunLifecycle(SupervisorState):
             return
         receipt = self.run.receipt
         self._observer.on_event("over", run_id=self.run.run_id, reason=reason.value, restarts=self.run.body.restarts)
-        self.ending = RunOutcome(
+        self.outcome = RunOutcome(
             self.run.run_id,
             reason,
             self.run.body.restarts,
@@ -313,7 +314,7 @@ log = logging.getLogger("holdfast.supervise")
 
 FROZEN_MS = 2_000 * RECEIPT_SECONDS
 """If the supervisor has not checked for this long, it was stopped itself, and perhaps its command too."""
-NEWS_SECONDS = 0.5
+CHANGE_SECONDS = 0.5
 """How soon a change in a heartbeat is in a receipt."""
 
 
@@ -346,7 +347,7 @@ class Supervisor(RunLifecycle):
         self.run = SupervisedRun(self._ledger.supervision, self.name, self.policy, self._command, self._job_id)
         try:
             with contextlib.ExitStack() as stack:
-                self._signals = stack.enter_context(SignalReader(self._monotonic))
+                self._signals = stack.enter_context(SignalReader(FORWARDED_SIGNALS, self._monotonic))
                 self.listener = stack.enter_context(HeartbeatListener(f"{self._ledger.id}/{self.name}", self._on_heartbeat))
                 stack.enter_context(self._selector)
                 self._selector.register(self._signals, selectors.EVENT_READ, self._on_signals)
@@ -376,22 +377,22 @@ class Supervisor(RunLifecycle):
 
     def _loop(self) -> RunOutcome:
         self._start_or_continue()
-        while self.ending is None:
+        while self.outcome is None:
             for key, _ in self._selector.select(self._timers.timeout_s()):
                 key.data()
             self._check_lease()
             self._check_stall()
-            if self.ending is None:
+            if self.outcome is None:
                 self._timers.run_due()
-        return self.ending
+        return self.outcome
 
     # Heartbeats and signals
 
     def _on_heartbeat(self, heartbeat: ReceivedHeartbeat) -> None:
         if self.monitor is not None and self.monitor.record(self.tick(), heartbeat):
-            self._timers.call_within(NEWS_SECONDS, self._publish_receipt)
+            self._timers.call_within(CHANGE_SECONDS, self._publish_receipt)
         if self.lease is not None:
-            self.lease.add_news(heartbeat)
+            self.lease.queue_fields(heartbeat)
 
     def _on_signals(self) -> None:
         for number in self._signals.read():
@@ -448,7 +449,7 @@ class Supervisor(RunLifecycle):
             if self.monitor.stop_reason is not why:
                 self.monitor.stop_reason = why
                 self._kill(self.child)
-        elif self.ending is None and self.run.controller.terminal_reason() is None:
+        elif self.outcome is None and self.run.controller.terminal_reason() is None:
             self._on_exit(why, None)
 
     def _check_stall(self) -> None:

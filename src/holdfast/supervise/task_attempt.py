@@ -24,7 +24,8 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.services.ticker import Ticker
-from holdfast.supervise.event_loop import STOP_SIGNALS, Timers
+from holdfast.signals import STOP_SIGNALS
+from holdfast.supervise.event_loop import Timers
 from holdfast.supervise.heartbeats import ReceivedHeartbeat
 from holdfast.supervise.lease import Lease
 from holdfast.supervise.process import KEEPER_SECONDS, CommandProcess
@@ -40,7 +41,7 @@ class StderrWriter:
         self._buffer = b""
 
     @property
-    def is_full(self) -> bool:
+    def has_buffered(self) -> bool:
         """Whether something is buffered."""
         return bool(self._buffer)
 
@@ -74,7 +75,7 @@ TRANSIENT_EXIT_CODE = 75
 """The exit code of a command that asks for a retry; EX_TEMPFAIL of sysexits.h."""
 BEAT_SECONDS_MAX = 15.0
 """The longest time between two heartbeats, and so until a requested cancellation is noticed."""
-NEWS_SECONDS = 0.1
+FIELDS_SECONDS = 0.1
 """How soon a line on descriptor 3 is sent. Lines that arrive meanwhile are sent with it."""
 FULL_SECONDS = 0.05
 """When to retry writing to a full standard error."""
@@ -82,7 +83,7 @@ UNREAD_SECONDS = 2.0
 """How long the end of a task waits for the reader of standard error."""
 ERROR_BYTES_MAX = 4_096
 """How many bytes of the end of standard error are recorded with a failure."""
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 _READS_MAX = 64
 """How many reads empty a pipe: more than it holds."""
 RETRY_SECONDS = 0.5
@@ -127,8 +128,8 @@ class TaskLease(Lease):
     def complete(self, result: Any, request_id: str) -> None:
         self._agent.complete(self.job_id, result, attempt=self.attempt, request_id=request_id)
 
-    def fail(self, error: dict[str, Any], request_id: str, **how: Any) -> Task:
-        return self._agent.fail(self.job_id, error, attempt=self.attempt, request_id=request_id, **how)
+    def fail(self, error: dict[str, Any], request_id: str, **details: Any) -> Task:
+        return self._agent.fail(self.job_id, error, attempt=self.attempt, request_id=request_id, **details)
 
     def release(self, request_id: str) -> Task:
         return self._agent.release(self.job_id, attempt=self.attempt, request_id=request_id)
@@ -138,14 +139,14 @@ class _OutputPipe:
     """One of the command's output streams. `on_data` is called with the data."""
 
     def __init__(self, on_data: Callable[[bytes], None]) -> None:
-        self.reads, self.writes = os.pipe()
-        os.set_blocking(self.reads, False)
+        self.read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self.read_fd, False)
         self._on_data = on_data
 
     def read(self) -> bool:
         """Read once. Return False if there was nothing."""
         try:
-            chunk = os.read(self.reads, _CHUNK)
+            chunk = os.read(self.read_fd, _CHUNK_BYTES)
         except BlockingIOError:
             return False
         self._on_data(chunk)
@@ -157,8 +158,8 @@ class _OutputPipe:
                 break
 
     def close(self) -> None:
-        os.close(self.reads)
-        os.close(self.writes)
+        os.close(self.read_fd)
+        os.close(self.write_fd)
 
 
 class TaskAttempt:
@@ -174,7 +175,7 @@ class TaskAttempt:
         self._killed = False
         self._output = self._errors = b""
         self._stderr = StderrWriter()
-        self._refused = False
+        self._is_refusal_reported = False
         self.summary = ""
         """The recorded outcome and the reason of a failure."""
 
@@ -212,11 +213,11 @@ class TaskAttempt:
         return outcome
 
     def _register(self, pipe: _OutputPipe) -> None:
-        self._loop.selector.register(pipe.reads, selectors.EVENT_READ, pipe.read)
+        self._loop.selector.register(pipe.read_fd, selectors.EVENT_READ, pipe.read)
 
     def _unregister(self, pipe: _OutputPipe) -> None:
         with contextlib.suppress(KeyError):
-            self._loop.selector.unregister(pipe.reads)
+            self._loop.selector.unregister(pipe.read_fd)
 
     def _start(self, brief: Brief, env: dict[str, str], output: _OutputPipe, errors: _OutputPipe) -> CommandProcess:
         with tempfile.TemporaryFile() as stdin:
@@ -228,7 +229,7 @@ class TaskAttempt:
                 env,
                 beat_fd=self._loop.listener.write_fd,
                 preexisting=self._loop.preexisting,
-                streams=(stdin.fileno(), output.writes, errors.writes),
+                streams=(stdin.fileno(), output.write_fd, errors.write_fd),
             )
 
     def _wait_for_exit(self, child: CommandProcess) -> None:
@@ -262,12 +263,12 @@ class TaskAttempt:
     # Input from the command
 
     def on_heartbeat(self, heartbeat: ReceivedHeartbeat) -> None:
-        if heartbeat.refused is not None and not self._refused:
-            self._refused = True
+        if heartbeat.refused is not None and not self._is_refusal_reported:
+            self._is_refusal_reported = True
             self._loop.report(f"Task {self._lease.job_id}: a line on descriptor 3 is not recorded: {heartbeat.refused}.")
-        self._lease.add_news(heartbeat)
-        if self._lease.has_news:
-            self._timers.call_within(NEWS_SECONDS, self._beats.wake)
+        self._lease.queue_fields(heartbeat)
+        if self._lease.has_unsent_fields:
+            self._timers.call_within(FIELDS_SECONDS, self._beats.wake)
 
     def _on_output(self, chunk: bytes) -> None:
         """Keep the output up to one byte more than the limit, so that a too long output is noticed."""
@@ -278,13 +279,13 @@ class TaskAttempt:
         """Pass the errors on. While the reader of standard error does not read, read no more from the command."""
         self._errors = (self._errors + chunk)[-ERROR_BYTES_MAX:]
         self._stderr.write(chunk)
-        if self._stderr.is_full:
+        if self._stderr.has_buffered:
             self._unregister(self._error_pipe)
             self._timers.call_later(FULL_SECONDS, self._forward_errors)
 
     def _forward_errors(self) -> None:
         self._stderr.flush()
-        if self._stderr.is_full:
+        if self._stderr.has_buffered:
             self._timers.call_later(FULL_SECONDS, self._forward_errors)
         else:
             self._register(self._error_pipe)
@@ -292,7 +293,7 @@ class TaskAttempt:
     def _flush_errors(self) -> None:
         """After the command has ended, wait two seconds for the reader, then drop what is left."""
         deadline = self._loop.monotonic() + UNREAD_SECONDS
-        while self._stderr.is_full and not self._loop.stopping and self._loop.monotonic() < deadline:
+        while self._stderr.has_buffered and not self._loop.stopping and self._loop.monotonic() < deadline:
             self._loop.pause(FULL_SECONDS)
             self._stderr.flush()
         self._stderr.drop()
@@ -358,9 +359,9 @@ class TaskAttempt:
         if self._lease.release(request).status == Status.CANCELLED:
             self.summary = "released, it is cancelled."
 
-    def _fail(self, error: dict[str, Any], **how: Any) -> AttemptOutcome:
+    def _fail(self, error: dict[str, Any], **details: Any) -> AttemptOutcome:
         def end(request: str) -> None:
-            task = self._lease.fail(error, request, **how)
+            task = self._lease.fail(error, request, **details)
             self.summary = f"failed, {_AFTER_FAILURE[Status(task.status)]}: {error['message']}"
 
         return self._record("failed", end)
@@ -382,7 +383,7 @@ class TaskAttempt:
         return msgspec.Raw(body.strip())
 
     def _record(self, outcome: AttemptOutcome, end: Callable[[str], None]) -> AttemptOutcome:
-        """Send the last news, then the outcome. Retry both while the ledger is out of reach and the claim is valid.
+        """Send the unsent fields, then the outcome. Retry both while the ledger is out of reach and the claim is valid.
 
         A second signal to stop ends the retries.
         """
@@ -391,7 +392,7 @@ class TaskAttempt:
         waiting = False
         while not lease.lost:
             try:
-                if lease.has_news:
+                if lease.has_unsent_fields:
                     lease.tick()
                 if not lease.lost:
                     end(request)

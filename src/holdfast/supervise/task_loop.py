@@ -24,8 +24,9 @@ from holdfast.errors import (
 from holdfast.ledger import Ledger
 from holdfast.services.presence import SupervisorHeartbeat
 from holdfast.services.ticker import Outage, Ticker
+from holdfast.signals import STOP_SIGNALS, SignalReader
 from holdfast.supervise import keeper, task_attempt
-from holdfast.supervise.event_loop import STOP_SIGNALS, SignalReader
+from holdfast.supervise.event_loop import FORWARDED_SIGNALS
 from holdfast.supervise.heartbeats import HeartbeatListener, ReceivedHeartbeat
 from holdfast.supervise.task_attempt import RETRY_SECONDS, AttemptOutcome, TaskAttempt, TaskLease
 
@@ -97,7 +98,7 @@ class TaskLoop:
         self._outage = Outage(log, "looking for tasks")
         self.stopping = 0
         """The number of signals to stop."""
-        self.left: IdleReason | None = None
+        self.idle_reason: IdleReason | None = None
         """Why there was no task when the loop ended."""
         self._attempt: TaskAttempt | None = None
 
@@ -110,7 +111,7 @@ class TaskLoop:
         keeper.adopt_orphans()
         done: dict[AttemptOutcome, int] = dict.fromkeys(get_args(AttemptOutcome), 0)
         with contextlib.ExitStack() as stack:
-            self.signals = stack.enter_context(SignalReader(self.monotonic))
+            self.signals = stack.enter_context(SignalReader(FORWARDED_SIGNALS, self.monotonic))
             self.selector = stack.enter_context(selectors.DefaultSelector())
             self.selector.register(self.signals, selectors.EVENT_READ, self._on_signals)
             self.lock = SessionLock(self._ledger, self.agent, self.nonce, self.signals.wake)
@@ -160,7 +161,7 @@ class TaskLoop:
         With `wait`, also return None if the ledger is out of reach and a retry may succeed. If an answer is lost, no request id
         is needed: the next call finds the claimed task.
         """
-        began, self.left = self.monotonic(), None
+        began, self.idle_reason = self.monotonic(), None
         try:
             brief = self._resume()
             if self.lock.was_left:
@@ -168,7 +169,7 @@ class TaskLoop:
                 self.lock.was_left = False
             task = brief.task
             if task is None:
-                self.left = brief.nothing
+                self.idle_reason = brief.nothing
                 return None
             if not isinstance(task.omitted, msgspec.UnsetType):
                 task = self.agent.get(task.id)

@@ -1,18 +1,17 @@
 """Worker processes: one parent starts them, restarts them and forwards signals to them."""
 
-import ctypes
 import logging
 import os
 import random
 import selectors
 import signal
-import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from holdfast.core.restart import Allow, RestartController
-from holdfast.supervise.event_loop import FORWARDED_SIGNALS, STOP_SIGNALS, SignalReader
+from holdfast.signals import STOP_SIGNALS, SignalReader, signal_when_parent_dies
+from holdfast.supervise.event_loop import FORWARDED_SIGNALS
 from holdfast.supervise.run import RunPolicy
 
 log = logging.getLogger("holdfast.supervise")
@@ -24,7 +23,6 @@ UNREACHABLE = 3
 _WORKER_STOP_SIGNALS = (*STOP_SIGNALS, signal.SIGHUP)
 _ORDERLY_EXIT_CODES = (0, *(-number for number in _WORKER_STOP_SIGNALS), 130)
 """Exit codes after a signal to stop. A worker that the signal itself has ended had not started yet and held no job."""
-_PR_SET_PDEATHSIG = 1
 
 
 class WorkerProcessesResult(NamedTuple):
@@ -66,7 +64,10 @@ class WorkerProcesses:
     def run(self) -> WorkerProcessesResult:
         """Run until every worker has ended and none is to be restarted. In a child this does not return."""
         before = signal.getsignal(signal.SIGCHLD)
-        with SignalReader(time.monotonic, _WORKER_STOP_SIGNALS) as signals, selectors.DefaultSelector() as selector:
+        with (
+            SignalReader(FORWARDED_SIGNALS, time.monotonic, _WORKER_STOP_SIGNALS) as signals,
+            selectors.DefaultSelector() as selector,
+        ):
             self._signals = signals
             signal.signal(signal.SIGCHLD, lambda *_: None)  # with a handler, the signal wakes the selector
             selector.register(signals, selectors.EVENT_READ)
@@ -105,12 +106,11 @@ class WorkerProcesses:
         On Linux it gets SIGTERM when the parent ends.
         """
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._signals.__exit__()
+        self._signals.close()
         os.setsid()
-        if sys.platform.startswith("linux"):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-            if os.getppid() != parent:
-                raise SystemExit(1)
+        signal_when_parent_dies(signal.SIGTERM)
+        if os.getppid() != parent:
+            raise SystemExit(1)
         raise SystemExit(self._work(number))
 
     def _forward(self, numbers: list[signal.Signals]) -> None:

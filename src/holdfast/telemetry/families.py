@@ -78,4 +78,3 @@ GAUGES = (
     Family(JOBS, "gauge", ("queue", "status"), "jobs in the ledger, at most five seconds old"),
     Family(UP, "gauge", (), "1 if the ledger could be read within the last five seconds, else 0"),
 )
-FAMILIES = (*COUNTERS, *HISTOGRAMS, *LEDGER_COUNTERS, *LEDGER_HISTOGRAMS, *GAUGES)

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.text import iso_format, safe_str, truncate
 
 FIELDS = ("job_id", "attempt", "kind", "queue", "worker", "correlation_id", "trace_id")
-"""The fields that `logs.bind` accepts."""
+"""The fields of a job that a log line has."""
 
 MESSAGE_CHARACTERS_MAX = 8_192
 EXCEPTION_CHARACTERS_MAX = 16_384

@@ -7,14 +7,14 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import IO, Any, Literal, Protocol
 
 from holdfast.core.formatting import format_error
 from holdfast.errors import ValidationError
 from holdfast.telemetry.formatters import FIELDS, JsonFormatter, LogfmtFormatter, TextFormatter, trace_id_of
 
-__all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "LogfmtFormatter", "TextFormatter", "bind", "bind_job", "configure",
+__all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "LogfmtFormatter", "TextFormatter", "bind_job", "configure",
            "configured", "current"]  # fmt: skip
 
 Form = Literal["text", "logfmt", "json"]
@@ -43,30 +43,6 @@ class LoggableJob(Protocol):
     def correlation_id(self) -> str: ...
     @property
     def trace_id(self) -> str | None: ...
-
-
-class bind:  # noqa: N801 - reads as a verb: `with bind(...)`
-    """Bind fields for the lines inside the block, in addition to those already bound. Each object may be entered once.
-
-    The fields are job_id, attempt, kind, queue, worker, correlation_id and trace_id. Use `extra=` of a line for others. If
-    `trace_id` is a W3C traceparent, lines have the 32 hex digits of its trace id.
-    """
-
-    __slots__ = ("_fields", "_token")
-
-    def __init__(self, **fields: Any) -> None:
-        unknown = fields.keys() - FIELDS
-        if unknown:
-            raise ValidationError(f"log lines have no field {min(unknown)!r:.80}", field="bind")
-        self._fields = {name: trace_id_of(value) if name == "trace_id" else value for name, value in fields.items()}
-        self._token: Token[Mapping[str, Any]] | None = None
-
-    def __enter__(self) -> None:
-        self._token = current.set({**current.get(), **self._fields})
-
-    def __exit__(self, *_: object) -> None:
-        assert self._token is not None
-        current.reset(self._token)
 
 
 class JobFields(Mapping[str, Any]):

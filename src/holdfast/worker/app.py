@@ -33,8 +33,8 @@ class Enqueuer(EnqueueMethods):
 
     def __init__(self, app: "App", options: Mapping[str, Any]) -> None:
         self._app = app
-        self._call = {name: options[name] for name in ("request_id", "actor", "connection") if name in options}
-        self._options = {name: value for name, value in options.items() if name not in self._call}
+        self._call_options = {name: options[name] for name in ("request_id", "actor", "connection") if name in options}
+        self._options = {name: value for name, value in options.items() if name not in self._call_options}
 
     def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         return self.enqueue_many(handler, [self._app.registry.find(handler).signature.bind_arguments(args, kwargs)])[0]
@@ -43,7 +43,7 @@ class Enqueuer(EnqueueMethods):
         """Enqueue many jobs for one handler in one transaction: all or none."""
         items = [self._app.registry.item(handler, arguments, self._options) for arguments in args]
         self._app.declare_new(self._app.registry.find(handler))
-        return self._app.ledger.enqueue_many(items, **self._call)
+        return self._app.ledger.enqueue_many(items, **self._call_options)
 
 
 class App(EnqueueMethods):
@@ -71,6 +71,7 @@ class App(EnqueueMethods):
         self._validators: list[Validator] = []
         self._conflicts: list[Validator] = []
         self._declared: tuple[Ledger | None, set[str]] = (None, set())
+        """The kinds that are known to be declared, and in which ledger."""
         self.sinks: list[Sink] = []
 
     def _bind(self, url: str | Ledger, clock: Clock | None, entropy: Entropy | None, keys: Iterable[KeySource] | None) -> None:
@@ -184,7 +185,7 @@ class App(EnqueueMethods):
 
         def register(function: F) -> F:
             registered = make_handler(
-                validate.not_our_own("kind", kind or function.__name__),
+                validate.unreserved_name("kind", kind or function.__name__),
                 function,
                 queue=queue,
                 isolation=isolation,

@@ -19,6 +19,7 @@ from holdfast.worker.settlement import Settler
 from holdfast.worker.signature import to_plain_result
 
 DEAD_LETTER_TRIES = 5
+"""How often to try again if the job changes between reading and dead-lettering it."""
 
 
 class AttemptRunner:
@@ -63,8 +64,8 @@ class AttemptRunner:
             self._on_result(context, result, checked=call is not None)
 
     async def _run_async(self, context: Context) -> None:
-        checked = context.job.status is Status.CLAIMED
-        args = await self._runtime.run_in_thread(self._prepare, context) if checked else self._prepare(context)
+        has_checks = context.job.status is Status.CLAIMED
+        args = await self._runtime.run_in_thread(self._prepare, context) if has_checks else self._prepare(context)
         if args is None:
             return
         handler = context.handler
@@ -83,7 +84,7 @@ class AttemptRunner:
         """Return a context manager that attaches the job to log lines and spans of the handler."""
         return _traced_job(context, self._runtime.name) if is_loaded() else bind_job(context.job, self._runtime.name)
 
-    # Before
+    # Before the handler
 
     def _prepare(self, context: Context) -> dict[str, Any] | None:
         """Return the handler's arguments, or None if the handler must not run."""
@@ -161,21 +162,21 @@ class AttemptRunner:
                     raise
         raise AssertionError("unreachable")
 
-    # After
+    # After the handler
 
     def _on_result(self, context: Context, result: Any, *, checked: bool = False) -> None:
         """Settle a result. `checked` means that the child process has checked it against the return annotation."""
-        self._end_fork()
+        self._exit_if_forked()
         self._settle_result(context, result, checked=checked)
 
     def _on_error(self, context: Context, error: BaseException) -> None:
-        self._end_fork()
+        self._exit_if_forked()
         if isinstance(error, MemoryError):
             # The handler's frames keep its objects alive. Clearing them frees memory to record the failure.
             traceback.clear_frames(error.__traceback__)
         self._settler.failed(context, error)
 
-    def _end_fork(self) -> None:
+    def _exit_if_forked(self) -> None:
         """End this process if a handler forked it: its parent holds the jobs."""
         if os.getpid() != self._pid:
             os._exit(0)

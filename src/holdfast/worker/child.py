@@ -5,7 +5,6 @@ The kernel kills it when its parent ends. The process cannot do that itself whil
 
 import asyncio
 import contextlib
-import ctypes
 import errno
 import importlib
 import inspect
@@ -31,6 +30,7 @@ from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
 from holdfast.ledger import Job, Ledger, validate
 from holdfast.proof.keys import KeyFile, decode_key
+from holdfast.signals import signal_when_parent_dies
 from holdfast.telemetry.logs import bind_job, configure
 from holdfast.telemetry.tracing import attached_to
 from holdfast.worker.context import Context, LastBeat
@@ -40,12 +40,11 @@ from holdfast.worker.processes import READ_BYTES, STOP, ChildReply, ChildTask
 from holdfast.worker.runtime import WorkerRuntime
 from holdfast.worker.signature import to_plain_result
 
-_PR_SET_PDEATHSIG = 1
 _ARGUMENTS_MIN = 2
 """The number of arguments if the parent passes no logging settings."""
 _EXHAUSTED_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF}
 """Errors of a process that has no file descriptors or memory left, or has lost its descriptors."""
-_tasks = msgspec.json.Decoder(ChildTask)
+_task_decoder = msgspec.json.Decoder(ChildTask)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -106,7 +105,7 @@ class ChildTaskRunner:
     def work(self) -> None:
         threading.Thread(target=self._read_tasks, name="holdfast-child", daemon=True).start()
         while True:
-            task = _tasks.decode(self._tasks.get())
+            task = _task_decoder.decode(self._tasks.get())
             reply = self._run_task(task)
             self._context = None
             self._send(task.number, reply)
@@ -137,9 +136,9 @@ class ChildTaskRunner:
 
     def _run_task(self, task: ChildTask) -> ChildReply:
         try:
-            handler, registry = self._handler(task)
+            handler, registry = self._load_handler(task)
         except Exception as error:  # noqa: BLE001 - importing a user's module can raise anything
-            return ChildReply(failure=classify(error, RetryRules(), FailureStage.INPUT), unloaded=True)
+            return ChildReply(failure=classify(error, RetryRules(), FailureStage.INPUT), not_loaded=True)
         context = self._make_context(task, handler, registry)
         try:
             args = handler.signature.read(task.record.args)
@@ -157,7 +156,7 @@ class ChildTaskRunner:
         except BaseException as error:  # noqa: BLE001 - any exception of a handler is the outcome of its job
             if isinstance(error, MemoryError):
                 traceback.clear_frames(error.__traceback__)
-            return ChildReply(failure=classify(error, handler.rules), spent=_is_spent(error))
+            return ChildReply(failure=classify(error, handler.rules), process_unusable=_makes_process_unusable(error))
 
     def _make_context(self, task: ChildTask, handler: Handler, registry: Any) -> Context:
         ledger = self._ledgers.setdefault(task.url, LazyLedger(task.url, _decode_keys(task)))
@@ -169,7 +168,7 @@ class ChildTaskRunner:
         runtime.context = self._context = context
         return context
 
-    def _handler(self, task: ChildTask) -> tuple[Handler, Any]:
+    def _load_handler(self, task: ChildTask) -> tuple[Handler, Any]:
         """Return the task's handler and registry. Its app may name another ledger: it is moved to the worker's."""
         loaded = self._handlers.get(task.location)
         if loaded is None:
@@ -179,7 +178,7 @@ class ChildTaskRunner:
         return loaded
 
 
-def _is_spent(error: BaseException) -> bool:
+def _makes_process_unusable(error: BaseException) -> bool:
     """Return whether the error may affect the next handler in this process."""
     return (
         isinstance(error, MemoryError)
@@ -219,8 +218,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda *_: None)
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal_when_parent_dies(signal.SIGKILL)
     if len(sys.argv) > _ARGUMENTS_MIN:
         form, level, to_stdout = sys.argv[_ARGUMENTS_MIN:]
         configure(form == "json", int(level), logfmt=form == "logfmt", stream=sys.stdout if int(to_stdout) else None)

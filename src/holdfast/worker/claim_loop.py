@@ -22,9 +22,11 @@ WAIT_SLICE_SECONDS = 0.25
 POLL_SECONDS = 30.0
 """How often an idle worker polls, in case a wake-up was lost."""
 PAUSE_SECONDS = 0.02
+"""The shortest wait before the next claim, and how often a worker with a full pool polls for wake-ups."""
 YIELD_SECONDS = 0.001
 """The pause after a claim that emptied the queues. It lets the claimed jobs begin: the interpreter runs one thread at a time."""
 RETRY_SECONDS = 1.0
+"""The pause after a claim that failed."""
 BATCH_MAX = 500
 """The most jobs of one claim. More jobs take several claims, so that the first ones begin meanwhile."""
 WEIGHTED_MAX = 50
@@ -63,11 +65,11 @@ def claim_groups(handlers: Sequence[Handler], pools: Mapping[str, AttemptPool]) 
 
 def _with_undo_jobs(groups: list[ClaimGroup]) -> list[ClaimGroup]:
     """Merge undo jobs into another group: a separate claim for so rare a kind would scan all jobs that are ready."""
-    alone = [group for group in groups if group.kinds == (UNDO_KIND,)]
-    hosts = sorted((group for group in groups if group.kinds != (UNDO_KIND,)), key=lambda group: group.limit is not None)
-    if not alone or not hosts:
+    undo_groups = [group for group in groups if group.kinds == (UNDO_KIND,)]
+    other_groups = sorted((group for group in groups if group.kinds != (UNDO_KIND,)), key=lambda group: group.limit is not None)
+    if not undo_groups or not other_groups:
         return groups
-    return [hosts[0]._replace(kinds=(*hosts[0].kinds, UNDO_KIND), undo_pool=alone[0].pool), *hosts[1:]]
+    return [other_groups[0]._replace(kinds=(*other_groups[0].kinds, UNDO_KIND), undo_pool=undo_groups[0].pool), *other_groups[1:]]
 
 
 class QueueOrder:
@@ -91,6 +93,8 @@ class QueueOrder:
 
 
 class ClaimLoop:
+    """Claim jobs in a thread of its own and submit them to the pools. `release` is called with a job that cannot begin."""
+
     def __init__(
         self, runtime: WorkerRuntime, groups: Sequence[ClaimGroup], order: QueueOrder, release: Callable[[Context], None]
     ) -> None:
@@ -99,14 +103,15 @@ class ClaimLoop:
         self._order = order
         self._release = release
         self._kinds = tuple(kind for group in groups for kind in group.kinds)
-        self._capacity = threading.Event()
-        self._wants_capacity = False
+        self._capacity_freed = threading.Event()
+        """Set when a pool has capacity again and this loop waits for that."""
+        self._waits_for_capacity = False
         self._outage = Outage(log, "claim")
-        self._recovered_at = float("-inf")
-        """When it last checked for jobs of claims whose answers were lost."""
-        self._policy: Policy | None = None
-        self._timing = (0.0, 0.0)
-        """Heartbeat period and lease time of the last policy seen: most jobs share one."""
+        self._unanswered_checked_at = float("-inf")
+        """When the loop last checked for jobs of claims whose answers were lost."""
+        self._last_policy: Policy | None = None
+        self._last_timing = (0.0, 0.0)
+        """Heartbeat period and lease time of `_last_policy`. Most jobs have the same policy, so both are computed once."""
         self._thread = threading.Thread(target=self._run, name="holdfast-claims", daemon=True)
 
     def start(self) -> None:
@@ -114,13 +119,13 @@ class ClaimLoop:
 
     def notify_capacity(self) -> None:
         """Wake the claim loop because a pool has capacity."""
-        if self._wants_capacity:
+        if self._waits_for_capacity:
             # Set the event once: hundreds of attempts may end before the claim thread runs.
-            self._wants_capacity = False
-            self._capacity.set()
+            self._waits_for_capacity = False
+            self._capacity_freed.set()
 
     def join(self) -> None:
-        self._capacity.set()
+        self._capacity_freed.set()
         self._thread.join()
 
     # Waiting and claiming
@@ -146,18 +151,22 @@ class ClaimLoop:
             waiter.close()
 
     def _claim_round(self, waiter: Waiter) -> None:
-        self._capacity.clear()
-        self._wants_capacity = True
-        if self._runtime.ledger.has_unanswered and self._runtime.monotonic() >= self._recovered_at + UNANSWERED_POLL_SECONDS:
+        self._capacity_freed.clear()
+        self._waits_for_capacity = True
+        if (
+            self._runtime.ledger.has_unanswered
+            and self._runtime.monotonic() >= self._unanswered_checked_at + UNANSWERED_POLL_SECONDS
+        ):
             self._recover_unanswered()
         requests = [(group, count) for group in self._groups if (count := self._claim_count(group)) > 0]
         if not requests:
-            if not self._capacity.wait(STALE_SECONDS):
+            if not self._capacity_freed.wait(STALE_SECONDS):
                 self._release_stale()
             return
         self._release_stale()
-        # If a group has no capacity, the loop has to be woken when it gets some, while it claims for the others.
-        self._wants_capacity = len(requests) < len(self._groups)
+        # A group without capacity is not claimed for. The loop has to be woken when its pool has capacity again.
+        pool_is_full = len(requests) < len(self._groups)
+        self._waits_for_capacity = pool_is_full
         total = emptied = 0
         for group, count in requests:
             if self._runtime.stopping.is_set():
@@ -167,7 +176,7 @@ class ClaimLoop:
             emptied += claimed < count
         self._outage.over()
         if not total:
-            self._wait_for_work(waiter, full=len(requests) < len(self._groups))
+            self._wait_for_work(waiter, pool_is_full=pool_is_full)
         elif emptied == len(requests):
             self._runtime.stopping.wait(YIELD_SECONDS)
 
@@ -185,12 +194,12 @@ class ClaimLoop:
 
     def _claim(self, group: ClaimGroup, count: int) -> int:
         runtime = self._runtime
-        sent = runtime.monotonic()
+        sent_at = runtime.monotonic()
         jobs = runtime.ledger.claim(
             runtime.name, self._order.next(), limit=count, kinds=group.kinds, start=group.start, keep=False
         )
         if jobs:
-            contexts = [self._context(job, sent) for job in jobs]
+            contexts = [self._make_context(job, sent_at) for job in jobs]
             runtime.hold(*contexts)
             if group.start:
                 runtime.log_started(contexts)
@@ -209,7 +218,7 @@ class ClaimLoop:
         Only this thread claims, and the ledger returns such a job once. So no handler can have run one of them before.
         """
         runtime = self._runtime
-        self._recovered_at = sent = runtime.monotonic()
+        self._unanswered_checked_at = sent_at = runtime.monotonic()
         jobs = runtime.ledger.unanswered(runtime.name)
         if not jobs:
             return
@@ -217,9 +226,9 @@ class ClaimLoop:
         log.info("found jobs of a claim whose answer was lost", extra={"worker": runtime.name, "jobs": len(jobs)})
         for job in jobs:
             assert job.last_heartbeat_at is not None
-            context = self._context(job, sent - (now - job.last_heartbeat_at).total_seconds())
+            context = self._make_context(job, sent_at - (now - job.last_heartbeat_at).total_seconds())
             # Send a heartbeat at once: it renews the lease, and its answer shows whether the job was cancelled meanwhile.
-            context.due = sent
+            context.due = sent_at
             group = next(group for group in self._groups if job.kind in group.kinds)
             has_capacity = group.limit is None or self._count_held(group) < group.limit
             runtime.hold(context)
@@ -232,36 +241,36 @@ class ClaimLoop:
         """Return how many jobs of a kind with its own limit this worker holds."""
         return sum(1 for context in list(self._runtime.leases.values()) if context.job.kind == group.kinds[0])
 
-    def _context(self, job: Job, claimed: float) -> Context:
+    def _make_context(self, job: Job, claimed_at: float) -> Context:
         record = job.record
         handler, policy = self._runtime.served[record.kind], record.policy
         assert policy is not None
-        if policy is not self._policy:
-            self._policy, self._timing = policy, (heartbeats.heartbeat_seconds(policy), policy.lease_ttl_ms / 1_000)
-        return handler.context_type(job, handler, self._runtime, *self._timing, claimed)
+        if policy is not self._last_policy:
+            self._last_policy, self._last_timing = policy, (heartbeats.heartbeat_seconds(policy), policy.lease_ttl_ms / 1_000)
+        return handler.context_type(job, handler, self._runtime, *self._last_timing, claimed_at)
 
-    def _wait_for_work(self, waiter: Waiter, *, full: bool) -> None:
-        """Wait for a wake-up, for a delayed job to be due, or for capacity in a pool if one is `full`."""
+    def _wait_for_work(self, waiter: Waiter, *, pool_is_full: bool) -> None:
+        """Wait for a wake-up, until a delayed job is due, or, with `pool_is_full`, until a pool has capacity again."""
         runtime = self._runtime
         until = runtime.ledger.until_ready(self._order.next(), kinds=self._kinds)
-        # Another transaction has locked a job that is ready and was not claimed.
         longest = UNANSWERED_POLL_SECONDS if runtime.ledger.has_unanswered else POLL_SECONDS
+        # A job that is ready was not claimed if another transaction has locked it. Pause before the next claim then.
         left = longest if until is None else min(max(until, PAUSE_SECONDS), longest)
         deadline = runtime.monotonic() + left
-        while not runtime.stopping.is_set() and not self._capacity.is_set():
+        while not runtime.stopping.is_set() and not self._capacity_freed.is_set():
             self._release_stale()
             left = deadline - runtime.monotonic()
-            if left <= 0 or self._wait_slice(waiter, left, full):
+            if left <= 0 or self._wait_slice(waiter, left, pool_is_full):
                 return
 
-    def _wait_slice(self, waiter: Waiter, seconds: float, full: bool) -> bool:
+    def _wait_slice(self, waiter: Waiter, seconds: float, pool_is_full: bool) -> bool:
         """Wait for a short time. Return whether there was a wake-up.
 
         We cannot wait for capacity and for a wake-up at once. Capacity comes more often: wait for it and poll the wake-up.
         """
-        if not full:
+        if not pool_is_full:
             return waiter.wait(min(seconds, WAIT_SLICE_SECONDS))
-        return not self._capacity.wait(min(seconds, PAUSE_SECONDS)) and waiter.wait(YIELD_SECONDS)
+        return not self._capacity_freed.wait(min(seconds, PAUSE_SECONDS)) and waiter.wait(YIELD_SECONDS)
 
     def _release_stale(self) -> None:
         """Release jobs that wait too long for a busy pool, so that another worker can run them."""

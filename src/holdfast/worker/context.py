@@ -265,10 +265,10 @@ class Context(EnqueueMethods):
         self._progress_in_flight = None if self.is_settling else self.take_unsent_progress()
         return self._progress_in_flight
 
-    def finish_sending(self, *, again: bool) -> None:
-        """Note the answer to the heartbeat. With `again`, queue its progress once more; newer progress takes precedence."""
+    def finish_sending(self, *, resend: bool) -> None:
+        """Note the answer to the heartbeat. With `resend`, queue its progress once more, except what newer progress replaces."""
         unsent, self._progress_in_flight = self._progress_in_flight, None
-        if unsent and again:
+        if unsent and resend:
             self._unsent_progress = {**unsent, **(self._unsent_progress or {})}
             self._runtime.wake_heartbeats()
 

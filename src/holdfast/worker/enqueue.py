@@ -92,16 +92,16 @@ EnqueueFunction = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Job[Any]]
 class ChildEnqueuer(EnqueueMethods):
     """Enqueue jobs that get the correlation id and the trace of the running job."""
 
-    def __init__(self, make: EnqueueFunction) -> None:
-        self._make = make
+    def __init__(self, enqueue_job: EnqueueFunction) -> None:
+        self._enqueue_job = enqueue_job
 
     def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job[Any]:
-        return self._make(handler, args, kwargs)
+        return self._enqueue_job(handler, args, kwargs)
 
 
 class AsyncChildEnqueuer(AsyncEnqueueMethods):
-    def __init__(self, make: Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Awaitable[Job[Any]]]) -> None:
-        self._make = make
+    def __init__(self, enqueue_job: Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Awaitable[Job[Any]]]) -> None:
+        self._enqueue_job = enqueue_job
 
     def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Awaitable[Job[Any]]:
-        return self._make(handler, args, kwargs)
+        return self._enqueue_job(handler, args, kwargs)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.errors import GateDenied, PermanentError, RefusedByValidator, TransientError, ValidationError
-from holdfast.ledger.validators import cut, safe_text
+from holdfast.text import safe_str, truncate_start
 from holdfast.worker.signature import UnreadableArgs
 
 E = TypeVar("E", ReasonCode, FailureStage)
@@ -102,9 +102,9 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     """Return an error as the ledger stores it: type, message and the end of its traceback."""
     kind = type(error)
     name = kind.__name__ if kind.__module__ in ("builtins", "holdfast.errors") else f"{kind.__module__}.{kind.__qualname__}"
-    described = {"type": name[:200], "message": cut(safe_text(error), TRACE_BYTES_MAX // 2)}
+    described = {"type": name[:200], "message": truncate_start(safe_str(error), TRACE_BYTES_MAX // 2)}
     if error.__traceback__ is not None:
-        described["traceback"] = cut(_format_traceback(error)[-TRACE_BYTES_MAX:], TRACE_BYTES_MAX)
+        described["traceback"] = truncate_start(_format_traceback(error)[-TRACE_BYTES_MAX:], TRACE_BYTES_MAX)
     return described
 
 

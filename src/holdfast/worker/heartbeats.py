@@ -33,15 +33,16 @@ def heartbeat_seconds(policy: Policy) -> float:
 class HeartbeatLoop:
     """Send the heartbeats of a worker. `ledger` is used for heartbeats only, so that no other call can delay them."""
 
-    def __init__(self, runtime: WorkerRuntime, ledger: Ledger, expect_stop: Callable[[Context], None]) -> None:
-        """`expect_stop` is called with each attempt whose lease is lost."""
+    def __init__(self, runtime: WorkerRuntime, ledger: Ledger, on_lost: Callable[[Context], None]) -> None:
+        """`on_lost` is called with each attempt whose lease is lost."""
         self._runtime = runtime
         self._ledger = ledger
-        self._on_lost = expect_stop
+        self._on_lost = on_lost
         self._closing = False
         self._progress_sent_at = float("-inf")
-        self._is_unsigned = False
+        self._is_refusal_logged = False
         self._locked: set[Context] = set()
+        """Attempts whose last heartbeat found the job locked by another transaction."""
         self._thread = threading.Thread(target=self._run, name="holdfast-beats", daemon=True)
 
     def start(self) -> None:
@@ -62,15 +63,17 @@ class HeartbeatLoop:
         now = self._runtime.monotonic()
         sends_progress = now - self._progress_sent_at >= PROGRESS_SECONDS
         due = [
-            one
-            for one in list(self._runtime.leases.values())
-            if one.due <= now or (sends_progress and one.has_unsent_progress and not one.is_settling)
+            context
+            for context in list(self._runtime.leases.values())
+            if context.due <= now or (sends_progress and context.has_unsent_progress and not context.is_settling)
         ]
         if due:
             self._progress_sent_at = now
             self._locked.intersection_update(self._runtime.leases.values())
             self._ledger.patience = _answer_timeout(due, now)
-            for batch in ([one for one in due if one not in self._locked], [one for one in due if one in self._locked]):
+            unlocked = [context for context in due if context not in self._locked]
+            locked = [context for context in due if context in self._locked]
+            for batch in (unlocked, locked):
                 if batch:
                     self._send_beats(batch, now)
 
@@ -84,15 +87,15 @@ class HeartbeatLoop:
             answers = [error] * len(due)
         lost: list[Context] = []
         for context, fields, answer in zip(due, unsent, answers, strict=True):
-            self._log_locked(context, answer)
+            self._note_locked(context, answer)
             if isinstance(answer, Unavailable | SignatureInvalid):
                 # The worker still holds the job. The missing key may be added later, or another process has it.
-                self._log_unsigned(answer, context)
+                self._log_signature_refusal(answer, context)
                 context.apply_answer(answer, now)
                 context.due = now + RETRY_SECONDS
-                context.finish_sending(again=True)
+                context.finish_sending(resend=True)
                 continue
-            context.finish_sending(again=False)
+            context.finish_sending(resend=False)
             if context.is_settling and not isinstance(answer, Beat):
                 # Its outcome arrived before this heartbeat, or will be refused and logged for the same reason.
                 self._runtime.forget(context)
@@ -107,7 +110,7 @@ class HeartbeatLoop:
         for context in lost:
             self._runtime.log_lost(context, "lease lost", self._ledger)
 
-    def _log_locked(self, context: Context, answer: Beat | HoldfastError) -> None:
+    def _note_locked(self, context: Context, answer: Beat | HoldfastError) -> None:
         facts = {"job_id": context.job.id, "attempt": context.job.attempt}
         if isinstance(answer, Unavailable) and answer.locked:
             if context not in self._locked:
@@ -118,12 +121,12 @@ class HeartbeatLoop:
             if isinstance(answer, Beat):
                 log.info("the job is no longer locked: heartbeats are written again", extra=facts)
 
-    def _log_unsigned(self, answer: HoldfastError, context: Context) -> None:
-        """Log an error once, until a heartbeat is accepted again."""
-        if isinstance(answer, SignatureInvalid) and not self._is_unsigned:
+    def _log_signature_refusal(self, answer: HoldfastError, context: Context) -> None:
+        """Log a refused signature once, until a heartbeat is accepted again."""
+        if isinstance(answer, SignatureInvalid) and not self._is_refusal_logged:
             facts = {"job_id": context.job.id, "attempt": context.job.attempt, "error": answer.message}
             log.error("heartbeats are refused because of their signature", extra=facts)
-        self._is_unsigned = isinstance(answer, SignatureInvalid)
+        self._is_refusal_logged = isinstance(answer, SignatureInvalid)
 
     def _resume_stalled(self, context: Context, now: float) -> None:
         """Resume an attempt that was marked as stalled. No other worker holds its job yet."""
@@ -150,9 +153,9 @@ def _answer_timeout(due: Sequence[Context], now: float) -> float:
 class Deadlines:
     """Time out attempts that take too long, and abandon handlers that do not stop. It never waits for the ledger."""
 
-    def __init__(self, runtime: WorkerRuntime, expire: Callable[[Context], None], abandon: Callable[[Context], None]) -> None:
+    def __init__(self, runtime: WorkerRuntime, time_out: Callable[[Context], None], abandon: Callable[[Context], None]) -> None:
         self._runtime = runtime
-        self._expire = expire
+        self._time_out = time_out
         self._abandon = abandon
         self._stop_deadlines: dict[Context, float] = {}
         self._closing = threading.Event()
@@ -172,7 +175,7 @@ class Deadlines:
         now = self._runtime.monotonic()
         for context in list(self._runtime.leases.values()):
             if context.deadline is not None and now >= context.deadline and not context.timed_out:
-                self._expire(context)
+                self._time_out(context)
                 self.expect_stop(context)
         for context, until in list(self._stop_deadlines.items()):
             if now >= until:

@@ -64,15 +64,15 @@ class ChildReply(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: bool = False
     progress: dict[str, Any] | None = None
     """Progress of the handler. The final reply comes later."""
-    unloaded: bool = False
+    not_loaded: bool = False
     """The handler's module could not be loaded, so no handler has run. `failure` says why."""
-    spent: bool = False
+    process_unusable: bool = False
     """The process has run out of memory or descriptors, or a handler tried to end it: it should not be used again."""
 
 
 STOP = b'"stop"\n'
 _encode = msgspec.json.Encoder().encode
-_replies = msgspec.json.Decoder(ChildReply)
+_reply_decoder = msgspec.json.Decoder(ChildReply)
 
 
 class HandlerNotLoaded(ClassifiedError):
@@ -88,7 +88,7 @@ class ChildProcess:
         self._unread = b""
         self.tasks = 0
         """How many tasks it was given."""
-        self.is_spent = False
+        self.is_unusable = False
         """Whether it must not be given another task."""
         with child_socket:
             self._process = subprocess.Popen(  # noqa: S603 - a module of this package
@@ -110,13 +110,13 @@ class ChildProcess:
             # A handler has written to the socket's descriptor. Nothing that comes from it can be trusted any more.
             self.kill()
             raise _process_died("its process has written to the worker's own socket") from error
-        self.is_spent |= reply.spent
+        self.is_unusable |= reply.process_unusable
         if reply.lost:
             raise LeaseConflictError("the lease is over", job_id=context.job.id)
         if reply.cancelled:
             raise JobCancelled(f"job {context.job.id} has stopped", job_id=context.job.id)
         if reply.failure is not None:
-            raise (HandlerNotLoaded if reply.unloaded else ClassifiedError)(reply.failure)
+            raise (HandlerNotLoaded if reply.not_loaded else ClassifiedError)(reply.failure)
         return None if isinstance(reply.result, msgspec.UnsetType) else msgspec.json.decode(reply.result)
 
     def _send(self, line: bytes) -> None:
@@ -127,7 +127,7 @@ class ChildProcess:
         while True:
             task_number, _, body = self._read_line().partition(b" ")
             if int(task_number) == number:
-                return _replies.decode(body)
+                return _reply_decoder.decode(body)
 
     def _read_line(self) -> bytes:
         while b"\n" not in self._unread:
@@ -172,7 +172,7 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Kill the process and all that it has started. It gets no more tasks, even if it has not ended yet."""
-        self.is_spent = True
+        self.is_unusable = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -211,21 +211,21 @@ class ProcessPool(ThreadPool):
         return self._run_once(context)
 
     def _run_once(self, context: Context) -> Any:
-        me = threading.get_ident()
-        child = self._children.get(me)
+        thread_id = threading.get_ident()
+        child = self._children.get(thread_id)
         if child is None or not child.alive:
-            child = self._children[me] = self._start(context)
+            child = self._children[thread_id] = self._start(context)
         context.on_interrupt = child.interrupt
         if context.cancelled:
             child.interrupt(context)
         try:
             child.tasks += 1
-            return child.run(context, self._task(context, child.tasks))
+            return child.run(context, self._make_task(context, child.tasks))
         finally:
             context.on_interrupt = None
-            if not child.alive or child.is_spent or context.lost or context.timed_out:
+            if not child.alive or child.is_unusable or context.lost or context.timed_out:
                 child.close()
-                self._children.pop(me, None)
+                self._children.pop(thread_id, None)
 
     def _start(self, context: Context) -> ChildProcess:
         """Start a child. If that fails, release the job: it is not the job's fault, and must not count as an attempt."""
@@ -236,7 +236,7 @@ class ProcessPool(ThreadPool):
             self._runtime.stopping.wait(START_RETRY_SECONDS)
             raise JobCancelled("no process could be started for it", job_id=context.job.id) from error
 
-    def _task(self, context: Context, number: int) -> ChildTask:
+    def _make_task(self, context: Context, number: int) -> ChildTask:
         now = self._runtime.monotonic()
         left, age = max(0.0, context.expires - now), max(0.0, now - context.last_beat.sent)
         location, record, trace = context.handler.location, context.last_beat.record_of(context.job.record), current_traceparent()

@@ -1,10 +1,10 @@
 """State and calls that all parts of a running worker share."""
 
 import contextlib
-import contextvars
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.core.model import EventType, Status
@@ -83,27 +83,13 @@ class WorkerRuntime:
 
     async def run_in_thread(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Call the function in a thread, so that it does not block the loop. Only workers with async handlers import asyncio."""
-        import asyncio
+        from holdfast.thread_calls import call_in_thread
 
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-        context = contextvars.copy_context()
+        def start(run: Callable[[], None]) -> None:
+            # Not the loop's own executor: a process waits for the threads of that before it ends.
+            threading.Thread(target=run, name="holdfast-beside", daemon=True).start()
 
-        def deliver(value: T | None, error: BaseException | None) -> None:
-            if not answer.done():
-                answer.set_exception(error) if error is not None else answer.set_result(value)  # type: ignore[arg-type]
-
-        def run() -> None:
-            try:
-                value, error = context.run(function, *args, **kwargs), None
-            except BaseException as raised:  # noqa: BLE001 - it is raised in the coroutine that awaits it
-                value, error = None, raised
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and so has the coroutine
-                loop.call_soon_threadsafe(deliver, value, error)
-
-        # Not the loop's own executor: a process waits for the threads of that before it ends.
-        threading.Thread(target=run, name="holdfast-beside", daemon=True).start()
-        return await answer
+        return await call_in_thread(start, partial(function, *args, **kwargs))
 
     def hold(self, *contexts: Context) -> None:
         self.leases.update([(context.fence.job_id, context) for context in contexts])

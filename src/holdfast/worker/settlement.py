@@ -51,13 +51,13 @@ class PendingOutcome(NamedTuple):
     verb: Callable[..., Any]
     arguments: dict[str, Any]
     request: str = ""
-    pause: float = RETRY_SECONDS
+    pause_s: float = RETRY_SECONDS
     """How long to wait before the next try."""
-    is_plain: bool = False
+    is_without_details: bool = False
     """It is a failure without the handler's details, because the ledger refused them."""
 
     def with_backoff(self) -> "PendingOutcome":
-        return self._replace(pause=min(2 * self.pause, RETRY_SECONDS_MAX))
+        return self._replace(pause_s=min(2 * self.pause_s, RETRY_SECONDS_MAX))
 
 
 class Settler:
@@ -70,10 +70,12 @@ class Settler:
         """Outcomes that the executor has to record, including those that wait for a retry."""
         self._retries: list[tuple[float, int, Callable[[], object]]] = []
         """A heap of the calls to retry, ordered by time."""
-        self._numbers = count()
+        self._retry_numbers = count()
+        """Order retries of the same time: calls cannot be compared."""
         self._completed: deque[tuple[Context, Any]] = deque()
         self._wakeup = threading.Event()
         self._idle = False
+        """The thread waits, or is about to. It has to be woken."""
         self._closing = False
         self._closing_at = float("inf")
         self._executor = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="holdfast-settle")
@@ -183,7 +185,7 @@ class Settler:
                     self._pending -= 1
                 self._wake()
             else:
-                self._retry_later(pending.pause, lambda: self._executor.submit(self._settle, again))
+                self._retry_later(pending.pause_s, lambda: self._executor.submit(self._settle, again))
 
     def _try_settle(self, pending: "PendingOutcome") -> "PendingOutcome | None":
         """Record the outcome, or return the outcome to retry later.
@@ -191,23 +193,23 @@ class Settler:
         A retry uses the same request id, so that the outcome is recorded once even if an answer was lost.
         """
         context, arguments = pending.context, pending.arguments
-        if context.is_sending and pending.pause < RETRY_SECONDS_MAX:
+        if context.is_sending and pending.pause_s < RETRY_SECONDS_MAX:
             # A heartbeat with older progress is being sent. It must not arrive after the last progress.
             return pending.with_backoff()
         try:
             self._send_last_progress(context, gated=pending.verb == self._complete_gated)
             answer = pending.verb(context.fence, **arguments, request_id=pending.request)
         except (LimitExceeded, ValidationError) as error:
-            if pending.is_plain:
+            if pending.is_without_details:
                 raise
             # The details of the failure cannot be stored. Record the failure without them.
             plain = {name: value for name, value in arguments.items() if name in ("retryable", "reason_code", "failure_stage")}
             plain["error"] = {"message": f"{error.code}: {error.message}"}
             return self._try_settle(
-                PendingOutcome(context, self._runtime.ledger.fail, plain, secrets.token_hex(8), is_plain=True)
+                PendingOutcome(context, self._runtime.ledger.fail, plain, secrets.token_hex(8), is_without_details=True)
             )
         except HoldfastError as error:
-            if _is_retryable(error) and not (context.lost or self._gives_up(context, pending.pause, locked=_is_locked(error))):
+            if _is_retryable(error) and not (context.lost or self._gives_up(context, pending.pause_s, locked=_is_locked(error))):
                 return pending.with_backoff()
             if not isinstance(error, Unavailable):
                 self._runtime.log_lost(context, f"outcome refused: {error.code}", self._runtime.ledger, error)
@@ -238,14 +240,14 @@ class Settler:
             return False
         return True
 
-    def _gives_up(self, context: Context, pause: float, *, locked: bool = False) -> bool:
+    def _gives_up(self, context: Context, pause_s: float, *, locked: bool = False) -> bool:
         """Return whether to drop the outcome because the worker is stopping: at once, or after the lease is over.
 
         A lock of another transaction is waited for only LOCKED_SECONDS, because heartbeats may keep the lease alive meanwhile.
         """
         now = self._runtime.monotonic()
         over = self._closing and (now >= context.expires or (locked and now >= self._closing_at + LOCKED_SECONDS))
-        if over or (self.stop_at_once.is_set() and pause >= RETRY_SECONDS_MAX):
+        if over or (self.stop_at_once.is_set() and pause_s >= RETRY_SECONDS_MAX):
             why = "another transaction has locked the job" if locked else "the ledger is out of reach"
             log.error("%s: this outcome is not recorded", why, extra=_job_fields(context))
             return True
@@ -255,7 +257,7 @@ class Settler:
 
     def _retry_later(self, seconds: float, work: Callable[[], object]) -> None:
         with self._mutex:
-            heapq.heappush(self._retries, (self._runtime.monotonic() + seconds, next(self._numbers), work))
+            heapq.heappush(self._retries, (self._runtime.monotonic() + seconds, next(self._retry_numbers), work))
         self._wake()
 
     def _wake(self) -> None:
@@ -292,7 +294,7 @@ class Settler:
                 [completed.popleft() for _ in range(min(len(completed), BATCH_MAX))], secrets.token_hex(8), RETRY_SECONDS
             )
 
-    def _complete(self, batch: list[tuple[Context, Any]], request: str, pause: float) -> None:
+    def _complete(self, batch: list[tuple[Context, Any]], request: str, pause_s: float) -> None:
         """Complete these jobs in one call. If the store is out of reach, retry all of them later."""
         batch = [(context, result) for context, result in batch if not context.lost]
         if not batch:
@@ -300,29 +302,29 @@ class Settler:
         progress = [(context.fence, last) for context, _ in batch if (last := context.unrecorded_progress()) is not None]
         try:
             answers = self._runtime.ledger.settle_many(
-                [(context.fence, result) for context, result in batch], request_id=request, told=progress
+                [(context.fence, result) for context, result in batch], request_id=request, heartbeats=progress
             )
         except Unavailable as error:
             # It is not retryable if the ledger was closed. The leases then end, and the jobs run again elsewhere.
             if error.retryable:
-                self._complete_later(batch, request, pause)
+                self._complete_later(batch, request, pause_s)
         except (LimitExceeded, ValidationError) as error:
             self._complete_each(batch, error)
         except Exception:  # noqa: BLE001 - a live worker must not stop completing jobs
             log.exception("completions failed and will be retried")
-            self._complete_later(batch, request, pause)
+            self._complete_later(batch, request, pause_s)
         else:
             locked = [one for one, answer in zip(batch, answers, strict=True) if _is_locked(answer)]
-            self._complete_later(locked, request, pause, locked=True)
-            self._answered([pair for pair in zip(batch, answers, strict=True) if not _is_locked(pair[1])])
+            self._complete_later(locked, request, pause_s, locked=True)
+            self._apply_answers([pair for pair in zip(batch, answers, strict=True) if not _is_locked(pair[1])])
 
-    def _complete_later(self, batch: list[tuple[Context, Any]], request: str, pause: float, *, locked: bool = False) -> None:
+    def _complete_later(self, batch: list[tuple[Context, Any]], request: str, pause_s: float, *, locked: bool = False) -> None:
         """Retry these completions later. New completions do not wait for them."""
-        left = [(context, result) for context, result in batch if not self._gives_up(context, pause, locked=locked)]
+        left = [(context, result) for context, result in batch if not self._gives_up(context, pause_s, locked=locked)]
         if left:
-            self._retry_later(pause, lambda: self._complete(left, request, min(2 * pause, RETRY_SECONDS_MAX)))
+            self._retry_later(pause_s, lambda: self._complete(left, request, min(2 * pause_s, RETRY_SECONDS_MAX)))
 
-    def _answered(self, answered: list[tuple[tuple[Context, Any], HoldfastError | None]]) -> None:
+    def _apply_answers(self, answered: list[tuple[tuple[Context, Any], HoldfastError | None]]) -> None:
         forget, ran, is_logged = self._runtime.forget, [], log.isEnabledFor(logging.INFO)
         for (context, result), answer in answered:
             if _may_be_signed_later(answer):
@@ -382,9 +384,9 @@ def _is_retryable(error: HoldfastError) -> bool:
 
 
 def _may_be_signed_later(answer: HoldfastError | None) -> bool:
-    """Return whether the request may pass once something is signed or set right elsewhere.
+    """Return whether the request may be accepted once another process has signed something, or a clock is corrected.
 
-    A late outcome needs a recorded stall first, which a process with a server key can sign. A wrong clock can be corrected.
+    A late outcome needs a recorded stall first, which only a process with a server key can sign.
     """
     return isinstance(answer, SignatureInvalid) and answer.retryable
 

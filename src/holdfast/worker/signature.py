@@ -67,7 +67,7 @@ class Signature:
             forbid_unknown_fields=not self._takes_kwargs,
         )
         try:
-            self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_foreign)
+            self._decoder = msgspec.json.Decoder(self._struct, dec_hook=_decode_unknown_type)
         except TypeError as error:
             raise ValidationError(
                 f"{self._name}: {_undecodable_annotation(named, hints)}: {_one_line(error)}", field="handler"
@@ -87,8 +87,8 @@ class Signature:
     def admit(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as plain JSON values. Raise a ValidationError that names an argument that does not fit."""
         try:
-            checked = msgspec.convert(dict(given), self._struct, dec_hook=_decode_foreign)
-            plain = msgspec.to_builtins(checked, enc_hook=encode_foreign)
+            checked = msgspec.convert(dict(given), self._struct, dec_hook=_decode_unknown_type)
+            plain = msgspec.to_builtins(checked, enc_hook=_encode_unknown_type)
         except (msgspec.ValidationError, TypeError, ValueError) as error:
             raise ValidationError(self._explain(error), field="args") from None
         if self._takes_kwargs:
@@ -133,14 +133,14 @@ class Signature:
         if annotation is Any:
             return None
         try:
-            msgspec.json.Decoder(annotation, dec_hook=_check_foreign)
+            msgspec.json.Decoder(annotation, dec_hook=_check_unknown_type)
         except TypeError:
             return None
         convert = msgspec.convert
 
         def check(result: Any) -> None:
             try:
-                convert(result, annotation, dec_hook=_check_foreign)
+                convert(result, annotation, dec_hook=_check_unknown_type)
             except _NotCheckable:
                 pass
             except (msgspec.ValidationError, TypeError, ValueError) as error:
@@ -156,19 +156,20 @@ def to_plain_result(result: Any) -> Any:
     if result is None or type(result) in (str, int, float, bool):
         return result
     try:
-        return msgspec.to_builtins(result, enc_hook=encode_foreign)
+        return msgspec.to_builtins(result, enc_hook=_encode_unknown_type)
     except (TypeError, ValueError) as error:
         raise ValidationError(f"the result cannot be kept as JSON: {error}", field="result") from None
 
 
-def encode_foreign(value: Any) -> Any:
+def _encode_unknown_type(value: Any) -> Any:
     """Return a pydantic model as plain values. Raise TypeError for every other type."""
     if _is_model(type(value)):
         return value.model_dump(mode="json")
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def _decode_foreign(wanted: type, value: Any) -> Any:
+def _decode_unknown_type(wanted: type, value: Any) -> Any:
+    """Return the value as a type that msgspec does not know: a pydantic model, or the class that it has already."""
     if _is_model(wanted):
         return value if isinstance(value, wanted) else wanted.model_validate(value)  # type: ignore[attr-defined]
     if isinstance(value, wanted):
@@ -176,7 +177,7 @@ def _decode_foreign(wanted: type, value: Any) -> Any:
     raise TypeError(f"a {wanted.__name__} cannot be made from JSON")
 
 
-def _check_foreign(wanted: type, value: Any) -> Any:
+def _check_unknown_type(wanted: type, value: Any) -> Any:
     """Check a value against a pydantic model. msgspec calls this for generic aliases too, which are not classes."""
     if inspect.isclass(wanted) and _is_model(wanted):
         return wanted.model_validate(value)  # type: ignore[attr-defined]
@@ -224,12 +225,12 @@ def _undecodable_annotation(parameters: Iterable[inspect.Parameter], hints: Mapp
     """Name the annotation that cannot be decoded from JSON. If each one can, they only conflict with each other."""
     for parameter in parameters:
         try:
-            msgspec.json.Decoder(hints.get(parameter.name, Any), dec_hook=_decode_foreign)
+            msgspec.json.Decoder(hints.get(parameter.name, Any), dec_hook=_decode_unknown_type)
         except TypeError:
             return f"the annotation of {parameter.name}"
     return "its annotations"
 
 
 def _one_line(error: Exception) -> str:
-    """Without pydantic's line breaks and links."""
+    """Return the error's message in one line of at most 500 characters. Those of pydantic have several."""
     return str(error).replace("\n", " ")[:500]

@@ -109,7 +109,7 @@ class StepContext(Context):
 
 def step_context(handler: Handler, job: Context, number: int, restored: Any) -> Context:
     """Return a context of the class that the step's handler takes. It shares all attributes with the undo job's context."""
-    kind: Any = type("StepContext", (StepContext, handler.context_type), {"_number": number, "_restored": restored})
-    context: Context = kind.__new__(kind)
+    context_class: Any = type("StepContext", (StepContext, handler.context_type), {"_number": number, "_restored": restored})
+    context: Context = context_class.__new__(context_class)
     context.__dict__ = job.__dict__
     return context

@@ -20,9 +20,9 @@ from holdfast.ledger.public import Duration
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import PresenceService, SupervisorHeartbeat
 from holdfast.services.pruner import KEEP_BEATS, PruneService
-from holdfast.services.signals import stop_on_signals
 from holdfast.services.sweeper import SweepService
 from holdfast.services.ticker import Service, Ticker
+from holdfast.signals import stop_on_signals
 from holdfast.version import __version__
 from holdfast.worker.attempt import AttemptRunner
 from holdfast.worker.claim_loop import ClaimLoop, QueueOrder, claim_groups
@@ -120,7 +120,7 @@ class Worker:
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
         self._prune = PruneService(ledger, holder, jobs=keep_jobs, failed=keep_failed, beats=keep_beats)
-        presence = PresenceService(ledger, self.name, self._description)
+        presence = PresenceService(ledger, self.name, self._describe)
         self._services = Ticker([SweepService(ledger, holder), presence, self._prune, *self._watchdogs()])
         # A separate thread: a ledger out of reach delays the other services, but the supervisor must not restart the worker.
         self._supervisor_ticker = (
@@ -130,7 +130,8 @@ class Worker:
         self._sealer = _make_sealer(ledger, anchors, anchor_every) if seal else None
         self._service_threads: list[threading.Thread] = []
         self._is_running = False
-        self._gave_up = False
+        self._has_too_many_abandoned = False
+        """The worker stopped because too many handlers did not stop."""
         self._stopped = threading.Event()
         self._stop_at_once = self._settler.stop_at_once
         """Set by the second request to stop: do not wait for running jobs."""
@@ -191,11 +192,11 @@ class Worker:
 
         Return False if the worker stopped because too many handlers were abandoned: end the process then.
         """
-        with stop_on_signals(self.stop):
+        with stop_on_signals(lambda _: self.stop()):
             self.start()
             self.runtime.stopping.wait()
             self.finish()
-        return not self._gave_up
+        return not self._has_too_many_abandoned
 
     def stop(self) -> None:
         """Stop claiming and let running jobs finish. The second call releases them at once."""
@@ -207,7 +208,7 @@ class Worker:
         self.runtime.stopping.set()
         log.info(message, extra={"worker": self.name})
 
-    def _description(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Return what the worker records about itself when it signs in."""
         return {
             "host": socket.gethostname(),
@@ -241,9 +242,9 @@ class Worker:
         pool = self._pools[context.handler.isolation]
         if context in pool.running():
             pool.abandon(context)
-        if self.runtime.abandoned > ABANDONED_MAX and not self._gave_up:
+        if self.runtime.abandoned > ABANDONED_MAX and not self._has_too_many_abandoned:
             log.critical("too many abandoned handlers: stopping", extra={"worker": self.name})
-            self._gave_up = True
+            self._has_too_many_abandoned = True
             self.stop()
 
     # Stopping
@@ -256,10 +257,10 @@ class Worker:
         for pool in self._pools.values():
             for context in pool.take_waiting():
                 self._settler.released(context)
-        if not self._wait(self._shutdown_seconds):
+        if not self._wait_until_idle(self._shutdown_seconds):
             for context in self._running():
                 context.request_release()
-            self._wait(min(GRACE_SECONDS, self._shutdown_seconds))
+            self._wait_until_idle(min(GRACE_SECONDS, self._shutdown_seconds))
         for context in self._running():
             log.warning("releasing a job that did not finish", extra={"job_id": context.job.id, "kind": context.job.kind})
             context.abandoned = True
@@ -282,7 +283,7 @@ class Worker:
     def _running(self) -> list[Context]:
         return [context for pool in self._pools.values() for context in pool.running()]
 
-    def _wait(self, seconds: float) -> bool:
+    def _wait_until_idle(self, seconds: float) -> bool:
         """Wait until nothing runs. Return False after `seconds` or when the worker has to stop at once."""
         deadline = time.monotonic() + seconds
         while any(pool.held() for pool in self._pools.values()):

@@ -48,13 +48,13 @@ def app_for(queue: str) -> App:
 
     @app.handler(queue=queue, policy=LEASE)
     def hold(job: Context, go: str) -> int:
-        """Runs until it is let go."""
+        """Run until the test allows the end."""
         wait_for(job, go)
         return job.job.attempt
 
     @app.handler(queue=queue, policy=LEASE, checks=is_let_go)
     def hold_claimed(job: Context, go: str) -> int:
-        """Stays claimed until it is let go."""
+        """Stay claimed until the test allows the end."""
         return job.job.attempt
 
     @app.handler(queue=queue, policy=LEASE)
@@ -80,13 +80,13 @@ def app_for(queue: str) -> App:
 
     @app.handler(queue=queue, policy={**LEASE, "attempts_max": 1}, timeout="2s")
     def outlast(job: Context) -> str:
-        """Locks its own row and works on past its time, until it is told to stop."""
+        """Locks its own row and works on past its time, until it is asked to stop."""
         place, begun = Place.of(os.environ["HOLDFAST_URL"]), time.monotonic()
         with psycopg.connect(place.server) as connection:
             connection.execute(f"SELECT FROM {place.schema}.jobs WHERE id = %s FOR UPDATE", [job.job.id])
             while not job.cancelled and time.monotonic() < begun + 10:
                 time.sleep(0.05)
-        return "told to stop" if job.cancelled else "never told to stop"
+        return "asked to stop" if job.cancelled else "never asked to stop"
 
     return app
 

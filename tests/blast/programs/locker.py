@@ -1,4 +1,4 @@
-"""A client that is stopped in mid-transaction: locks the rows of the jobs that a line names, says so, and waits for another line.
+"""A client that is stopped in mid-transaction: locks the rows of the jobs in a line, reports it, and waits for another line.
 
 `python -m tests.blast.programs.locker URL`
 """

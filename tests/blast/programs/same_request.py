@@ -31,7 +31,7 @@ if __name__ == "__main__":
         repeating = threading.Thread(target=lambda: said.update(repeated=outcome(ledger, request_id="R")), daemon=True)
         repeating.start()
         mine = connection.info.backend_pid
-        # The other thread waits for this one's transaction, or has been told that it cannot have an answer now.
+        # The other thread waits for this one's transaction, or was refused an answer for now.
         while (
             repeating.is_alive()
             and not admin.execute("SELECT 1 FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))", [mine]).fetchone()

@@ -1,4 +1,4 @@
-"""Forks after a ledger was opened: the child is refused everything, the parent goes on."""
+"""Forks after a ledger was opened: every call of the child is refused, the parent continues."""
 
 import json
 import os
@@ -14,7 +14,7 @@ def code(act: Callable[[], Any]) -> str:
         act()
     except holdfast.HoldfastError as error:
         return error.code
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the test shall see it
+    except BaseException as error:  # noqa: BLE001 - the test reports every error
         return repr(error)
     return "answered"
 
@@ -56,7 +56,7 @@ def main(url: str, close_in_child: bool) -> None:
         if close_in_child:
             said["close"] = code(ledger.close)
         os.write(answer_write, json.dumps(said).encode())
-        # The long way out, so that whatever the child inherited is thrown away as it would be.
+        # A normal exit, so that the objects that the child inherited are finalized.
         sys.exit(0)
     os.close(answer_write)
     with os.fdopen(answer_read, "rb") as pipe:

@@ -39,7 +39,7 @@ def fork(number: int, ledger: holdfast.Ledger, url: str) -> dict[str, Any]:
         signal.alarm(60)
         try:
             said = child(number, ledger, url)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the test shall see it
+        except BaseException as error:  # noqa: BLE001 - the test reports every error
             said = {"error": repr(error)}
         os.write(writer, json.dumps(said).encode())
         # The long way out: what the child inherited is thrown away as it would be.

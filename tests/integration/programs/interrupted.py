@@ -1,4 +1,4 @@
-"""Interrupts a program in the middle of its calls, as Ctrl-C would, and says what became of everybody else's."""
+"""Interrupts a program in the middle of its calls, as Ctrl-C would, and reports the outcomes of all other calls."""
 
 import contextlib
 import faulthandler
@@ -61,7 +61,7 @@ def follower(ledger: holdfast.Ledger) -> None:
 
 
 class Others:
-    """Two threads that go on calling, whatever happens to the main one."""
+    """Two threads that continue their calls while the main thread is interrupted."""
 
     def __init__(self, ledger: holdfast.Ledger) -> None:
         self._ledger = ledger
@@ -80,7 +80,7 @@ class Others:
             except holdfast.Unavailable as error:
                 if "interrupted" not in error.message:
                     self.surprises.append(repr(error))
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the test shall see it
+            except BaseException as error:  # noqa: BLE001 - the test reports every error
                 self.surprises.append(repr(error))
 
     def stop(self) -> list[bool]:
@@ -116,7 +116,7 @@ def interrupt_often(ledger: holdfast.Ledger, seconds: float) -> tuple[int, int]:
 
 
 def storm(ledger: holdfast.Ledger, seconds: float) -> None:
-    """The main thread is interrupted wherever it is. Afterwards nobody may be left behind a leader that is no more."""
+    """The main thread is interrupted wherever it is. Afterwards no call may wait for a leader that has ended."""
     others = Others(ledger)
     interrupted, answered = interrupt_often(ledger, seconds)
     done = threading.Event()
@@ -135,7 +135,7 @@ def storm(ledger: holdfast.Ledger, seconds: float) -> None:
 
 if __name__ == "__main__":
     mode, url, *rest = sys.argv[1:]
-    # Whoever runs the tests in the background of a shell has it ignored, and so would we.
+    # A shell that runs the tests in the background ignores the signal, and a child inherits that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     opened = holdfast.open(url)
     if mode == "follower":

@@ -1,4 +1,4 @@
-"""Waits for a ledger to change, in a process of its own. Says when it heard of it, by the clock all processes share.
+"""Waits for a ledger to change, in its own process, and reports when it was woken, by the clock that all processes share.
 
 `waiter` waits with the ledger's waiter, `follow` for the next event; `idle` waits for nothing and says what that cost.
 """

@@ -1,4 +1,4 @@
-"""Relays to a webhook until it is told to stop, or dies by its own SIGKILL right after so many messages have arrived."""
+"""Relays to a webhook until it is stopped, or dies by its own SIGKILL right after so many messages have arrived."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from holdfast.services import Message, Relay, StdoutSink, WebhookSink
 from tests.support.receiver import SECRET
 
 DUTY_TTL = "1s"
-"""Whoever comes after one that was killed does not wait long."""
+"""A short time, so that the successor of a killed process does not wait long."""
 
 
 class Mortal(WebhookSink):

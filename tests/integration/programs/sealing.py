@@ -6,13 +6,13 @@ from pathlib import Path
 import holdfast
 from holdfast.services import sealer
 from holdfast.services.sealer import Sealer
-from tests.support.duties import Everybody
+from tests.support.duties import GrantEveryDuty
 
 if __name__ == "__main__":
     # Small steps, so that a kill falls into the midst of them.
     sealer.PAGE_EVENTS = sealer.HEAD_EVENTS_MAX = 50
     with holdfast.open(sys.argv[1], keys=[Path(sys.argv[2])]) as ledger:
-        service = Sealer(ledger, duties=Everybody())
+        service = Sealer(ledger, duties=GrantEveryDuty())
         while done := service.tick():
             sys.stdout.write(f"{done.size}\n")
             sys.stdout.flush()

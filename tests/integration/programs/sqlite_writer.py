@@ -1,4 +1,4 @@
-"""Does to a ledger what it is told to, line by line: `enqueue`, `stop` (SIGSTOP in the middle of a transaction), `get ID`."""
+"""Runs commands on a ledger, one a line: `enqueue`, `stop` (SIGSTOP in the middle of a transaction), `get ID`."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def main(url: str) -> None:
             try:
                 match what:
                     case "enqueue":
-                        say(["enqueued", ledger.enqueue("told").id])
+                        say(["enqueued", ledger.enqueue("later").id])
                     case "stop":
                         ledger._store.transact("work", stop)
                         say(["went on"])

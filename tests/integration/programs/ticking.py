@@ -38,7 +38,7 @@ def holdfast_command(*words: str) -> list[str]:
 
 def worker(url: str) -> dict[str, Any]:
     """A crashed holder's job, a progress report, a timeout, a delayed job and a sink."""
-    app, told = App(url), set[int]()
+    app, delivered = App(url), set[int]()
     for kind in ("left_behind", "steps", "slow"):
         app.ledger.set_policy(kind, **TIGHT)
 
@@ -59,7 +59,7 @@ def worker(url: str) -> dict[str, Any]:
     def tell(message: Message) -> None:
         data = message.as_dict()["data"]
         if data["type"] in ("succeeded", "dead_lettered"):
-            told.add(data["job_id"])
+            delivered.add(data["job_id"])
 
     app.sinks.append(CallableSink(tell, start="beginning"))
     crashed = app.enqueue(left_behind)
@@ -68,10 +68,10 @@ def worker(url: str) -> dict[str, Any]:
     serving = app.worker(name="w", shutdown_timeout=0, relay_duty_ttl=LONG)
     serving.start()
     ended = [app.ledger.wait(job.id, timeout=30) for job in jobs]
-    wait_until(lambda: told >= {job.id for job in jobs}, what="the sink")
+    wait_until(lambda: delivered >= {job.id for job in jobs}, what="the sink")
     serving.close()
     app.close()
-    return {"ended": [(job.status, job.attempt, job.result) for job in ended], "told": True}
+    return {"ended": [(job.status, job.attempt, job.result) for job in ended], "delivered": True}
 
 
 def sealer(url: str) -> dict[str, Any]:

@@ -71,6 +71,12 @@ def open_at_once(number: int, go: Go, *, url: str) -> list[Any]:
         return [ledger.id, ledger.enqueue("first", {"by": number}).id]
 
 
+def open_version(number: int, go: Go, *, url: str) -> list[Any]:
+    go()
+    with holdfast.open(url) as ledger:
+        return [ledger.id, ledger.schema.version, ledger.enqueue("later", {"by": number}).id]
+
+
 def write_for(number: int, go: Go, *, url: str, seconds: float) -> int:
     """How many transactions this process gets through."""
     with holdfast.open(url) as ledger:

@@ -1,4 +1,4 @@
-"""A worker whose machine's clock is wrong by some seconds. Says what the ledger told it."""
+"""A worker whose machine's clock is wrong by some seconds. Prints the answers of the ledger."""
 
 import json
 import sys
@@ -24,8 +24,8 @@ def main(url: str, wrong_by: int) -> None:
         ledger.release(failed.fence)
         ledger.complete(job.fence)
         swept_again = ledger.sweep()
-    told = [job.claim_expires_at, started.at, beat.lease_expires_at, lease, made.available_at, made.created_at]
-    sys.stdout.write(json.dumps([swept, swept_again, job.id, *(at.timestamp() if at else None for at in told)]) + "\n")
+    times = [job.claim_expires_at, started.at, beat.lease_expires_at, lease, made.available_at, made.created_at]
+    sys.stdout.write(json.dumps([swept, swept_again, job.id, *(at.timestamp() if at else None for at in times)]) + "\n")
 
 
 if __name__ == "__main__":

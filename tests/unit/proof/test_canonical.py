@@ -1,4 +1,4 @@
-"""One spelling only: RFC 8785, its own samples and another implementation of it."""
+"""Canonical JSON: the samples of RFC 8785 and another implementation of it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Envelopes: what a robot sends comes out as what it signed."""
+"""Envelopes: the statement that a robot signed is read back."""
 
 from typing import Any
 
@@ -85,7 +85,7 @@ def test_another_form_is_no_envelope(bent: Any):
         (["keyId", "signature"], "keyId and signature are missing"),
     ],
 )
-def test_an_envelope_that_nobody_has_signed_is_called_so(absent: list[str], words: str):
+def test_an_unsigned_envelope_is_reported_as_unsigned(absent: list[str], words: str):
     with pytest.raises(SignatureInvalid, match=f"the envelope is not signed: {words}") as caught:
         read_envelope({name: value for name, value in SENT.items() if name not in absent})
     assert caught.value.context["why"] == "missing"

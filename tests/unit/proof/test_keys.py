@@ -1,4 +1,4 @@
-"""Keys: RFC 8032's own vectors, and what passes for a key or a signature and is none."""
+"""Keys: the vectors of RFC 8032, and invalid keys and signatures."""
 
 import pickle
 import sys
@@ -102,7 +102,7 @@ def test_a_secret_shows_nowhere():
         pickle.dumps(key)
 
 
-def test_without_pynacl_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch):
+def test_without_pynacl_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "nacl", None)
     with pytest.raises(ValidationError, match=r"pip install 'holdfast\[proof\]'") as caught:
         SecretKey(b"\1" * 32)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from holdfast.core.model import SYSTEM, Actor, EventRecord, EventType, Policy, Role, Status
 from holdfast.core.payloads import BeatPayload
-from holdfast.proof.leaves import event_leaf, event_leaf_of, key_leaf, payload_sha256
+from holdfast.proof.leaves import event_leaf, key_leaf, payload_sha256
+from tests.unit.proof.trees import event_leaf_of
 
 STALLED = EventRecord(
     job_id=7,

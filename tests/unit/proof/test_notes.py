@@ -1,4 +1,4 @@
-"""Notes and heads: the reference implementation's own example, and whatever is bent about one."""
+"""Notes and heads: the reference implementation's own example, and every malformed one."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_signatures_of_others_are_passed_over():
     verify_note(note, KEY)
 
 
-def test_a_note_that_nobody_known_signed():
+def test_a_note_without_a_known_signer():
     with pytest.raises(SignatureInvalid, match="has not signed"):
         verify_note(read_note(NOTE), NoteKey("PeterNeumann", OTHER.public_key))
     with pytest.raises(SignatureInvalid, match="has not signed"):

@@ -1,4 +1,4 @@
-"""Statements: both shapes are read strictly, ours is written in one way."""
+"""Statements: both forms are read strictly, Holdfast's own is written in one way."""
 
 from hashlib import sha256
 from typing import Any
@@ -6,14 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.model import SYSTEM, Actor, EventRecord, EventType, Policy, Role, Status
+from holdfast.core import commands as c
+from holdfast.core.model import SYSTEM, Actor, EventRecord, EventType, Fence, Policy, Role, Status
+from holdfast.core.payloads import NO_BEAT
 from holdfast.errors import HoldfastError
 from holdfast.proof.encoding import canonical
 from holdfast.proof.keys import SecretKey, verify
+from holdfast.proof.signing import holder_statement
 from holdfast.proof.statements import (
     EMPTY_SHA256,
     Statement,
-    encode_holder_statement,
     encode_ledger_statement,
     encode_statement,
     read_statement,
@@ -22,6 +24,7 @@ from holdfast.proof.statements import (
 
 WORKER = Actor(Role.WORKER, "arm-1", "boot-1")
 OPERATOR = Actor(Role.OPERATOR, "ann")
+FENCE = Fence(7, 2, "token", "arm-1", "boot-1")
 AT = 1_769_385_600_000_000
 OURS: dict[str, Any] = {
     "v": 1,
@@ -65,7 +68,8 @@ def _code(body: bytes) -> str:
 
 
 def test_a_holders_statement():
-    body = encode_holder_statement("8f2e", 7, 2, EventType.HEARTBEAT, WORKER, counter=3, at=AT)
+    beat = c.Heartbeat(actor=WORKER, job_id=7, fence=FENCE, beat=NO_BEAT)
+    body = encode_statement(holder_statement("8f2e", beat, WORKER, 2, counter=3, at=AT))
     assert body == canonical(OURS)
     assert read_statement(body) == Statement(
         ledger="8f2e",
@@ -80,10 +84,8 @@ def test_a_holders_statement():
 
 
 def test_what_a_holder_gives_is_in_its_statement():
-    body = encode_holder_statement(
-        "8f2e", 7, 2, EventType.STALLED, WORKER, counter=3, at=AT, content=b'{"error":1}', reason="WORKER_ERROR"
-    )
-    found = read_statement(body)
+    stall = c.Stall(actor=WORKER, job_id=7, fence=FENCE, error=b"1")
+    found = read_statement(encode_statement(holder_statement("8f2e", stall, WORKER, 2, counter=3, at=AT)))
     assert (found.payload_sha256, found.reason) == (sha256(b'{"error":1}').hexdigest(), "WORKER_ERROR")
 
 

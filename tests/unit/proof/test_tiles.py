@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import ValidationError
 from holdfast.proof import merkle, tiles
-from holdfast.proof.merkle import verify_consistency, verify_inclusion
+from holdfast.proof.merkle import verify_inclusion
 from tests.unit.proof.trees import numbered
 
 HASHES = numbered(256 * 256 + 700)
@@ -79,11 +79,6 @@ def test_proofs_out_of_tiles(kept: Kept, roots: dict[int, bytes], size: int):
         proof = tiles.inclusion_proof(kept.read, index, size)
         assert kept.readings <= 7
         assert verify_inclusion(HASHES[index], index, size, proof, roots[size])
-    for old_size in [old for old in SIZES if old <= size]:
-        kept.readings = 0
-        proof = tiles.consistency_proof(kept.read, old_size, size)
-        assert kept.readings <= 7
-        assert verify_consistency(old_size, size, proof, roots[old_size], roots[size])
 
 
 def test_a_tile_that_lacks_hashes_is_no_tile(kept: Kept):

@@ -1,7 +1,13 @@
-"""The tree as RFC 9162 defines it, word for word, and the published vectors."""
+"""The tree as RFC 9162 defines it, word for word, the published vectors, and the leaf of an event."""
 
 from collections.abc import Sequence
 from hashlib import sha256
+
+import msgspec
+
+from holdfast.core.model import EventRecord
+from holdfast.proof.leaves import event_leaf
+from holdfast.proof.merkle import Span, root_of
 
 LEAVES = [
     bytes.fromhex(leaf)
@@ -34,23 +40,6 @@ INCLUSIONS = {
     (2, 3): ["fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125"],
     (1, 5): [
         "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
-        "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
-        "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
-    ],
-}
-CONSISTENCIES = {
-    (1, 1): [],
-    (1, 8): [
-        "96a296d224f285c67bee93c30f8a309157f0daa35dc5b87e410b78630a09cfc7",
-        "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
-        "6b47aaf29ee3c2af9af889bc1fb9254dabd31177f16232dd6aab035ca39bf6e4",
-    ],
-    (6, 8): [
-        "0ebc5d3437fbe2db158b9f126a1d118e308181031d0a949f8dededebc558ef6a",
-        "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
-        "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
-    ],
-    (2, 5): [
         "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
         "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
     ],
@@ -91,10 +80,17 @@ def plain_path(index: int, hashes: Sequence[bytes]) -> list[bytes]:
     return [*plain_path(index - k, hashes[k:]), plain_root(hashes[:k])]
 
 
-def plain_proof(old_size: int, hashes: Sequence[bytes], whole: bool = True) -> list[bytes]:
-    if old_size == len(hashes):
-        return [] if whole else [plain_root(hashes)]
-    k = power_below(len(hashes))
-    if old_size <= k:
-        return [*plain_proof(old_size, hashes[:k], whole), plain_root(hashes[k:])]
-    return [*plain_proof(old_size - k, hashes[k:], whole=False), plain_root(hashes[:k])]
+def span_of(hashes: Sequence[bytes]) -> Span:
+    """The spans of a tree whose leaf hashes are all in memory."""
+    return lambda first, end: root_of(hashes[first:end])
+
+
+def event_leaf_of(event: EventRecord, policy: str | None = None) -> bytes:
+    """The leaf of `event`. `policy` is the stored text of its snapshot, which is encoded again where none is given."""
+    if policy is None and event.policy is not None:
+        policy = msgspec.json.encode(event.policy).decode()
+    return event_leaf(
+        (event.pos, event.job_id, event.rev, event.type, event.received_at, event.at, str(event.actor), event.attempt,
+         event.from_status, event.to_status, event.reason, event.request_id, event.cause, event.payload, policy,
+         event.correlation_id, event.trace_id, event.key_id, event.signature, event.statement)
+    )  # fmt: skip

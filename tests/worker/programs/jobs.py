@@ -22,7 +22,7 @@ TIGHT: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_tt
 
 
 def note(path: str, text: str) -> None:
-    """One line, whole, whoever else writes."""
+    """Write one whole line, also if other processes write."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(file, f"{text}\n".encode())
     os.close(file)
@@ -35,7 +35,7 @@ def wait_for(path: str) -> None:
 
 @app.handler(policy=TIGHT)
 def hold(job: Context, log: str, go: str) -> dict[str, Any]:
-    """The first attempt waits until it is let go, or for ever."""
+    """The first attempt waits until the test allows the end, or for ever."""
     note(log, f"{os.getpid()} {job.job.attempt}")
     if job.job.attempt == 1:
         wait_for(go)
@@ -86,7 +86,7 @@ def contained_poison(log: str) -> None:
 
 @app.handler(policy=TIGHT, attempts=1, isolation="process")
 def with_children(log: str) -> None:
-    """A handler that has started a program of its own, which outlives nobody."""
+    """A handler that has started a program of its own, which must not outlive it."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child:
         note(log, f"{os.getpid()} {child.pid}")
         child.wait()
@@ -198,7 +198,7 @@ async def passes_async(job: AsyncContext) -> str:
 
 @app.handler(policy=TIGHT, attempts=3)
 def saved(job: Context, log: str) -> Any:
-    """Each attempt does one page and is killed; the next goes on from there."""
+    """Each attempt does one page and is killed; the next continues from there."""
     page = (job.restored or {"page": 0})["page"]
     note(log, f"{job.job.attempt} {page}")
     job.checkpoint({"page": page + 1})
@@ -241,10 +241,10 @@ def doomed(job: Context, log: str, seconds: float) -> None:
 if __name__ == "__main__":
     settings = dict(setting.split("=", 1) for setting in sys.argv[2:])
     if "hook" in settings:
-        told = WebhookSink(
+        webhook = WebhookSink(
             settings.pop("hook"), secret=SECRET, allow_private=True, start="beginning", headers={"X-Worker": sys.argv[1]}
         )
-        app.sink(told)
+        app.sink(webhook)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     given: Any = {name: int(value) if value.isdigit() else value for name, value in settings.items()}

@@ -17,7 +17,6 @@ from holdfast.core.doctor.model import (
 )
 from holdfast.core.explain.formatting import (
     format_bytes,
-    format_duration,
     format_pause,
     format_when,
     quote_argument,
@@ -25,7 +24,7 @@ from holdfast.core.explain.formatting import (
 )
 from holdfast.core.explain.model import AGENT_SEEN_US, WORKER_SEEN_US, SeenWorker
 from holdfast.core.model import Micros
-from holdfast.text import pluralize
+from holdfast.text import format_duration, pluralize
 
 DISK_FREE_BYTES_MIN = 1 << 30
 TRANSACTION_US_MAX = 5 * 60_000_000

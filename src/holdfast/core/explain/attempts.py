@@ -18,7 +18,6 @@ from holdfast.core.explain.formatting import (
     cancel,
     cancel_hard,
     discard,
-    format_duration,
     format_error_json,
     format_stall,
     format_until,
@@ -30,7 +29,7 @@ from holdfast.core.explain.model import ExplanationPart, JobFacts, NextStep, Rem
 from holdfast.core.model import LIVE, EventType, JobRecord, Micros, Phase, Policy, ReasonCode, Status
 from holdfast.core.policy import must_be_signed
 from holdfast.core.undo import has_undo_due
-from holdfast.text import pluralize
+from holdfast.text import format_duration, pluralize
 
 
 def sweeper_name(facts: JobFacts) -> str:

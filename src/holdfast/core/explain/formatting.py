@@ -11,11 +11,9 @@ from holdfast.core.formatting import format_error
 from holdfast.core.limits import TIME_US_MAX
 from holdfast.core.model import EventType, JobRecord, Micros, StallReason
 from holdfast.core.policy import must_be_signed
-from holdfast.text import pluralize
+from holdfast.text import format_duration, format_time_of_day, pluralize
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000))
-_SECOND_US = 1_000_000
 ERROR_CHARACTERS_MAX = 200
 
 
@@ -23,18 +21,8 @@ def to_datetime(at: Micros) -> datetime:
     return _EPOCH + timedelta(microseconds=min(at, TIME_US_MAX))
 
 
-def format_duration(us: Micros) -> str:
-    """Return a duration in a suitable unit: `12 s`, `3 min`, `2 h`."""
-    for unit, size in _UNITS:
-        if us >= 2 * size:
-            return f"{us / size:.0f} {unit}"
-    return f"{us / _SECOND_US:.1f}".rstrip("0").rstrip(".") + " s" if 0 < us < 10 * _SECOND_US else f"{us // _SECOND_US} s"
-
-
 def format_clock(at: Micros, now: Micros) -> str:
-    """Return the time of day, with the date unless it is today's."""
-    there, here = to_datetime(at), to_datetime(now)
-    return f"{there:%H:%M:%S}Z" if there.date() == here.date() else f"{there:%Y-%m-%d %H:%M:%S}Z"
+    return format_time_of_day(to_datetime(at), to_datetime(now))
 
 
 def format_when(at: Micros, now: Micros) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from holdfast.core.explain.formatting import (
     cancel,
-    format_duration,
     format_error_json,
     format_pause,
     format_stall,
@@ -27,7 +26,7 @@ from holdfast.core.explain.model import (
     Situation,
 )
 from holdfast.core.model import TERMINAL, JobRecord, Micros, StallReason
-from holdfast.text import pluralize
+from holdfast.text import format_duration, join_some, pluralize
 
 NAMED_MAX = 5
 
@@ -78,13 +77,13 @@ def serving_workers(job: JobRecord, facts: JobFacts, now: Micros) -> list[SeenWo
 
 def _dependencies(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     broken = [link for link in facts.unmet if link.status in TERMINAL]
-    names = _format_names([f"{link.job_id} ({link.status.value})" for link in facts.unmet])
+    names = join_some([f"{link.job_id} ({link.status.value})" for link in facts.unmet], NAMED_MAX)
     commands = tuple(
         remedy(f"starts job {link.job_id} over; this job then waits for that one", "job", "replay", link.job_id)
         for link in broken[:NAMED_MAX]
     )
     if broken:
-        failed = _format_names([str(link.job_id) for link in broken])
+        failed = join_some([link.job_id for link in broken], NAMED_MAX)
         words = f"It waits for {_format_unmet(facts)} {names}, and {failed} will not succeed."
         return ExplanationPart(
             Situation.DEPENDENCY_FAILED, (words,), (next_step("it waits for a replay", None, "an operator"),), commands
@@ -122,11 +121,6 @@ def _format_unmet(facts: JobFacts) -> str:
     return "job" if len(facts.unmet) == 1 else f"{len(facts.unmet):,} jobs:"
 
 
-def _format_names(names: list[str]) -> str:
-    more = len(names) - NAMED_MAX
-    return ", ".join(names[:NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")
-
-
 def _not_available_yet(job: JobRecord, now: Micros) -> ExplanationPart:
     situation, words = Situation.SCHEDULED, "It was enqueued for later"
     if job.attempt:
@@ -142,7 +136,7 @@ def _no_worker(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     once = [worker for worker in facts.workers if worker.serves(job.queue, job.kind)]
     elsewhere = _queues_serving_kind(job, facts, now)
     if elsewhere:
-        words = f"No worker serves {job.kind} in {job.queue}. It is served in {_format_names(elsewhere)}."
+        words = f"No worker serves {job.kind} in {job.queue}. It is served in {join_some(elsewhere, NAMED_MAX)}."
     elif once:
         last = max(once, key=lambda worker: worker.seen_at)
         silent_since = format_when(last.seen_at, now)
@@ -187,7 +181,8 @@ def _ready(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
 
 
 def _format_claimants(serving: list[SeenWorker]) -> str:
-    return f"the first with room of {_format_names([worker.name for worker in serving])}" if len(serving) > 1 else serving[0].name
+    names = [worker.name for worker in serving]
+    return f"the first with room of {join_some(names, NAMED_MAX)}" if len(names) > 1 else names[0]
 
 
 def _last_attempt(job: JobRecord) -> Iterator[str]:

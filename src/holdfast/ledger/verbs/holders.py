@@ -20,7 +20,7 @@ from holdfast.ledger.commit import only_answer
 from holdfast.ledger.public import Beat, Change, Event, Job, public_event
 from holdfast.ledger.requests import Request
 from holdfast.proof.envelopes import read_envelope
-from holdfast.proof.signing import Signed, signed_content
+from holdfast.proof.signing import Signed, signed_payload
 from holdfast.proof.statements import EMPTY_SHA256, Statement
 from holdfast.store.base import Session
 
@@ -100,7 +100,7 @@ class HolderVerbs(LedgerBase):
         results: Iterable[tuple[Fence, Any]],
         *,
         request_id: str,
-        told: Iterable[tuple[Fence, Mapping[str, Any]]] = (),
+        heartbeats: Iterable[tuple[Fence, Mapping[str, Any]]] = (),
     ) -> list[HoldfastError | None]:
         """Complete many jobs for a worker that may have to repeat the call.
 
@@ -108,11 +108,11 @@ class HolderVerbs(LedgerBase):
         earlier call with this id completed it. A job that another transaction has locked is not waited for: its answer is
         Unavailable with `locked`. No validator is run, because the worker has run its own.
 
-        `told` has the last heartbeats of some of these jobs, in the form of `heartbeat_many`. Each is recorded right before the
-        completion, in the same transaction.
+        `heartbeats` has the last heartbeats of some of these jobs, in the form of `heartbeat_many`. Each is recorded right before
+        the completion, in the same transaction.
         """
-        commands = _completions(c.CompleteInBatch, results, limits.check_key("request_id", request_id))
-        beats = _beats(validate.items("told", told)) if told != () else ()
+        commands = _completions(c.Settle, results, limits.check_key("request_id", request_id))
+        beats = _beats(validate.items("heartbeats", heartbeats)) if heartbeats != () else ()
         return self._many("complete", commands, None, lambda _: None, waits=False, beats=beats)
 
     def fail(
@@ -241,7 +241,7 @@ def _object(given: Any) -> Any:
 
 
 def _command(signed: Signed, content: Any) -> c.JobCommand:
-    statement = signed.said
+    statement = signed.content
     fields: dict[str, Any] = {
         "actor": statement.actor,
         "request_id": sha256(signed.statement).hexdigest()[:32],
@@ -259,7 +259,7 @@ def _command(signed: Signed, content: Any) -> c.JobCommand:
     fields["fence"] = Fence(statement.job_id, statement.attempt, "", statement.actor.name, statement.actor.incarnation)
     command = _holder_command(statement, content, fields)
     stated = EMPTY_SHA256 if statement.payload_sha256 is None else statement.payload_sha256
-    if statement.shape == "holdfast" and sha256(signed_content(command) or b"").hexdigest() != stated:
+    if statement.shape == "holdfast" and sha256(signed_payload(command) or b"").hexdigest() != stated:
         raise SignatureInvalid("the signed hash is not the hash of this content", why="payload", job_id=statement.job_id)
     return command
 

@@ -125,7 +125,7 @@ class PolicyVerbs(LedgerBase):
         This replaces the whole previous declaration. Fields that operators set for the kind override declared ones. Workers call
         this when they start, for each kind whose declaration differs.
         """
-        validate.not_our_own("kind", limits.check_name("kind", kind))
+        validate.unreserved_name("kind", limits.check_name("kind", kind))
         limits.check_name("queue", queue)
         layer = policies.read_settings(fields)
         who = validate.actor(actor, Role.OPERATOR, self._actor)

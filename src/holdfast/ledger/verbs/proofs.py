@@ -10,7 +10,7 @@ from holdfast.core import limits
 from holdfast.core.model import Actor, Role
 from holdfast.errors import Forbidden, NotFound, SignatureInvalid, ValidationError
 from holdfast.ledger import validate
-from holdfast.ledger.base import LedgerBase
+from holdfast.ledger.base import LedgerBase, ServiceAccess
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.public import Event, public_event, to_datetime
 from holdfast.ledger.signing import Keyring
@@ -20,7 +20,7 @@ from holdfast.proof.encoding import from_hex
 from holdfast.proof.key_book import ENROLLED, REVOKED, Enrolment, KeyBook, KeyChange, refuse_key_change
 from holdfast.proof.keys import KeyRole, PublicKey, SecretKey
 from holdfast.proof.leaves import event_leaf
-from holdfast.store.base import EventFilter, Session, Store, Waiter
+from holdfast.store.base import EventFilter, Session, Store
 from holdfast.store.sealing import HeadRow, StableRows, TileRow, leaf_row
 
 PublicLike = PublicKey | bytes | str
@@ -218,22 +218,15 @@ class Inclusion(msgspec.Struct, frozen=True):
     """Events that are newer than the head."""
 
 
-class SealedLog:
+class SealedLog(ServiceAccess):
     """The interface of the ledger for sealers. Safe to use from many threads."""
 
     def __init__(
         self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float], ring: Keyring
     ) -> None:
-        self._store = store
-        self._pipeline = pipeline
-        self._entropy = entropy
-        self.ledger_id = store.ledger_id
-        self.monotonic = monotonic
+        super().__init__(store, pipeline, entropy, monotonic)
         self.ring = ring
         """The secret keys of this process."""
-
-    def nonce(self) -> str:
-        return self._entropy.nonce()
 
     def page(self, after: int, limit: int) -> StableRows:
         """Return the next rows in the total order. No later commit can add a row before them."""
@@ -256,10 +249,6 @@ class SealedLog:
     def seal(self, rows: Sequence[TileRow], head: HeadRow, base: HeadRow | None) -> bool:
         """Write a head. If `base` is no longer the newest head, change nothing and return False: another sealer was faster."""
         return self._pipeline.transact(lambda session: session.seal(rows, head, base))
-
-    def waiter(self) -> Waiter:
-        """Return a waiter for new events. Create it before reading, so that no event in between is missed."""
-        return self._store.waiter(events=True)
 
 
 class SealVerbs(LedgerBase):

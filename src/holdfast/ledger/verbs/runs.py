@@ -1,6 +1,5 @@
 """Supervised runs: the records of supervisors, and the verbs of operators for runs."""
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -12,11 +11,9 @@ from holdfast.core.payloads import UNSET, OptionalJson
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, LimitExceeded, NotFound
 from holdfast.ledger import validate
-from holdfast.ledger.base import LedgerBase
-from holdfast.ledger.commit import CommitPipeline
+from holdfast.ledger.base import LedgerBase, ServiceAccess
 from holdfast.ledger.public import to_datetime
-from holdfast.ledger.sweep import Entropy
-from holdfast.store.base import Session, Store
+from holdfast.store.base import Session
 from holdfast.store.fleet import RunRow
 
 NEEDS_RESET = frozenset(
@@ -76,25 +73,12 @@ def duty(name: str) -> str:
     return f"supervise:{name}"
 
 
-class Supervision:
+class Supervision(ServiceAccess):
     """The interface of the ledger for supervisors. Safe to use from many threads."""
-
-    def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
-        self._store = store
-        self._pipeline = pipeline
-        self._entropy = entropy
-        self.monotonic = monotonic
-        self.ledger_id = store.ledger_id
-
-    def nonce(self) -> str:
-        return self._entropy.nonce()
-
-    def jitter(self) -> float:
-        return self._entropy.jitter()
 
     def tick(self) -> int:
         """Return the ledger's time in milliseconds."""
-        return self._store.read_statement(lambda session: session.now()) // 1_000
+        return self.now() // 1_000
 
     def find(self, name: str) -> RunBody | None:
         found = self._store.read_statement(lambda session: session.find_run(name))

@@ -2,24 +2,19 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from holdfast.core import limits
 from holdfast.core.model import EventRecord as Record
-from holdfast.core.model import Micros
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Conflict, NotFound
-from holdfast.ledger.base import LedgerBase
-from holdfast.ledger.commit import CommitPipeline
+from holdfast.ledger.base import LedgerBase, ServiceAccess
 from holdfast.ledger.dialects import in_dialect
 from holdfast.ledger.public import Event, to_datetime
-from holdfast.ledger.sweep import Entropy
-from holdfast.store.base import Session, Store, Waiter
+from holdfast.store.base import Session
 from holdfast.store.outbox import JobOrigin, SinkPosition
-
-T = TypeVar("T")
 
 
 class SinkState(msgspec.Struct, frozen=True):
@@ -38,25 +33,8 @@ class SinkState(msgspec.Struct, frozen=True):
     updated_at: datetime
 
 
-class Outbox:
+class Outbox(ServiceAccess):
     """The interface of the ledger for relays. Safe to use from many threads."""
-
-    def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
-        self._store = store
-        self._pipeline = pipeline
-        self._entropy = entropy
-        self.ledger_id = store.ledger_id
-        self.monotonic = monotonic
-
-    def nonce(self) -> str:
-        return self._entropy.nonce()
-
-    def jitter(self) -> float:
-        return self._entropy.jitter()
-
-    def now(self) -> Micros:
-        """Return the ledger's time."""
-        return self._store.read_statement(lambda session: session.now())
 
     def places(self) -> dict[str, SinkPosition]:
         """Return the position of every sink."""
@@ -82,10 +60,6 @@ class Outbox:
         """Return an event as a JSON object in the dialect."""
         [translated] = in_dialect(self._store, [event], dialect, self.ledger_id)
         return translated
-
-    def waiter(self) -> Waiter:
-        """Return a waiter for new events. Create it before reading, so that no event in between is missed."""
-        return self._store.waiter(events=True)
 
 
 class SinkVerbs(LedgerBase):

@@ -63,5 +63,7 @@ def _migrate_once(connection: TimedConnection, schema: str, draw_id: Callable[[]
         newest = version_of(connection, schema)
         for migration in [one for one in known_migrations() if one.version > newest]:
             connection.execute(migration.text.replace("holdfast.", f"{schema}."))
-            connection.execute(f"INSERT INTO {schema}.schema_version VALUES (%s)", (migration.version,))
-        connection.execute(f"INSERT INTO {schema}.meta VALUES ('ledger_id', %s) ON CONFLICT DO NOTHING", (draw_id(),))
+            connection.execute(f"INSERT INTO {schema}.schema_version (version) VALUES (%s)", (migration.version,))
+        connection.execute(
+            f"INSERT INTO {schema}.meta (name, value) VALUES ('ledger_id', %s) ON CONFLICT DO NOTHING", (draw_id(),)
+        )

@@ -7,7 +7,7 @@ from typing import Any, Self
 import psycopg
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, CompleteInBatch, Enqueue, Heartbeat, Start
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import JobRecord, Micros, Status
 from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow
@@ -380,7 +380,7 @@ class PostgresSession(SqlSession):
     def _complete_params(self, commands: Sequence[Complete]) -> dict[str, Any]:
         return self._guard_params(commands) | {"payloads": bytes_array([c.payload for c in commands])}
 
-    def settle(self, commands: Sequence[CompleteInBatch]) -> Container[int]:
+    def settle(self, commands: Sequence[Settle]) -> Container[int]:
         done: set[int] = set()
         for part in chunks(_sorted_by_job(commands), BATCH_EVENTS_MAX):
             params = {

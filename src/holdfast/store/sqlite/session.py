@@ -8,7 +8,7 @@ import apsw
 import msgspec
 
 from holdfast.core import payloads
-from holdfast.core.commands import ClaimNext, Complete, CompleteInBatch, Enqueue, Heartbeat, Start
+from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, JobRecord, Micros, Role, Status
 from holdfast.store.base import AppliedCommand, EnqueuedRow
@@ -266,9 +266,7 @@ class SqliteSession(SqlSession):
         batch = _Batch("claimed", "queued", "claimed", str(command.actor), request_id=command.request_id, starts=start)
         self._insert_batch(pos, batch, [_Entry(row[0], row[3] - start, row[4], row[8], row[19]) for row in rows])
         policies = self._list({row[19] for row in rows})
-        self._connection.execute(
-            SQL["open_claim"], {"pos": pos, "now": params["now"], "size": len(rows), "policies": policies}
-        )
+        self._connection.execute(SQL["open_claim"], {"pos": pos, "now": params["now"], "size": len(rows), "policies": policies})
         return self.claimed(rows, command)
 
     def _passing_guards(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
@@ -367,7 +365,7 @@ class SqliteSession(SqlSession):
         done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at, *_ in self._complete(commands)}
         return [done.get(command.job_id) for command in commands]
 
-    def settle(self, commands: Sequence[CompleteInBatch]) -> Container[int]:
+    def settle(self, commands: Sequence[Settle]) -> Container[int]:
         return {update[0] for update in self._complete(commands)}
 
     def _complete(self, commands: Sequence[Complete]) -> list[tuple[Any, ...]]:

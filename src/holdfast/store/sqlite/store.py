@@ -325,8 +325,10 @@ class SqliteStore:
                 self.schema = Schema(newest, known[-1].version, tuple(one.name for one in missing))
                 for migration in missing:
                     connection.execute(migration.text)
-                    connection.execute("INSERT INTO holdfast_schema VALUES (?)", (migration.version,))
-                connection.execute("INSERT INTO holdfast_meta VALUES ('ledger_id', ?) ON CONFLICT DO NOTHING", (draw_id(),))
+                    connection.execute("INSERT INTO holdfast_schema (version) VALUES (?)", (migration.version,))
+                connection.execute(
+                    "INSERT INTO holdfast_meta (name, value) VALUES ('ledger_id', ?) ON CONFLICT DO NOTHING", (draw_id(),)
+                )
                 found: str = connection.execute("SELECT value FROM holdfast_meta WHERE name = 'ledger_id'").get
                 connection.execute("COMMIT")
             except BaseException:

@@ -1,0 +1,14 @@
+"""An app whose handler needs an environment and descriptors."""
+
+import os
+from pathlib import Path
+
+from holdfast import App
+
+app = App(os.environ["HOLDFAST_URL"])
+
+
+@app.handler(attempts=1, isolation="process")
+def innocent() -> str:
+    with Path(os.devnull).open() as file:
+        return file.read() + str(len(os.environ) > 0)

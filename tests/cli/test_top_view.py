@@ -1,0 +1,103 @@
+"""The view of `holdfast top`, without a terminal: rates, panes, keys, and screens of every size."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from holdfast.cli.top_screen import render_screen
+from holdfast.cli.top_view import PANES, LedgerSnapshot, SnapshotReader, ViewAction, ViewState, progress_bar
+from holdfast.testing import ManualClock
+
+QUEUES, WORKERS, RUNNING, STALLED, FAILED, LETTERS = range(len(PANES))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: ManualClock) -> Iterator[Ledger]:
+    with holdfast.open(f"sqlite:///{tmp_path}/holdfast.db", clock=clock) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def snapshot(ledger: Ledger) -> LedgerSnapshot:
+    ledger.enqueue_many([{"kind": "index", "queue": queue} for queue in ("a", "b", "c")])
+    ledger.claim("ada", queues=["a", "b"], limit=2, start=True)
+    ledger.sign_in("ada", body={"queues": "not a list", "host": {"x": 1}})
+    return SnapshotReader(ledger).read()
+
+
+def test_rates_are_what_changed_between_two_pictures(ledger: Ledger, clock: ManualClock) -> None:
+    looking = SnapshotReader(ledger)
+    ledger.enqueue("index")
+    assert [(one.enqueued_per_s, one.finished_per_s) for one in looking.read().queues] == [(None, None)]
+    clock.advance(2)
+    made = ledger.enqueue_many([{"kind": "index"}] * 4)
+    ledger.cancel(made[0].id)
+    assert [(one.enqueued_per_s, one.finished_per_s) for one in looking.read().queues] == [(2.0, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("progress", "drawn"),
+    [(None, "–"), (0, "░░░░░░░░░░ 0"), (50, "█████░░░░░ 50"), (100, "██████████ 100"), (101, "101"), (-3, "-3")],
+)
+def test_progress_within_a_hundred_is_a_bar(progress: int | None, drawn: str) -> None:
+    assert progress_bar(progress) == drawn
+
+
+@pytest.mark.parametrize("height", [1, 2, 3, 5, 8, 13, 24, 60])
+@pytest.mark.parametrize("width", [1, 7, 80, 300])
+def test_a_screen_is_as_large_as_its_terminal(snapshot: LedgerSnapshot, height: int, width: int) -> None:
+    stand = ViewState()
+    for keys in ([], ["tab", "tab"], ["?"], ["escape", "/", "x"]):
+        for key in keys:
+            stand.press(key, snapshot)
+        for seen in (snapshot, None):
+            lines = render_screen(stand, seen, "a ledger", "", height, width)
+            assert len(lines) == height
+            assert all(len(line.text) <= width and line.text.isprintable() for line in lines)
+
+
+def test_the_mark_stays_on_its_row_when_others_come(ledger: Ledger, snapshot: LedgerSnapshot) -> None:
+    stand = ViewState()
+    stand.press("j", snapshot)
+    assert stand.marked(snapshot) is not None and stand.marked(snapshot).key == "b"  # type: ignore[union-attr]
+    ledger.enqueue("index", queue="aa")
+    later = SnapshotReader(ledger).read()
+    assert stand.marked(later).key == "b"  # type: ignore[union-attr]
+
+
+def test_moving_ends_at_the_ends(snapshot: LedgerSnapshot) -> None:
+    stand = ViewState()
+    for key, where in (("k", "a"), ("G", "c"), ("j", "c"), ("g", "a"), ("pgdn", "c"), ("pgup", "a")):
+        stand.press(key, snapshot)
+        row = stand.marked(snapshot)
+        assert row is not None and row.key == where
+
+
+def test_a_question_is_answered_by_yes_alone(snapshot: LedgerSnapshot) -> None:
+    stand = ViewState()
+    stand.pane = RUNNING
+    row = stand.marked(snapshot)
+    assert row is not None
+    for answer in ("n", "enter", "escape", "q", "c"):
+        assert stand.press("c", snapshot) is None
+        assert stand.press(answer, snapshot) is None
+    stand.press("c", snapshot)
+    assert stand.press("y", snapshot) == ViewAction("cancel", row.job_id or 0)
+
+
+def test_keys_that_have_nothing_to_be_about_do_nothing(snapshot: LedgerSnapshot) -> None:
+    stand = ViewState()
+    for pane in (WORKERS, STALLED, LETTERS):
+        stand.pane = pane
+        for key in ("c", "r", "p", "x"):
+            assert stand.press(key, snapshot) is None
+    assert stand.to_confirm is None
+    assert stand.press("q", snapshot) == ViewAction("quit")

@@ -1,0 +1,239 @@
+"""What finished jobs keep: dead-letter fields, notes, replays."""
+
+from typing import Any
+
+import pytest
+
+from holdfast import FailureStage, Ledger, ReasonCode
+from holdfast.testing import ManualClock
+from tests.contract.builders import (
+    BUILDERS,
+    FINISHED,
+    LIVE,
+    WINDOW,
+    WORKER,
+    cancelled,
+    dead_lettered,
+    failed,
+    queued,
+    refused_without_trace,
+    running,
+    running_stalled,
+    types,
+)
+
+FIELDS = {
+    "reason_code",
+    "failure_stage",
+    "last_error",
+    "attempts",
+    "last_owner",
+    "last_lease_expires_at",
+    "correlation_id",
+}
+
+# Dead letters
+
+
+@pytest.mark.parametrize("status", LIVE)
+def test_a_dead_letter_has_all_its_fields(ledger: Ledger, status: str):
+    made = BUILDERS[status](ledger)
+    before = ledger.get(made.id)
+    job = ledger.dead_letter(made.id, reason_code="timeout", failure_stage="commit", error="too slow")
+    assert job.dead_letter is not None
+    assert job.dead_letter.keys() == FIELDS
+    assert job.dead_letter["last_error"] == {"message": "too slow"}
+    assert job.dead_letter["attempts"] == before.attempt
+    assert job.dead_letter["correlation_id"] == before.correlation_id
+    assert (job.owner, job.claim_expires_at, job.result) == (None, None, None)
+    payload = ledger.events(made.id)[-1].payload
+    assert payload.keys() == FIELDS
+    assert ledger.check(made.id) == []
+
+
+def test_a_job_never_claimed_has_neither_last_owner_nor_last_lease(ledger: Ledger):
+    job = ledger.dead_letter(queued(ledger).id, reason_code="timeout")
+    assert job.dead_letter is not None
+    assert (job.dead_letter["last_owner"], job.dead_letter["last_lease_expires_at"]) == (None, None)
+    assert (job.dead_letter["last_error"], job.dead_letter["attempts"]) == (None, 0)
+
+
+def test_a_held_job_keeps_whose_lease_it_was_and_how_long(ledger: Ledger):
+    made = running(ledger)
+    lease = ledger.get(made.id).claim_expires_at
+    job = ledger.dead_letter(made.id, reason_code="timeout")
+    assert job.dead_letter is not None
+    assert (job.dead_letter["last_owner"], job.dead_letter["last_lease_expires_at"]) == (WORKER, lease)
+
+
+def test_without_an_error_of_its_own_it_keeps_the_last_one(ledger: Ledger):
+    made = running(ledger)
+    ledger.fail(made.fence, "first")
+    job = ledger.dead_letter(made.id, reason_code="dependency_unavailable")
+    assert job.last_error == {"message": "first"}
+
+
+@pytest.mark.parametrize("code", sorted(set(ReasonCode) - {ReasonCode.COMPENSATION_FAILED}))
+@pytest.mark.parametrize("stage", FailureStage)
+def test_every_reason_and_stage_is_kept(ledger: Ledger, code: ReasonCode, stage: FailureStage):
+    job = ledger.dead_letter(queued(ledger).id, reason_code=code.value, failure_stage=stage.value)
+    assert job.dead_letter is not None
+    assert (job.dead_letter["reason_code"], job.dead_letter["failure_stage"]) == (code, stage)
+
+
+@pytest.mark.parametrize("field", ["reason_code", "failure_stage"])
+def test_other_reasons_and_stages_are_refused(ledger: Ledger, field: str):
+    made = queued(ledger)
+    given: dict[str, Any] = {"reason_code": "timeout", field: "because"}
+    with refused_without_trace(ledger, "validation_error"):
+        ledger.dead_letter(made.id, **given)
+
+
+def test_a_correlation_id_is_always_there(ledger: Ledger):
+    given, derived = queued(ledger, correlation_id="order-7"), queued(ledger)
+    assert ledger.get(given.id).correlation_id == "order-7"
+    assert ledger.get(derived.id).correlation_id == f"{ledger.id}-{derived.id}"
+
+
+# Notes
+
+
+@pytest.mark.parametrize("status", FINISHED)
+@pytest.mark.parametrize("note", ["discarded", "compensated", "compensation_failed"])
+def test_a_note_changes_no_status(ledger: Ledger, status: str, note):
+    made = BUILDERS[status](ledger)
+    before = ledger.get(made.id)
+    job = ledger.annotate(made.id, note, reason="looked at")
+    assert (job.status, job.note, job.finished_at) == (before.status, note, before.finished_at)
+    assert ledger.events(made.id)[-1].reason == "looked at"
+    assert ledger.check(made.id) == []
+
+
+def test_notes_may_follow_each_other(ledger: Ledger):
+    made = failed(ledger)
+    ledger.annotate(made.id, "compensation_failed")
+    ledger.annotate(made.id, "compensated")
+    ledger.discard(made.id)
+    assert types(ledger, made.id)[-3:] == ["compensation_failed", "compensated", "discarded"]
+
+
+@pytest.mark.parametrize("note", ["succeeded", "queued", "", None, 7])
+def test_nothing_but_notes_may_be_noted(ledger: Ledger, note):
+    made = failed(ledger)
+    with refused_without_trace(ledger, "validation_error"):
+        ledger.annotate(made.id, note)
+
+
+# Replays
+
+
+def test_a_replay_inherits_everything_the_first_was_given(ledger: Ledger):
+    options = {
+        "kind": "walk",
+        "queue": "robots",
+        "priority": 7,
+        "dedupe_key": "lobby",
+        "tier": "in_home",
+        "correlation_id": "round-3",
+        "trace_id": "abc",
+        "policy": {"attempts_max": 2},
+    }
+    made = failed(ledger, **options)
+    first, fresh = ledger.get(made.id), ledger.replay(made.id)
+    assert fresh.args == first.args == {"n": 1}
+    for name in ("kind", "queue", "priority", "dedupe_key", "tier", "correlation_id", "trace_id"):
+        assert getattr(fresh, name) == options[name]
+    assert ledger.claim_job(fresh.id, WORKER).attempts_max == 2
+    assert ledger.check(fresh.id) == []
+
+
+def test_a_replay_may_be_claimed_at_once_even_if_the_first_was_delayed(ledger: Ledger, clock: ManualClock):
+    made = queued(ledger, delay="1h")
+    ledger.cancel(made.id)
+    assert ledger.replay(made.id).available_at == clock.now()
+
+
+@pytest.mark.parametrize("build", [failed, cancelled, dead_lettered])
+def test_while_the_replay_lives_replaying_again_gives_it_back(ledger: Ledger, build):
+    made = build(ledger)
+    fresh = ledger.replay(made.id)
+    again = ledger.replay(made.id)
+    assert (fresh.is_new, again.is_new, again.id) == (True, False, fresh.id)
+
+
+def test_after_the_replays_end_there_may_be_another(ledger: Ledger):
+    made = failed(ledger)
+    fresh = ledger.replay(made.id)
+    ledger.cancel(fresh.id)
+    again = ledger.replay(made.id)
+    assert (again.is_new, again.replay_of) == (True, made.id)
+    assert again.id != fresh.id
+
+
+def test_a_replay_can_itself_be_replayed(ledger: Ledger):
+    made = failed(ledger)
+    fresh = ledger.replay(made.id)
+    ledger.cancel(fresh.id)
+    assert ledger.replay(fresh.id).replay_of == fresh.id
+
+
+def test_another_live_holder_of_the_key_is_a_conflict(ledger: Ledger):
+    made = failed(ledger, queue="crawl", dedupe_key="page-1")
+    other = queued(ledger, queue="crawl", dedupe_key="page-1")
+    with refused_without_trace(ledger, "conflict") as caught:
+        ledger.replay(made.id)
+    assert caught.value.context["holder_id"] == other.id
+
+
+def test_a_live_replay_holds_the_key(ledger: Ledger):
+    made = failed(ledger, queue="crawl", dedupe_key="page-1")
+    fresh = ledger.replay(made.id)
+    found = ledger.enqueue("index_page", queue="crawl", dedupe_key="page-1")
+    assert (found.id, found.is_new) == (fresh.id, False)
+
+
+def test_a_job_whose_key_is_kept_forever_can_be_replayed(ledger: Ledger):
+    made = failed(ledger, queue="crawl", dedupe_key="page-1", dedupe="forever")
+    assert ledger.replay(made.id).is_new
+    assert not ledger.enqueue("index_page", queue="crawl", dedupe_key="page-1").is_new
+
+
+def test_terminal_jobs_never_change_back(ledger: Ledger):
+    made = failed(ledger)
+    before = ledger.get(made.id)
+    ledger.claim_job(ledger.replay(made.id).id, WORKER)
+    assert ledger.get(made.id) == before
+
+
+# Dedupe keys
+
+
+def test_an_existing_key_gives_back_its_job_marked_as_not_new(ledger: Ledger):
+    first = ledger.enqueue("index_page", {"n": 1}, dedupe_key="page-1")
+    second = ledger.enqueue("index_page", {"n": 2}, dedupe_key="page-1")
+    assert (first.is_new, second.is_new, second.id, second.args) == (True, False, first.id, {"n": 1})
+    assert types(ledger, first.id) == ["enqueued"]
+
+
+@pytest.mark.parametrize("status", LIVE)
+def test_a_live_job_holds_its_key(ledger: Ledger, status: str):
+    made = BUILDERS[status](ledger, queue="crawl", dedupe_key="page-1")
+    assert ledger.enqueue("index_page", queue="crawl", dedupe_key="page-1").id == made.id
+
+
+@pytest.mark.parametrize("status", FINISHED)
+@pytest.mark.parametrize(("dedupe", "is_new"), [("live", True), ("forever", False)])
+def test_a_finished_job_holds_its_key_only_if_it_is_to(ledger: Ledger, status: str, dedupe: str, is_new: bool):
+    BUILDERS[status](ledger, queue="crawl", dedupe_key="page-1", dedupe=dedupe)
+    assert ledger.enqueue("index_page", queue="crawl", dedupe_key="page-1").is_new is is_new
+
+
+def test_one_batch_makes_one_job_per_key(ledger: Ledger):
+    first, second = ledger.enqueue_many([{"kind": "a", "dedupe_key": "k"}, {"kind": "a", "dedupe_key": "k"}])
+    assert (first.id, first.is_new, second.is_new) == (second.id, True, False)
+
+
+def test_the_requeued_keep_their_key(ledger: Ledger):
+    made = running_stalled(ledger, queue="crawl", dedupe_key="page-1", policy=WINDOW)
+    ledger.requeue(made.id)
+    assert ledger.enqueue("index_page", queue="crawl", dedupe_key="page-1").id == made.id

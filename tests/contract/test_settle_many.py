@@ -1,0 +1,99 @@
+"""`settle_many` has the same result as single completions."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from holdfast import Ledger, Status
+from holdfast.core.commands import Settle
+from holdfast.ledger.dispatch import execute
+from holdfast.ledger.requests import Request
+from holdfast.ledger.verbs.holders import _completions
+from holdfast.testing import ManualClock
+from tests.contract.builders import Made, claimed, running
+
+AWKWARD = [None, 0, "", '"\\\n', "é☃😀", {"a": [1.5, True, None]}, "\u0000\u001f", "\\u0041", {"kind": {"": ""}}, "{}"]
+
+
+def _recorded(ledger: Ledger, made: Made) -> tuple[Any, ...]:
+    """Everything but which job it is and where its events stand."""
+    job = ledger.get(made.id)
+    events = [
+        (event.rev, event.type, event.received_at, event.actor, event.attempt, event.to_status, event.payload)
+        for event in ledger.events(made.id)
+    ]
+    return job.status, job.rev, job.result, job.last_owner, job.finished_at, job.updated_at, events[1:]
+
+
+@pytest.mark.parametrize("result", AWKWARD, ids=range(len(AWKWARD)))
+def test_a_settled_job_looks_like_a_completed_one(ledger: Ledger, clock: ManualClock, result: Any):
+    settled, completed = running(ledger), running(ledger)
+    clock.advance(1)
+    assert ledger.settle_many([(settled.fence, result)], request_id="r-1") == [None]
+    ledger.complete(completed.fence, result, request_id="r-1")
+    assert _recorded(ledger, settled) == _recorded(ledger, completed)
+    assert ledger.get(settled.id).result == result
+    assert ledger.check(settled.id) == []
+
+
+def test_large_results_are_kept_as_small_ones_are(ledger: Ledger):
+    jobs = [running(ledger) for _ in range(5)]
+    result = "x" * (1 << 18)
+    assert ledger.settle_many([(made.fence, result) for made in jobs], request_id="r-1") == [None] * 5
+    assert [ledger.get(made.id).result for made in jobs] == [result] * 5
+    assert [ledger.check(made.id) for made in jobs] == [[]] * 5
+
+
+def test_what_was_said_last_is_a_beat_before_the_completion(ledger: Ledger):
+    said, silent = running(ledger), running(ledger)
+    told = [(said.fence, {"stage": "done", "progress": 100})]
+    for _ in range(2):
+        assert ledger.settle_many([(said.fence, 1), (silent.fence, 2)], request_id="r-1", heartbeats=told) == [None, None]
+    assert [event.type for event in ledger.events(said.id)] == ["enqueued", "claimed", "started", "heartbeat", "succeeded"]
+    assert [event.type for event in ledger.events(silent.id)] == ["enqueued", "claimed", "started", "succeeded"]
+    found = ledger.get(said.id)
+    assert (found.stage, found.progress, found.result) == ("done", 100, 1)
+    assert [ledger.check(made.id) for made in (said, silent)] == [[], []]
+
+
+def test_what_was_said_by_a_lost_holder_is_dropped(ledger: Ledger):
+    lost = running(ledger)
+    ledger.cancel(lost.id, hard=True)
+    [answer] = ledger.settle_many([(lost.fence, 1)], request_id="r-1", heartbeats=[(lost.fence, {"progress": 100})])
+    assert answer is not None
+    assert ledger.get(lost.id).progress is None
+
+
+def test_a_refused_item_does_not_affect_the_others(ledger: Ledger):
+    first, ended, unstarted, last = running(ledger), running(ledger), claimed(ledger), running(ledger)
+    ledger.complete(ended.fence)
+    batch = [(made.fence, number) for number, made in enumerate((first, ended, unstarted, last))]
+    answers = ledger.settle_many(batch, request_id="r-1")
+    assert [getattr(answer, "code", None) for answer in answers] == [None, "invalid_transition", "invalid_transition", None]
+    assert [ledger.get(made.id).result for made in (first, last)] == [0, 3]
+    assert ledger.get(unstarted.id).status is Status.CLAIMED
+
+
+def test_settling_again_by_the_same_id_changes_nothing(ledger: Ledger):
+    made = running(ledger)
+    for _ in range(2):
+        assert ledger.settle_many([(made.fence, 1)], request_id="r-1") == [None]
+    assert ledger.get(made.id).rev == 4
+
+
+def test_a_holder_whose_lease_ran_out_loses_no_work(ledger: Ledger, clock: ManualClock):
+    late, punctual = running(ledger), running(ledger)
+    clock.advance(59)
+    ledger.heartbeat(punctual.fence)
+    clock.advance(2)
+    assert ledger.settle_many([(late.fence, 1), (punctual.fence, 2)], request_id="r-1") == [None, None]
+    assert [event.type for event in ledger.events(late.id)][-3:] == ["stalled", "resumed", "succeeded"]
+    assert ledger.events(punctual.id)[-1].rev == 5
+
+
+def test_batches_of_several_callers_keep_their_own_ids(ledger: Ledger):
+    jobs = [running(ledger) for _ in range(3)]
+    requests = [Request("complete", _completions(Settle, [(made.fence, None)], f"r-{made.id}")) for made in jobs]
+    ledger._store.transact("work", partial(execute, requests, ledger._signer, careful=False))
+    assert [ledger.events(made.id)[-1].request_id for made in jobs] == [f"r-{made.id}" for made in jobs]

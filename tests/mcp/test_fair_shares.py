@@ -1,0 +1,288 @@
+"""One client over HTTP cannot shut out another: real sockets, a real server, and each client with a token of its own."""
+
+import json
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+import uvicorn
+
+from holdfast.core import limits
+from holdfast.ledger import Ledger
+from holdfast.mcp.access import AllowedHosts, TransportSessions
+from holdfast.mcp.http import connection_class, connections_max
+from holdfast.mcp.sessions import ClientSessions, SessionKey, TooManySessions
+from tests.mcp.conftest import ACCEPT, INITIALIZE, RESUME, Serve, Served
+
+GREEDY, MODEST = "greedy-client-0000", "modest-client-0000"
+OTHERS = [f"another-client-{number:04}" for number in range(limits.MCP_TOKENS_MAX - 2)]
+SHARE = limits.MCP_SESSIONS_MAX // limits.MCP_TOKENS_MAX
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("shares")
+    tokens = folder / "tokens"
+    tokens.touch(0o600)
+    tokens.write_text("\n".join([GREEDY, *OTHERS, MODEST, ""]))
+    server = Served(f"sqlite:///{folder}/holdfast.db", "--http", "127.0.0.1:0", "--token-file", str(tokens))
+    yield server
+    server.close()
+
+
+class Client:
+    """One request after another, each on a connection of its own."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self.url, self.headers = url, {**ACCEPT, "Authorization": f"Bearer {token}"}
+
+    def post(self, body: Any, **headers: str) -> httpx2.Response:
+        return httpx2.post(self.url, json=body, headers={**self.headers, **headers}, timeout=60)
+
+    def open(self) -> httpx2.Response:
+        return self.post(INITIALIZE)
+
+    def works(self) -> None:
+        """It opens a session, calls a tool in it, and ends it."""
+        begun = self.open()
+        assert begun.status_code == 200, begun.text
+        session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+        assert self.post(RESUME, **session).status_code == 200
+        assert httpx2.delete(self.url, headers={**self.headers, **session}).status_code == 200
+
+
+@pytest.fixture
+def modest(served: Served) -> Client:
+    return Client(served.url, MODEST)
+
+
+@pytest.fixture
+def greedy(served: Served) -> Client:
+    return Client(served.url, GREEDY)
+
+
+def connected(served: Served, said: bytes = b"") -> socket.socket:
+    place = urlsplit(served.url)
+    made = socket.create_connection((place.hostname or "", place.port or 0), timeout=60)
+    made.sendall(said)
+    return made
+
+
+def heard(connection: socket.socket) -> bytes:
+    """Everything until the server closes the connection."""
+    found = b""
+    while data := connection.recv(65_536):
+        found += data
+    return found
+
+
+def room_for(count: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+@pytest.mark.parametrize("said", [b"", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "], ids=["idle", "slow head"])
+def test_silent_connections_block_no_other_client(served: Served, modest: Client, said: bytes) -> None:
+    room_for(2 * limits.MCP_CONNECTIONS_MAX)
+    with ExitStack() as stack:
+        idle = [stack.enter_context(connected(served, said)) for _ in range(limits.MCP_CONNECTIONS_MAX + 50)]
+        modest.works()
+        # The oldest made room, with a word; a reset takes that back if what it sent was not read. The newest are still there.
+        with suppress(*([ConnectionResetError] if said else [])):
+            assert heard(idle[0]).startswith(b"HTTP/1.1 503 ")
+        idle[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            idle[-1].recv(1)
+
+
+def test_a_head_has_to_come_in_time(served: Served, modest: Client) -> None:
+    with connected(served, b"POST /mcp HTTP/1.1\r\n") as slow, connected(served) as silent:
+        modest.works()
+        for connection in (slow, silent):
+            answer = heard(connection)
+            assert answer.startswith(b"HTTP/1.1 408 ")
+            assert answer.endswith(b"The head of a request has to come within 10 s.")
+
+
+def test_requests_under_way_are_shared_by_tokens(served: Served, greedy: Client, modest: Client) -> None:
+    """Here they are streams, which stay open for as long as their client likes."""
+    room_for(2 * limits.MCP_CONNECTIONS_MAX)
+    share = limits.MCP_REQUESTS_MAX // limits.MCP_TOKENS_MAX
+    head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {GREEDY}\r\nContent-Type: application/json\r\n"
+    body = json.dumps(INITIALIZE)
+    request = f"POST /mcp HTTP/1.1\r\n{head}Content-Length: {len(body) + 1}\r\n\r\n{body}".encode()  # its last byte never comes
+    with ExitStack() as stack:
+        for _ in range(share):
+            stack.enter_context(connected(served, request))
+        until(lambda: greedy.open().status_code == 429)
+        refused = greedy.open()
+        assert (refused.headers["retry-after"], refused.text) == (
+            "1",
+            f"Too many requests: at most {share} may be under way for this client at once.",
+        )
+        modest.works()
+    until(lambda: greedy.open().status_code == 200)
+
+
+def test_sessions_are_shared_by_tokens(served: Served, greedy: Client, modest: Client) -> None:
+    opened = []
+    with httpx2.Client(timeout=60) as connection:
+        while (answer := connection.post(served.url, json=INITIALIZE, headers=greedy.headers)).status_code == 200:
+            opened.append(answer.headers["mcp-session-id"])
+            assert len(opened) <= SHARE
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        assert answer.text == f"Too many sessions: at most {SHARE} may be open for this client. End some with DELETE."
+        modest.works()
+        # What it has goes on, and what it ends makes room. Another client cannot use it, nor end it.
+        assert greedy.post(RESUME, **{"mcp-session-id": opened[0]}).status_code == 200
+        assert modest.post(RESUME, **{"mcp-session-id": opened[0]}).status_code == 404
+        assert httpx2.delete(served.url, headers={**modest.headers, "mcp-session-id": opened[0]}).status_code == 404
+        for session in opened:
+            gone = connection.delete(served.url, headers={**greedy.headers, "mcp-session-id": session})
+            assert gone.status_code == 200
+    greedy.works()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """The server accepts a connection a little later than its client."""
+    for _ in range(200):
+        if holds():
+            return
+    raise AssertionError("it never came to that")
+
+
+def test_a_session_that_was_idle_for_too_long_makes_room() -> None:
+    now = 0.0
+    sessions = TransportSessions(1, 10.0, lambda: now)
+    assert sessions.has_capacity(0)
+    sessions.begin(None, 0)
+    assert not sessions.has_capacity(0)
+    sessions.done(None, 0, "secret")
+    sessions.begin("secret", 0)
+    now = 100.0
+    assert not sessions.has_capacity(0)  # a request is under way
+    assert sessions.has_capacity(1)
+    sessions.done("secret", 0, None)
+    now = 111.0
+    assert sessions.has_capacity(0)
+    assert not sessions.belongs_to_another("secret", 1)
+
+
+KNOWN = [
+    "127.0.0.1", "127.0.0.1:8765", "LocalHost:1", "[::1]", "[::1]:8765", "[0:0:0:0:0:0:0:1]:5", "MCP.example:443", "mcp.example",
+    "b.example:8443",
+]  # fmt: skip
+NO_ORIGINS = [
+    "null", "localhost", "file://localhost", "ftp://localhost", "http://localhost/", "http://localhost, http://evil",
+    "http:/localhost", "http://a:b@localhost",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", KNOWN)
+def test_a_name_of_the_server_is_known_in_any_spelling(host: str) -> None:
+    names = AllowedHosts("127.0.0.1", ["mcp.example", "b.example:8443"])
+    assert names.allows(host)
+    assert names.allows_origin(f"http://{host}")
+    assert names.allows_origin(f"HTTPS://{host}")
+
+
+TRICKY = [
+    "", "evil.example", "localhost.evil.example", "evil-localhost", "evil.localhost", "localhost:evil.example", "localhost:80:80",
+    "localhost:", "localhost:99999", "localhost:-1", "localhost:80@evil.example", "localhost@evil.example", "localhost.",
+    "127.0.0.1.evil.example", "127.0.0.10", "127.1", "0x7f.0.0.1", "2130706433", "::1", "[::1", "[::1].evil.example", "[::1]evil",
+    "[::2]", "[::ffff:127.0.0.1]", "mcp.example.evil.example", "notmcp.example", "mcp.example/", "mcp.example ", " mcp.example",
+    "b.example", "b.example:8444", "b.example:84430", "lo\u0441alhost", "*", "null",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", TRICKY)
+def test_a_name_that_only_looks_like_it_is_not(host: str) -> None:
+    names = AllowedHosts("127.0.0.1", ["mcp.example", "b.example:8443"])
+    assert not names.allows(host)
+    assert not names.allows_origin(f"http://{host}")
+
+
+@pytest.mark.parametrize("origin", NO_ORIGINS)
+def test_an_origin_is_a_scheme_and_a_place_and_nothing_else(origin: str) -> None:
+    assert not AllowedHosts("127.0.0.1", []).allows_origin(origin)
+
+
+@pytest.mark.parametrize("host", [host for host in TRICKY if host.isascii() and host == host.strip()])
+def test_a_request_by_another_name_is_turned_away(modest: Client, host: str) -> None:
+    assert modest.post(INITIALIZE, Host=host).status_code in (400, 421)
+    if host:
+        assert modest.post(INITIALIZE, Origin=f"http://{host}").status_code == 403
+
+
+def test_two_origins_are_none(served: Served, modest: Client) -> None:
+    headers = [*modest.headers.items(), ("Origin", "http://localhost"), ("Origin", "http://evil.example")]
+    assert httpx2.post(served.url, json=INITIALIZE, headers=headers).status_code == 403
+
+
+def test_there_are_no_more_connections_than_the_system_permits_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    for soft, most in ((-1, limits.MCP_CONNECTIONS_MAX), (1_048_576, limits.MCP_CONNECTIONS_MAX), (256, 128), (10, 2)):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, soft=soft: (soft, soft))
+        assert connections_max() == most
+
+
+def test_tokens_are_distinct_and_limited(tmp_path: Path, serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    from holdfast.cli import main
+
+    for text, said in (
+        (f"{GREEDY}\n{GREEDY}\n", "one a line and each once"),
+        ("\n".join(f"token-number-{number:08}" for number in range(limits.MCP_TOKENS_MAX + 1)), "at most 16 tokens"),
+        (f"{GREEDY}\nshort\n", "is not one of 16 or more"),
+        ("\n", "is not one of 16 or more"),
+    ):
+        (tmp_path / "tokens").write_text(text)
+        (tmp_path / "tokens").chmod(0o600)
+        with pytest.raises(SystemExit) as ended:
+            main(["mcp", "--http", "127.0.0.1:0", "--token-file", str(tmp_path / "tokens")])
+        assert (ended.value.code, said in capsys.readouterr().err) == (2, True)
+    with pytest.raises(SystemExit):
+        main(["mcp", "--http", "127.0.0.1:0", "--allow-host", "http://a.example"])
+    assert "is not HOST or HOST:PORT" in capsys.readouterr().err
+
+
+def test_a_body_has_to_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MCP_REQUEST_MS_MAX", 50)
+    ended = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] != "http.disconnect":
+            assert message["more_body"]
+        ended.append(scope["method"])
+
+    config = uvicorn.Config(app, http=connection_class(5), log_config=None, lifespan="off")
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        with socket.create_connection(listening.getsockname()[:2], timeout=60) as slow:
+            slow.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc")
+            answer = heard(slow)
+        server.should_exit = True
+        thread.join()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"The body of a request" in answer
+    assert ended == ["POST"]
+
+
+def test_tasks_are_held_for_a_share_of_sessions(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MCP_SESSIONS_MAX", 4)
+    sessions = ClientSessions(ledger, lambda: 0.0, clients=2)
+    for session in ("a", "b"):
+        place = SessionKey("ada", session)
+        sessions.check_capacity(place, None, client=0)
+        sessions.track(sessions.agent(place), sessions.agent(place).start(ledger.enqueue("draft").id), client=0)
+    with pytest.raises(TooManySessions, match="at most 2 sessions"):
+        sessions.check_capacity(SessionKey("ada", "c"), None, client=0)
+    sessions.check_capacity(SessionKey("ada", "c"), None, client=1)

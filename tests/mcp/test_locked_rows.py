@@ -1,0 +1,175 @@
+"""Another transaction keeps a row locked: only calls that need it wait, and the end does not wait for ever."""
+
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+import psycopg
+import pytest
+
+import holdfast
+from holdfast.ledger import Ledger
+from holdfast.mcp.sessions import HeartbeatThread
+from holdfast.signals import ECHO_SECONDS
+from holdfast.store.postgres import store as postgres
+from tests.conftest import drop_schema
+from tests.mcp.conftest import Letters, Serve, Served, Watch, beats, desk, seated
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+
+class Place:
+    """A ledger at a server, and a way to be in its way."""
+
+    def __init__(self, server_url: str, schema: str) -> None:
+        self.url = f"{server_url}?schema={schema}"
+        self._server_url = server_url
+        self._schema = schema
+
+    @contextmanager
+    def locked(self, job_id: int) -> Iterator[None]:
+        with psycopg.connect(self._server_url) as connection:
+            connection.execute(f"SELECT FROM {self._schema}.jobs WHERE id = %s FOR UPDATE", [job_id])
+            yield
+
+    @contextmanager
+    def locked_whole(self, table: str) -> Iterator[None]:
+        with psycopg.connect(self._server_url, application_name="stranger") as connection:
+            connection.execute(f"LOCK TABLE {self._schema}.{table} IN ACCESS EXCLUSIVE MODE")
+            yield
+
+    def waiting(self) -> int:
+        """How many wait for a lock."""
+        said = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+        with psycopg.connect(self._server_url) as connection:
+            row = connection.execute(said, [f"%{self._schema}%"]).fetchone()
+        return 0 if row is None else int(row[0])
+
+
+@pytest.fixture
+def place(postgres_url: str) -> Iterator[Place]:
+    schema = f"t{uuid.uuid4().hex[:12]}"
+    yield Place(postgres_url, schema)
+    drop_schema(postgres_url, schema)
+
+
+@pytest.fixture
+def ledger(place: Place) -> Iterator[Ledger]:
+    with holdfast.open(place.url) as found:
+        yield found
+
+
+async def test_a_beat_that_is_held_up_holds_up_no_other(place: Place, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    stuck, free, watch = ledger.enqueue("draft"), ledger.enqueue("draft"), Watch(ledger)
+    with HeartbeatThread(watch.sessions, 10_000, keep=True):
+        async with desk(watch.sessions) as ask:
+            for job in (stuck, free):
+                await ask("claim_job", id=job.id, ttl_s=300)
+            with place.locked(stuck.id):
+                watch.advance(100)
+                wait_until(lambda: beats(ledger, free) == 1 and place.waiting() == 1)
+                for count in (2, 3, 4):
+                    watch.advance(100)
+                    wait_until(lambda: beats(ledger, free) == count)  # noqa: B023
+                wait_until(lambda: "under way for longer than its lease" in caplog.text)
+                assert place.waiting() == 1
+            wait_until(lambda: beats(ledger, stuck) >= 2)
+    assert caplog.text.count("under way for longer than its lease") == 1
+
+
+async def test_calls_that_wait_keep_no_other_session_waiting(place: Place, ledger: Ledger) -> None:
+    stuck, free = ledger.enqueue("draft"), ledger.enqueue("draft")
+    sessions, answered = seated(ledger), []
+    async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
+        await ada("claim_job", id=stuck.id)
+        await twin("claim_job", id=free.id)
+
+        async def beat() -> None:
+            answered.append(await ada("heartbeat", id=stuck.id))
+
+        async with anyio.create_task_group() as tasks:
+            with place.locked(stuck.id):
+                for _ in range(45):
+                    tasks.start_soon(beat)
+                await anyio.to_thread.run_sync(lambda: wait_until(lambda: place.waiting() > 0))
+                assert (await twin("complete", id=free.id))["task"]["status"] == "succeeded"
+                assert answered == []
+    assert len(answered) == 45
+
+
+@pytest.mark.parametrize("table", ["jobs", "events", "agents", "requests", "duties", "sinks"])
+async def test_tools_answer_or_name_the_lock_while_a_table_is_locked(
+    place: Place, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """A refusal has changed nothing: once the table is free, the same calls are answered."""
+    monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0, 1.1))
+    monkeypatch.setattr(postgres, "_READ", postgres._READ.replace(str(postgres.READ_LOCK_MS), "1100"))
+    job = ledger.enqueue("draft")
+    calls = [
+        ("get_job", {"id": job.id}),
+        ("claim_job", {"id": job.id}),
+        ("heartbeat", {"id": job.id}),
+        ("complete", {"id": job.id}),
+    ]
+    async with desk(seated(ledger)) as ask:
+        with place.locked_whole(table):
+            for tool, arguments in calls:
+                answer = await ask.ask(tool, **arguments)
+                if answer.is_error and answer.structured_content["error_code"] == "unavailable":
+                    assert "(stranger)" in answer.structured_content["error"], tool
+                    break
+            else:
+                assert table in ("duties", "sinks")
+        if ledger.get(job.id).status != "succeeded":
+            for tool, arguments in calls:
+                await ask(tool, **arguments)
+    assert ledger.get(job.id).status == "succeeded"
+    assert ledger.check(job.id) == []
+
+
+async def test_jobs_for_an_ended_session_are_released(place: Place, ledger: Ledger) -> None:
+    job, sessions = ledger.enqueue("draft"), seated(ledger)
+    with HeartbeatThread(sessions, 60, keep=False) as keeper:
+        async with desk(sessions) as ask, anyio.create_task_group() as tasks:
+            with place.locked(job.id):
+                tasks.start_soon(lambda: ask("claim_job", id=job.id))
+                await anyio.to_thread.run_sync(lambda: wait_until(lambda: place.waiting() == 1))
+                keeper.end_session("s1")
+        wait_until(lambda: ledger.get(job.id).status == "queued")
+        assert ledger.events(job.id)[-1].reason == "RELEASED"
+
+
+def holding(serve: Serve, url: str, *jobs: int) -> Served:
+    """A server over HTTP that holds one job for each of as many clients."""
+    server = serve(url, "--http", "127.0.0.1:0")
+    for job in jobs:
+        assert not Letters(server.url).call("claim_job", id=job)["isError"]
+    return server
+
+
+def test_a_job_that_cannot_be_released_in_time_keeps_its_lease(place: Place, ledger: Ledger, serve: Serve) -> None:
+    stuck, free = ledger.enqueue("draft"), ledger.enqueue("draft")
+    server = holding(serve, place.url, stuck.id, free.id)
+    with place.locked(stuck.id):
+        server.signal(signal.SIGTERM)
+        assert server.logged("handed back")["job_id"] == free.id
+        assert server.logged("the ledger does not answer")["jobs"] == 1
+        assert server.end()[0] == 0
+        assert (ledger.get(stuck.id).status, ledger.get(free.id).status) == ("running", "queued")
+
+
+def test_a_second_signal_ends_it_at_once(place: Place, ledger: Ledger, serve: Serve) -> None:
+    job = ledger.enqueue("draft")
+    server = holding(serve, place.url, job.id)
+    with place.locked(job.id):
+        server.signal(signal.SIGTERM)
+        server.signal(signal.SIGTERM)  # an echo
+        wait_until(lambda: place.waiting() == 1)
+        time.sleep(2 * ECHO_SECONDS)
+        server.signal(signal.SIGTERM)
+        code, _, err = server.end()
+        assert (code, "does not answer" in err) == (130, False)

@@ -1,0 +1,44 @@
+"""The heartbeat loop of a worker and its order with claims and outcomes."""
+
+import pytest
+
+from holdfast import App, Context
+from holdfast.worker.heartbeats import HeartbeatLoop
+from tests.worker.conftest import became
+
+
+def test_beats_are_woken_when_there_is_something_to_beat_for(app: App) -> None:
+    """Woken earlier, they would find nothing and sleep for ever, with a job held."""
+    seen: list[int] = []
+
+    @app.handler()
+    def short() -> None: ...
+
+    worker = app.worker(name="w")
+    worker.runtime.wake_heartbeats = lambda: seen.append(len(worker.runtime.leases))  # type: ignore[method-assign]
+    worker.start()
+    became(app, app.enqueue(short), "succeeded")
+    worker.close()
+    assert seen == [1]
+
+
+@pytest.mark.parametrize("handed", [True, False])
+def test_a_heartbeat_that_comes_after_the_outcome_loses_no_lease(app: App, handed: bool) -> None:
+    """A worker completes a job while a heartbeat for it is on the way."""
+
+    @app.handler()
+    def short() -> None: ...
+
+    runtime = app.worker(name="w").runtime
+    app.enqueue(short)
+    [job] = app.ledger.claim("w", start=True)
+    context = Context(job, runtime.registry.find("short"), runtime, 1.0, 30.0, -1.0)
+    runtime.hold(context)
+    doomed: list[Context] = []
+    assert job.fence is not None
+    app.ledger.complete(job.fence)
+    context.is_settling = handed
+    HeartbeatLoop(runtime, app.ledger, doomed.append).tick()
+    assert not runtime.leases
+    assert context.lost is not handed
+    assert bool(doomed) is not handed
