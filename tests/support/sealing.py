@@ -92,14 +92,20 @@ _COLUMNS = (
     "policy_id, key_id, signature, statement"
 )
 _UNPACK = (
-    f"INSERT INTO {{event_rows}} ({_COLUMNS}) SELECT {_COLUMNS} FROM {{events}} WHERE pos NOT IN (SELECT pos FROM {{event_rows}})",
+    (
+        f"INSERT INTO {{event_rows}} ({_COLUMNS}) SELECT {_COLUMNS} FROM {{events}} "
+        "WHERE pos NOT IN (SELECT pos FROM {event_rows})"
+    ),
     "DELETE FROM {event_batches}",
 )
 """Makes a row of each event in a batch."""
 
 
 def tamper(url: str, statement: str) -> None:
-    """Run a statement past the ledger. `{x}` in it is the table x. A statement that changes `{events}` gets each event as a row."""
+    """Run a statement past the ledger. `{x}` in it is the table x.
+
+    For a statement about `{events}`, each event becomes a row that it can change.
+    """
     statements = [statement]
     if "{events}" in statement:
         statements = [*_UNPACK, statement.replace("{events}", "{event_rows}")]
@@ -117,6 +123,6 @@ def tamper(url: str, statement: str) -> None:
 
 
 def _named(statement: str, prefix: str) -> str:
-    for table in ("tiles", "heads", "events", "event_rows", "event_batches", "key_log"):
+    for table in ("tiles", "heads", "events", "event_rows", "event_batches", "jobs", "key_log"):
         statement = statement.replace("{" + table + "}", prefix + table)
     return statement

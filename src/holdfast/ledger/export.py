@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core import payloads
 from holdfast.core.limits import EXPORT_HEADS_MAX, JOB_ID_MAX
-from holdfast.core.model import JobRecord, Policy, Status
+from holdfast.core.model import JobRecord, Policy
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import NotFound
 from holdfast.ledger import validate
@@ -322,9 +322,7 @@ class _Exporter:
             return f"{field} in its row is {value}, and there is no such {what}"
         if not isinstance(error, msgspec.MsgspecError):
             return "a field of its row has a value that no ledger writes"
-        status = self._session.dependency_states([job_id])[job_id].status
-        field = "result_rev or checkpoint_rev" if status is Status.SUCCEEDED else "checkpoint_rev"
-        return f"{field} in its row names an event of another type"
+        return "checkpoint_rev in its row names an event of another type"
 
     def _chosen_heads(self) -> list[HeadRow]:
         """Return the first head and the newest ones."""

@@ -104,7 +104,7 @@ SAVED_COLUMNS = (
     "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",
     "token",
 )  # fmt: skip
-"""The columns that a save may change. The store derives `policy_id`, `result`, `checkpoint_rev` and the columns of indexes itself."""
+"""The columns that a save may change. The store derives `policy_id`, `result`, `checkpoint_rev`, and those of indexes, itself."""
 
 
 def saved_values(job: JobRecord) -> dict[str, Any]:

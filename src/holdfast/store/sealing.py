@@ -60,9 +60,10 @@ POSITION_BYTES = 8
 _ANY: dict[str, Any] = {"types": None, "since_at": None, "until_at": None}
 
 
-def leaf_events(
-    run: Callable[..., list[tuple[Any, ...]]], after: int, until: int, limit: int
-) -> tuple[list[tuple[Any, ...]], int]:
+Rows = list[tuple[Any, ...]]
+
+
+def leaf_events(run: Callable[..., Rows], after: int, until: int, limit: int) -> tuple[Rows, int]:
     """Return the rows of a page of events, and the position up to which it is complete. A batch is never divided."""
     while True:
         [(end, count)] = run("page_end", after=after, until=until, limit=limit, **_ANY)
@@ -128,7 +129,10 @@ class SealSession(ABC):
         return [KeyChange(*row) for row in self.rows("leaf_keys", after=after, until=until)]
 
     def leaves_between(self, after: int, until: int, limit: int) -> StableRows:
-        """Return the next events and key changes after `after`, at most up to `until`: `limit` events, or the rest of a batch more."""
+        """Return the next events and key changes after `after`, up to `until` at most.
+
+        A page has `limit` events, or more: it ends with a batch.
+        """
         events, end = leaf_events(self.rows, after, until, limit)
         return StableRows(events, self.leaf_keys(after, end), end)
 

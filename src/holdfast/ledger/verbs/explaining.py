@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.doctor.model import COUNT_MAX, History, LedgerHealth, ReadyJobs, SinkHealth, Skew
 from holdfast.core.explain.model import AHEAD_MAX, JobFacts, LinkedJob, QueuePause, SeenWorker
-from holdfast.core.limits import DUTY_MS_MAX, PAGE_MAX
+from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
 from holdfast.core.model import JobRecord, Micros, ReasonCode, Status
 from holdfast.core.undo import has_undo_due
 from holdfast.errors import NotFound
@@ -144,8 +144,10 @@ def history_of(session: Session, now: Micros) -> History | None:
             low = found.pos + 1
     drawn = last_pos - first.pos + 1
     events = min(drawn, session.events_after(0) if rows is None else rows)
-    recent = round(events * min(1, (last_pos - low + 1) / drawn))
-    return History(events=events, first_at=first.at, bytes=bytes_, recent=recent, recent_us=recent_us)
+    recent = session.events_after(low - 1)
+    if recent == EVENTS_COUNTED_MAX:
+        recent = max(recent, round(events * (last_pos - low + 1) / drawn))
+    return History(events=events, first_at=first.at, bytes=bytes_, recent=min(events, recent), recent_us=recent_us)
 
 
 def census_of(session: Session) -> LedgerHealth:
