@@ -287,12 +287,16 @@ class _Exporter:
 
     def _jobs(self, pages: Iterable[list[int]]) -> None:
         for ids in pages:
+            without_start = self._session.without_first_event(ids)
             try:
                 found = self._session.load(ids, lock=False)
             except _UNREADABLE:
                 found = {}
             for id_ in ids:
-                self._job(id_, found.get(id_))
+                if id_ in without_start:
+                    self._line("jobs", ExportLine(unreadable=UnreadableLine(id_, "the job has no first event")))
+                else:
+                    self._job(id_, found.get(id_))
 
     def _job(self, job_id: int, job: JobRecord | None) -> None:
         """Write a job's row, or why it cannot be read. A corrupted row does not affect the others."""
@@ -308,8 +312,6 @@ class _Exporter:
     def _why(self, job_id: int, error: Exception) -> str:
         """Return why a row cannot be read: what is wrong with it, or with the events that it refers to."""
         rows = self._session.leaf_rows(job_id)
-        if not any(row[2] == 1 for row in rows):
-            return "the job has no first event"
         for row in rows:
             if not _is_readable(row[3], row[13]):
                 return f"the payload of its event {row[2]} cannot be read"
@@ -322,7 +324,8 @@ class _Exporter:
             return f"{field} in its row is {value}, and there is no such {what}"
         if not isinstance(error, msgspec.MsgspecError):
             return "a field of its row has a value that no ledger writes"
-        return "checkpoint_rev in its row names an event of another type"
+        result = "result in its row cannot be read, or " if any(row[3] == "succeeded" for row in rows) else ""
+        return f"{result}checkpoint_rev in its row names an event of another type"
 
     def _chosen_heads(self) -> list[HeadRow]:
         """Return the first head and the newest ones."""

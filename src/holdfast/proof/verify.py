@@ -212,8 +212,6 @@ class _FileCheck:
         row = msgspec.structs.replace(row, policy=self._leaves.policy_of(self._line, number, row.id, row.rev)[1])
         self._check_job_order(row.id)
         wrongs = self._leaves.jobs.close(row)
-        if wrongs and wrongs[0].rule == "row" and self._leaves.missing.unreadable(self._line, row.id):
-            return
         fits = wrongs is not None and len(wrongs) <= 1
         self._leaves.missing.row(self._line, row.id, row.rev, fits=fits)
         for wrong in wrongs or ():

@@ -140,6 +140,10 @@ class SealSession(ABC):
         """Return the rows of a job's events that its leaves are computed from, by revision."""
         return self.rows("leaf_events_of_job", jobs=self._list([job_id]))
 
+    def without_first_event(self, ids: Sequence[int]) -> set[int]:
+        """Return those of these jobs whose `enqueued` event was deleted."""
+        return {row[0] for row in self.rows("without_first_event", ids=self._list(ids))}
+
     def policy_texts(self) -> dict[int, str]:
         """Return the stored text of each policy by its id."""
         return dict(self.rows("policies"))

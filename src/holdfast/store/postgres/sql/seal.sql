@@ -10,6 +10,14 @@ SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, 
     e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
 FROM holdfast.job_events(%(jobs)s::bigint[]) e ORDER BY e.rev;
 
+-- name: without_first_event
+SELECT j.id FROM holdfast.jobs j
+WHERE j.id = ANY (%(ids)s::bigint[])
+  AND j.id NOT IN (
+    SELECT unnest(b.jobs) FROM holdfast.event_batches b
+    WHERE b.pos IN (SELECT e.enqueued_pos FROM holdfast.jobs e WHERE e.id = ANY (%(ids)s::bigint[])))
+  AND NOT EXISTS (SELECT FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.rev = 1);
+
 -- name: leaf_keys
 SELECT pos, change, key_id, role, name, public, at, by, signer, signature FROM holdfast.key_log
 WHERE pos > %(after)s AND pos <= %(until)s ORDER BY pos;
