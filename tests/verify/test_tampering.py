@@ -130,7 +130,7 @@ def test_an_unknown_type_is_reported_with_job_and_event(store_url: str, vkey: st
 @pytest.mark.parametrize(
     ("change", "job_id", "detail"),
     [
-        ("result = payload", 1, "result in its row cannot be read, or checkpoint_rev in its row names an event of another type"),
+        ("result = payload", 1, "result or checkpoint_rev in its row cannot be read"),
         ("checkpoint_rev = 1", 2, "checkpoint_rev in its row names an event of another type"),
         ("policy_id = 99", 2, "policy_id in its row is 99, and there is no such policy"),
         ("phase = 'nosuch'", 2, "phase in its row is nosuch, and there is no such phase"),

@@ -324,8 +324,9 @@ class _Exporter:
             return f"{field} in its row is {value}, and there is no such {what}"
         if not isinstance(error, msgspec.MsgspecError):
             return "a field of its row has a value that no ledger writes"
-        result = "result in its row cannot be read, or " if any(row[3] == "succeeded" for row in rows) else ""
-        return f"{result}checkpoint_rev in its row names an event of another type"
+        if any(row[3] == "succeeded" for row in rows):
+            return "result or checkpoint_rev in its row cannot be read"
+        return "checkpoint_rev in its row names an event of another type"
 
     def _chosen_heads(self) -> list[HeadRow]:
         """Return the first head and the newest ones."""
