@@ -380,15 +380,32 @@ class PostgresSession(SqlSession):
     def _complete_params(self, commands: Sequence[Complete]) -> dict[str, Any]:
         return self._guard_params(commands) | {"payloads": bytes_array([c.payload for c in commands])}
 
+    def _settle(self, commands: Sequence[Settle]) -> list[tuple[Any, ...]]:
+        params = {
+            "requests": text_array([c.request_id for c in commands]),
+            "payloads": bytes_array([c.payload for c in commands]),
+            "size": len(commands),
+        }
+        return self._run("settle", self._fence_params(commands) | params)
+
+    def _settle_alike(self, commands: Sequence[Settle]) -> list[tuple[Any, ...]]:
+        first = commands[0]
+        params = {
+            "now_at": self._now_at(),
+            "ids": plain_array([c.job_id for c in commands]),
+            "attempt": first.fence.attempt,
+            "token": first.fence.token,
+            "request": first.request_id,
+            "payload": first.payload,
+            "size": len(commands),
+        }
+        return self._run("settle_alike", params)
+
     def settle(self, commands: Sequence[Settle]) -> Container[int]:
         done: set[int] = set()
         for part in chunks(_sorted_by_job(commands), BATCH_EVENTS_MAX):
-            params = {
-                "requests": text_array([c.request_id for c in part]),
-                "payloads": bytes_array([c.payload for c in part]),
-                "size": len(part),
-            }
-            [(some,)] = self._run("settle", self._fence_params(part) | params)
+            shapes = {(c.fence.token, c.fence.attempt, c.request_id, c.payload) for c in part}
+            [(some,)] = self._settle_alike(part) if len(shapes) == 1 else self._settle(part)
             done.update([c.job_id for c in part] if some is None else some)
         return done
 

@@ -1,5 +1,8 @@
 -- The hot verbs: set-based, with guards in their WHERE. Commands that do not match a guard are decided one by one.
--- Jobs are looked up by primary key only. Arrays arrive sorted by job, so that rows are locked in one order.
+-- Jobs are looked up by primary key only. Their other conditions are in a CASE: without statistics, as in a new ledger,
+the planner
+-- would take each of them for rare, and read the whole table for the few rows that it expects. Arrays arrive sorted by job,
+so that rows are locked in one order.
 -- The clock is read once, in a CTE, and always used through a subselect: a join would scan it for each row.
 -- An injected clock comes as a parameter.
 -- `place` draws the position of a statement. The transaction gets its id first, so that followers wait for it. Statements that
@@ -177,20 +180,24 @@ WITH clock AS MATERIALIZED (
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = 'running', phase = 'executing', rev = j.rev + 1, last_pos = (SELECT pos FROM place),
-        updated_at = greatest((SELECT at FROM clock), j.updated_at), started_at = greatest((SELECT at FROM clock), j.updated_at), last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+        updated_at = greatest((SELECT at FROM clock), j.updated_at), started_at = greatest((SELECT at FROM clock),
+        j.updated_at), last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id)
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND j.status = 'claimed'
-      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
-      AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status = 'claimed'
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+          THEN true END
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.owner AS holder, j.incarnation, j.attempt, j.claim_pos,
         i.request_id
 ), logged AS (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos, count(*),
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
+        count(*),
         min(rev), min(attempt), 'started', 'claimed', 'running', 'worker:' || min(holder) || '#' || min(incarnation), request_id,
         array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
@@ -211,7 +218,8 @@ WITH clock AS MATERIALIZED (
     ) AS i (id, attempt, token, expected_rev, request_id, stage, progress, assist_requested, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place), updated_at = greatest((SELECT at FROM clock), j.updated_at), last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place), updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id),
         progressed_at = CASE
@@ -221,9 +229,11 @@ WITH clock AS MATERIALIZED (
         stage = coalesce(i.stage, j.stage), progress = coalesce(i.progress, j.progress),
         assist_requested = coalesce(i.assist_requested, j.assist_requested)
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND j.status IN ('claimed', 'running')
-      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
-      AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status IN ('claimed', 'running')
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+          THEN true END
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt, j.claim_pos,
         i.request_id, i.payload
 ), logged AS (
@@ -244,19 +254,23 @@ WITH clock AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[]) AS i (id, attempt, token)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place), updated_at = greatest((SELECT at FROM clock), j.updated_at), last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place), updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id)
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND j.status IN ('claimed', 'running')
-      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status IN ('claimed', 'running')
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          THEN true END
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner AS holder, j.incarnation, j.attempt,
         j.claim_pos
 ), logged AS (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, status) - count(*), min(updated_at), claim_pos, count(*),
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, status) - count(*), min(updated_at), claim_pos,
+        count(*),
         min(rev), min(attempt), 'heartbeat', status, status, 'worker:' || min(holder) || '#' || min(incarnation), NULL,
         array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
@@ -284,7 +298,8 @@ WITH clock AS MATERIALIZED (
         at, key_id, signature, statement)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place), updated_at = greatest((SELECT at FROM clock), j.updated_at), last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place), updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id),
         progressed_at = CASE
@@ -294,18 +309,20 @@ WITH clock AS MATERIALIZED (
         stage = coalesce(i.stage, j.stage), progress = coalesce(i.progress, j.progress),
         assist_requested = coalesce(i.assist_requested, j.assist_requested), counter = i.counter
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = coalesce(i.token, j.token)
-      AND j.owner = i.owner AND j.incarnation = i.incarnation AND i.counter > coalesce(j.counter, -1)
-      AND j.status IN ('claimed', 'running')
-      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
-      AND i.at BETWEEN (SELECT at FROM clock) - %(skew_us)s * interval '1 microsecond'
-          AND (SELECT at FROM clock) + %(skew_us)s * interval '1 microsecond'
-      AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = coalesce(i.token, j.token) AND j.status IN ('claimed', 'running')
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          AND j.owner = i.owner AND j.incarnation = i.incarnation AND i.counter > coalesce(j.counter, -1)
+          AND i.at BETWEEN (SELECT at FROM clock) - %(skew_us)s * interval '1 microsecond'
+              AND (SELECT at FROM clock) + %(skew_us)s * interval '1 microsecond'
+          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+          THEN true END
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt, j.claim_pos,
         i.request_id, i.payload, i.at, i.key_id, i.signature, i.statement
 ), logged AS (
     INSERT INTO holdfast.event_rows (
-        pos, job_id, rev, type, received_at, claim_pos, actor, attempt, from_status, to_status, request_id, payload, at, key_id, signature, statement)
+        pos, job_id, rev, type, received_at, claim_pos, actor, attempt, from_status, to_status, request_id, payload, at, key_id,
+        signature, statement)
     SELECT (SELECT pos FROM place) + row_number() OVER () - 1, id, rev, 'heartbeat', updated_at, claim_pos,
         'worker:' || owner || '#' || incarnation, attempt, status, status, request_id, payload, at, key_id, signature, statement
     FROM changed
@@ -324,20 +341,26 @@ WITH clock AS MATERIALIZED (
     ) AS i (id, attempt, token, expected_rev, request_id, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0, result = i.payload,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock), j.updated_at), live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
+        result = i.payload,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock),
+        j.updated_at), live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND j.status = 'running' AND j.dependents = 0
-      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
-      AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status = 'running' AND j.dependents = 0
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+          THEN true END
     RETURNING j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos, i.request_id
 ), logged AS (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos, count(*),
-        min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation), request_id,
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
+        count(*),
+        min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
+        request_id,
         array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
@@ -346,7 +369,8 @@ WITH clock AS MATERIALIZED (
     -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
     DELETE FROM holdfast.open_claims WHERE pos IN (
         SELECT c.pos FROM holdfast.open_claims c
-        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e ON e.claim_pos = c.pos AND e.ended = c.size
+        JOIN (SELECT claim_pos,
+        count(*) AS ended FROM changed GROUP BY claim_pos) AS e ON e.claim_pos = c.pos AND e.ended = c.size
         FOR UPDATE OF c SKIP LOCKED)
 )
 SELECT id, rev, updated_at FROM changed;
@@ -364,19 +388,25 @@ WITH clock AS MATERIALIZED (
     ) AS i (id, attempt, token, request_id, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0, result = i.payload,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock), j.updated_at), live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
+        result = i.payload,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock),
+        j.updated_at), live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND j.status = 'running' AND j.dependents = 0
-      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status = 'running' AND j.dependents = 0
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          THEN true END
     RETURNING j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos, i.request_id
 ), logged AS (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos, count(*),
-        min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation), request_id,
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
+        count(*),
+        min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
+        request_id,
         array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
@@ -385,7 +415,48 @@ WITH clock AS MATERIALIZED (
     -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
     DELETE FROM holdfast.open_claims WHERE pos IN (
         SELECT c.pos FROM holdfast.open_claims c
-        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e ON e.claim_pos = c.pos AND e.ended = c.size
+        JOIN (SELECT claim_pos,
+        count(*) AS ended FROM changed GROUP BY claim_pos) AS e ON e.claim_pos = c.pos AND e.ended = c.size
+        FOR UPDATE OF c SKIP LOCKED)
+)
+SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;
+
+-- The same for jobs of one claim, with one attempt and one result.
+
+-- name: settle_alike
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
+), changed AS (
+    UPDATE holdfast.jobs j
+    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
+        result = %(payload)s,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock),
+        j.updated_at), live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+        last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
+    WHERE j.id = ANY (%(ids)s::bigint[])
+      AND CASE WHEN j.attempt = %(attempt)s AND j.token = %(token)s AND j.status = 'running' AND j.dependents = 0
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          THEN true END
+    RETURNING j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos
+), logged AS (
+    INSERT INTO holdfast.event_batches (
+        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
+        times)
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos) - count(*), min(updated_at), claim_pos, count(*),
+        min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
+        %(request)s,
+        array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
+        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
+    FROM changed GROUP BY claim_pos
+), closed AS (
+    -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
+    DELETE FROM holdfast.open_claims WHERE pos IN (
+        SELECT c.pos FROM holdfast.open_claims c
+        JOIN (SELECT claim_pos,
+        count(*) AS ended FROM changed GROUP BY claim_pos) AS e ON e.claim_pos = c.pos AND e.ended = c.size
         FOR UPDATE OF c SKIP LOCKED)
 )
 SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;
