@@ -94,7 +94,8 @@ VALUES (
 DELETE FROM holdfast.open_claims
 WHERE pos = (SELECT pos FROM holdfast.open_claims WHERE pos = %(pos)s AND size = %(ended)s FOR UPDATE SKIP LOCKED);
 
--- A job of the claim has changed: the sweeper has to look at it, also if the clock was set back. A row that another transaction has locked is left alone.
+-- A job of the claim has changed: the sweeper has to look at it, also if the clock was set back. A row that another transaction
+-- has locked is left alone.
 
 -- name: check_claim
 UPDATE holdfast.open_claims SET check_at = '-infinity'
@@ -114,7 +115,8 @@ SELECT id FROM holdfast.policies WHERE body = %(body)s;
 
 -- name: insert_policy
 INSERT INTO holdfast.policies (body, lease, check_after, token_tail)
-VALUES (%(body)s, %(lease_us)s * interval '1 microsecond', %(check_after_us)s * interval '1 microsecond', %(token_tail)s) RETURNING id;
+VALUES (%(body)s, %(lease_us)s * interval '1 microsecond', %(check_after_us)s * interval '1 microsecond', %(token_tail)s)
+RETURNING id;
 
 -- name: settings
 SELECT scope, name, body FROM holdfast.settings
@@ -197,7 +199,8 @@ SELECT max(last), coalesce(sum(size), 0)::bigint FROM (
         (SELECT b.pos, b.pos + b.size - 1 AS last, least(b.size, b.pos + b.size - 1 - %(after)s) AS size
          FROM holdfast.event_batches b
          WHERE b.pos > %(after)s - 2048 AND b.pos <= %(until)s AND b.pos + b.size - 1 > %(after)s
-           AND (%(types)s::text[] IS NULL OR b.type = ANY (%(types)s::text[]) OR (b.starts AND 'started' = ANY (%(types)s::text[])))
+           AND (%(types)s::text[] IS NULL OR b.type = ANY (%(types)s::text[])
+                OR (b.starts AND 'started' = ANY (%(types)s::text[])))
            AND (b.times IS NOT NULL OR (b.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
                                         AND b.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')))
          ORDER BY b.pos LIMIT %(limit)s)

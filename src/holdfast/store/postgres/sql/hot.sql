@@ -1,8 +1,6 @@
 -- The hot verbs: set-based, with guards in their WHERE. Commands that do not match a guard are decided one by one.
--- Jobs are looked up by primary key only. Their other conditions are in a CASE: without statistics, as in a new ledger,
-the planner
--- would take each of them for rare, and read the whole table for the few rows that it expects. Arrays arrive sorted by job,
-so that rows are locked in one order.
+-- Jobs are looked up by primary key only. Their other conditions are in a CASE: without statistics, as in a new ledger, the planner
+-- would take each of them for rare, and read the whole table for the few rows that it expects. Arrays arrive sorted by job, so that rows are locked in one order.
 -- The clock is read once, in a CTE, and always used through a subselect: a join would scan it for each row.
 -- An injected clock comes as a parameter.
 -- `place` draws the position of a statement. The transaction gets its id first, so that followers wait for it. Statements that
@@ -180,8 +178,9 @@ WITH clock AS MATERIALIZED (
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = 'running', phase = 'executing', rev = j.rev + 1, last_pos = (SELECT pos FROM place),
-        updated_at = greatest((SELECT at FROM clock), j.updated_at), started_at = greatest((SELECT at FROM clock),
-        j.updated_at), last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        started_at = greatest((SELECT at FROM clock), j.updated_at),
+        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id)
     FROM input i
@@ -196,10 +195,9 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
-        count(*),
-        min(rev), min(attempt), 'started', 'claimed', 'running', 'worker:' || min(holder) || '#' || min(incarnation), request_id,
-        array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos, count(*),
+        min(rev), min(attempt), 'started', 'claimed', 'running', 'worker:' || min(holder) || '#' || min(incarnation),
+        request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
     FROM changed GROUP BY claim_pos, request_id
@@ -218,7 +216,8 @@ WITH clock AS MATERIALIZED (
     ) AS i (id, attempt, token, expected_rev, request_id, stage, progress, assist_requested, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place), updated_at = greatest((SELECT at FROM clock), j.updated_at),
+    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place),
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
         last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id),
@@ -254,7 +253,8 @@ WITH clock AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[]) AS i (id, attempt, token)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place), updated_at = greatest((SELECT at FROM clock), j.updated_at),
+    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place),
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
         last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id)
@@ -269,10 +269,9 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, status) - count(*), min(updated_at), claim_pos,
-        count(*),
-        min(rev), min(attempt), 'heartbeat', status, status, 'worker:' || min(holder) || '#' || min(incarnation), NULL,
-        array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, status) - count(*), min(updated_at), claim_pos, count(*),
+        min(rev), min(attempt), 'heartbeat', status, status, 'worker:' || min(holder) || '#' || min(incarnation),
+        NULL, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
     FROM changed GROUP BY claim_pos, status
@@ -298,7 +297,8 @@ WITH clock AS MATERIALIZED (
         at, key_id, signature, statement)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place), updated_at = greatest((SELECT at FROM clock), j.updated_at),
+    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place),
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
         last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id),
@@ -321,8 +321,7 @@ WITH clock AS MATERIALIZED (
         i.request_id, i.payload, i.at, i.key_id, i.signature, i.statement
 ), logged AS (
     INSERT INTO holdfast.event_rows (
-        pos, job_id, rev, type, received_at, claim_pos, actor, attempt, from_status, to_status, request_id, payload, at, key_id,
-        signature, statement)
+        pos, job_id, rev, type, received_at, claim_pos, actor, attempt, from_status, to_status, request_id, payload, at, key_id, signature, statement)
     SELECT (SELECT pos FROM place) + row_number() OVER () - 1, id, rev, 'heartbeat', updated_at, claim_pos,
         'worker:' || owner || '#' || incarnation, attempt, status, status, request_id, payload, at, key_id, signature, statement
     FROM changed
@@ -342,9 +341,9 @@ WITH clock AS MATERIALIZED (
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
-        result = i.payload,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock),
-        j.updated_at), live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+        result = i.payload, live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        finished_at = greatest((SELECT at FROM clock), j.updated_at),
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
     FROM input i
     WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
@@ -357,11 +356,9 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
-        count(*),
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos, count(*),
         min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
-        request_id,
-        array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+        request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
     FROM changed GROUP BY claim_pos, request_id
@@ -369,8 +366,8 @@ WITH clock AS MATERIALIZED (
     -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
     DELETE FROM holdfast.open_claims WHERE pos IN (
         SELECT c.pos FROM holdfast.open_claims c
-        JOIN (SELECT claim_pos,
-        count(*) AS ended FROM changed GROUP BY claim_pos) AS e ON e.claim_pos = c.pos AND e.ended = c.size
+        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e
+            ON e.claim_pos = c.pos AND e.ended = c.size
         FOR UPDATE OF c SKIP LOCKED)
 )
 SELECT id, rev, updated_at FROM changed;
@@ -389,9 +386,9 @@ WITH clock AS MATERIALIZED (
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
-        result = i.payload,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock),
-        j.updated_at), live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+        result = i.payload, live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        finished_at = greatest((SELECT at FROM clock), j.updated_at),
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
     FROM input i
     WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
@@ -403,11 +400,9 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
-        count(*),
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos, count(*),
         min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
-        request_id,
-        array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+        request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
     FROM changed GROUP BY claim_pos, request_id
@@ -415,8 +410,8 @@ WITH clock AS MATERIALIZED (
     -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
     DELETE FROM holdfast.open_claims WHERE pos IN (
         SELECT c.pos FROM holdfast.open_claims c
-        JOIN (SELECT claim_pos,
-        count(*) AS ended FROM changed GROUP BY claim_pos) AS e ON e.claim_pos = c.pos AND e.ended = c.size
+        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e
+            ON e.claim_pos = c.pos AND e.ended = c.size
         FOR UPDATE OF c SKIP LOCKED)
 )
 SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;
@@ -431,9 +426,9 @@ WITH clock AS MATERIALIZED (
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
-        result = %(payload)s,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock),
-        j.updated_at), live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+        result = %(payload)s, live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        finished_at = greatest((SELECT at FROM clock), j.updated_at),
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
     WHERE j.id = ANY (%(ids)s::bigint[])
       AND CASE WHEN j.attempt = %(attempt)s AND j.token = %(token)s AND j.status = 'running' AND j.dependents = 0
@@ -446,8 +441,7 @@ WITH clock AS MATERIALIZED (
         times)
     SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos) - count(*), min(updated_at), claim_pos, count(*),
         min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
-        %(request)s,
-        array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+        %(request)s, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
     FROM changed GROUP BY claim_pos
@@ -455,8 +449,8 @@ WITH clock AS MATERIALIZED (
     -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
     DELETE FROM holdfast.open_claims WHERE pos IN (
         SELECT c.pos FROM holdfast.open_claims c
-        JOIN (SELECT claim_pos,
-        count(*) AS ended FROM changed GROUP BY claim_pos) AS e ON e.claim_pos = c.pos AND e.ended = c.size
+        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e
+            ON e.claim_pos = c.pos AND e.ended = c.size
         FOR UPDATE OF c SKIP LOCKED)
 )
 SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;
