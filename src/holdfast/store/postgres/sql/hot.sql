@@ -1,6 +1,7 @@
 -- The hot verbs: set-based, with guards in their WHERE. Commands that do not match a guard are decided one by one.
--- Jobs are looked up by primary key only. Their other conditions are in a CASE: without statistics, as in a new ledger, the planner
--- would take each of them for rare, and read the whole table for the few rows that it expects. Arrays arrive sorted by job, so that rows are locked in one order.
+-- Jobs are looked up by primary key only. Their other conditions are in a CASE: without statistics, as in a new ledger, the
+-- planner would take each of them for rare, and read the whole table for the few rows that it expects. Arrays arrive sorted by
+-- job, so that rows are locked in one order.
 -- The clock is read once, in a CTE, and always used through a subselect: a join would scan it for each row.
 -- An injected clock comes as a parameter.
 -- `place` draws the position of a statement. The transaction gets its id first, so that followers wait for it. Statements that
@@ -195,8 +196,8 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos, count(*),
-        min(rev), min(attempt), 'started', 'claimed', 'running', 'worker:' || min(holder) || '#' || min(incarnation),
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
+        count(*), min(rev), min(attempt), 'started', 'claimed', 'running', 'worker:' || min(holder) || '#' || min(incarnation),
         request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
@@ -237,7 +238,8 @@ WITH clock AS MATERIALIZED (
         i.request_id, i.payload
 ), logged AS (
     INSERT INTO holdfast.event_rows (
-        pos, job_id, rev, type, received_at, claim_pos, actor, attempt, from_status, to_status, request_id, payload)
+        pos, job_id, rev, type, received_at, claim_pos, actor, attempt, from_status, to_status, request_id,
+        payload)
     SELECT (SELECT pos FROM place) + row_number() OVER () - 1, id, rev, 'heartbeat', updated_at, claim_pos,
         'worker:' || owner || '#' || incarnation, attempt, status, status, request_id, payload
     FROM changed
@@ -269,8 +271,8 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, status) - count(*), min(updated_at), claim_pos, count(*),
-        min(rev), min(attempt), 'heartbeat', status, status, 'worker:' || min(holder) || '#' || min(incarnation),
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, status) - count(*), min(updated_at), claim_pos,
+        count(*), min(rev), min(attempt), 'heartbeat', status, status, 'worker:' || min(holder) || '#' || min(incarnation),
         NULL, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
@@ -321,7 +323,8 @@ WITH clock AS MATERIALIZED (
         i.request_id, i.payload, i.at, i.key_id, i.signature, i.statement
 ), logged AS (
     INSERT INTO holdfast.event_rows (
-        pos, job_id, rev, type, received_at, claim_pos, actor, attempt, from_status, to_status, request_id, payload, at, key_id, signature, statement)
+        pos, job_id, rev, type, received_at, claim_pos, actor, attempt, from_status, to_status, request_id,
+        payload, at, key_id, signature, statement)
     SELECT (SELECT pos FROM place) + row_number() OVER () - 1, id, rev, 'heartbeat', updated_at, claim_pos,
         'worker:' || owner || '#' || incarnation, attempt, status, status, request_id, payload, at, key_id, signature, statement
     FROM changed
@@ -356,8 +359,8 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos, count(*),
-        min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
+        count(*), min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
         request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
@@ -400,8 +403,8 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos, count(*),
-        min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
+        count(*), min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
         request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
@@ -439,8 +442,8 @@ WITH clock AS MATERIALIZED (
     INSERT INTO holdfast.event_batches (
         pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
         times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos) - count(*), min(updated_at), claim_pos, count(*),
-        min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos) - count(*), min(updated_at), claim_pos,
+        count(*), min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
         %(request)s, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
