@@ -519,7 +519,13 @@ WHERE b.pos IN (
 
 -- name: walk_beats
 SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < %(before_at)s AND e.pos <= %(sealed)s
-    AND EXISTS (SELECT 1 FROM holdfast.job_events(ARRAY[e.job_id]) later WHERE later.rev > e.rev AND later.type = 'heartbeat')
+    AND (EXISTS (SELECT FROM holdfast.event_rows later
+                 WHERE later.job_id = e.job_id AND later.rev > e.rev AND later.type = 'heartbeat')
+         OR EXISTS (SELECT FROM holdfast.event_batches later
+                    WHERE later.type = 'heartbeat' AND later.pos > e.pos AND e.job_id = ANY (later.jobs)
+                      AND later.claim_pos = ANY (ARRAY (
+                        SELECT claim_pos FROM holdfast.jobs WHERE id = e.job_id
+                        UNION SELECT claim_pos FROM holdfast.event_rows WHERE job_id = e.job_id AND rev >= e.rev))))
     AND NOT EXISTS (SELECT 1 FROM holdfast.jobs j WHERE j.id = e.job_id AND j.checkpoint_rev = e.rev)
     THEN e.payload END
 FROM holdfast.event_rows e WHERE e.pos > %(after)s ORDER BY e.pos LIMIT %(limit)s;
