@@ -41,8 +41,10 @@ def read_statements(files: list[Path]) -> dict[str, str]:
 
 
 def _with_parts(text: str, parts: dict[str, str]) -> str:
+    """Put in the parts that a text names, and those that they name."""
     for name, part in parts.items():
-        text = text.replace(f"{{{name}}}", part)
+        if f"{{{name}}}" in text:
+            text = text.replace(f"{{{name}}}", _with_parts(part, parts))
     return text
 
 

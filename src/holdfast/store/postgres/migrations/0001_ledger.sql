@@ -253,6 +253,8 @@ CROSS JOIN LATERAL unnest(b.jobs, b.revs, b.attempts, b.times) WITH ORDINALITY A
 JOIN holdfast.jobs j ON j.id = i.job_id
 WHERE b.starts;
 
+-- In the functions and in the next view, OFFSET 0 makes the planner look up each row by its key, without regard to statistics.
+
 -- The events after one position and up to another.
 CREATE FUNCTION holdfast.events_between(after bigint, until bigint) RETURNS SETOF holdfast.events LANGUAGE sql STABLE AS $$
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
@@ -270,7 +272,8 @@ SELECT p.pos, i.job_id, coalesce(i.rev, b.rev) + step.n, CASE step.n WHEN 1 THEN
 FROM holdfast.event_batches b
 CROSS JOIN LATERAL unnest(b.jobs, b.revs, b.attempts, b.policy_ids, b.times)
     WITH ORDINALITY AS i (job_id, rev, attempt, policy_id, received_at, n)
-JOIN holdfast.jobs j ON j.id = i.job_id
+CROSS JOIN LATERAL (
+    SELECT payload, result, correlation_id, trace_id FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
 CROSS JOIN LATERAL generate_series(0, b.starts::integer) AS step (n)
 CROSS JOIN LATERAL (SELECT b.pos + (i.n - 1) * (1 + b.starts::integer) + step.n) AS p (pos)
 WHERE b.pos > after - 2048 AND b.pos <= until AND p.pos > after AND p.pos <= until
@@ -306,9 +309,10 @@ FROM (
     ) AS b
     WHERE c.claim_pos IS NOT NULL
 ) AS at
-JOIN holdfast.event_batches b ON b.pos = at.pos
+CROSS JOIN LATERAL (SELECT * FROM holdfast.event_batches WHERE pos = at.pos OFFSET 0) AS b
 CROSS JOIN LATERAL (SELECT array_position(b.jobs, at.id)) AS i (n)
-JOIN holdfast.jobs j ON j.id = at.id
+CROSS JOIN LATERAL (
+    SELECT id, payload, result, correlation_id, trace_id FROM holdfast.jobs WHERE id = at.id OFFSET 0) AS j
 CROSS JOIN LATERAL generate_series(0, b.starts::integer) AS step (n)
 WHERE i.n IS NOT NULL
 $$;
@@ -316,10 +320,10 @@ $$;
 -- Jobs that are held or stalled.
 CREATE VIEW holdfast.active_jobs AS
 SELECT j.* FROM holdfast.open_claims c
-JOIN holdfast.event_batches b ON b.pos = c.pos
+CROSS JOIN LATERAL (SELECT jobs FROM holdfast.event_batches WHERE pos = c.pos OFFSET 0) AS b
 CROSS JOIN LATERAL unnest(b.jobs) AS i (job_id)
-JOIN holdfast.jobs j ON j.id = i.job_id AND j.claim_pos = c.pos
-WHERE j.status IN ('claimed', 'running', 'stalled');
+CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
+WHERE j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled');
 
 -- Answers to calls with a request id, for when the same call comes again.
 CREATE TABLE holdfast.requests (

@@ -405,9 +405,9 @@ SELECT clock.at, d.id, (
 FROM clock LEFT JOIN (
 SELECT j.id
 FROM holdfast.open_claims c
-JOIN holdfast.event_batches b ON b.pos = c.pos
+CROSS JOIN LATERAL (SELECT jobs FROM holdfast.event_batches WHERE pos = c.pos OFFSET 0) AS b
 CROSS JOIN LATERAL unnest(b.jobs) AS i (job_id)
-JOIN holdfast.jobs j ON j.id = i.job_id AND j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')
+CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
 JOIN (
     SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
         (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
@@ -416,7 +416,8 @@ JOIN (
         (body::json ->> 'cancel_grace_ms')::bigint * interval '1 ms' AS cancel_grace
     FROM holdfast.policies
 ) p ON p.id = j.policy_id
-WHERE c.check_at <= (SELECT at FROM clock) AND j.id > %(after)s
+WHERE c.check_at <= (SELECT at FROM clock) AND j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')
+  AND j.id > %(after)s
   AND CASE j.status
         WHEN 'stalled' THEN (j.revived_at IS NOT NULL AND j.started_at IS NOT NULL) OR j.stalled_at + p.resume_window <= greatest((SELECT at FROM clock), j.updated_at)
             OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < greatest((SELECT at FROM clock), j.updated_at))
@@ -445,7 +446,7 @@ WITH clock AS MATERIALIZED (
                 CASE j.phase WHEN 'aborting' THEN j.cancel_requested_at + p.cancel_grace END)
             END)
         FROM unnest(b.jobs) AS i (job_id)
-        JOIN holdfast.jobs j ON j.id = i.job_id AND j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')
+        CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
         JOIN (
             SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
                 (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
@@ -453,7 +454,8 @@ WITH clock AS MATERIALIZED (
                 (body::json ->> 'progress_timeout_ms')::bigint * interval '1 ms' AS progress_timeout,
                 (body::json ->> 'cancel_grace_ms')::bigint * interval '1 ms' AS cancel_grace
             FROM holdfast.policies
-        ) p ON p.id = j.policy_id) AS next_at
+        ) p ON p.id = j.policy_id
+        WHERE j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')) AS next_at
     FROM holdfast.open_claims c JOIN holdfast.event_batches b ON b.pos = c.pos
     WHERE c.check_at <= (SELECT at FROM clock)
     ORDER BY c.check_at LIMIT %(limit)s

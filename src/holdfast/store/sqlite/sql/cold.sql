@@ -1,6 +1,15 @@
 -- Statements that are not hot verbs.
 
--- The events of the jobs :jobs. Earlier claims of a job are found by the events that ended them.
+-- The claims of the jobs :jobs. Earlier ones are found by the events that ended them.
+
+-- part: claims_of_jobs
+(
+    SELECT j.id, j.claim_pos AS pos FROM json_each(:jobs) wanted CROSS JOIN holdfast_jobs j ON j.id = wanted.value
+    UNION
+    SELECT e.job_id, e.claim_pos FROM json_each(:jobs) wanted CROSS JOIN holdfast_event_rows e ON e.job_id = wanted.value
+);
+
+-- The events of the jobs :jobs.
 
 -- part: job_events
 (
@@ -10,30 +19,34 @@
     CROSS JOIN holdfast_event_rows e ON e.job_id = wanted.value
     CROSS JOIN holdfast_jobs j ON j.id = e.job_id
     UNION ALL
-    SELECT b.pos + i.key * (1 + b.starts) + step.n AS pos, j.id, coalesce(b.revs ->> i.key, b.rev) + step.n,
-        iif(step.n, 'started', b.type), coalesce(b.times ->> i.key, b.received_at), NULL, b.actor,
-        coalesce(b.attempts ->> i.key, b.attempt), iif(step.n, 'claimed', b.from_status), iif(step.n, 'running', b.to_status),
-        iif(step.n, NULL, b.reason), b.request_id, b.cause,
-        CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
-        iif(step.n, NULL, coalesce(b.policy_ids ->> i.key, b.policy_id)), j.correlation_id, j.trace_id, NULL, NULL, NULL
-    FROM (
-        SELECT j.id, j.enqueued_pos AS pos FROM json_each(:jobs) wanted CROSS JOIN holdfast_jobs j ON j.id = wanted.value
-        UNION ALL
-        SELECT c.id, c.pos FROM (
-            SELECT j.id, j.claim_pos AS pos FROM json_each(:jobs) wanted CROSS JOIN holdfast_jobs j ON j.id = wanted.value
-            UNION
-            SELECT e.job_id, e.claim_pos FROM json_each(:jobs) wanted CROSS JOIN holdfast_event_rows e ON e.job_id = wanted.value) c
-        UNION ALL
-        SELECT c.id, l.pos FROM (
-            SELECT j.id, j.claim_pos AS pos FROM json_each(:jobs) wanted CROSS JOIN holdfast_jobs j ON j.id = wanted.value
-            UNION
-            SELECT e.job_id, e.claim_pos FROM json_each(:jobs) wanted CROSS JOIN holdfast_event_rows e ON e.job_id = wanted.value) c
-        CROSS JOIN holdfast_event_batches l ON l.claim_pos = c.pos
-    ) at
-    CROSS JOIN holdfast_event_batches b ON b.pos = at.pos
-    CROSS JOIN json_each(b.jobs) i ON i.value = at.id
-    CROSS JOIN holdfast_jobs j ON j.id = at.id
-    CROSS JOIN (SELECT 0 AS n UNION ALL SELECT 1) step ON step.n <= b.starts
+    SELECT * FROM (
+        WITH batches AS MATERIALIZED (
+            SELECT b.*, at.id AS job_id,
+                instr(replace(replace(b.jobs, '[', ','), ']', ','), ',' || at.id || ',') AS place
+            FROM (
+                SELECT j.id, j.enqueued_pos AS pos
+                FROM json_each(:jobs) wanted CROSS JOIN holdfast_jobs j ON j.id = wanted.value
+                UNION ALL
+                SELECT c.id, c.pos FROM {claims_of_jobs} c
+                UNION ALL
+                SELECT c.id, l.pos FROM {claims_of_jobs} c CROSS JOIN holdfast_event_batches l ON l.claim_pos = c.pos
+            ) at
+            CROSS JOIN holdfast_event_batches b ON b.pos = at.pos
+        ), entries AS MATERIALIZED (
+            -- The number of commas before the job is its place in the list.
+            SELECT *, length(substr(jobs, 1, place)) - length(replace(substr(jobs, 1, place), ',', '')) AS key
+            FROM batches WHERE place > 0
+        )
+        SELECT b.pos + b.key * (1 + b.starts) + step.n, j.id, coalesce(b.revs ->> b.key, b.rev) + step.n,
+            iif(step.n, 'started', b.type), coalesce(b.times ->> b.key, b.received_at), NULL, b.actor,
+            coalesce(b.attempts ->> b.key, b.attempt), iif(step.n, 'claimed', b.from_status), iif(step.n, 'running', b.to_status),
+            iif(step.n, NULL, b.reason), b.request_id, b.cause,
+            CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+            iif(step.n, NULL, coalesce(b.policy_ids ->> b.key, b.policy_id)), j.correlation_id, j.trace_id, NULL, NULL, NULL
+        FROM entries b
+        CROSS JOIN holdfast_jobs j ON j.id = b.job_id
+        CROSS JOIN (SELECT 0 AS n UNION ALL SELECT 1) step ON step.n <= b.starts
+    )
 );
 
 -- The events after :after and up to :until.
