@@ -136,6 +136,11 @@ class PostgresPlace:
     def events(self, kind: str) -> int:
         return self._one(f"SELECT count(*) FROM {self._schema}.events WHERE type = %s", (kind,))
 
+    def succeeded(self, after: int) -> dict[int, int]:
+        """The batches of successes after a position, each with its number of jobs."""
+        text = f"SELECT pos, size FROM {self._schema}.event_batches WHERE pos > %s AND type = 'succeeded'"
+        return dict(self._connection.execute(text, (after,)).fetchall())
+
     def _one(self, text: str, params: Sequence[Any] = ()) -> int:
         found = self._connection.execute(text, params).fetchone()
         assert found is not None
