@@ -38,9 +38,9 @@ def claim(ledger: Ledger, limit: int, *, start: bool = True, queue: str = "defau
 
 def mixed(ledger: Ledger, clock: ManualClock) -> None:
     """Jobs whose events are in batches of every type, of one job and of many, and in rows between them."""
-    ledger.enqueue_many([{"kind": "index", "args": {"n": n}, "correlation_id": f"order-{n % 3}"} for n in range(12)])
-    ledger.set_policy(kind="index", attempts_max=5)
-    ledger.enqueue("index", {"n": 12}, priority=5, actor="ann", request_id="r-1")
+    ledger.enqueue_many([{"kind": "index", "args": {"n": n}, "correlation_id": f"order-{n % 3}"} for n in range(15)])
+    ledger.set_policy(kind="index", attempts_max=7)
+    ledger.enqueue("index", {"n": 15}, priority=5, actor="ann", request_id="r-1")
     clock.advance(1)
     held = claim(ledger, 6)
     ledger.heartbeat_many(held)
@@ -49,9 +49,11 @@ def mixed(ledger: Ledger, clock: ManualClock) -> None:
     ledger.complete_many([(fence, {"ok": fence.job_id}) for fence in held[:2]])
     ledger.fail(held[2], "no luck", retryable=True)
     ledger.release(held[3])
-    # Jobs of different revisions, attempts and policies in one claim.
+    # One claim of jobs with different revisions, attempts, policies and, as the clock was set back, times.
     clock.advance(3_600)
-    again = claim(ledger, 4, start=False)
+    ledger.enqueue("other", priority=3, available_at=clock.now() - timedelta(seconds=2_000))
+    clock.jump(-1_800)
+    again = claim(ledger, 10, start=False)
     for fence in again:
         ledger.start(fence)
     ledger.settle_many([(fence, None) for fence in again[:3]], request_id="r-2")
@@ -97,6 +99,8 @@ def test_a_history_is_the_same_in_batches_and_in_rows(store_url: str, ledger: Le
     vkey = seal(ledger)
     batches = run_sql(store_url, "SELECT DISTINCT type FROM holdfast.event_batches")
     assert {kind for (kind,) in batches} == {"enqueued", "claimed", "started", "heartbeat", "succeeded"}
+    differ = "SELECT count(revs), count(attempts), count(policy_ids), count(times) FROM holdfast.event_batches"
+    assert min(run_sql(store_url, differ)[0]) > 0
     [(rows,)] = run_sql(store_url, "SELECT count(*) FROM holdfast.event_rows")
     assert rows > 3
     before = view(ledger, clock)
