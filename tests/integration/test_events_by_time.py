@@ -136,6 +136,25 @@ def test_what_is_found_by_time_is_exact_under_clock_steps(
             assert rest == expected[5:]
 
 
+def test_the_earliest_time_of_a_batch_counts_not_that_of_its_first_job(
+    sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 4)
+    clock = ManualClock()
+    ledger = opened(sqlite_url, clock=clock)
+    begun = ledger.now()
+    ledger.enqueue("work")
+    clock.advance(1_000)
+    ledger.enqueue_many([{"kind": "work", "priority": 1, "available_at": begun}] * 3)
+    clock.jump(-1_000)
+    # The clock was set back: the jobs with a higher priority are claimed at a later time than the other one.
+    ledger.claim("w", limit=4)
+    early = [event for event in ledger.events() if event.type == "claimed" and event.received_at < begun + timedelta(seconds=500)]
+    assert len(early) == 1
+    assert blocks(sqlite_url) == 2
+    assert ledger.events(types=["claimed"], until=begun + timedelta(seconds=500)) == early
+
+
 def test_events_of_another_program_are_found_before_and_after_their_times_are_noted(
     sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
