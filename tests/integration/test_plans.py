@@ -79,8 +79,8 @@ def add_history(connection: "psycopg.Connection[Any]", schema: str, batch: int) 
                 profile_id, policy_id, incarnation, token, claimed_at, last_beat_at, started_at, finished_at, progressed_at,
                 last_owner, last_lease_expires_at, enqueued_pos, claim_pos, last_pos, payload, result)
             SELECT 1000000 + n, 'default', 'work', false, 'succeeded', 4 + (n %% 10 = 0)::integer, 1, 0, now(), now(), now(), 1,
-                1, 'i', md5(n::text), now(), now(), now(), now(), now(), 'worker', now(), at.pos, at.pos + 2048, at.pos + 3 * 2048,
-                '{{}}', '{{}}'
+                1, 'i', md5(n::text), now(), now(), now(), now(), now(), 'worker', now(), at.pos, at.pos + 2048,
+                at.pos + 3 * 2048, '{{}}', '{{}}'
             FROM generate_series(0, %(jobs)s - 1) AS n
             CROSS JOIN LATERAL (SELECT %(first)s + n / %(batch)s * 4 * 2048) AS at (pos)
         """).format(**tables),
