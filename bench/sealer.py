@@ -47,7 +47,7 @@ def sealing(url: str, key: Path) -> Iterator[None]:
 
 
 def behind(ledger: holdfast.Ledger) -> int:
-    """Events that are not sealed yet."""
+    """Events that are not sealed yet, counted up to a limit."""
     head = ledger.head()
     return ledger.sealed_log.events_after(0 if head is None else head.pos)
 
