@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.ledger import Ledger
     from holdfast.testing import ManualClock
     from tests.support.proxy import Proxy
+    from tests.support.schemas import ReusedSchema
 
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)
@@ -92,11 +93,37 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def empty_schema(postgres_url: str) -> Iterator[str]:
+def empty_schema(new_schema: str) -> str:
+    """The address of an empty store on PostgreSQL: a new schema, if the folder of a test does not say otherwise."""
+    return new_schema
+
+
+@pytest.fixture
+def new_schema(postgres_url: str) -> Iterator[str]:
     """The address of a new schema."""
     schema = f"hf_{uuid.uuid4().hex}"
     yield f"{postgres_url}?schema={schema}"
     drop_schema(postgres_url, schema)
+
+
+@pytest.fixture(scope="session")
+def reused_schema(postgres_url: str) -> "Iterator[ReusedSchema]":
+    from tests.support.schemas import ReusedSchema
+
+    schema = ReusedSchema(postgres_url)
+    yield schema
+    schema.close()
+
+
+@pytest.fixture
+def reused_url(reused_schema: "ReusedSchema") -> Iterator[str]:
+    """The address of an empty ledger in a schema that other tests have used.
+
+    A folder whose tests need no new schema returns this as its `empty_schema`. They close what they open: a worker that
+    outlives its test would work in the ledger of the next.
+    """
+    yield reused_schema.url
+    reused_schema.empty()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import holdfast
 from holdfast import HoldfastError, Job, Ledger, PolicyFields
 from tests.blast.place import Place
 from tests.blast.programs.jobs import SteppedClock
+from tests.support import forked
 from tests.support.histories import problems
 from tests.support.waiting import wait_until
 
@@ -93,13 +94,12 @@ class Fleet:
         if self._clock is not None:
             env["BLAST_CLOCK"] = str(self._clock)
         with (self.folder / f"{name}.log").open("a") as said:
-            process = subprocess.Popen(
+            process = forked.popen(
                 [sys.executable, "-m", "tests.blast.programs.jobs", name, queue or name],
                 cwd=ROOT,
                 env=env,
                 stdout=subprocess.PIPE,
                 stderr=said,
-                text=True,
                 start_new_session=True,
             )
         self.processes[name] = process

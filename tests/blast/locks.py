@@ -1,15 +1,16 @@
 """Jobs of every status, and the ways in which a foreign transaction keeps their rows locked."""
 
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from signal import SIGCONT, SIGSTOP
+from subprocess import PIPE
 
 import psycopg
 
 from holdfast import Fence, Job, PolicyFields
 from tests.blast.fleet import ROOT, SHORT, UNSERVED, Fleet
+from tests.support import forked
 
 UNDO = {"kind": "quick", "args": {}}
 STRANDED: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "resume_window": 3, "backoff_base": 0}
@@ -37,7 +38,7 @@ def dependent(fleet: Fleet) -> Iterator[Lock]:
 @contextmanager
 def frozen_client(fleet: Fleet) -> Iterator[Lock]:
     command = [sys.executable, "-m", "tests.blast.programs.locker", fleet.url]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as locker:
+    with forked.popen(command, cwd=ROOT, stdin=PIPE, stdout=PIPE) as locker:
         assert locker.stdin is not None
         assert locker.stdout is not None
         assert locker.stdout.readline() == "ready\n"

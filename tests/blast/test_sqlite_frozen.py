@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ import holdfast
 from holdfast import Ledger, PolicyFields, Unavailable, fast_heartbeat
 from holdfast.store.sqlite import write_lock
 from tests.integration.conftest import Opener, opened, sqlite_url
-from tests.support.forked import Nursery
+from tests.support import forked
 from tests.support.histories import all_events, problems
 from tests.support.processes import Program
 from tests.support.waiting import wait_until
@@ -196,11 +197,8 @@ def test_a_quick_beat_leaves_the_waiting_to_the_command_line(live: Ledger, froze
 
 @pytest.mark.torture
 def test_a_beat_from_the_command_line_is_refused(live: Ledger, frozen: Program, sqlite_url: str, tmp_path: Path) -> None:
-    nursery = Nursery()
-    try:
-        ended = nursery.run(["task", "heartbeat", *BEAT, sqlite_url], tmp_path, dict(os.environ), None, 60)
-    finally:
-        nursery.close()
+    words = [sys.executable, "-m", "holdfast", "task", "heartbeat", *BEAT, sqlite_url]
+    ended = forked.run(words, tmp_path, os.environ, timeout_s=60)
     assert ended.code == 3
     assert f"kill -CONT {frozen.pid}" in ended.err
 

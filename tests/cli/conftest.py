@@ -3,15 +3,15 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.forked import Nursery
+from tests.support import forked
 
 SHOP = '''
 import os
@@ -58,7 +58,7 @@ class Running:
     """A command that runs until it is stopped."""
 
     def __init__(self, command: list[str], folder: Path, env: dict[str, str]) -> None:
-        self._process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._process = forked.popen(command, cwd=folder, env=env, stdout=PIPE, stderr=PIPE)
 
     def line(self) -> str:
         """The next line on its standard output."""
@@ -111,10 +111,6 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-PYTHONS_OWN = ("PYTHON", "LC_", "LANG")
-"""What Python looks at when it starts."""
-
-
 def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "holdfast", *map(str, arguments)]
 
@@ -124,25 +120,12 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "SHOP_URL": "sqlite:///shop.db", **more}
 
 
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    made = Nursery()
-    yield made
-    made.close()
-
-
 @pytest.fixture
-def run(folder: Path, nursery: Nursery) -> Run:
+def run(folder: Path) -> Run:
     """Runs a command to its end."""
 
     def runner(*arguments: object, stdin: str | None = None, **env: str) -> Done:
-        if any(name.startswith(PYTHONS_OWN) for name in env):
-            words, given = command(*arguments), "" if stdin is None else stdin
-            ended = subprocess.run(
-                words, cwd=folder, env=environment(**env), input=given, capture_output=True, text=True, check=False, timeout=120
-            )
-            return Done(ended.returncode, ended.stdout, ended.stderr)
-        return Done(*nursery.run([str(word) for word in arguments], folder, environment(**env), stdin, 120))
+        return Done(*forked.run(command(*arguments), folder, environment(**env), stdin=stdin or ""))
 
     return runner
 

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ import pytest
 import holdfast
 from holdfast.agent import Agent
 from tests.cli.conftest import environment
+from tests.support import forked
 from tests.support.waiting import wait_until
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "agents.md"
@@ -23,7 +23,7 @@ def loop(folder: Path) -> Path:
     """The script as the guide has it, with `holdfast` being the one under test."""
     found = re.search(r"```sh\n(# agent\.sh\n.*?)```", GUIDE.read_text(), re.DOTALL)
     assert found is not None
-    program = f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}\n'
+    program = f'holdfast() {{ {forked.shell_command("holdfast")} "$@"; }}\n'
     (folder / "agent.sh").write_text(program + found[1])
     return folder / "agent.sh"
 

@@ -1,83 +1,14 @@
 """Agents of the ledger under test, and an empty schema for each test, which on PostgreSQL is emptied and reused."""
 
-import secrets
-import uuid
-from collections.abc import Iterator
-
-import psycopg
 import pytest
 
-import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
-from tests.conftest import drop_schema
-
-USES_MAX = 100
-ROWS_MAX = 1_000
-"""A schema that was used for more tests, or for so large a one, is dropped: it holds much that is deleted and not vacuumed."""
-
-
-class ReusedSchema:
-    """A schema that is emptied after each test: making one takes fifty times as long.
-
-    Its tables are never analyzed, as those of a new one: what the planner learns in one test makes bad plans in the next.
-    """
-
-    def __init__(self, server_url: str) -> None:
-        self._server_url = server_url
-        self._connection = psycopg.connect(server_url, autocommit=True)
-        # A test that leaves a transaction open should fail, not hang.
-        self._connection.execute("SET lock_timeout = '10s'")
-        # The tables can be emptied in any order: foreign keys are not checked.
-        self._connection.execute("SET session_replication_role = replica")
-        self._make()
-
-    def _make(self) -> None:
-        self._schema = schema = f"hf_{uuid.uuid4().hex}"
-        self._uses = 0
-        self.url = f"{self._server_url}?schema={schema}"
-        holdfast.open(self.url).close()
-        tables = [
-            f"{schema}.{name}"
-            for (name,) in self._connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema]).fetchall()
-        ]
-        for table in tables:
-            self._connection.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)".encode())
-        numbers = self._connection.execute("SELECT sequencename, start_value FROM pg_sequences WHERE schemaname = %s", [schema])
-        statements = [f"DELETE FROM {table}" for table in tables if not table.endswith(".schema_version")]
-        statements += [f"SELECT setval('{schema}.{name}', {start}, false)" for name, start in numbers.fetchall()]
-        self._empty = "; ".join([*statements, f"INSERT INTO {schema}.meta VALUES ('ledger_id', '%s')"])
-
-    def empty(self) -> None:
-        """What is left is a ledger with another id in which nothing has happened. Where that fails, the next has a new one."""
-        self._uses += 1
-        try:
-            sizes = f"SELECT e.last_value / 2048 + j.last_value FROM {self._schema}.event_pos e, {self._schema}.job_id j"
-            [(rows,)] = self._connection.execute(sizes.encode()).fetchall()
-            if self._uses < USES_MAX and rows < ROWS_MAX:
-                self._connection.execute((self._empty % secrets.token_hex(4)).encode())
-                return
-            drop_schema(self._server_url, self._schema)
-        except psycopg.Error:
-            self._make()
-            raise
-        self._make()
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-@pytest.fixture(scope="session")
-def reused_schema(postgres_url: str) -> Iterator[ReusedSchema]:
-    schema = ReusedSchema(postgres_url)
-    yield schema
-    schema.close()
 
 
 @pytest.fixture
-def empty_schema(reused_schema: ReusedSchema) -> Iterator[str]:
-    yield reused_schema.url
-    reused_schema.empty()
+def empty_schema(reused_url: str) -> str:
+    return reused_url
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from tests.docs.pages import Block, blocks, name, with_blocks
+from tests.support import forked
 from tests.support.waiting import wait_until
 
 _FILE = re.compile(r"# (\w+\.\w+)\n")
@@ -24,7 +25,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._url = f"sqlite:///{folder}/holdfast.db"
-        self._behind: list[subprocess.Popen[bytes]] = []
+        self._behind: list[subprocess.Popen[str]] = []
         """What runs in the background: `%1` is the first."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         path = f"{self._installed()}{os.pathsep}{os.environ['PATH']}"
@@ -34,7 +35,7 @@ class Shell:
         """Where a script finds `holdfast`."""
         program = self._folder / "bin" / "holdfast"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m holdfast "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {forked.shell_command("holdfast")} "$@"\n')
         program.chmod(0o755)
         return program.parent
 
@@ -53,22 +54,14 @@ class Shell:
         if command[-1] == "&":
             self._start(command[:-1])
             return ""
-        done = subprocess.run(
-            command,
-            cwd=self._folder,
-            env=self._env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert "Traceback" not in done.stdout.splitlines(), done.stdout
-        return done.stdout
+        with forked.popen(command, cwd=self._folder, env=self._env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as done:
+            said, _ = done.communicate(timeout=60)
+        assert "Traceback" not in said.splitlines(), said
+        return said
 
     def _start(self, command: list[str]) -> None:
         """A worker, until it is there and everything has been done that there was to do."""
-        begun = subprocess.Popen(command, cwd=self._folder, env=self._env, stderr=subprocess.DEVNULL)
+        begun = forked.popen(command, cwd=self._folder, env=self._env, stderr=subprocess.DEVNULL)
         self._behind.append(begun)
         with holdfast.open(self._url) as ledger:
             wait_until(lambda: any(there.details.get("pid") == begun.pid for there in ledger.workers()))

@@ -1,6 +1,5 @@
 """What the integration tests share: ledgers on the real clock, and stores of one kind."""
 
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,9 +7,13 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from tests.conftest import drop_schema
 
 Opener = Callable[..., Ledger]
+
+
+@pytest.fixture
+def empty_schema(reused_url: str) -> str:
+    return reused_url
 
 
 @pytest.fixture
@@ -39,11 +42,9 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def pg_url(postgres_url: str) -> Iterator[str]:
-    """An empty store on PostgreSQL."""
-    schema = f"hf_{uuid.uuid4().hex}"
-    yield f"{postgres_url}?schema={schema}"
-    drop_schema(postgres_url, schema)
+def pg_url(new_schema: str) -> str:
+    """A new store on PostgreSQL, for tests that look at the tables, the plans or the statements of the server."""
+    return new_schema
 
 
 @pytest.fixture

@@ -14,6 +14,11 @@ from tests.support.processes import fleet
 from tests.support.waiting import wait_until
 
 
+@pytest.fixture
+def pg_url(reused_url: str) -> str:
+    return reused_url
+
+
 class Follower:
     """Follows in a thread of its own, until as many events as expected have come."""
 

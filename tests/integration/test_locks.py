@@ -22,6 +22,11 @@ from tests.support.waiting import wait_until
 
 
 @pytest.fixture
+def pg_url(reused_url: str) -> str:
+    return reused_url
+
+
+@pytest.fixture
 def ledger(pg_url: str) -> Iterator[Ledger]:
     with holdfast.open(pg_url) as opened:
         yield opened

@@ -19,6 +19,11 @@ from tests.support.versions import SECOND, THIRD, add_versions, catalog_of, copy
 from tests.support.waiting import wait_until
 
 
+@pytest.fixture
+def empty_schema(new_schema: str) -> str:
+    return new_schema
+
+
 def test_ten_processes_open_a_fresh_store_at_once(store_url: str, opened: Opener) -> None:
     answers = fleet("workers.open_at_once", 10, url=store_url)
     assert len({ledger_id for ledger_id, _ in answers}) == 1

@@ -21,6 +21,11 @@ Begin = Callable[[], Any]
 
 
 @pytest.fixture
+def pg_url(reused_url: str) -> str:
+    return reused_url
+
+
+@pytest.fixture
 def begin(store_url: str, postgres_url: str) -> Iterator[Begin]:
     """A new connection of the caller's own, in an open transaction, with a table of the caller's own."""
     made: list[Any] = []

@@ -20,6 +20,11 @@ from tests.support.histories import count_jobs, problems
 
 
 @pytest.fixture
+def pg_url(reused_url: str) -> str:
+    return reused_url
+
+
+@pytest.fixture
 def engine(postgres_url: str) -> Iterator[sqlalchemy.Engine]:
     made = sqlalchemy.create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
     yield made

@@ -23,6 +23,7 @@ from mcp_types import CallToolResult
 from holdfast.ledger import Job, Ledger
 from holdfast.mcp.server import CallerResolver, build_server
 from holdfast.mcp.sessions import ClientSessions
+from tests.support import forked
 from tests.support.processes import ROOT
 
 ENDS: dict[str, dict[str, Any]] = {"complete": {"result": 1}, "fail": {"error": "no route"}, "release": {}}
@@ -134,9 +135,8 @@ class Served:
 
     def __init__(self, url: str, *options: str, **env: str) -> None:
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            [sys.executable, *command(url, *options)], env=environment(**env), stdin=pipe, stdout=pipe, stderr=pipe, text=True
-        )
+        words = [sys.executable, *command(url, *options)]
+        self._process = forked.popen(words, env=environment(**env), stdin=pipe, stdout=pipe, stderr=pipe)
         self.url: str = self.logged("serving MCP")["url"]
 
     def logged(self, message: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Real supervisors of real programs, in a folder of their own."""
 
 import os
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Done, Running, command, environment
+from tests.support import forked
 
 Supervise = Callable[..., Running]
 Ended = Callable[..., Done]
@@ -53,16 +53,8 @@ def ended(folder: Path, sockets: str) -> Ended:
     """Runs a supervisor to its end."""
 
     def runner(*arguments: object, **env: str) -> Done:
-        done = subprocess.run(
-            command("supervise", *arguments),
-            cwd=folder,
-            env=environment(XDG_RUNTIME_DIR=sockets, **env),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
+        words = command("supervise", *arguments)
+        return Done(*forked.run(words, folder, environment(XDG_RUNTIME_DIR=sockets, **env)))
 
     return runner
 

@@ -1,23 +1,38 @@
-"""Commands as processes of their own that need not read the program first: each is forked from one that has read it.
+"""Python programs as processes that do not import Holdfast first: each is forked from a server that has imported it.
 
-A command is what `python -m holdfast` does, from its arguments to its exit code, with its own environment, folder and streams.
-Only what Python itself takes from the environment at its start is not: a test that changes that starts a new program.
+A program is what `python -m module` does, from its arguments to its exit code, with its own environment, folder and streams.
+What Python itself reads from the environment when it starts is the server's: `popen` and `run` start a new interpreter if a test
+changes that.
 """
 
 import atexit
+import ctypes
+import functools
 import gc
+import importlib
 import json
 import os
 import runpy
+import select
+import shlex
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-REQUEST_BYTES_MAX = 4_194_304
+ROOT = Path(__file__).parents[2]
+PYTHONS_OWN = ("PYTHON", "LC_", "LANG")
+"""Beginnings of the names of the variables that Python reads when it starts."""
+PR_SET_CHILD_SUBREAPER = 36
+_SEARCHED = [str(ROOT / "src"), str(ROOT)]
 
 
 class Ended(NamedTuple):
@@ -26,64 +41,240 @@ class Ended(NamedTuple):
     err: str
 
 
-class Nursery:
-    """One process that all commands of a test session are forked from."""
+def popen(command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any) -> "subprocess.Popen[str]":
+    """Start a command as `subprocess.Popen` does, in text mode. Fork it if it is a Python module and that makes no difference.
+
+    The options are the streams, `cwd` and `start_new_session`. The process is a child of this one in both cases.
+    """
+    environment = dict(os.environ if env is None else env)
+    if sys.platform == "linux" and list(command[:2]) == [sys.executable, "-m"] and _starts_alike(environment):
+        return _Forked(list(command), env=environment, text=True, **options)
+    return subprocess.Popen(list(command), env=environment, text=True, **options)
+
+
+def run(command: Sequence[str], folder: Path, env: Mapping[str, str], *, stdin: str = "", timeout_s: float = 120.0) -> Ended:
+    """Run a Python module to its end, as `python -m` does."""
+    if not _starts_alike(env):
+        done = subprocess.run(
+            command, cwd=folder, env=env, input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s
+        )
+        return Ended(done.returncode, done.stdout, done.stderr)
+    assert list(command[:2]) == [sys.executable, "-m"]
+    with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        given.write(stdin)
+        given.seek(0)
+        fds = [given.fileno(), out.fileno(), err.fileno()]
+        with server().ask(command[2:], folder, env, fds) as line:
+            line.settimeout(timeout_s)
+            answer = line.recv(4)
+        assert answer, "the server that programs are forked from has ended"
+        said = []
+        for stream in (out, err):
+            stream.seek(0)
+            said.append(stream.read())
+        return Ended(int.from_bytes(answer, signed=True), *said)
+
+
+def shell_command(module: str) -> str:
+    """Words for a shell that run a module as `python -m` does. It ends with the process that the shell starts for it."""
+    client = Path(__file__).with_name("forked_client.py")
+    return shlex.join([sys.executable, "-I", "-S", str(client), server().address, module])
+
+
+def _starts_alike(env: Mapping[str, str]) -> bool:
+    """Whether a new interpreter with this environment would start as the server did."""
+
+    def read(found: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in found.items() if value and name.startswith(PYTHONS_OWN) and name != "PYTHONPATH"}
+
+    return read(env) == read(os.environ) and _path(env) <= {*_path(os.environ), *_SEARCHED}
+
+
+def _path(env: Mapping[str, str]) -> set[str]:
+    return set(filter(None, env.get("PYTHONPATH", "").split(os.pathsep)))
+
+
+class _Forked(subprocess.Popen[str]):
+    """A process that the server has forked. The keeper that forked it has ended, and this process has adopted it."""
+
+    # The signature is that of the method of `subprocess.Popen`, which starts the child.
+    def _execute_child(
+        self,
+        args: list[str],
+        executable: Any,
+        preexec_fn: Any,
+        close_fds: bool,
+        pass_fds: Any,
+        cwd: Path | None,
+        env: dict[str, str],
+        startupinfo: Any,
+        creationflags: int,
+        shell: bool,
+        p2cread: int,
+        p2cwrite: int,
+        c2pread: int,
+        c2pwrite: int,
+        errread: int,
+        errwrite: int,
+        restore_signals: bool,
+        gid: Any,
+        gids: Any,
+        uid: Any,
+        umask: int,
+        start_new_session: bool,
+        process_group: int,
+    ) -> None:
+        assert not (preexec_fn or pass_fds or shell) and (gid, gids, uid, umask, process_group) == (None, None, None, -1, -1)
+        given = [own if fd == -1 else fd for own, fd in enumerate([p2cread, c2pwrite, errwrite])]
+        with _adopting():
+            session = {"new_session": start_new_session, "detached": True}
+            with server().ask(args[2:], cwd or Path.cwd(), env, given, **session) as line:
+                answer = line.recv(4)
+            assert answer, "the server that programs are forked from has ended"
+            self.pid = int.from_bytes(answer)
+            # Fails if it is not a child of this process.
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
+
+
+_ADOPTION = threading.Lock()
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Become the parent of descendants that lose theirs meanwhile."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    with _ADOPTION:
+        assert prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        try:
+            yield
+        finally:
+            prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+class ForkServer:
+    """One process that the programs of a test session are forked from. It ends with this process, however that ends."""
 
     def __init__(self) -> None:
-        self._ours, theirs = socket.socketpair()
-        with theirs:
-            program = [sys.executable, "-m", "tests.support.forked", str(theirs.fileno())]
-            self._process = subprocess.Popen(program, pass_fds=[theirs.fileno()])
+        self.address = str(Path(tempfile.mkdtemp(prefix="hf-fork-")) / "socket")
+        paths = os.pathsep.join([*_SEARCHED, *filter(None, [os.environ.get("PYTHONPATH")])])
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self.address)
+            listener.listen(128)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.forked", str(listener.fileno())],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": paths},
+                stdin=subprocess.PIPE,
+                pass_fds=[listener.fileno()],
+            )
+        atexit.register(self.close)
 
-    def run(self, arguments: list[str], folder: Path, env: dict[str, str], stdin: str | None, timeout_s: float) -> Ended:
-        with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            given.write(stdin or "")
-            given.seek(0)
-            request = json.dumps({"arguments": arguments, "folder": str(folder), "env": env}).encode()
-            self._ours.settimeout(timeout_s)
-            header = len(request).to_bytes(4)
-            socket.send_fds(self._ours, [header], [given.fileno(), out.fileno(), err.fileno()])
-            self._ours.sendall(request)
-            answer = self._ours.recv(4)
-            assert answer, "the process that commands are forked from has ended"
-            said = []
-            for stream in (out, err):
-                stream.seek(0)
-                said.append(stream.read())
-            return Ended(int.from_bytes(answer, signed=True), *said)
+    def ask(
+        self, words: Sequence[str], folder: Path, env: Mapping[str, str], fds: Sequence[int], **options: bool
+    ) -> socket.socket:
+        """Request a program: the name of a module and its arguments. Return the socket on which the server answers.
+
+        The answer is the exit code. For a detached program it is the process id. A program that is not detached is killed when
+        the socket is closed.
+        """
+        request = {"words": list(words), "folder": str(folder), "env": dict(env), **options}
+        body = json.dumps(request).encode()
+        line = socket.socket(socket.AF_UNIX)
+        try:
+            line.connect(self.address)
+            socket.send_fds(line, [len(body).to_bytes(4)], fds)
+            line.sendall(body)
+        except BaseException:
+            line.close()
+            raise
+        return line
 
     def close(self) -> None:
-        self._ours.close()
-        self._process.wait(30)
+        self._process.communicate(timeout=30)
 
 
-def _serve(line: socket.socket) -> dict[str, Any] | None:
-    """In each child: what it is to do, with its streams in place. In the parent: None, once no further command is requested."""
+@functools.cache
+def server() -> ForkServer:
+    """The server of this process, started when it is first needed."""
+    return ForkServer()
+
+
+# In the server and its children
+
+
+def _serve(listener: socket.socket) -> dict[str, Any] | None:
+    """In the process of each program: the request, with the streams in place. In the server: None, once it is to end."""
     while True:
-        header, fds, _, _ = socket.recv_fds(line, 4, 3)
-        if not header:
+        ready, _, _ = select.select([listener.fileno(), 0], [], [])
+        if 0 in ready:
+            shutil.rmtree(Path(listener.getsockname()).parent)
             return None
-        size, body = int.from_bytes(header), b""
-        while len(body) < size:
-            body += line.recv(size - len(body))
-        child = os.fork()
-        if child == 0:
-            for number, fd in enumerate(fds):
-                os.dup2(fd, number)
-                os.close(fd)
-            line.close()
-            request: dict[str, Any] = json.loads(body)
-            return request
+        line, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            return _keep(line)
+        line.close()
+        _reap()
+
+
+def _reap() -> None:
+    """Let go of the keepers that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _keep(line: socket.socket) -> dict[str, Any]:
+    """Read a request and fork its program. Returns in the program only."""
+    header, fds, _, _ = socket.recv_fds(line, 4, 3)
+    size, body = int.from_bytes(header), b""
+    while len(body) < size:
+        body += line.recv(size - len(body))
+    request: dict[str, Any] = json.loads(body)
+    keeper, detached = os.getpid(), request.get("detached", False)
+    program = os.fork()
+    if program == 0:
+        for number, fd in enumerate(fds):
+            os.dup2(fd, number)
+            os.close(fd)
+        if request.get("new_session", False):
+            os.setsid()
+        if detached:
+            while os.getppid() == keeper:
+                time.sleep(0.0002)
+            line.sendall(os.getpid().to_bytes(4))
+        line.close()
+        return request
+    if not detached:
         for fd in fds:
             os.close(fd)
-        _, status = os.waitpid(child, 0)
-        line.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, signed=True))
+        _wait(program, line)
+    os._exit(0)
+
+
+def _wait(program: int, line: socket.socket) -> None:
+    """Send the exit code of a program, or kill it if the other end is closed."""
+    woken, wakes = socket.socketpair()
+    wakes.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(wakes.fileno())
+    while True:
+        found, status = os.waitpid(program, os.WNOHANG)
+        if found:
+            line.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, signed=True))
+            return
+        if line in select.select([line, woken], [], [])[0]:
+            os.kill(program, signal.SIGKILL)
+            return
+        woken.recv(64)
 
 
 def _preload() -> None:
-    """What commands read when they are asked for it."""
-    import importlib
-
+    """Import what programs import when they need it."""
     import click
 
     from holdfast.cli import main
@@ -105,15 +296,17 @@ def _preload() -> None:
             main.get_command(context, noun)
 
 
-def _run(wanted: dict[str, Any]) -> int:
-    """Run the command as `python -m holdfast` does. Returns its exit code, or raises what it did not catch."""
-    os.chdir(wanted["folder"])
+def _run(request: dict[str, Any]) -> int:
+    """Run the program as `python -m` does. Returns its exit code, or raises what it did not catch."""
+    os.chdir(request["folder"])
     os.environ.clear()
-    os.environ.update(wanted["env"])
-    sys.argv = ["holdfast", *wanted["arguments"]]
-    sys.path[0] = ""
+    os.environ.update(request["env"])
+    module, *arguments = request["words"]
+    sys.argv = [module, *arguments]
+    sys.path[0] = str(Path.cwd())
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
     try:
-        runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         if ended.code is None or isinstance(ended.code, int):
             return ended.code or 0
@@ -128,7 +321,7 @@ if __name__ == "__main__":
     wanted = _serve(socket.socket(fileno=int(sys.argv[1])))
     if wanted is not None:
         code = _run(wanted)
-        # What Python does at its end, but for freeing what was read before the fork.
+        # What Python does at its end, except that nothing is freed that was imported before the fork.
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support import forked
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = "tests.integration.programs"
 
@@ -27,18 +29,9 @@ def fleet(function: str, count: int, *, timeout: float = 120.0, source: Path | N
     """
     module, _, name = function.partition(".")
     command = [sys.executable, "-m", f"{PROGRAMS}.fleet", f"{PROGRAMS}.{module}", name, str(count)]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=_environment(source),
-        input=json.dumps(arguments),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    answers: list[Any] = json.loads(done.stdout)
+    done = forked.run(command, ROOT, _environment(source), stdin=json.dumps(arguments), timeout_s=timeout)
+    assert done.code == 0, done.err
+    answers: list[Any] = json.loads(done.out)
     return answers
 
 
@@ -49,14 +42,13 @@ class Program:
     """
 
     def __init__(self, name: str, *arguments: Any, prefix: Sequence[str] = (), source: Path | None = None) -> None:
-        self._process = subprocess.Popen(
+        self._process = forked.popen(
             [*prefix, sys.executable, "-m", f"{PROGRAMS}.{name}", *map(str, arguments)],
             cwd=ROOT,
             env=_environment(source),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
         self.pid = self._process.pid
 

@@ -6,7 +6,6 @@ import pty
 import select
 import signal
 import struct
-import subprocess
 import termios
 import time
 from collections.abc import Callable
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pyte
+
+from tests.support import forked
 
 PATIENCE_SECONDS = 60.0
 
@@ -29,7 +30,7 @@ class Terminal:
         """Everything that it has written, also what was written over."""
         self._set_size(lines, columns)
         self.settings = termios.tcgetattr(self._theirs)
-        self._process = subprocess.Popen(
+        self._process = forked.popen(
             command, cwd=folder, env={**env, "TERM": "linux"}, stdin=self._theirs, stdout=self._theirs, stderr=self._theirs
         )
 

@@ -37,7 +37,7 @@ def objects(stream: io.StringIO) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def bound(**fields: Any) -> Iterator[None]:
-    """Only these fields are bound, whatever their values are."""
+    """Only these fields are bound, with any values."""
     token = logs.current.set(fields)
     try:
         yield

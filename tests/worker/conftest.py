@@ -14,6 +14,11 @@ Starter = Callable[..., Worker]
 
 
 @pytest.fixture
+def empty_schema(reused_url: str) -> str:
+    return reused_url
+
+
+@pytest.fixture
 def app(store_url: str) -> Iterator[App]:
     """An app on an empty ledger of each kind of store, on the real clock."""
     app = App(store_url)

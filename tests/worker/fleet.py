@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support import forked
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -20,13 +22,12 @@ class Fleet:
 
     def start(self, name: str, **settings: Any) -> int:
         """Its process id, once it is about to work."""
-        process = subprocess.Popen(
+        process = forked.popen(
             [sys.executable, "-m", "tests.worker.programs.jobs", name, *(f"{key}={value}" for key, value in settings.items())],
             cwd=ROOT,
             env={**os.environ, "HOLDFAST_URL": self._url},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
         )
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"

@@ -102,6 +102,8 @@ class PostgresStore:
         }
         self._schema = schema
         self._stable_pos = 0
+        self._drained = (0, 0)
+        """Two positions without an event in between, the second of which was the stable one."""
         self._stable_mutex = threading.Lock()
         self._notifier = Notifier(schema, self._notify)
         self.ledger_id = ""
@@ -426,10 +428,17 @@ class PostgresStore:
 
     def stable_events(self, after: int, limit: int) -> list[EventRecord]:
         """Return events up to the stable position. Advance it first if there are none: not every drawn position has an event."""
-        found = self._stable_page(after, limit) if after < self._stable_pos else []
+        found = self._stable_page(after, limit) if after < self._stable_pos and not self._is_drained(after) else []
         if not found and self._advance_stable_pos():
             found = self._stable_page(after, limit)
+        if not found:
+            self._drained = (after, self._stable_pos)
         return found
+
+    def _is_drained(self, after: int) -> bool:
+        """Return whether there is no event from `after` to the stable position: a position may be drawn and never used."""
+        begin, end = self._drained
+        return begin <= after and end == self._stable_pos
 
     def _stable_page(self, after: int, limit: int) -> list[EventRecord]:
         chosen = {"types": None, "since_at": None, "until_at": None}

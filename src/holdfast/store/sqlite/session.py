@@ -162,13 +162,13 @@ class SqliteSession(SqlSession):
             self._connection.execute(SQL["set_last_pos"], (self._last_pos,))
         return first
 
-    def _insert_batch(self, pos: int, batch: "_Batch", entries: Sequence["_Entry"]) -> None:
+    def _insert_batch(self, pos: int, batch: "_Batch", entries: Sequence["_BatchEntry"]) -> None:
         """Record one event for each of these jobs, or two if the batch `starts`. They take the positions from `pos` on."""
         ids, revs, attempts, times, policies = map(list, zip(*entries, strict=True))
         self._connection.execute(
             SQL["insert_batch"],
             (
-                pos, times[0], batch.claim_pos, len(ids) * (1 + batch.starts), revs[0], attempts[0], policies[0], batch.starts,
+                pos, min(times), batch.claim_pos, len(ids) * (1 + batch.starts), revs[0], attempts[0], policies[0], batch.starts,
                 batch.type, batch.from_status, batch.to_status, batch.actor, batch.reason, batch.request_id, self._list(ids),
                 self._unless_equal(revs), self._unless_equal(attempts), self._unless_equal(policies), self._unless_equal(times),
             ),
@@ -177,7 +177,7 @@ class SqliteSession(SqlSession):
     def _unless_equal(self, values: list[Any]) -> str | None:
         return None if values.count(values[0]) == len(values) else self._list(values)
 
-    def _insert_batches(self, pos: int, batches: "dict[_Batch, list[_Entry]]") -> None:
+    def _insert_batches(self, pos: int, batches: "dict[_Batch, list[_BatchEntry]]") -> None:
         for batch, entries in batches.items():
             self._insert_batch(pos, batch, entries)
             pos += len(entries)
@@ -200,7 +200,7 @@ class SqliteSession(SqlSession):
         for key, members in places.items():
             actor, request_id, reason = key
             batch = _Batch("enqueued", None, "queued", str(actor), request_id=request_id, reason=reason)
-            self._insert_batch(pos, batch, [_Entry(id_, 1, 0, now) for id_ in members])
+            self._insert_batch(pos, batch, [_BatchEntry(id_, 1, 0, now) for id_ in members])
             positions[key] = pos
             pos += len(members)
         self._connection.executemany(
@@ -264,7 +264,7 @@ class SqliteSession(SqlSession):
         rows.sort(key=lambda row: (-row[5], row[6], row[0]))
         self._draw(len(rows) * (1 + start))
         batch = _Batch("claimed", "queued", "claimed", str(command.actor), request_id=command.request_id, starts=start)
-        self._insert_batch(pos, batch, [_Entry(row[0], row[3] - start, row[4], row[8], row[19]) for row in rows])
+        self._insert_batch(pos, batch, [_BatchEntry(row[0], row[3] - start, row[4], row[8], row[19]) for row in rows])
         policies = self._list({row[19] for row in rows})
         self._connection.execute(SQL["open_claim"], {"pos": pos, "now": params["now"], "size": len(rows), "policies": policies})
         return self.claimed(rows, command)
@@ -292,13 +292,13 @@ class SqliteSession(SqlSession):
     def start(self, commands: Sequence[Start]) -> list[AppliedCommand | None]:
         now, pos, done = self.now(), self._draw(0), {}
         updates: list[tuple[Any, ...]] = []
-        batches: dict[_Batch, list[_Entry]] = {}
+        batches: dict[_Batch, list[_BatchEntry]] = {}
         for command, guard in self._passing_guards(commands, _CLAIMED):
             at = max(now, guard.updated_at)
             change = AppliedCommand(guard.id, guard.rev + 1, Status.RUNNING, at, at + guard.lease_us)
             updates.append((guard.id, change.rev, at, change.lease_expires_at, pos))
             batch = _Batch("started", "claimed", "running", guard.worker, guard.claim_pos, command.request_id)
-            batches.setdefault(batch, []).append(_Entry(guard.id, change.rev, guard.attempt, at))
+            batches.setdefault(batch, []).append(_BatchEntry(guard.id, change.rev, guard.attempt, at))
             done[guard.id] = change
         self._draw(len(updates))
         self._connection.executemany(SQL["start"], updates)
@@ -310,14 +310,14 @@ class SqliteSession(SqlSession):
         plain: list[tuple[Any, ...]] = []
         full: list[tuple[Any, ...]] = []
         events: list[tuple[Any, ...]] = []
-        batches: dict[_Batch, list[_Entry]] = {}
+        batches: dict[_Batch, list[_BatchEntry]] = {}
         for command, guard in self._passing_guards([c for c in commands if c.beat.is_plain], _HELD):
             at, beat, rev, status = max(now, guard.updated_at), command.beat, guard.rev + 1, guard.status
             lease, body = at + guard.lease_us, payloads.beat_payload(beat)
             if body is None and command.request_id is None:
                 plain.append((guard.id, rev, at, lease, first))
                 batch = _Batch("heartbeat", status, status, guard.worker, guard.claim_pos)
-                batches.setdefault(batch, []).append(_Entry(guard.id, rev, guard.attempt, at))
+                batches.setdefault(batch, []).append(_BatchEntry(guard.id, rev, guard.attempt, at))
             else:
                 full.append((guard.id, rev, at, lease, first, beat.stage, beat.progress, beat.assist_requested))
                 event = (guard.claim_pos, guard.worker, guard.attempt, status, status, command.request_id, body)
@@ -372,7 +372,7 @@ class SqliteSession(SqlSession):
         """Complete jobs. Return the id, revision and time of each completed one, then the other columns that changed."""
         now, pos = self.now(), self._draw(0)
         updates: list[tuple[Any, ...]] = []
-        batches: dict[_Batch, list[_Entry]] = {}
+        batches: dict[_Batch, list[_BatchEntry]] = {}
         results = set()
         for command, guard in self._passing_guards(commands, _RUNNING):
             if guard.dependents:
@@ -381,7 +381,7 @@ class SqliteSession(SqlSession):
             updates.append((guard.id, rev, at, pos, command.payload))
             results.add(command.payload)
             batch = _Batch("succeeded", "running", "succeeded", guard.worker, guard.claim_pos, command.request_id)
-            batches.setdefault(batch, []).append(_Entry(guard.id, rev, guard.attempt, at))
+            batches.setdefault(batch, []).append(_BatchEntry(guard.id, rev, guard.attempt, at))
         self._draw(len(updates))
         if len(updates) > 1 and len(results) == 1:
             ids = self._list([update[0] for update in updates])
@@ -407,7 +407,7 @@ class _Batch(NamedTuple):
     starts: bool = False
 
 
-class _Entry(NamedTuple):
+class _BatchEntry(NamedTuple):
     """One job of a batch."""
 
     job_id: int

@@ -78,7 +78,8 @@ SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.availabl
     j.stage, j.progress, j.progressed_at, j.assist_requested, j.counter, j.last_owner, j.last_lease_expires_at, j.last_error,
     j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
     j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, j.payload, j.result,
-    (SELECT k.payload FROM holdfast_event_rows k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev),
+    CASE WHEN j.checkpoint_rev IS NOT NULL THEN coalesce((
+        SELECT k.payload FROM holdfast_event_rows k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev), x'') END,
     CASE WHEN j.waits_for > 0 THEN (
         SELECT group_concat(d.on_id, ',') FROM holdfast_dependencies d JOIN holdfast_jobs o ON o.id = d.on_id
         WHERE d.job_id = j.id AND o.status <> 'succeeded') END
@@ -279,7 +280,8 @@ INSERT INTO holdfast_times (pos, after_pos, min_at, max_at, high_at) VALUES (:po
 -- name: forget_block
 DELETE FROM holdfast_times
 WHERE pos = (SELECT min(pos) FROM holdfast_times) AND pos < min(
-    (SELECT coalesce(min(pos), 0) FROM holdfast_event_rows), (SELECT coalesce(min(pos), 0) FROM holdfast_event_batches));
+    (SELECT coalesce(min(pos), 9223372036854775807) FROM holdfast_event_rows),
+    (SELECT coalesce(min(pos), 9223372036854775807) FROM holdfast_event_batches));
 
 -- name: events_of_jobs
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
