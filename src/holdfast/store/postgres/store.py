@@ -103,7 +103,7 @@ class PostgresStore:
         self._schema = schema
         self._stable_pos = 0
         self._drained = (0, 0)
-        """Two positions without an event in between, the second of which was the stable one."""
+        """A position, and a stable position without an event in between: not every drawn position has an event."""
         self._stable_mutex = threading.Lock()
         self._notifier = Notifier(schema, self._notify)
         self.ledger_id = ""
@@ -170,7 +170,8 @@ class PostgresStore:
                 connection.close()
                 raise Unavailable(f"the database cannot do this now: {_first_line(error)}") from None
             if found != self.identity:
-                self.identity, self._stable_pos, self._cache, self._marks = found, 0, RowCache(), LowWaterMarks()
+                self.identity, self._cache, self._marks = found, RowCache(), LowWaterMarks()
+                self._stable_pos, self._drained = 0, (0, 0)
             self._server_unverified = False
         return connection
 
@@ -428,21 +429,19 @@ class PostgresStore:
 
     def stable_events(self, after: int, limit: int) -> list[EventRecord]:
         """Return events up to the stable position. Advance it first if there are none: not every drawn position has an event."""
-        found = self._stable_page(after, limit) if after < self._stable_pos and not self._is_drained(after) else []
+        until, (begin, end) = self._stable_pos, self._drained
+        is_drained = begin <= after and end == until
+        found = self._stable_page(after, until, limit) if after < until and not is_drained else []
         if not found and self._advance_stable_pos():
-            found = self._stable_page(after, limit)
+            until = self._stable_pos
+            found = self._stable_page(after, until, limit)
         if not found:
-            self._drained = (after, self._stable_pos)
+            self._drained = (after, until)
         return found
 
-    def _is_drained(self, after: int) -> bool:
-        """Return whether there is no event from `after` to the stable position: a position may be drawn and never used."""
-        begin, end = self._drained
-        return begin <= after and end == self._stable_pos
-
-    def _stable_page(self, after: int, limit: int) -> list[EventRecord]:
+    def _stable_page(self, after: int, until: int, limit: int) -> list[EventRecord]:
         chosen = {"types": None, "since_at": None, "until_at": None}
-        params: dict[str, Any] = {"after": after, "until": self._stable_pos, "limit": limit, **chosen}
+        params: dict[str, Any] = {"after": after, "until": until, "limit": limit, **chosen}
 
         def work(connection: TimedConnection) -> list[EventRecord]:
             session = self._session(connection)
