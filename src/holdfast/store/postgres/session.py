@@ -35,8 +35,10 @@ LOCK_MS = 100
 """How long a statement waits for a row or a name that another transaction has locked. Its transaction is then rolled back."""
 IDLE_MS = 10_000
 """How long a transaction may be idle. The server then ends it, in case its process is frozen or out of reach."""
-_BEGIN = f"""BEGIN; SELECT pg_current_xact_id()::text FROM set_config('lock_timeout', '{LOCK_MS}', true) AS a,
-set_config('idle_in_transaction_session_timeout', '{IDLE_MS}', true) AS b"""
+BEGIN = f"""BEGIN; SELECT pg_current_xact_id()::text FROM set_config('lock_timeout', '{LOCK_MS}', true) AS a,
+set_config('idle_in_transaction_session_timeout', '{IDLE_MS}', true) AS b, set_config('enable_bitmapscan', 'off', true) AS c"""
+"""Without statistics, as in a new ledger, the planner would read all jobs that are ready and sort them, not the first ones by the
+index. Writing statements have no use for bitmap scans."""
 _job_id = attrgetter("job_id")
 
 
@@ -82,7 +84,7 @@ class PostgresSession(SqlSession):
         the connection in a state that the driver cannot handle.
         """
         checked = self._identity is not None
-        cursor = self._connection.execute(f"{_BEGIN}; {self._sql['identity']}" if checked else _BEGIN, prepare=False)
+        cursor = self._connection.execute(f"{BEGIN}; {self._sql['identity']}" if checked else BEGIN, prepare=False)
         cursor.nextset()
         row = cursor.fetchone()
         assert row is not None
@@ -199,9 +201,8 @@ class PostgresSession(SqlSession):
     # Hot verbs
 
     def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
-        return [row for part in chunks(items, BATCH_EVENTS_MAX) for row in self._enqueue(part)]
-
-    def _enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
+        if len(items) > BATCH_EVENTS_MAX:
+            return [row for part in chunks(items, BATCH_EVENTS_MAX) for row in self.enqueue(part)]
         first = items[0]
         channel = self._channel(first.queue) if all(item.queue == first.queue for item in items) else None
         shape = (first.queue, first.kind, first.actor, first.request_id)
@@ -333,6 +334,8 @@ class PostgresSession(SqlSession):
         self, name: str, commands: Sequence[Any], params: Callable[[Sequence[Any]], dict[str, Any]]
     ) -> list[tuple[Any, ...]]:
         """Run a statement for these commands, in parts: there is a limit to what one statement may record."""
+        if len(commands) <= BATCH_EVENTS_MAX:
+            return self._run(name, params(commands))
         return [row for part in chunks(commands, BATCH_EVENTS_MAX) for row in self._run(name, params(part))]
 
     def _fence_params(self, commands: Sequence[Any]) -> dict[str, Any]:

@@ -185,12 +185,8 @@ class SqliteSession(SqlSession):
     # Hot verbs
 
     def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
-        found: list[EnqueuedRow] = []
-        for part in chunks(items, BATCH_EVENTS_MAX):
-            found += self._enqueue(part)
-        return found
-
-    def _enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
+        if len(items) > BATCH_EVENTS_MAX:
+            return [row for part in chunks(items, BATCH_EVENTS_MAX) for row in self.enqueue(part)]
         now, ids, profile = self.now(), self._ids_for(items), self.profile_id
         first = pos = self._draw(len(items))
         places: dict[tuple[Actor, str | None, str | None], list[int]] = {}

@@ -7,7 +7,7 @@ SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.availabl
     j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
     j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, j.payload, j.result,
     CASE WHEN j.checkpoint_rev IS NOT NULL THEN coalesce((
-        SELECT k.payload FROM holdfast.event_rows k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev), '') END,
+        SELECT k.payload FROM holdfast.event_rows k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev), 'missing') END,
     CASE WHEN j.waits_for > 0 THEN (
         SELECT string_agg(d.on_id::text, ',') FROM holdfast.dependencies d JOIN holdfast.jobs o ON o.id = d.on_id
         WHERE d.job_id = j.id AND o.status <> 'succeeded') END

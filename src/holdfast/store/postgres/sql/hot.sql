@@ -2,7 +2,6 @@
 -- Jobs are looked up by primary key only. Their other conditions are in a CASE: without statistics, as in a new ledger, the
 -- planner would take each of them for rare, and read the whole table for the few rows that it expects. Arrays arrive sorted by
 -- job, so that rows are locked in one order.
--- A claim names the status beside `queued`, which means the same: without statistics, the planner would expect many rows and sort them.
 -- The clock is read once, in a CTE, and always used through a subselect: a join would scan it for each row.
 -- An injected clock comes as a parameter.
 -- `place` draws the position of a statement. The transaction gets its id first, so that followers wait for it. Statements that
@@ -114,7 +113,7 @@ WITH clock AS MATERIALIZED (
     ) q
     CROSS JOIN LATERAL (
         SELECT j.id, j.profile_id FROM holdfast.jobs j
-        WHERE j.queued AND j.status = 'queued' AND j.queue = q.name AND j.available_at <= (SELECT at FROM clock)
+        WHERE j.queued AND j.queue = q.name AND j.available_at <= (SELECT at FROM clock)
           AND (-j.priority, j.available_at, j.id) > (q.mark_rank, q.mark_at, q.mark_id)
           AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
         ORDER BY -j.priority, j.available_at, j.id

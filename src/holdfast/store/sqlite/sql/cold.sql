@@ -37,15 +37,17 @@
             SELECT *, length(substr(jobs, 1, place)) - length(replace(substr(jobs, 1, place), ',', '')) AS key
             FROM batches WHERE place > 0
         )
-        SELECT b.pos + b.key * (1 + b.starts) + step.n, j.id, coalesce(b.revs ->> b.key, b.rev) + step.n,
-            iif(step.n, 'started', b.type), coalesce(b.times ->> b.key, b.received_at), NULL, b.actor,
-            coalesce(b.attempts ->> b.key, b.attempt), iif(step.n, 'claimed', b.from_status), iif(step.n, 'running', b.to_status),
-            iif(step.n, NULL, b.reason), b.request_id, b.cause,
-            CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
-            iif(step.n, NULL, coalesce(b.policy_ids ->> b.key, b.policy_id)), j.correlation_id, j.trace_id, NULL, NULL, NULL
-        FROM entries b
-        CROSS JOIN holdfast_jobs j ON j.id = b.job_id
-        CROSS JOIN (SELECT 0 AS n UNION ALL SELECT 1) step ON step.n <= b.starts
+        SELECT entry.pos + entry.key * (1 + entry.starts) + step.n, j.id, coalesce(entry.revs ->> entry.key, entry.rev) + step.n,
+            iif(step.n, 'started', entry.type), coalesce(entry.times ->> entry.key, entry.received_at), NULL, entry.actor,
+            coalesce(entry.attempts ->> entry.key, entry.attempt), iif(step.n, 'claimed', entry.from_status),
+            iif(step.n, 'running', entry.to_status),
+            iif(step.n, NULL, entry.reason), entry.request_id, entry.cause,
+            CASE entry.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+            iif(step.n, NULL, coalesce(entry.policy_ids ->> entry.key, entry.policy_id)), j.correlation_id, j.trace_id, NULL,
+            NULL, NULL
+        FROM entries entry
+        CROSS JOIN holdfast_jobs j ON j.id = entry.job_id
+        CROSS JOIN (SELECT 0 AS n UNION ALL SELECT 1) step ON step.n <= entry.starts
     )
 );
 
@@ -79,7 +81,7 @@ SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.availabl
     j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
     j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, j.payload, j.result,
     CASE WHEN j.checkpoint_rev IS NOT NULL THEN coalesce((
-        SELECT k.payload FROM holdfast_event_rows k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev), x'') END,
+        SELECT k.payload FROM holdfast_event_rows k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev), CAST('missing' AS BLOB)) END,
     CASE WHEN j.waits_for > 0 THEN (
         SELECT group_concat(d.on_id, ',') FROM holdfast_dependencies d JOIN holdfast_jobs o ON o.id = d.on_id
         WHERE d.job_id = j.id AND o.status <> 'succeeded') END
