@@ -77,8 +77,9 @@ class SqlitePlace:
             last = first + min(FILL_AT_ONCE, count - start) - 1
             params = {"first": first, "last": last, "queue": queue, "kind": KIND, "now": time.time_ns() // 1_000}
             connection.execute("BEGIN IMMEDIATE")
-            for table in ("jobs", "events"):
-                text = sql[f"{state}_{table}"]
+            params["pos"] = connection.execute("SELECT last + 1 FROM holdfast_positions").get
+            for name in (f"{state}_jobs", f"{state}_batches", "last_pos"):
+                text = sql[name]
                 connection.execute(text, {name: value for name, value in params.items() if f":{name}" in text})
             connection.execute("COMMIT")
 
@@ -109,14 +110,16 @@ class PostgresPlace:
         for start in range(0, count, FILL_AT_ONCE):
             first = self._one(f"SELECT nextval('{schema}.job_id')")
             last = first + min(FILL_AT_ONCE, count - start) - 1
-            params = {"first": first, "last": last, "queue": queue, "kind": KIND}
+            pos = self._one(f"SELECT nextval('{schema}.event_pos')")
+            params = {"first": first, "last": last, "pos": pos, "queue": queue, "kind": KIND}
             with self._connection.transaction():
-                for table in ("jobs", "events"):
-                    self._connection.execute(sql[f"{state}_{table}"], params)
+                for name in (f"{state}_jobs", f"{state}_batches"):
+                    self._connection.execute(sql[name], params)
                 self._connection.execute(f"SELECT setval('{schema}.job_id', %s)", (last,))
+                self._connection.execute(f"SELECT setval('{schema}.event_pos', %s)", (self._one(sql["last_pos"]),))
 
     def settle(self) -> None:
-        for table in ("jobs", "events"):
+        for table in ("jobs", "event_rows", "event_batches", "open_claims"):
             self._connection.execute(f"VACUUM (ANALYZE) {self._schema}.{table}")
         self._connection.execute("CHECKPOINT")
 
@@ -132,6 +135,11 @@ class PostgresPlace:
 
     def events(self, kind: str) -> int:
         return self._one(f"SELECT count(*) FROM {self._schema}.events WHERE type = %s", (kind,))
+
+    def succeeded(self, after: int) -> dict[int, int]:
+        """The batches of successes after a position, each with its number of jobs."""
+        text = f"SELECT pos, size FROM {self._schema}.event_batches WHERE pos > %s AND type = 'succeeded'"
+        return dict(self._connection.execute(text, (after,)).fetchall())
 
     def _one(self, text: str, params: Sequence[Any] = ()) -> int:
         found = self._connection.execute(text, params).fetchone()

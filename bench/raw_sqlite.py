@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -13,7 +13,13 @@ from bench.work import KIND, LEASES, RESULT_BODY, batches, enqueued_body
 OWNER, INCARNATION, TOKEN = "raw", "raw-incarnation", "0123456789abcdef0123456789abcdef"
 WHO, REQUEST = f"worker:{OWNER}#{INCARNATION}", "0123456789abcdef01234567"
 Rows = list[tuple[Any, ...]]
-Batch = tuple[Rows, Rows]
+
+
+class Batch(NamedTuple):
+    """The jobs of one transaction, without their positions."""
+
+    jobs: Rows
+    ids: str
 
 
 class RawSqlite:
@@ -41,43 +47,52 @@ class RawSqlite:
         now, made = _now(), []
         for size in batches(count):
             ids = range(id_, id_ + size)
-            jobs = [(i, queue, KIND, 0, now, now, now, profile, None, False, None, None, None) for i in ids]
-            events = [(i, now, "client:raw", None, enqueued_body(queue, i), None) for i in ids]
-            made.append((jobs, events))
+            jobs = [(i, queue, KIND, 0, now, now, profile, None, False, None, None, None, enqueued_body(queue, i)) for i in ids]
+            made.append(Batch(jobs, _json(ids)))
             id_ += size
         return made
 
     def enqueue(self, prepared: Sequence[Batch]) -> None:
         connection, sql = self._connection, self._sql
-        for jobs, events in prepared:
+        for jobs, ids in prepared:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(sql["last_job_id"]).get  # noqa: B018 - the read is part of the work
-            connection.executemany(sql["insert_job"], jobs)
-            connection.executemany(sql["insert_enqueued"], events)
+            pos = self._draw(len(jobs))
+            first = (pos, jobs[0][5], None, len(jobs), 1, 0, None, False, "enqueued", None, "queued", "client:raw", None, None)
+            connection.execute(sql["insert_batch"], (*first, ids, None, None, None, None))
+            connection.executemany(sql["insert_job"], [(*job[:-1], pos, pos, job[-1]) for job in jobs])
             connection.execute("COMMIT")
+
+    def _draw(self, count: int) -> int:
+        """Take the next `count` positions and return the first of them."""
+        last: int = self._connection.execute(self._sql["last_pos"]).get
+        self._connection.execute(self._sql["set_last_pos"], (last + count,))
+        return last + 1
 
     def _claim(self, queue: str, limit: int) -> list[int]:
         connection, sql = self._connection, self._sql
+        connection.execute("BEGIN IMMEDIATE")
+        pos, now = self._draw(2 * limit), _now()
         claim = {
+            "pos": pos,
             "status": "running",
             "phase": "executing",
             "steps": 2,
             "owner": OWNER,
             "incarnation": INCARNATION,
             "token": TOKEN,
-            "now": _now(),
+            "now": now,
             "queue": queue,
             "kinds": None,
             "limit": limit,
         }
-        connection.execute("BEGIN IMMEDIATE")
         rows: Rows = connection.execute(sql["claim"], claim).fetchall()
-        claimed = [(row[0], row[3] - 1, row[8], WHO, row[4], REQUEST, row[19]) for row in rows]
-        connection.executemany(sql["insert_claimed"], claimed)
-        started = [(row[0], row[3], row[8], WHO, row[4], REQUEST) for row in rows]
-        connection.executemany(sql["insert_started"], started)
+        ids, policy = [row[0] for row in rows], rows[0][19]
+        first = (pos, now, None, 2 * len(ids), 2, 1, policy, True, "claimed", "queued", "claimed", WHO, None, REQUEST)
+        connection.execute(sql["insert_batch"], (*first, _json(ids), None, None, None, None))
+        connection.execute(sql["open_claim"], {"pos": pos, "now": now, "size": len(ids), "policies": _json([policy])})
         connection.execute("COMMIT")
-        return [row[0] for row in rows]
+        return ids
 
     def drain(self, queue: str, count: int) -> int:
         """Claim with start, complete; a transaction each."""
@@ -86,12 +101,15 @@ class RawSqlite:
             ids = self._claim(queue, size)
             connection.execute("BEGIN IMMEDIATE")
             guards: Rows = connection.execute(sql["guards"], (_json(ids),)).fetchall()
-            now = _now()
-            connection.executemany(sql["complete"], [(row[0], row[2] + 1, now) for row in guards])
-            succeeded = [(row[0], row[2] + 1, now, WHO, row[3], REQUEST, RESULT_BODY) for row in guards]
-            connection.executemany(sql["insert_succeeded"], succeeded)
+            now, pos = _now(), self._draw(len(guards))
+            found = _json([row[0] for row in guards])
+            connection.execute(sql["settle"], {"now": now, "pos": pos, "result": RESULT_BODY, "ids": found})
+            claim, ended = guards[0][11], len(guards)
+            first = (pos, now, claim, ended, 4, 1, None, False, "succeeded", "running", "succeeded", WHO, None, REQUEST)
+            connection.execute(sql["insert_batch"], (*first, found, None, None, None, None))
+            connection.execute(sql["close_claim"], {"pos": claim, "ended": ended})
             connection.execute("COMMIT")
-            done += len(guards)
+            done += ended
         return done
 
     def hold(self, queue: str, count: int) -> list[list[int]]:
@@ -103,10 +121,17 @@ class RawSqlite:
         for ids in chunks:
             connection.execute("BEGIN IMMEDIATE")
             guards: Rows = connection.execute(sql["guards"], (_json(ids),)).fetchall()
-            now = _now()
-            connection.executemany(sql["beat"], [(row[0], row[2] + 1, now, now + row[10]) for row in guards])
-            events = [(row[0], row[2] + 1, now, WHO, row[3], row[1], row[1], None, None) for row in guards]
-            connection.executemany(sql["insert_heartbeat"], events)
+            now, pos = _now(), self._draw(len(guards))
+            connection.executemany(sql["beat"], [(row[0], row[2] + 1, now, now + row[12], pos) for row in guards])
+            claims: dict[int, Rows] = {}
+            for row in guards:
+                claims.setdefault(row[11], []).append(row)
+            for claim, rows in claims.items():
+                rev, size, status = rows[0][2] + 1, len(rows), rows[0][1]
+                first = (pos, now, claim, size, rev, 1, None, False, "heartbeat", status, status, WHO, None, None)
+                held = _json([row[0] for row in rows])
+                connection.execute(sql["insert_batch"], (*first, held, None, None, None, None))
+                pos += size
             connection.execute("COMMIT")
             done += len(guards)
         return done

@@ -47,9 +47,9 @@ def sealing(url: str, key: Path) -> Iterator[None]:
 
 
 def behind(ledger: holdfast.Ledger) -> int:
-    """Positions that are not sealed yet."""
+    """Events that are not sealed yet, counted up to a limit."""
     head = ledger.head()
-    return ledger.sealed_log.last_pos() - (0 if head is None else head.pos)
+    return ledger.sealed_log.events_after(0 if head is None else head.pos)
 
 
 def caught_up(ledger: holdfast.Ledger) -> float:

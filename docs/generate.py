@@ -58,6 +58,7 @@ LIMITS = {
     "WRITE_BATCH_MAX": "items in one `complete_many` or `heartbeat_many`",
     "WRITE_CHUNK": "items of those that share a transaction",
     "PAGE_MAX": "jobs in one `list`, `dead_letters` or `replay_many`, events in one `events`",
+    "EVENTS_COUNTED_MAX": "events that are counted as not yet delivered or not yet sealed; more are shown as this number",
     "SEARCHED_MAX": "jobs that one `list` with `since` or `until` reads",
     "SEARCHED_TEXT_MAX": "jobs that one `list` with `text` reads",
     "NAMES_PER_CLAIM_MAX": "queues, and kinds, in one `claim`",

@@ -1,44 +1,53 @@
--- Many jobs at once, with the events they would have had. Ids come from the caller; positions count themselves.
+-- Many jobs at once, with the events they would have had. Ids and positions come from the caller. The jobs are in groups of 1,000:
+-- each group has a batch for each statement that would have changed it. The positions of a group start at `pos`. If it has fewer
+-- jobs, the positions of the missing ones are not used.
 
 -- name: queued_jobs
 WITH RECURSIVE ids (id) AS (SELECT :first UNION ALL SELECT id + 1 FROM ids WHERE id < :last)
 INSERT INTO holdfast_jobs (
-    id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_forever)
-SELECT ids.id, :queue, f.kind, 'queued', 1, 0, 0, :now, :now, :now, f.id, 0
+    id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, enqueued_pos,
+    last_pos, payload)
+SELECT ids.id, :queue, f.kind, 1, 'queued', 1, 0, 0, :now, :now, :now, f.id, :pos + (ids.id - :first) / 1000 * 1000,
+    :pos + (ids.id - :first) / 1000 * 1000,
+    CAST('{"queue":"' || :queue || '","kind":"' || :kind || '","args":{"customer":' || ids.id || ',"path":"/reports/' || ids.id
+        || '"}}' AS BLOB)
 FROM ids, holdfast_profiles f WHERE f.kind = :kind;
 
--- name: queued_events
+-- name: queued_batches
 WITH RECURSIVE ids (id) AS (SELECT :first UNION ALL SELECT id + 1 FROM ids WHERE id < :last)
-INSERT INTO holdfast_events (job_id, rev, type, received_at, actor, attempt, to_status, payload)
-SELECT id, 1, 'enqueued', :now, 'client:fill', 0, 'queued',
-    CAST('{"queue":"' || :queue || '","kind":"' || :kind || '","args":{"customer":' || id || ',"path":"/reports/' || id
-        || '"}}' AS BLOB)
-FROM ids;
+INSERT INTO holdfast_event_batches (pos, received_at, size, rev, attempt, type, to_status, actor, jobs)
+SELECT :pos + (id - :first) / 1000 * 1000, :now, count(*), 1, 0, 'enqueued', 'queued', 'client:fill', json_group_array(id)
+FROM ids GROUP BY 1;
 
 -- name: finished_jobs
 WITH RECURSIVE ids (id) AS (SELECT :first UNION ALL SELECT id + 1 FROM ids WHERE id < :last)
 INSERT INTO holdfast_jobs (
-    id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, policy_id,
+    id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, policy_id,
     incarnation, token, claimed_at, last_beat_at, started_at, finished_at, progressed_at, last_owner, last_lease_expires_at,
-    result_rev)
-SELECT ids.id, :queue, f.kind, 'succeeded', 4, 1, 0, :now, :now, :now, f.id, f.policy_id,
-    'fill', '0123456789abcdef0123456789abcdef', :now, :now, :now, :now, :now, 'fill', :now + p.lease_us, 4
+    enqueued_pos, claim_pos, last_pos, payload, result)
+SELECT ids.id, :queue, f.kind, 0, 'succeeded', 4, 1, 0, :now, :now, :now, f.id, f.policy_id,
+    'fill', '0123456789abcdef0123456789abcdef', :now, :now, :now, :now, :now, 'fill', :now + p.lease_us,
+    :pos + (ids.id - :first) / 1000 * 4000, :pos + (ids.id - :first) / 1000 * 4000 + 1000,
+    :pos + (ids.id - :first) / 1000 * 4000 + 3000,
+    CAST('{"queue":"' || :queue || '","kind":"' || :kind || '","args":{"customer":' || ids.id || ',"path":"/reports/' || ids.id
+        || '"}}' AS BLOB),
+    CAST('{"result":{"pages":12}}' AS BLOB)
 FROM ids, holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.kind = :kind;
 
--- name: finished_events
+-- name: finished_batches
 WITH RECURSIVE ids (id) AS (SELECT :first UNION ALL SELECT id + 1 FROM ids WHERE id < :last),
-steps (rev, type, actor, attempt, from_status, to_status) AS (
-    VALUES (1, 'enqueued', 'client:fill', 0, NULL, 'queued'),
-        (2, 'claimed', 'worker:fill#fill', 1, 'queued', 'claimed'),
-        (3, 'started', 'worker:fill#fill', 1, 'claimed', 'running'),
-        (4, 'succeeded', 'worker:fill#fill', 1, 'running', 'succeeded'))
-INSERT INTO holdfast_events (
-    job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload, policy_id)
-SELECT ids.id, s.rev, s.type, :now, s.actor, s.attempt, s.from_status, s.to_status,
-    CASE WHEN s.rev > 1 THEN '0123456789abcdef01234567' END,
-    CASE s.rev
-        WHEN 1 THEN CAST('{"queue":"' || :queue || '","kind":"' || :kind || '","args":{"customer":' || ids.id
-            || ',"path":"/reports/' || ids.id || '"}}' AS BLOB)
-        WHEN 4 THEN CAST('{"result":{"pages":12}}' AS BLOB) END,
-    CASE s.rev WHEN 2 THEN f.policy_id END
-FROM ids CROSS JOIN steps s CROSS JOIN holdfast_profiles f WHERE f.kind = :kind;
+groups (pos, size, jobs) AS (
+    SELECT :pos + (id - :first) / 1000 * 4000, count(*), json_group_array(id) FROM ids GROUP BY 1),
+steps (after, rev, type, actor, attempt, from_status, to_status, starts) AS (
+    VALUES (0, 1, 'enqueued', 'client:fill', 0, NULL, 'queued', 0),
+        (1000, 2, 'claimed', 'worker:fill#fill', 1, 'queued', 'claimed', 1),
+        (3000, 4, 'succeeded', 'worker:fill#fill', 1, 'running', 'succeeded', 0))
+INSERT INTO holdfast_event_batches (
+    pos, received_at, claim_pos, size, rev, attempt, policy_id, starts, type, from_status, to_status, actor, request_id, jobs)
+SELECT g.pos + s.after, :now, iif(s.type = 'succeeded', g.pos + 1000, NULL), g.size * (1 + s.starts), s.rev, s.attempt,
+    iif(s.type = 'claimed', f.policy_id, NULL), s.starts, s.type, s.from_status, s.to_status, s.actor,
+    iif(s.rev > 1, '0123456789abcdef01234567', NULL), g.jobs
+FROM groups g CROSS JOIN steps s CROSS JOIN holdfast_profiles f WHERE f.kind = :kind;
+
+-- name: last_pos
+UPDATE holdfast_positions SET last = (SELECT max(pos + size - 1) FROM holdfast_event_batches);

@@ -1,21 +1,26 @@
 -- Copies of the hot statements that the raw loops run. Frozen on purpose: they are not changed with the
--- statements they were taken from, so that figures of different days have the same measure.
+-- statements they were taken from, so that figures of different days have the same measure. They were last copied when
+-- events got batches.
 
 -- name: enqueue_plain
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), input AS MATERIALIZED (
     SELECT nextval('holdfast.job_id') AS id, payload, n
     FROM unnest(%(payloads)s::bytea[]) WITH ORDINALITY AS i (payload, n)
 ), made AS (
     INSERT INTO holdfast.jobs (
-        id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id)
-    SELECT id, %(queue)s, %(kind)s, 'queued', 1, 0, 0, (SELECT at FROM clock), (SELECT at FROM clock),
-        (SELECT at FROM clock), %(profile)s
+        id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, enqueued_pos,
+        last_pos, payload)
+    SELECT id, %(queue)s, %(kind)s, true, 'queued', 1, 0, 0, (SELECT at FROM clock), (SELECT at FROM clock),
+        (SELECT at FROM clock), %(profile)s, (SELECT pos FROM place), (SELECT pos FROM place), payload
     FROM input
 ), logged AS (
-    INSERT INTO holdfast.events (job_id, rev, type, received_at, actor, attempt, to_status, request_id, payload)
-    SELECT id, 1, 'enqueued', (SELECT at FROM clock), %(actor)s, 0, 'queued', %(request)s, payload
+    INSERT INTO holdfast.event_batches (pos, received_at, size, rev, attempt, type, to_status, actor, request_id, jobs)
+    SELECT (SELECT pos FROM place), (SELECT at FROM clock), count(*), 1, 0, 'enqueued', 'queued', %(actor)s, %(request)s,
+        array_agg(id)
     FROM input
 )
 SELECT id, CASE n WHEN 1 THEN (SELECT at FROM clock) END FROM input;
@@ -26,73 +31,104 @@ WITH clock AS MATERIALIZED (
 ), started AS MATERIALIZED (
     SELECT clock_timestamp() AS at
 ), picked AS MATERIALIZED (
-    SELECT c.id, clock_timestamp() - q.begun_at AS took
+    SELECT c.id, c.profile_id, clock_timestamp() - q.begun_at AS took
     FROM (
-        SELECT u.name, u.n, (SELECT at FROM started) AS begun_at FROM unnest(%(queues)s::text[]) WITH ORDINALITY AS u (name, n)
+        SELECT u.*, (SELECT at FROM started) AS begun_at
+        FROM unnest(%(queues)s::text[], %(mark_ranks)s::integer[], %(mark_times)s::timestamptz[], %(mark_ids)s::bigint[])
+            WITH ORDINALITY AS u (name, mark_rank, mark_at, mark_id, n)
         WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL
         ORDER BY u.n
     ) q
     CROSS JOIN LATERAL (
-        SELECT j.id FROM holdfast.jobs j
-        WHERE j.status = 'queued' AND j.queue = q.name AND j.available_at <= (SELECT at FROM clock)
-          AND (-j.priority, j.available_at, j.id) > (%(mark_rank)s::integer, %(mark_at)s::timestamptz, %(mark_id)s::bigint)
+        SELECT j.id, j.profile_id FROM holdfast.jobs j
+        WHERE j.queued AND j.queue = q.name AND j.available_at <= (SELECT at FROM clock)
+          AND (-j.priority, j.available_at, j.id) > (q.mark_rank, q.mark_at, q.mark_id)
           AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
         ORDER BY -j.priority, j.available_at, j.id
         LIMIT %(limit)s
-        FOR UPDATE SKIP LOCKED
+        FOR NO KEY UPDATE SKIP LOCKED
     ) c
     ORDER BY q.n
     LIMIT %(limit)s
+), place AS MATERIALIZED (
+    SELECT nextval('holdfast.event_pos') AS pos, array_agg(id) AS ids, max(took) AS took FROM picked HAVING count(*) > 0
+), terms AS MATERIALIZED (
+    SELECT f.id, f.policy_id, p.lease, p.check_after, p.token_tail
+    FROM holdfast.profiles f JOIN holdfast.policies p ON p.id = f.policy_id
+    WHERE f.id = ANY (ARRAY (SELECT DISTINCT profile_id FROM picked))
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET status = %(status)s, phase = %(phase)s, rev = j.rev + %(steps)s, attempt = j.attempt + 1,
-        owner = %(owner)s, incarnation = %(incarnation)s, token = %(token)s, policy_id = f.policy_id,
-        updated_at = greatest(clock.at, j.updated_at), claimed_at = greatest(clock.at, j.updated_at),
-        last_beat_at = greatest(clock.at, j.updated_at), progressed_at = greatest(clock.at, j.updated_at),
-        started_at = CASE WHEN %(steps)s = 2 THEN greatest(clock.at, j.updated_at) END,
-        lease_expires_at = greatest(clock.at, j.updated_at) + p.lease,
-        stage = NULL, progress = NULL, assist_requested = false, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
-    FROM clock, holdfast.profiles f, holdfast.policies p
-    WHERE j.id = ANY (ARRAY (SELECT id FROM picked)) AND (j.status || '') = 'queued' AND f.id = j.profile_id AND p.id = f.policy_id
+    SET queued = false, status = %(status)s, phase = %(phase)s, rev = j.rev + %(steps)s, attempt = j.attempt + 1,
+        claim_pos = (SELECT pos FROM place), last_pos = (SELECT pos FROM place),
+        owner = %(owner)s, incarnation = %(incarnation)s, token = %(token)s || t.token_tail, policy_id = t.policy_id,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at), claimed_at = greatest((SELECT at FROM clock), j.updated_at),
+        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+        progressed_at = greatest((SELECT at FROM clock), j.updated_at),
+        started_at = CASE WHEN %(steps)s = 2 THEN greatest((SELECT at FROM clock), j.updated_at) END,
+        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at) + t.lease,
+        stage = NULL, progress = NULL, assist_requested = false, counter = NULL, stall_reason = NULL, stalled_at = NULL,
+        revived_at = NULL, reason_code = NULL, failure_stage = NULL
+    FROM terms t
+    WHERE j.id = ANY ((SELECT ids FROM place)::bigint[]) AND t.id = j.profile_id
     RETURNING j.id, j.queue, j.kind, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.claimed_at,
         j.lease_expires_at, j.releases, j.last_owner, j.last_lease_expires_at, j.last_error, j.cancel_reason, j.dedupe_key,
-        j.dedupe_forever, j.correlation_id, j.trace_id, j.policy_id
+        j.dedupe_forever, j.correlation_id, j.trace_id, j.policy_id, j.checkpoint_rev, j.undo_owed, j.payload, t.check_after
 ), logged AS (
-    INSERT INTO holdfast.events (
-        job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, policy_id)
-    SELECT c.id, c.rev - (%(steps)s - step.n), step.type, c.claimed_at, %(actor)s, c.attempt, step.from_status,
-        step.to_status, %(request)s, CASE step.n WHEN 1 THEN c.policy_id END
-    FROM changed c CROSS JOIN (
-        VALUES (1, 'claimed', 'queued', 'claimed'), (2, 'started', 'claimed', 'running')
-    ) AS step (n, type, from_status, to_status)
-    WHERE step.n <= %(steps)s
+    INSERT INTO holdfast.event_batches (
+        pos, received_at, size, rev, attempt, policy_id, starts, type, from_status, to_status, actor, request_id, jobs, revs,
+        attempts, policy_ids, times)
+    SELECT (SELECT pos FROM place), min(claimed_at), count(*) * %(steps)s, min(rev) - %(steps)s + 1, min(attempt), min(policy_id),
+        %(steps)s = 2, 'claimed', 'queued', 'claimed', %(actor)s, %(request)s, array_agg(id),
+        CASE WHEN min(rev) < max(rev) THEN array_agg(rev - %(steps)s + 1) END,
+        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
+        CASE WHEN min(policy_id) < max(policy_id) THEN array_agg(policy_id) END,
+        CASE WHEN min(claimed_at) < max(claimed_at) THEN array_agg(claimed_at) END
+    FROM changed HAVING count(*) > 0
+), opened AS (
+    INSERT INTO holdfast.open_claims (pos, check_at, size)
+    SELECT (SELECT pos FROM place), min(claimed_at) + least(min(check_after), interval '5 s'), count(*)
+    FROM changed HAVING count(*) > 0
 )
-SELECT c.*, (SELECT e.payload FROM holdfast.events e WHERE e.job_id = c.id AND e.rev = 1),
-    (SELECT max(took) FROM picked) FROM changed c;
+SELECT id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
+    last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
+    checkpoint_rev, undo_owed, payload, CASE row_number() OVER () WHEN 1 THEN (SELECT took FROM place) END
+FROM changed;
 
 -- name: beat
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), input AS (
     SELECT * FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[]) AS i (id, attempt, token)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, updated_at = greatest(clock.at, j.updated_at), last_beat_at = greatest(clock.at, j.updated_at),
-        lease_expires_at = greatest(clock.at, j.updated_at)
+    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place), updated_at = greatest((SELECT at FROM clock), j.updated_at), last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id)
-    FROM input i, clock
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') IN ('claimed', 'running')
-      AND greatest(clock.at, j.updated_at) <= j.lease_expires_at
-    RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt
+    FROM input i
+    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND j.status IN ('claimed', 'running')
+      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+    RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner AS holder, j.incarnation, j.attempt,
+        j.claim_pos
 ), logged AS (
-    INSERT INTO holdfast.events (job_id, rev, type, received_at, actor, attempt, from_status, to_status)
-    SELECT id, rev, 'heartbeat', updated_at, 'worker:' || owner || '#' || incarnation, attempt, status, status FROM changed
+    INSERT INTO holdfast.event_batches (
+        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
+        times)
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, status) - count(*), min(updated_at), claim_pos, count(*),
+        min(rev), min(attempt), 'heartbeat', status, status, 'worker:' || min(holder) || '#' || min(incarnation), NULL,
+        array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
+        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
+    FROM changed GROUP BY claim_pos, status
 )
 SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
 
 -- name: complete
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), input AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(revs)s::integer[], %(requests)s::text[],
@@ -100,19 +136,28 @@ WITH clock AS MATERIALIZED (
     ) AS i (id, attempt, token, expected_rev, request_id, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, result_rev = j.rev + 1,
-        updated_at = greatest(clock.at, j.updated_at), finished_at = greatest(clock.at, j.updated_at),
+    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0, result = i.payload,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock), j.updated_at), live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
-    FROM input i, clock
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'running'
-      AND greatest(clock.at, j.updated_at) <= j.lease_expires_at
+    FROM input i
+    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND j.status = 'running' AND j.dependents = 0
+      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
       AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
-    RETURNING j.id, j.rev, j.updated_at, j.last_owner, j.incarnation, j.attempt, i.request_id, i.payload
+    RETURNING j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos, i.request_id
 ), logged AS (
-    INSERT INTO holdfast.events (
-        job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
-    SELECT id, rev, 'succeeded', updated_at, 'worker:' || last_owner || '#' || incarnation, attempt, 'running', 'succeeded',
-        request_id, payload
-    FROM changed
+    INSERT INTO holdfast.event_batches (
+        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
+        times)
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos, count(*),
+        min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation), request_id,
+        array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
+        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
+    FROM changed GROUP BY claim_pos, request_id
+), closed AS (
+    DELETE FROM holdfast.open_claims WHERE pos IN (
+        SELECT c.pos FROM holdfast.open_claims c
+        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e ON e.claim_pos = c.pos AND e.ended = c.size
+        FOR UPDATE OF c SKIP LOCKED)
 )
 SELECT id, rev, updated_at FROM changed;

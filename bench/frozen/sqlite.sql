@@ -1,72 +1,71 @@
 -- Copies of the hot statements that the raw loops run. Frozen on purpose: they are not changed with the
--- statements they were taken from, so that figures of different days have the same measure.
+-- statements they were taken from, so that figures of different days have the same measure. They were last copied when
+-- events got batches.
+
+-- name: last_pos
+SELECT last FROM holdfast_positions;
+
+-- name: set_last_pos
+UPDATE holdfast_positions SET last = ?;
+
+-- name: insert_batch
+INSERT INTO holdfast_event_batches (
+    pos, received_at, claim_pos, size, rev, attempt, policy_id, starts, type, from_status, to_status, actor, reason, request_id,
+    jobs, revs, attempts, policy_ids, times)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: last_job_id
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_jobs'), 0);
 
 -- name: insert_job
 INSERT INTO holdfast_jobs (
-    id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key,
-    dedupe_forever, correlation_id, trace_id, replay_of)
-VALUES (?, ?, ?, 'queued', 1, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
-
--- name: insert_enqueued
-INSERT INTO holdfast_events (
-    job_id, rev, type, received_at, actor, attempt, to_status, request_id, payload, correlation_id)
-VALUES (?, 1, 'enqueued', ?, ?, 0, 'queued', ?, ?, ?);
+    id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key, live_key,
+    dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload)
+VALUES (?1, ?2, ?3, 1, 'queued', 1, 0, ?4, ?5, ?6, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15);
 
 -- name: claim
 UPDATE holdfast_jobs
-SET status = :status, phase = :phase, rev = rev + :steps, attempt = attempt + 1,
-    owner = :owner, incarnation = :incarnation, token = :token,
+SET queued = 0, status = :status, phase = :phase, rev = rev + :steps, attempt = attempt + 1, claim_pos = :pos, last_pos = :pos,
+    owner = :owner, incarnation = :incarnation, token = :token || (
+        SELECT p.token_tail FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
     policy_id = (SELECT f.policy_id FROM holdfast_profiles f WHERE f.id = profile_id),
     updated_at = max(:now, updated_at), claimed_at = max(:now, updated_at), last_beat_at = max(:now, updated_at),
     progressed_at = max(:now, updated_at), started_at = CASE WHEN :steps = 2 THEN max(:now, updated_at) END,
     lease_expires_at = max(:now, updated_at) + (
         SELECT p.lease_us FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
-    stage = NULL, progress = NULL, assist_requested = 0, stall_reason = NULL, stalled_at = NULL, revived_at = NULL
+    stage = NULL, progress = NULL, assist_requested = 0, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL,
+    reason_code = NULL, failure_stage = NULL
 WHERE id IN (
     SELECT id FROM holdfast_jobs
-    WHERE status = 'queued' AND queue = :queue AND available_at <= :now
+    WHERE queued AND queue = :queue AND available_at <= :now
       AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
     ORDER BY priority DESC, available_at, id
     LIMIT :limit)
 RETURNING id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
     last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
-    (SELECT e.payload FROM holdfast_events e WHERE e.job_id = holdfast_jobs.id AND e.rev = 1);
+    checkpoint_rev, undo_owed, payload;
 
--- name: insert_claimed
-INSERT INTO holdfast_events (
-    job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, policy_id)
-VALUES (?, ?, 'claimed', ?, ?, ?, 'queued', 'claimed', ?, ?);
+-- name: open_claim
+INSERT INTO holdfast_open_claims (pos, check_at, size)
+SELECT :pos, :now + min(5000000, min(check_after_us)), :size FROM holdfast_policies WHERE id IN (SELECT value FROM json_each(:policies));
 
--- name: insert_started
-INSERT INTO holdfast_events (
-    job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id)
-VALUES (?, ?, 'started', ?, ?, ?, 'claimed', 'running', ?);
+-- name: close_claim
+DELETE FROM holdfast_open_claims WHERE pos = :pos AND size = :ended;
 
 -- name: guards
 SELECT j.id, j.status, j.rev, j.attempt, j.token, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.phase,
-    p.lease_us
+    j.dependents, j.claim_pos, p.lease_us
 FROM json_each(?) wanted
 JOIN holdfast_jobs j ON j.id = wanted.value
 JOIN holdfast_policies p ON p.id = j.policy_id;
 
 -- name: beat
-UPDATE holdfast_jobs SET rev = ?2, updated_at = ?3, last_beat_at = ?3, lease_expires_at = ?4 WHERE id = ?1;
+UPDATE holdfast_jobs SET rev = ?2, updated_at = ?3, last_beat_at = ?3, lease_expires_at = ?4, last_pos = ?5 WHERE id = ?1;
 
--- name: insert_heartbeat
-INSERT INTO holdfast_events (
-    job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
-VALUES (?, ?, 'heartbeat', ?, ?, ?, ?, ?, ?, ?);
-
--- name: complete
+-- name: settle
 UPDATE holdfast_jobs
-SET status = 'succeeded', phase = NULL, rev = ?2, result_rev = ?2, updated_at = ?3, finished_at = ?3,
+SET status = 'succeeded', phase = NULL, rev = rev + 1, undo_owed = 0, updated_at = max(:now, updated_at),
+    finished_at = max(:now, updated_at), last_pos = :pos, result = :result,
+    live_key = CASE WHEN dedupe_forever THEN live_key END,
     last_owner = owner, owner = NULL, last_lease_expires_at = lease_expires_at, lease_expires_at = NULL
-WHERE id = ?1;
-
--- name: insert_succeeded
-INSERT INTO holdfast_events (
-    job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
-VALUES (?, ?, 'succeeded', ?, ?, ?, 'running', 'succeeded', ?, ?);
+WHERE id IN (SELECT value FROM json_each(:ids));

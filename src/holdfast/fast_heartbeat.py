@@ -182,14 +182,16 @@ def _write_heartbeat(connection: apsw.Connection, request: HeartbeatRequest) -> 
     is_plain = status in ("claimed", "running") and now <= guard["lease_expires_at"] and "+" not in (guard["token"] or "+")
     if not is_plain or holder != (request.agent, request.session) or request.attempt not in (None, attempt):
         raise NotFastPath
-    change = (request.id, guard["rev"] + 1, now, now + guard["lease_us"])
+    pos = connection.execute(sql["last_pos"]).get + 1
+    connection.execute(sql["set_last_pos"], (pos,))
+    change = (request.id, guard["rev"] + 1, now, now + guard["lease_us"], pos)
     if request.payload is None:
         connection.execute(sql["beat"], change)
     else:
         connection.execute(sql["heartbeat"], (*change, request.stage, request.progress, None))
     actor = f"worker:{request.agent}#{request.session}"
-    event = (*change[:3], actor, attempt, status, status, request.request_id, request.payload)
-    connection.execute(sql["insert_heartbeat"], event)
+    event = (*change[:3], guard["claim_pos"], actor, attempt, status, status, request.request_id, request.payload)
+    connection.execute(sql["insert_heartbeat"], (pos, *event))
     task = _task_fields(_row(connection.execute(sql["load"], {"ids": encode([request.id])})))
     kept = {"actor": request.agent, "request_id": request.request_id, "verb": "task_heartbeat", "body_hash": request.body_hash}
     connection.execute(sql["keep_request"], {**kept, "answer": encode(task).encode(), "now_at": now})

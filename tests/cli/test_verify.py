@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.support.sealing import tamper
 
 
 @pytest.fixture
@@ -54,12 +55,8 @@ def test_a_change_is_reported_with_its_place(run: Run, ledger: Path):
 
 
 def test_a_changed_event_is_named_though_there_is_one_head(run: Run, ledger: Path):
-    import apsw
-
-    forge = """UPDATE holdfast_events SET payload = CAST(replace(payload, '"n":1', '"n":7') AS BLOB) WHERE job_id = 2"""
-    connection = apsw.Connection(str(ledger / "holdfast.db"))
-    connection.execute(forge)
-    connection.close()
+    forge = """UPDATE {jobs} SET payload = CAST(replace(payload, '"n":1', '"n":7') AS BLOB) WHERE id = 2"""
+    tamper(f"sqlite:///{ledger}/holdfast.db", forge)
     assert run("events", "export", "--out", "forged.jsonl").code == 0
     done = run("verify", "forged.jsonl", "--keys", "keys.json")
     assert done.code == 1
@@ -83,29 +80,25 @@ def test_a_changed_event_is_named_though_there_is_one_head(run: Run, ledger: Pat
     ("forge", "said"),
     [
         (
-            "DELETE FROM holdfast_events WHERE job_id = 2",
+            "DELETE FROM {events} WHERE job_id = 2",
             "job 2, event 1, line 4, position 3: the job has no first event: it was deleted, and the job has no other events\n",
         ),
         (
-            "UPDATE holdfast_events SET pos = pos + 100 WHERE job_id = 3",
+            "UPDATE {events} SET pos = pos + 100 WHERE job_id = 3",
             "job 3, event 1 (enqueued), line 6, position 104: the sealed event at position 4 is missing there: it was moved to ",
         ),
         (
-            "UPDATE holdfast_events SET type = 'nosuch' WHERE job_id = 2",
+            "UPDATE {events} SET type = 'nosuch' WHERE job_id = 2",
             "job 2, event 1 (nosuch), line 4: the event cannot be read: its type is nosuch, which Holdfast does not write ",
         ),
         (
-            "UPDATE holdfast_jobs SET checkpoint_rev = 1 WHERE id = 1",
+            "UPDATE {jobs} SET checkpoint_rev = 1 WHERE id = 1",
             "job 1, line 6: its row does not fit its history: checkpoint_rev in its row names an event of another type\n",
         ),
     ],
 )
 def test_the_best_finding_comes_first_in_plain_words(run: Run, ledger: Path, forge: str, said: str):
-    import apsw
-
-    connection = apsw.Connection(str(ledger / "holdfast.db"))
-    connection.execute(forge)
-    connection.close()
+    tamper(f"sqlite:///{ledger}/holdfast.db", forge)
     assert run("events", "export", "--out", "forged.jsonl").code == 0
     done = run("verify", "forged.jsonl", "--keys", "keys.json")
     assert done.code == 1 and done.err.startswith(f"Failed: {said}"), done.err

@@ -241,8 +241,8 @@ def test_json_that_another_program_nested_too_deep_is_unreadable(ledger: Ledger,
     deep = _nested(4_000).encode().hex()
     tamper(
         store_url,
-        f"UPDATE {{events}} SET payload = X'{deep}'"
+        f"UPDATE {{jobs}} SET payload = X'{deep}'"
         if store_url.startswith("sqlite")
-        else f"UPDATE {{events}} SET payload = decode('{deep}', 'hex')",
+        else f"UPDATE {{jobs}} SET payload = decode('{deep}', 'hex')",
     )
     assert [found.rule for found in ledger.check(job.id)] == ["unreadable"]

@@ -177,7 +177,9 @@ def test_sinks_are_listed_by_name(ledger: Ledger, clock: ManualClock, inbox: Inb
     clock.advance(1)
     queued(ledger)
     a, b = ledger.sinks()
-    assert (a.name, b.name, a.pos, b.pos, a.behind) == ("a", "b", 3, 3, 1)
+    third = ledger.events()[2].pos
+    assert (a.name, b.name, a.behind) == ("a", "b", 1)
+    assert ledger.events()[3].pos > a.pos >= third and ledger.events()[3].pos > b.pos >= third
     assert (a.failures, a.retry_at, a.dead_at, a.last_error) == (0, None, None, None)
     assert b.updated_at == clock.now() - timedelta(seconds=1)
 
@@ -222,7 +224,7 @@ def test_what_was_chosen_away_before_a_failure_is_done_with(ledger: Ledger, inbo
         queued(ledger, queue=queue)
     inbox.refuse_all()
     Relay(ledger, [sink(inbox, queues=["b"])]).tick()
-    assert (state(ledger).pos, state(ledger).failures) == (2, 1)
+    assert (state(ledger).pos, state(ledger).failures) == (ledger.events()[1].pos, 1)
 
 
 def test_waits_double_up_to_ten_minutes() -> None:
@@ -444,7 +446,7 @@ def test_a_relay_that_was_overtaken_moves_nothing(ledger: Ledger, inbox: Inbox):
     inbox.refuse = overtake
     relay = Relay(ledger, [sink(inbox)], duties=GrantEveryDuty())
     assert relay.tick() == {"inbox.delivered": 1}
-    assert (state(ledger).pos, state(ledger).behind) == (2, 0)
+    assert (state(ledger).pos, state(ledger).behind) == (ledger.events()[1].pos, 0)
     queued(ledger)
     assert relay.tick() == {"inbox.delivered": 1}
 

@@ -169,8 +169,8 @@ MUTATIONS = {
     "a head's position": "UPDATE {heads} SET pos = pos - 1 WHERE size > 300",
     "a head's note": "UPDATE {heads} SET note = (SELECT note FROM {heads} WHERE size < 300) WHERE size > 300",
     "no note at all": "UPDATE {heads} SET note = 'trust me' WHERE size > 300",
-    "an event": "UPDATE {events} SET actor = 'client:mallory' WHERE pos = 500",
-    "an event's revision": "UPDATE {events} SET rev = rev + 1 WHERE pos = 590",
+    "an event": "UPDATE {events} SET actor = 'client:mallory' WHERE job_id = 500",
+    "an event's revision": "UPDATE {events} SET rev = rev + 1 WHERE job_id = 590",
     "a key": "UPDATE {key_log} SET name = 'mallory'",
 }
 
@@ -192,7 +192,7 @@ def test_an_event_slipped_in_below_what_is_sealed_is_noticed(store_url: str, led
     job = ledger.enqueue("index")
     builders.queued(ledger)
     seal(ledger)
-    tamper(store_url, f"UPDATE {{events}} SET pos = pos + 100 WHERE job_id > {job.id}")
+    tamper(store_url, f"UPDATE {{events}} SET pos = pos + 10000 WHERE job_id > {job.id}")
     tamper(store_url, f"UPDATE {{events}} SET pos = pos + 1 WHERE job_id = {job.id}")
     with pytest.raises(SealBroken):
         seal(ledger)

@@ -10,7 +10,6 @@ from holdfast.core.commands import Settle
 from holdfast.ledger.dispatch import execute
 from holdfast.ledger.requests import Request
 from holdfast.ledger.verbs.holders import _completions
-from holdfast.store.sqlite.session import SETTLE_BYTES_MAX
 from holdfast.testing import ManualClock
 from tests.contract.builders import Made, claimed, running
 
@@ -40,7 +39,7 @@ def test_a_settled_job_looks_like_a_completed_one(ledger: Ledger, clock: ManualC
 
 def test_large_results_are_kept_as_small_ones_are(ledger: Ledger):
     jobs = [running(ledger) for _ in range(5)]
-    result = "x" * (SETTLE_BYTES_MAX // 4)
+    result = "x" * (1 << 18)
     assert ledger.settle_many([(made.fence, result) for made in jobs], request_id="r-1") == [None] * 5
     assert [ledger.get(made.id).result for made in jobs] == [result] * 5
     assert [ledger.check(made.id) for made in jobs] == [[]] * 5

@@ -128,7 +128,7 @@ def test_a_position_drawn_before_the_transaction_has_an_id_is_not_missed(
         )
         gate.execute(
             sql.SQL(
-                "CREATE TRIGGER hold BEFORE INSERT ON {0}.events FOR EACH ROW "
+                "CREATE TRIGGER hold BEFORE INSERT ON {0}.event_batches FOR EACH ROW "
                 "WHEN (NEW.actor = 'client:slow') EXECUTE FUNCTION {0}.hold()"
             ).format(schema)
         )

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import Ledger
 from holdfast.store.postgres.low_water_marks import KEEP_SECONDS, LowWaterMark, LowWaterMarks
-from holdfast.store.postgres.session import PostgresSession
+from holdfast.store.postgres.session import BEGIN, PostgresSession
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.postgres.values import to_timestamp
 from tests.conftest import drop_schema
@@ -123,10 +123,11 @@ def test_the_mark_spares_a_worker_s_claim_the_dead_rows(
         return run(session, name, params, reader)
 
     def pages(params: dict[str, Any]) -> int:
-        with psycopg.connect(postgres_url) as connection:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(BEGIN)
             text = on_postgres._store._sql["claim"]  # type: ignore[attr-defined]
             row = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}".encode(), params).fetchone()
-            connection.rollback()
+            connection.execute("ROLLBACK")
         assert row is not None
         [scan] = [node for node in nodes(row[0][0]["Plan"]) if node.get("Index Name") == "jobs_ready"]
         assert scan["Actual Rows"] * scan["Actual Loops"] == 1

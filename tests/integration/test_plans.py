@@ -14,6 +14,8 @@ from holdfast import Ledger
 from holdfast.store.sqlite.session import SQL
 
 HISTORY = 50_000
+FIRST_POS = 1_000 * 2_048
+"""The position of the first event of the history."""
 BY_KEY = {"jobs_pkey"}
 STATEMENTS = {
     "start": BY_KEY,
@@ -25,21 +27,21 @@ STATEMENTS = {
     "load": BY_KEY,
     "lock_jobs": BY_KEY,
     "claim": BY_KEY | {"jobs_ready"},
-    "due": {"jobs_active"},
+    "due": BY_KEY,
     "next_ready": {"jobs_delayed"},
-    "watch": {"jobs_active", "jobs_owing", "duties_pkey"},
+    "watch": {"jobs_owing", "duties_pkey"},
     "checkpoints": BY_KEY,
     "owing": {"jobs_owing", "jobs_dedupe"},
     "undo_job": {"jobs_dedupe"},
     "dead_letters": {"jobs_ended"},
     "walk_jobs": BY_KEY | {"jobs_owing"},
-    "own_tasks": {"jobs_active"},
+    "own_tasks": BY_KEY,
     "first_tasks": {"jobs_ready"},
     "take_task": {"jobs_ready"},
-    "expired_tasks": {"jobs_active"},
+    "expired_tasks": BY_KEY,
     "lock_task": BY_KEY,
-    "idle": {"jobs_active", "jobs_waiting", "jobs_delayed", "jobs_ready"},
-    "list_active": {"jobs_active"},
+    "idle": BY_KEY | {"jobs_waiting", "jobs_delayed", "jobs_ready"},
+    "list_active": BY_KEY,
     "newest_events": BY_KEY,
     "blockers": BY_KEY,
     "unlocks": BY_KEY,
@@ -51,33 +53,67 @@ STATEMENTS = {
     "note_untold": BY_KEY,
     "ahead": {"jobs_ready"},
     "leaf_events": BY_KEY,
+    "leaf_events_of_job": BY_KEY,
+    "events": BY_KEY,
+    "events_of_jobs": BY_KEY,
+    "rare_events": BY_KEY,
+    "find_event": BY_KEY,
+    "tidy_claims": BY_KEY,
+    "delete_batches": BY_KEY,
+}
+EVENT_INDEXES = {
+    *("event_rows_pkey", "event_rows_pos", "event_rows_type", "event_rows_time"),
+    *("event_batches_pkey", "event_batches_claim", "event_batches_time"),
 }
 DELAYED = 100_000
 
 
-def add_history(connection: "psycopg.Connection[Any]", schema: str) -> None:
-    """Finished jobs with their events, written as the ledger would have left them."""
-    tables = {"jobs": sql.Identifier(schema, "jobs"), "events": sql.Identifier(schema, "events")}
+def add_history(connection: "psycopg.Connection[Any]", schema: str, batch: int) -> None:
+    """Finished jobs with their events, in batches of this many jobs, written as the ledger would have left them. A tenth of the
+    jobs also have a heartbeat with a payload, which is a row."""
+    tables = {name: sql.Identifier(schema, name) for name in ("jobs", "event_batches", "event_rows", "open_claims")}
+    params = {"jobs": HISTORY, "batch": batch, "first": FIRST_POS}
     connection.execute(
         sql.SQL("""
-            INSERT INTO {jobs} (id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at,
+            INSERT INTO {jobs} (id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at,
                 profile_id, policy_id, incarnation, token, claimed_at, last_beat_at, started_at, finished_at, progressed_at,
-                last_owner, last_lease_expires_at, result_rev)
-            SELECT 1000000 + n, 'default', 'work', 'succeeded', 4, 1, 0, now(), now(), now(), 1, 1, 'i', md5(n::text), now(),
-                now(), now(), now(), now(), 'worker', now(), 4
-            FROM generate_series(1, %s) AS n
+                last_owner, last_lease_expires_at, enqueued_pos, claim_pos, last_pos, payload, result)
+            SELECT 1000000 + n, 'default', 'work', false, 'succeeded', 4 + (n %% 10 = 0)::integer, 1, 0, now(), now(), now(), 1,
+                1, 'i', md5(n::text), now(), now(), now(), now(), now(), 'worker', now(), at.pos, at.pos + 2048,
+                at.pos + 3 * 2048, '{{}}', '{{}}'
+            FROM generate_series(0, %(jobs)s - 1) AS n
+            CROSS JOIN LATERAL (SELECT %(first)s + n / %(batch)s * 4 * 2048) AS at (pos)
         """).format(**tables),
-        (HISTORY,),
+        params,
     )
     connection.execute(
         sql.SQL("""
-            INSERT INTO {events} (job_id, rev, type, received_at, actor, attempt, from_status, to_status, payload)
-            SELECT 1000000 + n, step.rev, step.type, now(), 'worker:w#i', 1, step.was, step.becomes, NULL
-            FROM generate_series(1, %s) AS n CROSS JOIN (VALUES (1, 'enqueued', NULL, 'queued'),
-                (2, 'claimed', 'queued', 'claimed'), (3, 'started', 'claimed', 'running'),
-                (4, 'succeeded', 'running', 'succeeded')) AS step (rev, type, was, becomes)
+            INSERT INTO {event_batches} (
+                pos, received_at, claim_pos, size, rev, attempt, policy_id, starts, type, from_status, to_status, actor, jobs,
+                revs)
+            SELECT g.pos + step.after * 2048, now(), CASE step.type WHEN 'succeeded' THEN g.pos + 2048 END,
+                g.size * (1 + step.starts::integer), step.rev, 1, 1, step.starts, step.type, step.was, step.becomes, 'worker:w#i',
+                g.jobs, CASE step.type WHEN 'succeeded' THEN g.revs END
+            FROM (
+                SELECT %(first)s + n / %(batch)s * 4 * 2048 AS pos, count(*) AS size, array_agg(1000000 + n) AS jobs,
+                    array_agg(4 + (n %% 10 = 0)::integer) AS revs
+                FROM generate_series(0, %(jobs)s - 1) AS n GROUP BY 1) AS g
+            CROSS JOIN (VALUES (0, 1, 'enqueued', NULL, 'queued', false), (1, 2, 'claimed', 'queued', 'claimed', true),
+                (3, 4, 'succeeded', 'running', 'succeeded', false)) AS step (after, rev, type, was, becomes, starts)
+            ORDER BY 1
         """).format(**tables),
-        (HISTORY,),
+        params,
+    )
+    connection.execute(
+        sql.SQL("""
+            INSERT INTO {event_rows} (
+                pos, job_id, received_at, claim_pos, rev, attempt, type, from_status, to_status, actor, payload)
+            SELECT at.pos + 2 * 2048 + n %% %(batch)s, 1000000 + n, now(), at.pos + 2048, 4, 1, 'heartbeat', 'running', 'running',
+                'worker:w#i', '{{}}'
+            FROM generate_series(0, %(jobs)s - 1, 10) AS n
+            CROSS JOIN LATERAL (SELECT %(first)s + n / %(batch)s * 4 * 2048) AS at (pos)
+        """).format(**tables),
+        params,
     )
     for table in tables.values():
         connection.execute(sql.SQL("ANALYZE {}").format(table))
@@ -96,15 +132,15 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-def ways_to_jobs(plan: dict[str, Any], above: str = "") -> Iterator[str]:
-    """How each part of a plan reaches the table of jobs: the name of an index, or the kind of scan."""
+def ways_to(tables: set[str], plan: dict[str, Any], above: str = "") -> Iterator[str]:
+    """How each part of a plan reaches these tables: the name of an index, or the kind of scan."""
     kind = plan["Node Type"]
-    if plan.get("Relation Name") == "jobs" and kind not in ("ModifyTable", "Bitmap Heap Scan"):
+    if plan.get("Relation Name") in tables and kind not in ("ModifyTable", "Bitmap Heap Scan"):
         yield plan.get("Index Name", kind)
-    if kind == "Bitmap Index Scan" and above == "jobs":
+    if kind == "Bitmap Index Scan" and above in tables:
         yield plan["Index Name"]
     for child in plan.get("Plans", []):
-        yield from ways_to_jobs(child, plan.get("Relation Name", above))
+        yield from ways_to(tables, child, plan.get("Relation Name", above))
 
 
 def explained(connection: "psycopg.Connection[Any]", statement: str) -> dict[str, Any]:
@@ -118,42 +154,63 @@ def explained(connection: "psycopg.Connection[Any]", statement: str) -> dict[str
 
 
 @pytest.fixture
-def with_history(pg_url: str, postgres_url: str, on_postgres: Ledger) -> "Iterator[psycopg.Connection[Any]]":
+def batch() -> int:
+    """Jobs in each batch of the history. With few, there are many batches."""
+    return 10
+
+
+@pytest.fixture
+def with_history(pg_url: str, postgres_url: str, on_postgres: Ledger, batch: int) -> "Iterator[psycopg.Connection[Any]]":
     """A connection to a ledger with much history, a queue and some running jobs; plans are generic."""
     on_postgres.enqueue_many([{"kind": "work"}] * 500)
     on_postgres.claim("worker", limit=100, start=True)
     on_postgres.claim("worker", limit=100)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        add_history(connection, pg_url.partition("schema=")[2])
+        add_history(connection, pg_url.partition("schema=")[2], batch)
         connection.execute("SET plan_cache_mode = force_generic_plan")
         yield connection
 
 
-def test_hot_statements_reach_jobs_by_key_only(on_postgres: Ledger, with_history: "psycopg.Connection[Any]") -> None:
+@pytest.mark.parametrize("batch", [10, 1_000])
+def test_hot_statements_reach_jobs_by_key_only(on_postgres: Ledger, with_history: "psycopg.Connection[Any]", batch: int) -> None:
     found: dict[str, set[str]] = {}
+    scanned: dict[str, set[str]] = {}
     for name in STATEMENTS:
         text, count = numbered(on_postgres._store._sql[name])  # type: ignore[attr-defined]
         with_history.execute(f"PREPARE {name} AS {text}".encode())
         plan = explained(with_history, f"EXPLAIN (VERBOSE, FORMAT JSON) EXECUTE {name} ({', '.join(['NULL'] * count)})")
-        found[name] = set(ways_to_jobs(plan))
+        found[name] = set(ways_to({"jobs"}, plan))
+        scanned[name] = set(ways_to({"event_rows", "event_batches"}, plan)) - EVENT_INDEXES
     assert {name: ways for name, ways in found.items() if not ways or not ways <= STATEMENTS[name]} == {}
+    # A few large batches are few rows: there, a scan of the table is a good plan.
+    assert batch > 10 or {name: ways for name, ways in scanned.items() if ways} == {}
 
 
-def test_leaves_are_read_by_position_alone(on_postgres: Ledger, with_history: "psycopg.Connection[Any]") -> None:
+@pytest.mark.parametrize("batch", [10, 1_000])
+def test_leaves_are_read_by_position_alone(on_postgres: Ledger, with_history: "psycopg.Connection[Any]", batch: int) -> None:
     text, _ = numbered(on_postgres._store._sql["leaf_events"])  # type: ignore[attr-defined]
     with_history.execute(f"PREPARE leaf_events AS {text}".encode())
-    plan = explained(with_history, "EXPLAIN (VERBOSE, FORMAT JSON) EXECUTE leaf_events (0, 1000000, 5000)")
-    assert [node["Index Name"] for node in nodes(plan) if node.get("Relation Name") == "events"] == ["events_pos"]
-    assert not any(node["Node Type"] == "Sort" for node in nodes(plan))
+    after = FIRST_POS + 10 * 4 * 2_048 - 1
+    plan = explained(with_history, f"EXPLAIN (ANALYZE, VERBOSE, FORMAT JSON) EXECUTE leaf_events ({after}, {after + 4 * 2_048})")
+    assert plan["Actual Rows"] == 4 * batch + batch // 10
+    ways = set(ways_to({"event_rows", "event_batches"}, plan))
+    assert ways == {"event_rows_pos", "event_batches_pkey"} or (batch > 10 and ways == {"event_rows_pos", "Seq Scan"})
+    assert set(ways_to({"jobs"}, plan)) == BY_KEY
+    if batch == 10:
+        read = [
+            node["Actual Rows"] * node["Actual Loops"] for node in nodes(plan) if node.get("Relation Name") == "event_batches"
+        ]
+        assert sum(read) <= 4
 
 
 def delay_many(connection: "psycopg.Connection[Any]", schema: str) -> None:
     """Jobs with a delay of an hour, in two queues, and ready jobs."""
     connection.execute(
         sql.SQL("""
-            INSERT INTO {jobs} (id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id)
-            SELECT 2000000 + n, 'q' || n %% 2, 'work', 'queued', 1, 0, 0, now() + interval '1 hour' + n * interval '1 s', now(),
-                now(), 1
+            INSERT INTO {jobs} (id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at,
+                profile_id, enqueued_pos, last_pos, payload)
+            SELECT 2000000 + n, 'q' || n %% 2, 'work', true, 'queued', 1, 0, 0, now() + interval '1 hour' + n * interval '1 s',
+                now(), now(), 1, 1, 1, '{{}}'
             FROM generate_series(1, %s) AS n
         """).format(jobs=sql.Identifier(schema, "jobs")),
         (DELAYED,),
@@ -197,19 +254,36 @@ def test_of_many_delayed_jobs_only_the_first_of_each_queue_is_read_in_a_file(on_
     assert 3_000 < wait <= 3_600
 
 
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [
-        ("insert_claimed", {"ids": "[1]", "steps": 2, "actor": "worker:w#i", "request": "r"}),
-        ("settle", {"ids": "[1]", "now": 1}),
-        ("insert_settled", {"payloads": '{"1": "{}"}', "request": "r"}),
-    ],
-)
-def test_batches_reach_jobs_by_key_only_in_a_file(on_sqlite: Ledger, sqlite_url: str, name: str, params: dict[str, Any]) -> None:
+IN_A_FILE = {
+    "jobs": (
+        "guards",
+        "signed_guards",
+        "settle",
+        "load",
+        "due",
+        "next_checks",
+        "list_active",
+        "delete_batches",
+        "batches_of_jobs",
+    ),
+    "jobs and events": ("leaf_events", "leaf_events_of_job", "events", "events_of_jobs", "find_event", "ended_jobs"),
+    "events": ("page_end", "next_block", "events_after", "event_types"),
+}
+"""Statements about batches, by what they read."""
+
+
+@pytest.mark.parametrize(("name", "reads"), [(name, reads) for reads, names in IN_A_FILE.items() for name in names])
+def test_batches_reach_jobs_by_key_only_in_a_file(on_sqlite: Ledger, sqlite_url: str, name: str, reads: str) -> None:
     connection = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
+    text = SQL[name]
+    params = [None] if "?" in text else dict.fromkeys(re.findall(r":(\w+)", text))
     try:
-        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", params)]
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", params)]
     finally:
         connection.close()
-    ways = [step for step in plan if " j " in step or "holdfast_jobs" in step]
-    assert [way.partition(" USING ")[2] for way in ways] == ["INTEGER PRIMARY KEY (rowid=?)"]
+    ways = {step.partition(" USING ")[2] for step in plan if re.match(r"\w+ (j|holdfast_jobs)\b", step)}
+    assert ways == ({"INTEGER PRIMARY KEY (rowid=?)"} if "jobs" in reads else set())
+    # `e` is also a subquery over the events, and `c` the table of open claims or a subquery over the jobs that were asked for.
+    events = [step for step in plan if re.match(r"\w+ (b|l|later|holdfast_event_\w+)\b", step)]
+    assert events or "events" not in reads
+    assert not [step for step in events if step.startswith("SCAN")]

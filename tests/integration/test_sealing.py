@@ -38,7 +38,7 @@ def work(ledger: Ledger, queue: str) -> None:
 
 def behind(log: SealedLog, ledger: Ledger) -> int:
     head = ledger.head()
-    return log.last_pos() - (0 if head is None else head.pos)
+    return log.events_after(0 if head is None else head.pos)
 
 
 def test_what_many_write_at_once_is_sealed_once_each_and_in_order(store_url: str, ledger: Ledger, opened: Opener):

@@ -9,7 +9,7 @@ import holdfast
 from tests.conftest import drop_schema
 
 USES_MAX = 100
-EVENTS_MAX = 1_000
+ROWS_MAX = 1_000
 """A schema that was used for more tests, or for so large a one, is dropped: it holds much that is deleted and not vacuumed."""
 
 
@@ -48,8 +48,9 @@ class ReusedSchema:
         """What is left is a ledger with another id in which nothing has happened. Where that fails, the next has a new one."""
         self._uses += 1
         try:
-            [(events,)] = self._connection.execute(f"SELECT last_value FROM {self._schema}.event_pos".encode()).fetchall()
-            if self._uses < USES_MAX and events < EVENTS_MAX:
+            sizes = f"SELECT e.last_value / 2048 + j.last_value FROM {self._schema}.event_pos e, {self._schema}.job_id j"
+            [(rows,)] = self._connection.execute(sizes.encode()).fetchall()
+            if self._uses < USES_MAX and rows < ROWS_MAX:
                 self._connection.execute((self._empty % secrets.token_hex(4)).encode())
                 return
             drop_schema(self._server_url, self._schema)

@@ -87,20 +87,42 @@ def _read(note: str, key: KeyFile) -> Any:
         return None
 
 
+_COLUMNS = (
+    "pos, job_id, rev, type, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload, "
+    "policy_id, key_id, signature, statement"
+)
+_UNPACK = (
+    (
+        f"INSERT INTO {{event_rows}} ({_COLUMNS}) SELECT {_COLUMNS} FROM {{events}} "
+        "WHERE pos NOT IN (SELECT pos FROM {event_rows})"
+    ),
+    "DELETE FROM {event_batches}",
+)
+"""Makes a row of each event in a batch."""
+
+
 def tamper(url: str, statement: str) -> None:
-    """Run a statement past the ledger. `{x}` in it is the table x."""
+    """Run a statement past the ledger. `{x}` in it is the table x.
+
+    For a statement about `{events}`, each event becomes a row that it can change.
+    """
+    statements = [statement]
+    if "{events}" in statement:
+        statements = [*_UNPACK, statement.replace("{events}", "{event_rows}")]
     if url.startswith("sqlite"):
         with apsw.Connection(url.removeprefix("sqlite:///")) as connection:
             connection.set_busy_timeout(10_000)
-            connection.execute(_named(statement, "holdfast_"))
+            for one in statements:
+                connection.execute(_named(one, "holdfast_"))
         return
     parts = urlsplit(url)
     [schema] = parse_qs(parts.query)["schema"]
     with psycopg.connect(parts._replace(query="").geturl(), autocommit=True) as connection:
-        connection.execute(_named(statement, f"{schema}.").encode())
+        for one in statements:
+            connection.execute(_named(one, f"{schema}.").encode())
 
 
 def _named(statement: str, prefix: str) -> str:
-    for table in ("tiles", "heads", "events", "key_log"):
+    for table in ("tiles", "heads", "events", "event_rows", "event_batches", "jobs", "key_log"):
         statement = statement.replace("{" + table + "}", prefix + table)
     return statement

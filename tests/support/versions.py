@@ -20,7 +20,7 @@ from tests.blast.place import Place
 SOURCE = Path(holdfast.__file__).parent
 TABLES = (
     *("meta", "cursors", "requests", "policies", "settings", "declarations", "profiles", "jobs", "dependencies", "queues"),
-    *("events", "sinks", "key_log", "tiles", "heads", "workers", "duties", "agents", "runs"),
+    *("event_rows", "event_batches", "open_claims", "sinks", "key_log", "tiles", "heads", "workers", "duties", "agents", "runs"),
 )
 """The tables of both stores. Each gets a column: a statement that relied on the number of columns would fail."""
 SECOND = "\n".join(

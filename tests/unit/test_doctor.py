@@ -255,9 +255,9 @@ def test_signed_policies_need_a_server_key():
 @pytest.mark.parametrize(
     ("census", "severity"),
     [
-        ({"sealed_pos": 9, "last_pos": 9, "sealed_at": 0}, Severity.WELL),
-        ({"sealed_pos": 5, "last_pos": 9, "sealed_at": T0 - 600 * SECOND}, Severity.WELL),
-        ({"sealed_pos": 5, "last_pos": 9, "sealed_at": T0 - 601 * SECOND}, Severity.WARNING),
+        ({"sealed_pos": 9, "unsealed": 0, "sealed_at": 0}, Severity.WELL),
+        ({"sealed_pos": 5, "unsealed": 4, "sealed_at": T0 - 600 * SECOND}, Severity.WELL),
+        ({"sealed_pos": 5, "unsealed": 4, "sealed_at": T0 - 601 * SECOND}, Severity.WARNING),
     ],
 )
 def test_what_is_sealed_once_is_to_be_sealed_again(census: dict[str, Any], severity: Severity):

@@ -39,13 +39,14 @@ def _vouched(change: dict[str, object], ledger_id: str, by: KeyFile) -> None:
 
 def _usurped(file: File) -> None:
     """Mallory's key in place of the server's first one, which enrols all other keys and signs the heads up to the rotation."""
+    rotated = file.of(file.at("key", change="revoked", key_id=SERVER.key_id))["pos"]
     for line in file.lines:
         change = line.get("key")
         if change is None:
             continue
         if change["key_id"] == SERVER.key_id:
             change |= {"key_id": MALLORY.key_id, "public": MALLORY.public.public.hex()}
-        _vouched(change, file.ledger_id, MALLORY if change["pos"] <= 102 else SERVER_2)
+        _vouched(change, file.ledger_id, MALLORY if change["pos"] <= rotated else SERVER_2)
 
 
 def _hidden(file: File, number: int) -> None:

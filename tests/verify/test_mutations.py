@@ -10,7 +10,7 @@ import pytest
 from holdfast.proof.verify import Finding
 from tests.support.signers import OPERATOR, WORKER
 from tests.verify.files import File, first, verified
-from tests.verify.rich import OTHER, Exported
+from tests.verify.rich import OTHER, SERVER_2, Exported
 
 
 class Place(NamedTuple):
@@ -524,7 +524,7 @@ def a_head_with_another_signature(file: File) -> Place:
 def the_newest_head_is_taken_away(file: File) -> Place:
     file.take(file.heads()[-1])
     file.recount()
-    return Place("unsealed", file.at("key", change="enrolled", role="server", pos=101))
+    return Place("unsealed", file.at("key", change="enrolled", key_id=SERVER_2.key_id))
 
 
 @seal

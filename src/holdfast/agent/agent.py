@@ -30,7 +30,7 @@ def release_expired(steps: JobSteps, limit: int) -> Collected:
     released: list[int] = []
     after, more = 0, True
     while more and len(released) < limit:
-        _, _, due = steps.session.due(after, limit - len(released))
+        due = steps.session.due(after, limit - len(released)).ids
         more = len(due) == limit - len(released)
         locked = steps.session.try_lock(due)
         jobs = steps.session.load([id_ for id_ in due if id_ not in locked], lock=False) if due else {}

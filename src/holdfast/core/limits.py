@@ -37,6 +37,8 @@ WRITE_BATCH_MAX = 100_000
 """Items in one complete_many or heartbeat_many. The store gets them in chunks of WRITE_CHUNK."""
 WRITE_CHUNK = 1_000
 PAGE_MAX = 1_000
+EVENTS_COUNTED_MAX = 100_000
+"""How far the events that a sink or a sealer has not seen yet are counted."""
 SEARCHED_MAX = 100_000
 """Jobs that one search by time looks at."""
 SEARCHED_TEXT_MAX = 10_000

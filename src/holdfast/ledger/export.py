@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core import payloads
 from holdfast.core.limits import EXPORT_HEADS_MAX, JOB_ID_MAX
-from holdfast.core.model import JobRecord, Policy, Status
+from holdfast.core.model import JobRecord, Policy
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import NotFound
 from holdfast.ledger import validate
@@ -267,13 +267,10 @@ class _Exporter:
         """Yield the events and key changes at these positions, read page by page."""
         while True:
             page = self._session.leaves_between(after, until, PAGE_EVENTS)
-            is_last = len(page.events) < PAGE_EVENTS
-            end = until if is_last else page.events[-1][0]
-            keys = [change for change in page.keys if change.pos <= end]
-            yield from merge_by_position(page.events, keys) if keys else page.events
-            if is_last:
+            yield from merge_by_position(page.events, page.keys) if page.keys else page.events
+            if page.until >= until:
                 return
-            after = end
+            after = page.until
 
     def _gone(self, left: dict[int, bytes], before: int) -> None:
         """Write a line for each leaf before this position that is in the tree but no longer in the ledger."""
@@ -290,12 +287,16 @@ class _Exporter:
 
     def _jobs(self, pages: Iterable[list[int]]) -> None:
         for ids in pages:
+            without_start = self._session.without_first_event(ids)
             try:
                 found = self._session.load(ids, lock=False)
             except _UNREADABLE:
                 found = {}
             for id_ in ids:
-                self._job(id_, found.get(id_))
+                if id_ in without_start:
+                    self._line("jobs", ExportLine(unreadable=UnreadableLine(id_, "the job has no first event")))
+                else:
+                    self._job(id_, found.get(id_))
 
     def _job(self, job_id: int, job: JobRecord | None) -> None:
         """Write a job's row, or why it cannot be read. A corrupted row does not affect the others."""
@@ -311,8 +312,6 @@ class _Exporter:
     def _why(self, job_id: int, error: Exception) -> str:
         """Return why a row cannot be read: what is wrong with it, or with the events that it refers to."""
         rows = self._session.leaf_rows(job_id)
-        if not any(row[2] == 1 for row in rows):
-            return "the job has no first event"
         for row in rows:
             if not _is_readable(row[3], row[13]):
                 return f"the payload of its event {row[2]} cannot be read"
@@ -325,9 +324,9 @@ class _Exporter:
             return f"{field} in its row is {value}, and there is no such {what}"
         if not isinstance(error, msgspec.MsgspecError):
             return "a field of its row has a value that no ledger writes"
-        status = self._session.dependency_states([job_id])[job_id].status
-        field = "result_rev or checkpoint_rev" if status is Status.SUCCEEDED else "checkpoint_rev"
-        return f"{field} in its row names an event of another type"
+        if any(row[3] == "succeeded" for row in rows):
+            return "result or checkpoint_rev in its row cannot be read"
+        return "checkpoint_rev in its row names an event of another type"
 
     def _chosen_heads(self) -> list[HeadRow]:
         """Return the first head and the newest ones."""

@@ -23,7 +23,7 @@ from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.idempotency import is_locked
 from holdfast.ledger.requests import Request
-from holdfast.store.base import Session, Store, UnfinishedJobs
+from holdfast.store.base import DueJobs, Session, Store, UnfinishedJobs
 from holdfast.store.fleet import DutyStatus
 from holdfast.telemetry.logs import JobFields, log_step
 from holdfast.text import format_seconds
@@ -119,10 +119,10 @@ class Sweeper:
     def _tick(self, limit: int) -> dict[str, int]:
         """Sweep in bounded transactions, so that other requests run in between. If nothing is due, this costs two statements."""
         made: Counter[str] = Counter()
-        after, done = 0, 0
+        after, done, has_checks = 0, 0, False
         while done < limit:
             wanted = min(limit - done, SWEEP_BATCH)
-            now, fresh, ids = self._store.read_statement(partial(_due, after, wanted))
+            now, fresh, ids, has_checks = self._store.read_statement(partial(_due, after, wanted))
             if after == 0:
                 noticed = self._fresh
                 self._notice(now)
@@ -133,6 +133,8 @@ class Sweeper:
                 after = ids[-1]
             if len(ids) < wanted:
                 break
+        if has_checks:
+            self._store.write_statement(lambda session: session.tidy_claims(SWEEP_MAX))
         self._finish(min(limit, UNDO_BATCH_MAX), made)
         self._warn_unsigned(made[UNSIGNED])
         return dict(+made)
@@ -230,7 +232,7 @@ def _log_outcome(outcome: Decision) -> None:
             log_step(log, logging.WARNING, event.type.value, fields, message, error=error, reason_code=event.reason)
 
 
-def _due(after: int, limit: int, session: Session) -> tuple[Micros, Micros, list[int]]:
+def _due(after: int, limit: int, session: Session) -> DueJobs:
     return session.due(after, limit)
 
 

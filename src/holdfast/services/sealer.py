@@ -322,7 +322,7 @@ class Sealer(RoundService):
         left, pace = self._every if self._is_sealing else 0.0, min(HEAD_SECONDS_MIN, self._every)
         while left > 0 and not stop.wait(pace):
             left -= pace
-            if self._tree is None or self._log.last_pos() - self._tree.pos >= self._every_events:
+            if self._tree is None or self._log.events_after(self._tree.pos) >= self._every_events:
                 return
 
     # Sealing

@@ -125,15 +125,17 @@ class AgentSession(ABC):
 
     def has_event(self, job_id: int, cursor: int) -> bool:
         """Return whether the event at this position belongs to this job."""
-        return bool(self.rows("has_event", job_id=job_id, cursor=cursor))
+        return bool(self.rows("has_event", jobs=self._list([job_id]), cursor=cursor))
 
     def newest_events(self, job_id: int, after: int, limit: int) -> list[EventRecord]:
         """Return the last `limit` events of a job after a position, oldest first."""
-        return [self.event(row) for row in reversed(self.rows("newest_events", job_id=job_id, after=after, limit=limit))]
+        return [
+            self.event(row) for row in reversed(self.rows("newest_events", jobs=self._list([job_id]), after=after, limit=limit))
+        ]
 
     def count_events(self, job_id: int, after: int, rev_below: int, limit: int) -> int:
         """Count the events of a job after a position and below a revision. `limit` means that many or more."""
-        [(count,)] = self.rows("count_events", job_id=job_id, after=after, rev_below=rev_below, limit=limit)
+        [(count,)] = self.rows("count_events", jobs=self._list([job_id]), after=after, rev_below=rev_below, limit=limit)
         return int(count)
 
     def blockers(self, job_id: int, limit: int) -> list[RelatedTaskRow]:

@@ -11,11 +11,11 @@ from holdfast.core.model import EventRecord, JobRecord
 from holdfast.errors import LimitExceeded
 from holdfast.store.rows import STATUSES
 
-_JOB_COLUMNS = (
+JOB_COLUMNS = (
     "id", "status", "rev", "available_at", "updated_at", "finished_at", "cancel_reason", "reason_code", "failure_stage",
     "last_error",
 )  # fmt: skip
-_EVENT_COLUMNS = (
+EVENT_COLUMNS = (
     "job_id", "rev", "type", "received_at", "actor", "attempt", "from_status", "to_status", "reason", "request_id", "cause",
     "payload",
 )  # fmt: skip
@@ -33,10 +33,6 @@ class DependencySession(ABC):
     @abstractmethod
     def _pairs(self, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
         """Return pairs of numbers as statement parameters."""
-
-    @abstractmethod
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement that writes many rows, each with these columns."""
 
     def draw_ids(self, count: int) -> list[int]:
         """Return ids for `count` new jobs, ascending."""
@@ -106,8 +102,11 @@ class DependencySession(ABC):
 
     def save_dependents(self, jobs: Sequence[JobRecord], events: Sequence[EventRecord]) -> None:
         """Save many jobs that stopped waiting, with their events. They were never claimed, and none of their events is signed."""
-        self.table("save_told", _JOB_COLUMNS, [_job_row(job) for job in jobs])
-        self.table("insert_told", _EVENT_COLUMNS, [_event_row(event) for event in events])
+        self._save_dependents([_job_row(job) for job in jobs], [_event_row(event) for event in events])
+
+    @abstractmethod
+    def _save_dependents(self, jobs: Sequence[Sequence[Any]], events: Sequence[Sequence[Any]]) -> None:
+        """Write rows of jobs and events, with the columns JOB_COLUMNS and EVENT_COLUMNS, in newly drawn positions."""
 
     def failing_dependents(self, ids: Iterable[int], limit: int) -> list[int]:
         """Return the direct and indirect dependents of these jobs that end when a dependency fails, nearest first.

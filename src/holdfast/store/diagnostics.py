@@ -38,7 +38,7 @@ class DiagnosticSession(ABC):
 
     def status_since(self, job: JobRecord) -> Micros:
         """Return when the job entered its status."""
-        found = self.rows("standing_since", job_id=job.id)
+        found = self.rows("standing_since", jobs=self._list([job.id]))
         return int(found[0][0])
 
     def ahead(self, job: JobRecord, limit: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.core.limits import EVENTS_COUNTED_MAX
 from holdfast.core.model import Micros
 
 
@@ -81,6 +82,11 @@ class OutboxSession(ABC):
         """Return the newest position that was drawn. Its event may not be committed yet."""
         rows = self.rows("last_pos")
         return int(rows[0][0]) if rows else 0
+
+    def events_after(self, pos: int) -> int:
+        """Count the events after a position. The count stops at a limit."""
+        [(rows, batched)] = self.rows("events_after", pos=pos, limit=EVENTS_COUNTED_MAX)
+        return min(int(rows) + int(batched), EVENTS_COUNTED_MAX)
 
     def event_types(self, after: int, until: int) -> dict[str, int]:
         """Count the events of each type between two positions. A stall for a transient error counts as `retried`."""

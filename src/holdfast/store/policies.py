@@ -50,6 +50,11 @@ _policy_decoder = msgspec.json.Decoder(Policy)
 _encode = msgspec.json.Encoder().encode
 
 
+def _check_after_ms(policy: Policy) -> int:
+    """Return how long after a claim the sweeper may have something to do for its jobs."""
+    return min(policy.lease_ttl_ms, policy.stall_after_ms, policy.progress_timeout_ms or policy.lease_ttl_ms)
+
+
 class PolicySession(ABC):
     """The part of a transaction that resolves policies. `new_profiles` and `policies` hold rows that are not in the cache yet."""
 
@@ -80,7 +85,13 @@ class PolicySession(ABC):
         body = _encode(policy).decode()
         found = self.one("find_policy", body=body)
         if found is None:
-            found = self.one("insert_policy", body=body, lease_us=policy.lease_ttl_ms * 1_000, token_tail=policy.token_tail)
+            found = self.one(
+                "insert_policy",
+                body=body,
+                lease_us=policy.lease_ttl_ms * 1_000,
+                check_after_us=_check_after_ms(policy) * 1_000,
+                token_tail=policy.token_tail,
+            )
         assert found is not None
         self._policy_ids[policy] = int(found[0])
         return int(found[0])

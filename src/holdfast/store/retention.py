@@ -79,9 +79,11 @@ class RetentionSession(ABC):
             if row.id not in staying and (row.replayed is None or row.replayed in deleted):
                 deleted.add(row.id)
         ids = self._list(sorted(deleted))
+        batches = [row[0] for row in self.rows("batches_of_jobs", ids=ids)]
         self.rows("delete_dependencies", ids=ids)
         self.rows("delete_events", ids=ids)
         self.rows("delete_jobs", ids=ids)
+        self.rows("delete_batches", positions=self._list(batches))
         self.rows("set_cursor", name=walk, pos=rows[-1][0] if len(rows) == limit else 0)
         return len(deleted - unhandled), len(deleted & unhandled)
 

@@ -28,14 +28,17 @@ STATUSES: dict[str, Status] = {status.value: status for status in Status}
 
 PHASES: dict[str | None, Phase | None] = {None: None} | {phase.value: phase for phase in Phase}
 
+BATCH_EVENTS_MAX = 2_048
+"""The most events that one statement records."""
+
 EVENT_TYPES: dict[str, EventType] = {kind.value: kind for kind in EventType}
 
 
 def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: str) -> JobRecord:
     """Build a job from a row whose columns are in the order in which they are unpacked below.
 
-    They are the columns of the job's row, then the payloads of its first event, of its `succeeded` event and of the last
-    heartbeat with a checkpoint, and the ids of the jobs it waits for, as one text.
+    They are the columns of the job's row with the payloads of its `enqueued` and its `succeeded` event, then the payload of the
+    last heartbeat with a checkpoint, and the ids of the jobs it waits for, as one text.
     """
     (id_, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, phase, releases, owner,
      incarnation, claimed_at, lease_expires_at, last_beat_at, started_at, finished_at, stage, progress, progressed_at,
@@ -101,7 +104,7 @@ SAVED_COLUMNS = (
     "revived_at", "cancel_reason", "cancel_requested_at", "reason_code", "failure_stage", "undo_owed", "note",
     "token",
 )  # fmt: skip
-"""The columns that a save may change. The store derives `policy_id`, `result_rev` and `checkpoint_rev` itself."""
+"""The columns that a save may change. The store derives `policy_id`, `result`, `checkpoint_rev`, and those of indexes, itself."""
 
 
 def saved_values(job: JobRecord) -> dict[str, Any]:
@@ -110,11 +113,6 @@ def saved_values(job: JobRecord) -> dict[str, Any]:
     values["status"] = job.status.value
     values["phase"] = None if job.phase is None else job.phase.value
     return values
-
-
-def result_rev(events: Sequence[EventRecord]) -> int | None:
-    """Return the revision of the `succeeded` event, which carries the result."""
-    return next((event.rev for event in events if event.type is EventType.SUCCEEDED), None)
 
 
 def checkpoint_rev(events: Sequence[EventRecord]) -> int | None:

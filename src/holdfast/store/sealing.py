@@ -3,7 +3,7 @@
 import struct
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -57,6 +57,21 @@ class KeyLogSession(ABC):
 
 
 POSITION_BYTES = 8
+_ANY: dict[str, Any] = {"types": None, "since_at": None, "until_at": None}
+
+
+Rows = list[tuple[Any, ...]]
+
+
+def leaf_events(run: Callable[..., Rows], after: int, until: int, limit: int) -> tuple[Rows, int]:
+    """Return the rows of a page of events, and the position up to which it is complete. A batch is never divided."""
+    while True:
+        [(end, count)] = run("page_end", after=after, until=until, limit=limit, **_ANY)
+        end = min(end, until) if count >= limit else until
+        rows = run("leaf_events", after=after, until=end)
+        if rows or end >= until:
+            return rows, end
+        after = end
 
 
 class StableRows(NamedTuple):
@@ -103,6 +118,9 @@ class SealSession(ABC):
     def stamp(self) -> Micros | None: ...
 
     @abstractmethod
+    def _list(self, values: Iterable[Any]) -> Any: ...
+
+    @abstractmethod
     def _lock_seal(self) -> None:
         """Block other sealers until this transaction ends."""
 
@@ -111,13 +129,20 @@ class SealSession(ABC):
         return [KeyChange(*row) for row in self.rows("leaf_keys", after=after, until=until)]
 
     def leaves_between(self, after: int, until: int, limit: int) -> StableRows:
-        """Return at most `limit` events, and all key changes, after `after` and up to `until`."""
-        events = self.rows("leaf_events", after=after, until=until, limit=limit)
-        return StableRows(events, self.leaf_keys(after, until), until)
+        """Return the next events and key changes after `after`, up to `until` at most.
+
+        A page has `limit` events, or more: it ends with a batch.
+        """
+        events, end = leaf_events(self.rows, after, until, limit)
+        return StableRows(events, self.leaf_keys(after, end), end)
 
     def leaf_rows(self, job_id: int) -> list[tuple[Any, ...]]:
         """Return the rows of a job's events that its leaves are computed from, by revision."""
-        return self.rows("leaf_events_of_job", job_id=job_id)
+        return self.rows("leaf_events_of_job", jobs=self._list([job_id]))
+
+    def without_first_event(self, ids: Sequence[int]) -> set[int]:
+        """Return those of these jobs whose `enqueued` event was deleted."""
+        return {row[0] for row in self.rows("without_first_event", ids=self._list(ids))}
 
     def policy_texts(self) -> dict[int, str]:
         """Return the stored text of each policy by its id."""

@@ -1,18 +1,27 @@
 """One transaction over named statements: the part that both stores share. Only the hot verbs differ."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.core import limits, payloads
 from holdfast.core.commands import ClaimNext
-from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX
-from holdfast.core.model import UNDO_KIND, EventRecord, JobRecord, Micros, Policy
+from holdfast.core.limits import JOB_ID_MAX, OPEN_CASCADE_BATCH_MAX
+from holdfast.core.model import HELD, UNDO_KIND, EventRecord, EventType, JobRecord, Micros, Policy, Status
 from holdfast.core.undo import undo_key
 from holdfast.store.agents import AgentSession
-from holdfast.store.base import DeadLetterFilter, EventFilter, JobFilter, JobRows, PauseRow, StoredRequest, UnfinishedJobs
+from holdfast.store.base import (
+    DeadLetterFilter,
+    DueJobs,
+    EventFilter,
+    JobFilter,
+    JobRows,
+    PauseRow,
+    StoredRequest,
+    UnfinishedJobs,
+)
 from holdfast.store.dependencies import DependencySession
 from holdfast.store.diagnostics import DiagnosticSession
 from holdfast.store.fleet import FleetSession, RunSession
@@ -27,12 +36,19 @@ from holdfast.store.rows import (
     claimed_jobs,
     default_correlation,
     job_of_correlation,
-    result_rev,
     saved_values,
 )
 from holdfast.store.sealing import KeyLogSession, SealSession
 
 FREQUENT_TYPES = frozenset({"enqueued", "claimed", "started", "heartbeat", "succeeded"})
+ACTIVE = HELD | {Status.STALLED}
+"""The statuses of jobs that the sweeper looks at."""
+
+
+def _is_checked(event: EventRecord) -> bool:
+    """Return whether something may be due for the job earlier than before this event."""
+    is_extension = event.type in (EventType.CLAIMED, EventType.STARTED, EventType.HEARTBEAT) and event.policy is None
+    return not is_extension or event.to_status is Status.STALLED
 
 
 class EventSession(ABC):
@@ -78,7 +94,7 @@ class EventSession(ABC):
         )
 
     def find_event(self, job_id: int, request_id: str) -> EventRecord | None:
-        found = self.rows("find_event", job_id=job_id, request_id=request_id)
+        found = self.rows("find_event", jobs=self._list([job_id]), request_id=request_id)
         return self.event(found[0]) if found else None
 
     def _jobs_of_correlation(self, correlation_id: str) -> list[int]:
@@ -88,9 +104,26 @@ class EventSession(ABC):
             found += [row[0] for row in self.rows("uncorrelated", id=derived)]
         return found
 
-    def _events_by_time(self, chosen: dict[str, Any]) -> list[tuple[Any, ...]]:
+    def pages(self, after: int, until: int, limit: int, **chosen: Any) -> Iterator[tuple[list[tuple[Any, ...]], int]]:
+        """Yield rows of events after a position, in the total order, and the position up to which the page is complete.
+
+        A page has `limit` events or more: it ends with a batch. It has fewer if events were deleted, or at the end.
+        """
+        while after < until:
+            [(end, count)] = self.rows("page_end", after=after, until=until, limit=limit, **chosen)
+            if end is None:
+                return
+            after, before = min(end, until) if count >= limit else until, after
+            yield self.rows("events", after=before, until=after, **chosen), after
+
+    def _events_by_time(self, limit: int, after: int, **chosen: Any) -> list[tuple[Any, ...]]:
         """Return rows of events of any type, in the total order."""
-        return self.rows("events", **chosen)
+        found: list[tuple[Any, ...]] = []
+        for rows, _ in self.pages(after, JOB_ID_MAX, limit, **chosen):
+            found += rows
+            if len(found) >= limit:
+                break
+        return found[:limit]
 
     def events(self, chosen: EventFilter) -> list[EventRecord]:
         common: dict[str, Any] = {
@@ -106,7 +139,7 @@ class EventSession(ABC):
         elif chosen.types is not None and not FREQUENT_TYPES.intersection(chosen.types):
             rows = self.rows("rare_events", **common)
         else:
-            rows = self._events_by_time(common)
+            rows = self._events_by_time(**common)
         return [self.event(row) for row in rows]
 
 
@@ -183,33 +216,49 @@ class SqlSession(
         return None if found is None else int(found[0])
 
     def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None:
+        """Save a job that is locked, and its new events. They take the positions from a newly drawn one on."""
+        claim_offset = next((offset for offset, event in enumerate(events) if event.type is EventType.CLAIMED), None)
         derived = {
             "policy_id": None if job.policy is None else self._policy_id(job.policy),
-            "result_rev": result_rev(events),
+            "result": next((event.payload for event in events if event.type is EventType.SUCCEEDED), None),
             "checkpoint_rev": checkpoint_rev(events),
+            "claim_offset": claim_offset,
         }
-        self.rows("save", id=job.id, **derived, **saved_values(job))
-        for event in events:
-            self.rows(
-                "insert_event",
-                job_id=event.job_id,
-                rev=event.rev,
-                type=event.type.value,
-                received_at=event.received_at,
-                at=event.at,
-                actor=str(event.actor),
-                attempt=event.attempt,
-                from_status=None if event.from_status is None else event.from_status.value,
-                to_status=event.to_status.value,
-                reason=event.reason,
-                request_id=event.request_id,
-                cause=event.cause,
-                payload=event.payload,
-                policy_id=None if event.policy is None else self._policy_id(event.policy),
-                key_id=event.key_id,
-                signature=event.signature,
-                statement=event.statement,
-            )
+        [(pos, claim_pos)] = self._save_row(len(events), id=job.id, **derived, **saved_values(job))
+        for offset, event in enumerate(events):
+            values: dict[str, Any] = {
+                "pos": pos + offset,
+                "job_id": event.job_id,
+                "rev": event.rev,
+                "received_at": event.received_at,
+                "actor": str(event.actor),
+                "attempt": event.attempt,
+                "from_status": None if event.from_status is None else event.from_status.value,
+                "to_status": event.to_status.value,
+                "reason": event.reason,
+                "request_id": event.request_id,
+                "cause": event.cause,
+                "policy_id": None if event.policy is None else self._policy_id(event.policy),
+            }
+            if offset == claim_offset:
+                claim_pos = pos + offset
+                self._insert_claim(values)
+                continue
+            values |= {"at": event.at, "key_id": event.key_id, "signature": event.signature, "statement": event.statement}
+            self.rows("insert_event", type=event.type.value, payload=event.payload, claim_pos=claim_pos, **values)
+        if claim_pos is not None and any(map(_is_checked, events)):
+            if job.status in ACTIVE:
+                self.rows("check_claim", pos=claim_pos)
+            else:
+                self.rows("close_claim", pos=claim_pos, ended=1)
+
+    @abstractmethod
+    def _save_row(self, events: int, **values: Any) -> list[tuple[int, int | None]]:
+        """Save the job's row and draw positions for its events. Return the first, and the position of the claim before."""
+
+    @abstractmethod
+    def _insert_claim(self, values: dict[str, Any]) -> None:
+        """Record a `claimed` event of one job."""
 
     def live_replay(self, job_id: int) -> int | None:
         found = self.one("live_replay", job_id=job_id)
@@ -332,13 +381,13 @@ class SqlSession(
     def counts(self) -> list[tuple[str, str, int]]:
         return [(queue, status, count) for queue, status, count in self.rows("counts")]
 
-    def due(self, after: int, limit: int) -> tuple[Micros, Micros, list[int]]:
-        """Return the ledger's time, the start of the last fresh interval, and jobs for which a sweep may be due.
-
-        `decide` makes the final decision.
-        """
+    def due(self, after: int, limit: int) -> DueJobs:
         rows = self.rows("due", now_at=self.stamp(), after=after, limit=limit)
-        return rows[0][0], rows[0][2] or 0, [row[1] for row in rows if row[1] is not None]
+        return DueJobs(rows[0][0], rows[0][2] or 0, [row[1] for row in rows if row[1] is not None], bool(rows[0][3]))
+
+    def tidy_claims(self, limit: int) -> None:
+        """Close claims of which no job is held any more. Schedule the next check of the others."""
+        self.rows("tidy_claims", now_at=self.stamp(), limit=limit)
 
     # Queues
 

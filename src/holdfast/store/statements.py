@@ -1,5 +1,9 @@
-"""Loading of .sql files: named statements, each after a `-- name: …` line, and numbered migrations."""
+"""Loading of .sql files: named statements, each after a `-- name: …` line, and numbered migrations.
 
+A part, after a `-- part: …` line, stands once for several statements, which have its name in braces.
+"""
+
+import re
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -27,11 +31,21 @@ def statements(package: str) -> dict[str, str]:
 def read_statements(files: list[Path]) -> dict[str, str]:
     """Return the named statements in these files."""
     found: dict[str, str] = {}
+    parts: dict[str, str] = {}
     for file in files:
-        for block in file.read_text(encoding="utf-8").split("-- name: ")[1:]:
-            name, _, text = block.partition("\n")
-            found[name.strip()] = text.strip().rstrip(";")
-    return found
+        for block in re.split(r"^-- (?=name: |part: )", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
+            title, _, text = block.partition("\n")
+            kind, _, name = title.partition(": ")
+            (found if kind == "name" else parts)[name.strip()] = text[: text.rindex(";")].strip()
+    return {name: _with_parts(text, parts) for name, text in found.items()}
+
+
+def _with_parts(text: str, parts: dict[str, str]) -> str:
+    """Put in the parts that a text names, and those that they name."""
+    for name, part in parts.items():
+        if f"{{{name}}}" in text:
+            text = text.replace(f"{{{name}}}", _with_parts(part, parts))
+    return text
 
 
 @cache

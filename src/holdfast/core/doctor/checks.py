@@ -206,7 +206,7 @@ def check_contents(health: LedgerHealth) -> Iterator[HealthFinding]:
     if health.signed:
         yield _keys(health)
     if health.sealed_pos is not None:
-        yield _seal(health, health.sealed_pos)
+        yield _seal(health)
 
 
 def _workers(health: LedgerHealth) -> HealthFinding:
@@ -404,9 +404,9 @@ def _keys(health: LedgerHealth) -> HealthFinding:
     return HealthFinding("server_key", Severity.WARNING, words, "Make one for the sweeper: holdfast key new main --role server.")
 
 
-def _seal(health: LedgerHealth, sealed_pos: int) -> HealthFinding:
-    behind = max(0, health.last_pos - sealed_pos)
-    words = f"{pluralize(behind, 'position')} not sealed yet; the newest head is of {format_when(health.sealed_at, health.now)}"
+def _seal(health: LedgerHealth) -> HealthFinding:
+    behind = health.unsealed
+    words = f"{pluralize(behind, 'event')} not sealed yet; the newest head is of {format_when(health.sealed_at, health.now)}"
     if not behind or health.now - health.sealed_at <= UNSEALED_US_MAX:
         return HealthFinding("seal", Severity.WELL, words)
     return HealthFinding("seal", Severity.WARNING, words, "Seal it with a server key: holdfast seal --key FILE.")

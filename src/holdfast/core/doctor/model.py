@@ -154,9 +154,10 @@ class LedgerHealth(msgspec.Struct, frozen=True, kw_only=True):
     signed: tuple[str, ...] = ()
     """Kinds and tiers whose policy requires signed events."""
     server_key: bool = False
-    last_pos: int = 0
     sealed_pos: int | None = None
     """None if nothing was ever sealed."""
+    unsealed: int = 0
+    """Events that are not sealed yet."""
     history: History | None = None
     """None if there are no events yet."""
     sealed_at: Micros = 0

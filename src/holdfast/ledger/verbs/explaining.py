@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.doctor.model import COUNT_MAX, History, LedgerHealth, ReadyJobs, SinkHealth, Skew
 from holdfast.core.explain.model import AHEAD_MAX, JobFacts, LinkedJob, QueuePause, SeenWorker
-from holdfast.core.limits import DUTY_MS_MAX, PAGE_MAX
+from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
 from holdfast.core.model import JobRecord, Micros, ReasonCode, Status
 from holdfast.core.undo import has_undo_due
 from holdfast.errors import NotFound
@@ -143,8 +143,11 @@ def history_of(session: Session, now: Micros) -> History | None:
         else:
             low = found.pos + 1
     drawn = last_pos - first.pos + 1
-    events = drawn if rows is None else min(rows, drawn)
-    return History(events=events, first_at=first.at, bytes=bytes_, recent=min(events, last_pos - low + 1), recent_us=recent_us)
+    events = min(drawn, session.events_after(0) if rows is None else rows)
+    recent = session.events_after(low - 1)
+    if recent == EVENTS_COUNTED_MAX:
+        recent = max(recent, round(events * (last_pos - low + 1) / drawn))
+    return History(events=events, first_at=first.at, bytes=bytes_, recent=min(events, recent), recent_us=recent_us)
 
 
 def census_of(session: Session) -> LedgerHealth:
@@ -154,7 +157,7 @@ def census_of(session: Session) -> LedgerHealth:
     signed = _signed_policies(session)
     return LedgerHealth(
         now=now,
-        due=len(session.due(0, COUNT_MAX)[2]),
+        due=len(session.due(0, COUNT_MAX).ids),
         owing=sum(map(len, session.unfinished_jobs(COUNT_MAX, 0))),
         sweeper=sweeper_of(session, now),
         paused=pauses_of(session),
@@ -170,7 +173,7 @@ def census_of(session: Session) -> LedgerHealth:
         replayed=len(session.replayed(letters)),
         signed=tuple(signed),
         server_key=has_server_key(session) if signed else False,
-        last_pos=session.last_pos(),
+        unsealed=0 if sealed is None else session.events_after(sealed.pos),
         sealed_pos=None if sealed is None else sealed.pos,
         sealed_at=0 if sealed is None else sealed.at,
         history=history_of(session, now),

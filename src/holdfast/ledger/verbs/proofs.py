@@ -242,9 +242,9 @@ class SealedLog(ServiceAccess):
         """Run `work` on one snapshot."""
         return self._store.read(work)
 
-    def last_pos(self) -> int:
-        """Return the newest position that was assigned."""
-        return self._store.read_statement(lambda session: session.last_pos())
+    def events_after(self, pos: int) -> int:
+        """Count the events after a position. The count stops at a limit."""
+        return self._store.read_statement(lambda session: session.events_after(pos))
 
     def seal(self, rows: Sequence[TileRow], head: HeadRow, base: HeadRow | None) -> bool:
         """Write a head. If `base` is no longer the newest head, change nothing and return False: another sealer was faster."""

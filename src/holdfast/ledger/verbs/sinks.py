@@ -74,8 +74,7 @@ class SinkVerbs(LedgerBase):
         """Return every sink that a relay has ever served, by name."""
 
         def work(session: Session) -> list[SinkState]:
-            newest = session.last_pos()
-            return [_public_state(place, newest) for place in session.sinks()]
+            return [_public_state(place, session.events_after(place.pos)) for place in session.sinks()]
 
         return self._store.read(work)
 
@@ -115,7 +114,7 @@ class SinkVerbs(LedgerBase):
             session.save_sink(decide(place), place.pos)
             saved = session.find_sink(name)
             assert saved is not None
-            return _public_state(saved, session.last_pos())
+            return _public_state(saved, session.events_after(saved.pos))
 
         state = self._pipeline.transact(work)
         self._store.wake([])
@@ -130,11 +129,11 @@ def _unknown(name: str) -> NotFound:
     return NotFound(f"there is no sink {name!r}", sink=name)
 
 
-def _public_state(place: SinkPosition, newest: int) -> SinkState:
+def _public_state(place: SinkPosition, behind: int) -> SinkState:
     return SinkState(
         name=place.name,
         pos=place.pos,
-        behind=max(0, newest - place.pos),
+        behind=behind,
         failures=place.failures,
         retry_at=None if place.retry_at is None else to_datetime(place.retry_at),
         dead_at=None if place.dead_at is None else to_datetime(place.dead_at),

@@ -11,6 +11,7 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Sett
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import JobRecord, Micros, Status
 from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow
+from holdfast.store.dependencies import EVENT_COLUMNS, JOB_COLUMNS
 from holdfast.store.policies import RowCache
 from holdfast.store.postgres.connections import LoopConnection, TimedConnection, check_server, extend_timeout
 from holdfast.store.postgres.low_water_marks import LowWaterMark, LowWaterMarks
@@ -26,7 +27,7 @@ from holdfast.store.postgres.values import (
     to_timestamp,
 )
 from holdfast.store.postgres.wakeup import Notifier
-from holdfast.store.rows import STATUSES
+from holdfast.store.rows import BATCH_EVENTS_MAX, STATUSES, chunks
 from holdfast.store.session import SqlSession
 
 KEYED_TRIES_MAX = 10
@@ -34,8 +35,10 @@ LOCK_MS = 100
 """How long a statement waits for a row or a name that another transaction has locked. Its transaction is then rolled back."""
 IDLE_MS = 10_000
 """How long a transaction may be idle. The server then ends it, in case its process is frozen or out of reach."""
-_BEGIN = f"""BEGIN; SELECT pg_current_xact_id()::text FROM set_config('lock_timeout', '{LOCK_MS}', true) AS a,
-set_config('idle_in_transaction_session_timeout', '{IDLE_MS}', true) AS b"""
+BEGIN = f"""BEGIN; SELECT pg_current_xact_id()::text FROM set_config('lock_timeout', '{LOCK_MS}', true) AS a,
+set_config('idle_in_transaction_session_timeout', '{IDLE_MS}', true) AS b, set_config('enable_bitmapscan', 'off', true) AS c"""
+"""Without statistics, as in a new ledger, the planner would read all jobs that are ready and sort them, not the first ones by the
+index. Writing statements have no use for bitmap scans."""
 _job_id = attrgetter("job_id")
 
 
@@ -81,7 +84,7 @@ class PostgresSession(SqlSession):
         the connection in a state that the driver cannot handle.
         """
         checked = self._identity is not None
-        cursor = self._connection.execute(f"{_BEGIN}; {self._sql['identity']}" if checked else _BEGIN, prepare=False)
+        cursor = self._connection.execute(f"{BEGIN}; {self._sql['identity']}" if checked else BEGIN, prepare=False)
         cursor.nextset()
         row = cursor.fetchone()
         assert row is not None
@@ -112,9 +115,20 @@ class PostgresSession(SqlSession):
     def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
         self._cursor.executemany(self._sql[name], params)
 
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def _save_dependents(self, jobs: Sequence[Sequence[Any]], events: Sequence[Sequence[Any]]) -> None:
+        self._table("save_told", JOB_COLUMNS, jobs)
+        self._table("insert_told", EVENT_COLUMNS, events)
+
+    def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement that writes many rows, each with these columns."""
         by_column = zip(columns, zip(*rows, strict=True), strict=True)
         self._run(name, {column: column_array(column, values) for column, values in by_column})
+
+    def _save_row(self, events: int, **values: Any) -> list[tuple[int, int | None]]:
+        return [(pos, claim_pos) for pos, claim_pos in self.rows("save", **values)]
+
+    def _insert_claim(self, values: dict[str, Any]) -> None:
+        self.rows("insert_claim", **values)
 
     def _lock_seal(self) -> None:
         self._run("lock_seal")
@@ -187,6 +201,8 @@ class PostgresSession(SqlSession):
     # Hot verbs
 
     def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
+        if len(items) > BATCH_EVENTS_MAX:
+            return [row for part in chunks(items, BATCH_EVENTS_MAX) for row in self.enqueue(part)]
         first = items[0]
         channel = self._channel(first.queue) if all(item.queue == first.queue for item in items) else None
         shape = (first.queue, first.kind, first.actor, first.request_id)
@@ -314,6 +330,14 @@ class PostgresSession(SqlSession):
             raw_cursor(self._connection),
         )
 
+    def _run_parts(
+        self, name: str, commands: Sequence[Any], params: Callable[[Sequence[Any]], dict[str, Any]]
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement for these commands, in parts: there is a limit to what one statement may record."""
+        if len(commands) <= BATCH_EVENTS_MAX:
+            return self._run(name, params(commands))
+        return [row for part in chunks(commands, BATCH_EVENTS_MAX) for row in self._run(name, params(part))]
+
     def _fence_params(self, commands: Sequence[Any]) -> dict[str, Any]:
         return {
             "now_at": self._now_at(),
@@ -327,7 +351,7 @@ class PostgresSession(SqlSession):
         return self._fence_params(commands) | {"revs": plain_array(revs), "requests": text_array(requests)}
 
     def start(self, commands: Sequence[Start]) -> list[AppliedCommand | None]:
-        rows = self._run("start", self._guard_params(_sorted_by_job(commands)))
+        rows = self._run_parts("start", _sorted_by_job(commands), self._guard_params)
         done = {id_: AppliedCommand(id_, rev, Status.RUNNING, at, lease) for id_, rev, at, lease in rows}
         return [done.get(command.job_id) for command in commands]
 
@@ -336,37 +360,57 @@ class PostgresSession(SqlSession):
         if not ordered:
             return [None] * len(commands)
         if all(c.beat is payloads.NO_BEAT and c.expected_rev is None and c.request_id is None for c in ordered):
-            rows = self._run("beat", self._fence_params(ordered))
+            rows = self._run_parts("beat", ordered, self._fence_params)
         else:
-            rows = self._run("heartbeat", self._guard_params(ordered) | _beat_params(ordered))
+            rows = self._run_parts("heartbeat", ordered, lambda part: self._guard_params(part) | _beat_params(part))
         return _beat_results(commands, rows)
 
     def beat_signed(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]:
         ordered = _sorted_by_job([command for command in commands if command.beat.is_plain])
         if not ordered:
             return [None] * len(commands)
-        more = {"tokens": text_array([c.fence.token or None for c in ordered]), "skew_us": SKEW_US_MAX}
-        return _beat_results(
-            commands,
-            self._run("beat_signed", self._guard_params(ordered) | _beat_params(ordered) | _signature_params(ordered) | more),
-        )
+        return _beat_results(commands, self._run_parts("beat_signed", ordered, self._signed_params))
+
+    def _signed_params(self, commands: Sequence[Heartbeat]) -> dict[str, Any]:
+        more = {"tokens": text_array([c.fence.token or None for c in commands]), "skew_us": SKEW_US_MAX}
+        return self._guard_params(commands) | _beat_params(commands) | _signature_params(commands) | more
 
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]:
-        ordered = _sorted_by_job(commands)
-        bodies = {"payloads": bytes_array([c.payload for c in ordered])}
-        rows = self._run("complete", self._guard_params(ordered) | bodies)
+        rows = self._run_parts("complete", _sorted_by_job(commands), self._complete_params)
         done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in rows}
         return [done.get(command.job_id) for command in commands]
 
-    def settle(self, commands: Sequence[Settle]) -> Container[int]:
-        ordered = _sorted_by_job(commands)
+    def _complete_params(self, commands: Sequence[Complete]) -> dict[str, Any]:
+        return self._guard_params(commands) | {"payloads": bytes_array([c.payload for c in commands])}
+
+    def _settle(self, commands: Sequence[Settle]) -> list[tuple[Any, ...]]:
         params = {
-            "requests": text_array([c.request_id for c in ordered]),
-            "payloads": bytes_array([c.payload for c in ordered]),
-            "size": len(ordered),
+            "requests": text_array([c.request_id for c in commands]),
+            "payloads": bytes_array([c.payload for c in commands]),
+            "size": len(commands),
         }
-        [(done,)] = self._run("settle", self._fence_params(ordered) | params)
-        return {c.job_id for c in ordered} if done is None else set(done)
+        return self._run("settle", self._fence_params(commands) | params)
+
+    def _settle_alike(self, commands: Sequence[Settle]) -> list[tuple[Any, ...]]:
+        first = commands[0]
+        params = {
+            "now_at": self._now_at(),
+            "ids": plain_array([c.job_id for c in commands]),
+            "attempt": first.fence.attempt,
+            "token": first.fence.token,
+            "request": first.request_id,
+            "payload": first.payload,
+            "size": len(commands),
+        }
+        return self._run("settle_alike", params)
+
+    def settle(self, commands: Sequence[Settle]) -> Container[int]:
+        done: set[int] = set()
+        for part in chunks(_sorted_by_job(commands), BATCH_EVENTS_MAX):
+            shapes = {(c.fence.token, c.fence.attempt, c.request_id, c.payload) for c in part}
+            [(some,)] = self._settle_alike(part) if len(shapes) == 1 else self._settle(part)
+            done.update([c.job_id for c in part] if some is None else some)
+        return done
 
 
 def _beat_params(commands: Sequence[Heartbeat]) -> dict[str, Any]:

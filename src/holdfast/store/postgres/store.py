@@ -37,7 +37,7 @@ from holdfast.store.postgres.migration import known_migrations, migrate, version
 from holdfast.store.postgres.session import LOCK_MS, PostgresSession
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, binary_cursor, raw_cursor
 from holdfast.store.postgres.wakeup import POLL_SECONDS, NotificationListener, Notifier
-from holdfast.store.sealing import StableRows
+from holdfast.store.sealing import StableRows, leaf_events
 from holdfast.store.statements import statements
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ class PostgresStore:
         }
         self._schema = schema
         self._stable_pos = 0
+        self._drained = (0, 0)
+        """A position, and a stable position without an event in between: not every drawn position has an event."""
         self._stable_mutex = threading.Lock()
         self._notifier = Notifier(schema, self._notify)
         self.ledger_id = ""
@@ -168,7 +170,8 @@ class PostgresStore:
                 connection.close()
                 raise Unavailable(f"the database cannot do this now: {_first_line(error)}") from None
             if found != self.identity:
-                self.identity, self._stable_pos, self._cache, self._marks = found, 0, RowCache(), LowWaterMarks()
+                self.identity, self._cache, self._marks = found, RowCache(), LowWaterMarks()
+                self._stable_pos, self._drained = 0, (0, 0)
             self._server_unverified = False
         return connection
 
@@ -426,17 +429,24 @@ class PostgresStore:
 
     def stable_events(self, after: int, limit: int) -> list[EventRecord]:
         """Return events up to the stable position. Advance it first if there are none: not every drawn position has an event."""
-        found = self._stable_page(after, limit) if after < self._stable_pos else []
+        until, (begin, end) = self._stable_pos, self._drained
+        is_drained = begin <= after and end == until
+        found = self._stable_page(after, until, limit) if after < until and not is_drained else []
         if not found and self._advance_stable_pos():
-            found = self._stable_page(after, limit)
+            until = self._stable_pos
+            found = self._stable_page(after, until, limit)
+        if not found:
+            self._drained = (after, until)
         return found
 
-    def _stable_page(self, after: int, limit: int) -> list[EventRecord]:
-        params = {"after": after, "until": self._stable_pos, "limit": limit}
+    def _stable_page(self, after: int, until: int, limit: int) -> list[EventRecord]:
+        chosen = {"types": None, "since_at": None, "until_at": None}
+        params: dict[str, Any] = {"after": after, "until": until, "limit": limit, **chosen}
 
         def work(connection: TimedConnection) -> list[EventRecord]:
             session = self._session(connection)
-            found = [session.event(row) for row in session.rows("settled", **params)]
+            rows = next((rows for rows, _ in session.pages(**params) if rows), [])
+            found = [session.event(row) for row in rows[:limit]]
             self._cache.update(session)
             return found
 
@@ -449,11 +459,11 @@ class PostgresStore:
         return found or StableRows([], [], after)
 
     def _stable_rows(self, after: int, limit: int) -> StableRows:
-        params = {"after": after, "until": self._stable_pos}
-
         def work(connection: TimedConnection) -> StableRows:
-            events = raw_cursor(connection).execute(self._sql["leaf_events"], params | {"limit": limit}).fetchall()
-            until = events[-1][0] if len(events) == limit else params["until"]
+            cursor = raw_cursor(connection)
+            events, until = leaf_events(
+                lambda name, **params: cursor.execute(self._sql[name], params).fetchall(), after, self._stable_pos, limit
+            )
             return StableRows(events, self._session(connection).leaf_keys(after, until), until, POSTGRES_EPOCH_US)
 
         return self._read(work)

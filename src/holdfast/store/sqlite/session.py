@@ -1,5 +1,6 @@
 """One SQLite transaction. There is one writer at a time, so rows read in it cannot change before the commit."""
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -11,15 +12,14 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Sett
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, JobRecord, Micros, Role, Status
 from holdfast.store.base import AppliedCommand, EnqueuedRow
+from holdfast.store.dependencies import EVENT_COLUMNS, JOB_COLUMNS
 from holdfast.store.policies import RowCache
-from holdfast.store.rows import STATUSES
+from holdfast.store.rows import BATCH_EVENTS_MAX, STATUSES, chunks
 from holdfast.store.session import SqlSession
 from holdfast.store.statements import statements
 
 _encode = msgspec.json.Encoder().encode
 SQL = statements("holdfast.store.sqlite")
-SETTLE_BYTES_MAX = 1 << 20
-"""The most bytes of results that are passed to one statement as JSON. Larger batches are bound row by row."""
 TIME_BLOCK = 200
 """Events per block. The earliest and latest time of a block are stored, so that a search by time can skip it."""
 TIME_BLOCKS_MAX = 100
@@ -34,6 +34,8 @@ class SqliteSession(SqlSession):
         self._connection.row_trace = None
         self._clock = clock
         self._now_cached: Micros | None = None
+        self._last_pos: int | None = None
+        """The last position that was drawn. None until this transaction has drawn one."""
 
     def now(self) -> Micros:
         """Return the time, read once a transaction. The transaction holds the write lock, so later ones get later times."""
@@ -53,8 +55,15 @@ class SqliteSession(SqlSession):
     def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
         self._connection.executemany(SQL[name], params)
 
-    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        self.each(name, [dict(zip(columns, row, strict=True)) for row in rows])
+    def _save_dependents(self, jobs: Sequence[Sequence[Any]], events: Sequence[Sequence[Any]]) -> None:
+        pos = self._draw(len(events))
+        self.each("save_told", [dict(zip(JOB_COLUMNS, row, strict=True), last_pos=pos) for row in jobs])
+        self.each("insert_told", [dict(zip(EVENT_COLUMNS, row, strict=True), pos=pos + n) for n, row in enumerate(events)])
+
+    def tidy_claims(self, limit: int) -> None:
+        found = self.rows("next_checks", now_at=self.now(), limit=limit)
+        self.each("tidy_claim", [{"pos": pos, "check_at": at} for pos, at in found if at is not None])
+        self.rows("close_claims", positions=self._list([pos for pos, at in found if at is None]))
 
     def _lock_seal(self) -> None:
         """The only writer needs no lock."""
@@ -88,9 +97,18 @@ class SqliteSession(SqlSession):
         """The only writer needs no lock."""
 
     def _draw_pos(self) -> int:
-        self.rows("begin_positions")
-        [(pos,)] = self.rows("draw_pos")
-        return int(pos)
+        return self._draw(1)
+
+    def _save_row(self, events: int, **values: Any) -> list[tuple[int, int | None]]:
+        pos = self._draw(events)
+        [(claim_pos,)] = self.rows("claim_of", id=values["id"])
+        offset = values.pop("claim_offset")
+        self.rows("save", last_pos=pos, claim_pos=claim_pos if offset is None else pos + offset, **values)
+        return [(pos, claim_pos)]
+
+    def _insert_claim(self, values: dict[str, Any]) -> None:
+        self.rows("insert_claim", jobs=self._list([values.pop("job_id")]), **values)
+        self.rows("open_one_claim", pos=values["pos"])
 
     def _keys(self, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
         return {"keys": self._list(keys)}
@@ -102,8 +120,8 @@ class SqliteSession(SqlSession):
 
     def note_times(self, noted: int) -> int:
         """Store the times of full blocks of events after position `noted`. Return the end of the last block."""
-        newest = self._connection.connection.last_insert_rowid()
-        if newest < noted + TIME_BLOCK:
+        newest = self._last_pos
+        if newest is None or newest < noted + TIME_BLOCK:
             return noted
         noted, high_at = self.one("last_block") or (0, 0)
         for _ in range(TIME_BLOCKS_MAX):
@@ -118,45 +136,77 @@ class SqliteSession(SqlSession):
             noted = pos
         return noted
 
-    def _events_by_time(self, chosen: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Skip blocks in which all events are too old or too new. Read adjacent blocks in one query."""
+    def _events_by_time(self, limit: int, after: int, **chosen: Any) -> list[tuple[Any, ...]]:
+        """Skip blocks in which all events are too old or too new. Read adjacent blocks together."""
         if chosen["since_at"] is None and chosen["until_at"] is None:
-            return self.rows("events", upto=_POS_MAX, **chosen)
-        times = {name: chosen[name] for name in ("after", "since_at", "until_at")}
+            return super()._events_by_time(limit, after, **chosen)
         end, _ = self.one("last_block") or (0, 0)
+        times = {name: chosen[name] for name in ("since_at", "until_at")}
         found: list[tuple[Any, ...]] = []
-        for after, upto in _join_ranges([*self.rows("time_blocks", **times), (end, _POS_MAX)]):
-            left = chosen["limit"] - len(found)
-            if left <= 0:
-                break
-            found += self.rows("events", **{**chosen, "after": max(after, chosen["after"]), "upto": upto, "limit": left})
+        for begin, upto in _join_ranges([*self.rows("time_blocks", after=after, **times), (end, _POS_MAX)]):
+            for rows, _ in self.pages(max(begin, after), upto, limit - len(found), **chosen):
+                found += rows
+                if len(found) >= limit:
+                    return found[:limit]
         return found
+
+    # Positions and batches
+
+    def _draw(self, count: int) -> int:
+        """Take the next `count` positions and return the first of them."""
+        if self._last_pos is None:
+            self._last_pos = self._connection.execute(SQL["last_pos"]).get
+        first = self._last_pos + 1
+        if count:
+            self._last_pos += count
+            self._connection.execute(SQL["set_last_pos"], (self._last_pos,))
+        return first
+
+    def _insert_batch(self, pos: int, batch: "_Batch", entries: Sequence["_BatchEntry"]) -> None:
+        """Record one event for each of these jobs, or two if the batch `starts`. They take the positions from `pos` on."""
+        ids, revs, attempts, times, policies = map(list, zip(*entries, strict=True))
+        self._connection.execute(
+            SQL["insert_batch"],
+            (
+                pos, min(times), batch.claim_pos, len(ids) * (1 + batch.starts), revs[0], attempts[0], policies[0], batch.starts,
+                batch.type, batch.from_status, batch.to_status, batch.actor, batch.reason, batch.request_id, self._list(ids),
+                self._unless_equal(revs), self._unless_equal(attempts), self._unless_equal(policies), self._unless_equal(times),
+            ),
+        )  # fmt: skip
+
+    def _unless_equal(self, values: list[Any]) -> str | None:
+        return None if values.count(values[0]) == len(values) else self._list(values)
+
+    def _insert_batches(self, pos: int, batches: "dict[_Batch, list[_BatchEntry]]") -> None:
+        for batch, entries in batches.items():
+            self._insert_batch(pos, batch, entries)
+            pos += len(entries)
 
     # Hot verbs
 
     def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
-        now, connection = self.now(), self._connection
-        profile = self.profile_id
-        ids = self._ids_for(items)
-        connection.executemany(
+        if len(items) > BATCH_EVENTS_MAX:
+            return [row for part in chunks(items, BATCH_EVENTS_MAX) for row in self.enqueue(part)]
+        now, ids, profile = self.now(), self._ids_for(items), self.profile_id
+        first = pos = self._draw(len(items))
+        places: dict[tuple[Actor, str | None, str | None], list[int]] = {}
+        for id_, item in zip(ids, items, strict=True):
+            places.setdefault((item.actor, item.request_id, item.reason), []).append(id_)
+        positions: dict[tuple[Actor, str | None, str | None], int] = {}
+        for key, members in places.items():
+            actor, request_id, reason = key
+            batch = _Batch("enqueued", None, "queued", str(actor), request_id=request_id, reason=reason)
+            self._insert_batch(pos, batch, [_BatchEntry(id_, 1, 0, now) for id_ in members])
+            positions[key] = pos
+            pos += len(members)
+        self._connection.executemany(
             SQL["insert_job"],
             [
                 (
                     id_, item.queue, item.kind, item.priority,
                     now + item.delay_us if item.available_at is None else item.available_at,
-                    now, now, profile(item), item.dedupe_key, item.dedupe_forever, item.correlation_id, item.trace_id,
-                    item.replay_of,
-                )
-                for id_, item in zip(ids, items, strict=True)
-            ],
-        )  # fmt: skip
-        actors: dict[Actor, str] = {}
-        connection.executemany(
-            SQL["insert_enqueued"],
-            [
-                (
-                    id_, now, actors.get(item.actor) or actors.setdefault(item.actor, str(item.actor)), item.reason,
-                    item.request_id, item.payload, item.correlation_id,
+                    now, profile(item), item.dedupe_key, item.dedupe_forever, item.correlation_id, item.trace_id,
+                    item.replay_of, positions[item.actor, item.request_id, item.reason], first, item.payload,
                 )
                 for id_, item in zip(ids, items, strict=True)
             ],
@@ -188,17 +238,19 @@ class SqliteSession(SqlSession):
         ready = self._connection.execute(SQL["next_two"], params).fetchall()
         if not ready:
             return []
-        actor, start = command.actor, command.start
+        start = command.start
+        pos = self._draw(0)
         is_single = len(ready) == 1 or limit == 1
         selection = {"id": ready[0][0], "now": params["now"]} if is_single else {**params, "limit": limit}
         rows: list[tuple[Any, ...]] = self._connection.execute(
             SQL["claim_lone" if is_single else "claim"],
             {
+                "pos": pos,
                 "status": "running" if start else "claimed",
                 "phase": "executing" if start else None,
                 "steps": 2 if start else 1,
-                "owner": actor.name,
-                "incarnation": actor.incarnation,
+                "owner": command.actor.name,
+                "incarnation": command.actor.incarnation,
                 "token": command.token,
                 **selection,
             },
@@ -206,15 +258,11 @@ class SqliteSession(SqlSession):
         if not rows:
             return []
         rows.sort(key=lambda row: (-row[5], row[6], row[0]))
-        self._connection.execute(
-            SQL["insert_claimed"],
-            {
-                "ids": self._list([row[0] for row in rows]),
-                "steps": 2 if start else 1,
-                "actor": str(actor),
-                "request": command.request_id,
-            },
-        )
+        self._draw(len(rows) * (1 + start))
+        batch = _Batch("claimed", "queued", "claimed", str(command.actor), request_id=command.request_id, starts=start)
+        self._insert_batch(pos, batch, [_BatchEntry(row[0], row[3] - start, row[4], row[8], row[19]) for row in rows])
+        policies = self._list({row[19] for row in rows})
+        self._connection.execute(SQL["open_claim"], {"pos": pos, "now": params["now"], "size": len(rows), "policies": policies})
         return self.claimed(rows, command)
 
     def _passing_guards(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
@@ -238,50 +286,63 @@ class SqliteSession(SqlSession):
                 yield command, guard
 
     def start(self, commands: Sequence[Start]) -> list[AppliedCommand | None]:
-        now, done = self.now(), {}
-        updates, events = [], []
+        now, pos, done = self.now(), self._draw(0), {}
+        updates: list[tuple[Any, ...]] = []
+        batches: dict[_Batch, list[_BatchEntry]] = {}
         for command, guard in self._passing_guards(commands, _CLAIMED):
             at = max(now, guard.updated_at)
             change = AppliedCommand(guard.id, guard.rev + 1, Status.RUNNING, at, at + guard.lease_us)
-            updates.append((guard.id, change.rev, at, change.lease_expires_at))
-            events.append((guard.id, change.rev, at, guard.worker, guard.attempt, command.request_id))
+            updates.append((guard.id, change.rev, at, change.lease_expires_at, pos))
+            batch = _Batch("started", "claimed", "running", guard.worker, guard.claim_pos, command.request_id)
+            batches.setdefault(batch, []).append(_BatchEntry(guard.id, change.rev, guard.attempt, at))
             done[guard.id] = change
+        self._draw(len(updates))
         self._connection.executemany(SQL["start"], updates)
-        self._connection.executemany(SQL["insert_started"], events)
+        self._insert_batches(pos, batches)
         return [done.get(command.job_id) for command in commands]
 
     def heartbeat(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]:
-        now, done = self.now(), {}
-        plain, full, events = [], [], []
+        now, first, done = self.now(), self._draw(0), {}
+        plain: list[tuple[Any, ...]] = []
+        full: list[tuple[Any, ...]] = []
+        events: list[tuple[Any, ...]] = []
+        batches: dict[_Batch, list[_BatchEntry]] = {}
         for command, guard in self._passing_guards([c for c in commands if c.beat.is_plain], _HELD):
-            at, beat = max(now, guard.updated_at), command.beat
+            at, beat, rev, status = max(now, guard.updated_at), command.beat, guard.rev + 1, guard.status
             lease, body = at + guard.lease_us, payloads.beat_payload(beat)
-            if body is None:
-                plain.append((guard.id, guard.rev + 1, at, lease))
+            if body is None and command.request_id is None:
+                plain.append((guard.id, rev, at, lease, first))
+                batch = _Batch("heartbeat", status, status, guard.worker, guard.claim_pos)
+                batches.setdefault(batch, []).append(_BatchEntry(guard.id, rev, guard.attempt, at))
             else:
-                full.append((guard.id, guard.rev + 1, at, lease, beat.stage, beat.progress, beat.assist_requested))
-            status, request_id = guard.status, command.request_id
-            events.append((guard.id, guard.rev + 1, at, guard.worker, guard.attempt, status, status, request_id, body))
-            done[guard.id] = AppliedCommand(guard.id, guard.rev + 1, STATUSES[status], at, lease, guard.phase == "aborting")
+                full.append((guard.id, rev, at, lease, first, beat.stage, beat.progress, beat.assist_requested))
+                event = (guard.claim_pos, guard.worker, guard.attempt, status, status, command.request_id, body)
+                events.append((first + len(events), guard.id, rev, at, *event))
+            done[guard.id] = AppliedCommand(guard.id, rev, STATUSES[status], at, lease, guard.phase == "aborting")
+        self._draw(len(plain) + len(full))
         self._connection.executemany(SQL["beat"], plain)
         self._connection.executemany(SQL["heartbeat"], full)
         self._connection.executemany(SQL["insert_heartbeat"], events)
+        self._insert_batches(first + len(events), batches)
         return [done.get(command.job_id) for command in commands]
 
     def beat_signed(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]:
-        now, done = self.now(), {}
-        updates, events = [], []
+        now, first, done = self.now(), self._draw(0), {}
+        updates: list[tuple[Any, ...]] = []
+        events: list[tuple[Any, ...]] = []
         for command, guard in self._passing_signed_guards([c for c in commands if c.beat.is_plain]):
             signed = command.signed
             assert signed is not None
             at, beat, rev, status = max(now, guard.updated_at), command.beat, guard.rev + 1, guard.status
             lease = at + guard.lease_us
-            updates.append((guard.id, rev, at, lease, signed.counter, beat.stage, beat.progress, beat.assist_requested))
+            updates.append((guard.id, rev, at, lease, first, signed.counter, beat.stage, beat.progress, beat.assist_requested))
             events.append((
-                guard.id, rev, at, guard.worker, guard.attempt, status, status, command.request_id, payloads.beat_payload(beat),
-                signed.signed_at, signed.key_id, signed.signature, signed.statement,
+                first + len(events), guard.id, rev, at, guard.claim_pos, guard.worker, guard.attempt, status, status,
+                command.request_id, payloads.beat_payload(beat), signed.signed_at, signed.key_id, signed.signature,
+                signed.statement,
             ))  # fmt: skip
             done[guard.id] = AppliedCommand(guard.id, rev, STATUSES[status], at, lease, guard.phase == "aborting")
+        self._draw(len(events))
         self._connection.executemany(SQL["beat_signed"], updates)
         self._connection.executemany(SQL["insert_beat_signed"], events)
         return [done.get(command.job_id) for command in commands]
@@ -297,34 +358,59 @@ class SqliteSession(SqlSession):
                 yield command, guard
 
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]:
-        done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in self._complete(commands)}
+        done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at, *_ in self._complete(commands)}
         return [done.get(command.job_id) for command in commands]
 
     def settle(self, commands: Sequence[Settle]) -> Container[int]:
-        if sum([len(command.payload) for command in commands]) > SETTLE_BYTES_MAX:
-            return {update[0] for update in self._complete(commands)}
-        bodies: dict[str | None, dict[int, str]] = {}
-        for command, guard in self._passing_guards(commands, _RUNNING):
-            if not guard.dependents:
-                bodies.setdefault(command.request_id, {})[guard.id] = command.payload.decode()
-        done = {id_ for found in bodies.values() for id_ in found}
-        self._connection.execute(SQL["settle"], {"now": self.now(), "ids": self._list(done)})
-        for request_id, found in bodies.items():
-            self._connection.execute(SQL["insert_settled"], {"request": request_id, "payloads": _encode(found).decode()})
-        return done
+        return {update[0] for update in self._complete(commands)}
 
-    def _complete(self, commands: Sequence[Complete]) -> list[tuple[int, int, Micros]]:
-        """Complete jobs. Return the id, revision and time of each completed one."""
-        now, updates, events = self.now(), [], []
+    def _complete(self, commands: Sequence[Complete]) -> list[tuple[Any, ...]]:
+        """Complete jobs. Return the id, revision and time of each completed one, then the other columns that changed."""
+        now, pos = self.now(), self._draw(0)
+        updates: list[tuple[Any, ...]] = []
+        batches: dict[_Batch, list[_BatchEntry]] = {}
+        results = set()
         for command, guard in self._passing_guards(commands, _RUNNING):
             if guard.dependents:
                 continue
             rev, at = guard.rev + 1, max(now, guard.updated_at)
-            updates.append((guard.id, rev, at))
-            events.append((guard.id, rev, at, guard.worker, guard.attempt, command.request_id, command.payload))
-        self._connection.executemany(SQL["complete"], updates)
-        self._connection.executemany(SQL["insert_succeeded"], events)
+            updates.append((guard.id, rev, at, pos, command.payload))
+            results.add(command.payload)
+            batch = _Batch("succeeded", "running", "succeeded", guard.worker, guard.claim_pos, command.request_id)
+            batches.setdefault(batch, []).append(_BatchEntry(guard.id, rev, guard.attempt, at))
+        self._draw(len(updates))
+        if len(updates) > 1 and len(results) == 1:
+            ids = self._list([update[0] for update in updates])
+            self._connection.execute(SQL["settle"], {"now": now, "pos": pos, "result": results.pop(), "ids": ids})
+        else:
+            self._connection.executemany(SQL["complete"], updates)
+        self._insert_batches(pos, batches)
+        ended = Counter(batch.claim_pos for batch, entries in batches.items() for _ in entries)
+        self.each("close_claim", [{"pos": pos, "ended": count} for pos, count in ended.items()])
         return updates
+
+
+class _Batch(NamedTuple):
+    """The values that the events of a batch share."""
+
+    type: str
+    from_status: str | None
+    to_status: str
+    actor: str
+    claim_pos: int | None = None
+    request_id: str | None = None
+    reason: str | None = None
+    starts: bool = False
+
+
+class _BatchEntry(NamedTuple):
+    """One job of a batch."""
+
+    job_id: int
+    rev: int
+    attempt: int
+    at: Micros
+    policy_id: int | None = None
 
 
 def _join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -353,6 +439,7 @@ class _Guard(NamedTuple):
     incarnation: str
     phase: str | None
     dependents: int
+    claim_pos: int
     lease_us: int
     counter: int | None = None
 

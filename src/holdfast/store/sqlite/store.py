@@ -254,9 +254,7 @@ class SqliteStore:
         def work(session: Session) -> StableRows:
             assert isinstance(session, SqliteSession)
             newest = session.last_pos()
-            events = session.rows("leaf_events", after=after, until=newest, limit=limit)
-            until = events[-1][0] if len(events) == limit else newest
-            return StableRows(events, session.leaf_keys(after, until), until)
+            return session.leaves_between(after, newest, limit)
 
         return self.read(work)
 

@@ -1,25 +1,331 @@
--- The tables of a ledger. The table schema_version, which holds the version of this schema, is made before this file runs.
--- Texts have the collation "C": names and keys are compared byte by byte, in every database alike.
+-- The tables of a ledger.
+--
+-- A job is one row of `jobs`, which says where it stands. Its history is the events of the view `events`. An event is stored
+-- in one of two forms: as a row of its own in `event_rows`, or, together with the events of other jobs that one statement
+-- changed alike, in a row of `event_batches`. Enqueues, claims, starts, plain heartbeats and successes are batches; all other
+-- events are rows.
+--
+-- No index depends on a column that heartbeats and successes change, so that their updates of `jobs` are HOT.
 
--- The ledger
-
--- Facts about the ledger as a whole, by name. The row ledger_id distinguishes it from every other ledger.
 CREATE TABLE holdfast.meta (
     name  text COLLATE "C" PRIMARY KEY,
     value text NOT NULL
 );
 
--- Positions. Events and changes of keys have places in one total order.
-CREATE SEQUENCE holdfast.event_pos AS bigint CACHE 1;
-
--- Numbers that sweeping and retention keep, by name: where a slow walk through the jobs has got to, since when sweeps have run,
--- and which jobs a sweep has to visit for their dependents.
-CREATE TABLE holdfast.cursors (
-    name text COLLATE "C" PRIMARY KEY,
-    pos  bigint NOT NULL
+-- Resolved policies, by content. A row never changes, so a reference to it is a snapshot.
+-- `token_tail` is what the policy wants signed; it ends the token of each lease. `check_after` is how long after a claim the
+-- sweeper first has to look at it.
+CREATE TABLE holdfast.policies (
+    id          integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    body        text COLLATE "C" NOT NULL UNIQUE,
+    lease       interval NOT NULL,
+    check_after interval NOT NULL,
+    token_tail  text COLLATE "C" NOT NULL
 );
 
--- Answers to calls, by the request id of the call. A call that comes again gets the stored answer and changes nothing.
+-- The settings of operators, by kind and by tier.
+CREATE TABLE holdfast.settings (
+    scope text COLLATE "C" NOT NULL CHECK (scope IN ('kind', 'tier')),
+    name  text COLLATE "C" NOT NULL,
+    body  text COLLATE "C" NOT NULL,
+    PRIMARY KEY (scope, name)
+);
+
+-- The declarations of handlers, by kind: the queue of its jobs, and fields of its policy. The last worker that started wrote it.
+CREATE TABLE holdfast.declarations (
+    kind        text COLLATE "C" PRIMARY KEY,
+    queue       text COLLATE "C" NOT NULL,
+    body        text COLLATE "C" NOT NULL,
+    declared_at timestamptz NOT NULL,
+    declared_by text COLLATE "C" NOT NULL
+);
+
+-- Every combination of kind, tier and a job's own settings that was ever enqueued, with its current policy.
+CREATE TABLE holdfast.profiles (
+    id        integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind      text COLLATE "C" NOT NULL,
+    tier      text COLLATE "C" NOT NULL,
+    override  text COLLATE "C" NOT NULL,
+    policy_id integer NOT NULL REFERENCES holdfast.policies (id),
+    UNIQUE (kind, tier, override)
+);
+
+CREATE SEQUENCE holdfast.job_id AS bigint;
+
+-- Columns are ordered by how often they change: those of the enqueue first, then those of the claim, then those that every
+-- change writes. The log of an update leaves out what old and new row have in common at the beginning and at the end.
+--
+--   payload      the payload of the job's `enqueued` event, with the arguments
+--   result       the payload of its `succeeded` event
+--   enqueued_pos the batch with its `enqueued` event
+--   claim_pos    the batch with its newest `claimed` event
+--   last_pos     the position that its newest statement drew: the next one must draw a higher one
+--   queued       whether its status is queued. Partial indexes use this column, which only claims and rare verbs change.
+--   ended        its status, if that is failed, cancelled or dead_lettered
+--   live_key     its dedupe key, as long as no other job may have the same one
+--   dependents   how many jobs were ever made to wait for it
+--   waits_for    how many jobs it still waits for
+--   checkpoint_rev  the revision of the heartbeat with its newest checkpoint
+CREATE TABLE holdfast.jobs (
+    id                    bigint NOT NULL,
+    created_at            timestamptz NOT NULL,
+    enqueued_pos          bigint NOT NULL,
+    replay_of             bigint,
+    profile_id            integer NOT NULL,
+    dedupe_forever        boolean NOT NULL DEFAULT false,
+    kind                  text COLLATE "C" NOT NULL,
+    payload               bytea NOT NULL,
+    dedupe_key            text COLLATE "C",
+    correlation_id        text COLLATE "C",
+    trace_id              text COLLATE "C",
+
+    queue                 text COLLATE "C" NOT NULL,
+    priority              integer NOT NULL,
+    dependents            integer NOT NULL DEFAULT 0,
+    waits_for             integer NOT NULL DEFAULT 0,
+    releases              integer NOT NULL DEFAULT 0,
+    available_at          timestamptz NOT NULL,
+    live_key              text COLLATE "C",
+    last_error            bytea,
+    note                  text COLLATE "C",
+    ended                 text COLLATE "C",
+
+    claim_pos             bigint,
+    claimed_at            timestamptz,
+    started_at            timestamptz,
+    attempt               integer NOT NULL,
+    policy_id             integer,
+    queued                boolean NOT NULL,
+    assist_requested      boolean NOT NULL DEFAULT false,
+    undo_owed             integer NOT NULL DEFAULT 0,
+    incarnation           text COLLATE "C",
+    token                 text COLLATE "C",
+    stage                 text COLLATE "C",
+    progress              bigint,
+    progressed_at         timestamptz,
+    counter               bigint,
+    checkpoint_rev        integer,
+    stalled_at            timestamptz,
+    revived_at            timestamptz,
+    cancel_requested_at   timestamptz,
+    stall_reason          text COLLATE "C",
+    cancel_reason         text COLLATE "C",
+    reason_code           text COLLATE "C",
+    failure_stage         text COLLATE "C",
+
+    last_beat_at          timestamptz,
+    lease_expires_at      timestamptz,
+    last_lease_expires_at timestamptz,
+    owner                 text COLLATE "C",
+    last_owner            text COLLATE "C",
+    last_pos              bigint NOT NULL,
+    updated_at            timestamptz NOT NULL,
+    finished_at           timestamptz,
+    rev                   integer NOT NULL,
+    status                text COLLATE "C" NOT NULL,
+    phase                 text COLLATE "C",
+    result                bytea,
+
+    CHECK (queued = (status = 'queued')),
+    CHECK ((status IN ('claimed', 'running')) = (owner IS NOT NULL AND lease_expires_at IS NOT NULL)),
+    CHECK ((status = 'succeeded') = (result IS NOT NULL)),
+    CHECK (status IN ('queued', 'claimed', 'running', 'stalled', 'succeeded') OR ended = status)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+
+ALTER TABLE holdfast.jobs ADD CONSTRAINT jobs_pkey PRIMARY KEY (id) WITH (fillfactor = 50);
+-- All ascending, so that one row comparison can say "after this place".
+CREATE INDEX jobs_ready ON holdfast.jobs (queue, (-priority), available_at, id) WHERE queued;
+CREATE INDEX jobs_delayed ON holdfast.jobs (queue, available_at) WHERE queued AND available_at > created_at;
+CREATE INDEX jobs_ended ON holdfast.jobs (ended, id) WHERE ended IS NOT NULL;
+CREATE INDEX jobs_replay ON holdfast.jobs (replay_of) WHERE replay_of IS NOT NULL;
+CREATE INDEX jobs_correlation ON holdfast.jobs (correlation_id) WHERE correlation_id IS NOT NULL;
+CREATE INDEX jobs_waiting ON holdfast.jobs (id) WHERE waits_for > 0;
+CREATE INDEX jobs_owing ON holdfast.jobs (id) WHERE undo_owed > 0;
+CREATE UNIQUE INDEX jobs_dedupe ON holdfast.jobs (queue, live_key) WHERE live_key IS NOT NULL;
+
+-- Which job waits, or has waited, for which. If a job was replayed meanwhile, for the replay.
+CREATE TABLE holdfast.dependencies (
+    job_id bigint NOT NULL,
+    on_id  bigint NOT NULL,
+    PRIMARY KEY (job_id, on_id)
+);
+
+CREATE INDEX dependencies_on ON holdfast.dependencies (on_id, job_id);
+
+-- The one total order of events and key changes. A statement draws one number for all events that it records; they take the
+-- numbers from there on. It records 2,048 at most.
+CREATE SEQUENCE holdfast.event_pos AS bigint INCREMENT BY 2048 CACHE 1;
+
+-- Events that are not in a batch. `pos` was drawn after the job's row was locked. `claim_pos` is the claim of the attempt.
+-- `at` is the time of the signer, if there is one.
+CREATE TABLE holdfast.event_rows (
+    pos            bigint NOT NULL,
+    job_id         bigint NOT NULL,
+    received_at    timestamptz NOT NULL,
+    claim_pos      bigint,
+    rev            integer NOT NULL,
+    attempt        integer NOT NULL,
+    policy_id      integer,
+    type           text COLLATE "C" NOT NULL,
+    from_status    text COLLATE "C",
+    to_status      text COLLATE "C" NOT NULL,
+    actor          text COLLATE "C" NOT NULL,
+    reason         text COLLATE "C",
+    request_id     text COLLATE "C",
+    cause          text COLLATE "C",
+    payload        bytea,
+    at             timestamptz,
+    key_id         text COLLATE "C",
+    signature      bytea,
+    statement      bytea,
+    PRIMARY KEY (job_id, rev)
+);
+
+CREATE UNIQUE INDEX event_rows_pos ON holdfast.event_rows (pos);
+CREATE INDEX event_rows_type ON holdfast.event_rows (type, received_at) WHERE type <> 'heartbeat';
+CREATE INDEX event_rows_time ON holdfast.event_rows USING brin (received_at) WITH (autosummarize = on);
+
+-- Events of one type that one statement recorded, one for each of `jobs`. The first has the position `pos`, the next ones follow.
+-- A batch of claims with `starts` has two events for each job: `claimed` and, at the next position, `started`.
+-- Every enqueue and every claim is in a batch, even of one job.
+--
+--   claim_pos    the claim of the jobs; NULL in claims themselves and in enqueues
+--   size         the number of events
+--   rev, attempt, policy_id, received_at   the values of every job or, if they differ, of one of them. `revs`, `attempts`,
+--                `policy_ids` and `times` then have one for each job.
+CREATE TABLE holdfast.event_batches (
+    pos         bigint PRIMARY KEY,
+    received_at timestamptz NOT NULL,
+    claim_pos   bigint,
+    size        integer NOT NULL,
+    rev         integer NOT NULL,
+    attempt     integer NOT NULL,
+    policy_id   integer,
+    starts      boolean NOT NULL DEFAULT false,
+    type        text COLLATE "C" NOT NULL CHECK (type IN ('enqueued', 'claimed', 'started', 'heartbeat', 'succeeded')),
+    from_status text COLLATE "C",
+    to_status   text COLLATE "C" NOT NULL,
+    actor       text COLLATE "C" NOT NULL,
+    reason      text COLLATE "C",
+    request_id  text COLLATE "C",
+    cause       text COLLATE "C",
+    jobs        bigint[] NOT NULL,
+    revs        integer[],
+    attempts    integer[],
+    policy_ids  integer[],
+    times       timestamptz[]
+);
+
+ALTER TABLE holdfast.event_batches
+    ALTER jobs SET STORAGE EXTERNAL, ALTER revs SET STORAGE EXTERNAL, ALTER attempts SET STORAGE EXTERNAL,
+    ALTER policy_ids SET STORAGE EXTERNAL, ALTER times SET STORAGE EXTERNAL;
+CREATE INDEX event_batches_claim ON holdfast.event_batches (claim_pos, pos) WHERE claim_pos IS NOT NULL;
+CREATE INDEX event_batches_time ON holdfast.event_batches USING brin (received_at) WITH (autosummarize = on);
+
+-- Claims of which a job may still be held or stalled. `check_at` is when the sweeper has to look at it next.
+CREATE TABLE holdfast.open_claims (
+    pos      bigint PRIMARY KEY,
+    check_at timestamptz NOT NULL,
+    size     integer NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- Every event of every job, for people and their tools. The functions below read the events of some jobs, or of some positions,
+-- without unpacking every batch.
+CREATE VIEW holdfast.events AS
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id, e.signature, e.statement
+FROM holdfast.event_rows e JOIN holdfast.jobs j ON j.id = e.job_id
+UNION ALL
+SELECT b.pos + (i.n - 1) * CASE WHEN b.starts THEN 2 ELSE 1 END, i.job_id, coalesce(i.rev, b.rev), b.type,
+    coalesce(i.received_at, b.received_at), NULL, b.actor, coalesce(i.attempt, b.attempt), b.from_status, b.to_status, b.reason,
+    b.request_id, b.cause, CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+    coalesce(i.policy_id, b.policy_id), j.correlation_id, j.trace_id, NULL, NULL, NULL
+FROM holdfast.event_batches b
+CROSS JOIN LATERAL unnest(b.jobs, b.revs, b.attempts, b.policy_ids, b.times)
+    WITH ORDINALITY AS i (job_id, rev, attempt, policy_id, received_at, n)
+JOIN holdfast.jobs j ON j.id = i.job_id
+UNION ALL
+SELECT b.pos + 2 * i.n - 1, i.job_id, coalesce(i.rev, b.rev) + 1, 'started', coalesce(i.received_at, b.received_at), NULL, b.actor,
+    coalesce(i.attempt, b.attempt), 'claimed', 'running', NULL, b.request_id, b.cause, NULL, NULL, j.correlation_id, j.trace_id,
+    NULL, NULL, NULL
+FROM holdfast.event_batches b
+CROSS JOIN LATERAL unnest(b.jobs, b.revs, b.attempts, b.times) WITH ORDINALITY AS i (job_id, rev, attempt, received_at, n)
+JOIN holdfast.jobs j ON j.id = i.job_id
+WHERE b.starts;
+
+-- In the functions and in the next view, OFFSET 0 makes the planner look up each row by its key, without regard to statistics.
+
+-- The events after one position and up to another.
+CREATE FUNCTION holdfast.events_between(after bigint, until bigint) RETURNS SETOF holdfast.events LANGUAGE sql STABLE AS $$
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id, e.signature, e.statement
+FROM holdfast.event_rows e JOIN holdfast.jobs j ON j.id = e.job_id
+WHERE e.pos > after AND e.pos <= until
+UNION ALL
+SELECT p.pos, i.job_id, coalesce(i.rev, b.rev) + step.n, CASE step.n WHEN 1 THEN 'started' ELSE b.type END,
+    coalesce(i.received_at, b.received_at), NULL::timestamptz, b.actor, coalesce(i.attempt, b.attempt),
+    CASE step.n WHEN 1 THEN 'claimed' ELSE b.from_status END, CASE step.n WHEN 1 THEN 'running' ELSE b.to_status END,
+    CASE step.n WHEN 0 THEN b.reason END, b.request_id, b.cause,
+    CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+    CASE step.n WHEN 0 THEN coalesce(i.policy_id, b.policy_id) END, j.correlation_id, j.trace_id,
+    NULL::text, NULL::bytea, NULL::bytea
+FROM holdfast.event_batches b
+CROSS JOIN LATERAL unnest(b.jobs, b.revs, b.attempts, b.policy_ids, b.times)
+    WITH ORDINALITY AS i (job_id, rev, attempt, policy_id, received_at, n)
+CROSS JOIN LATERAL (
+    SELECT payload, result, correlation_id, trace_id FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
+CROSS JOIN LATERAL generate_series(0, b.starts::integer) AS step (n)
+CROSS JOIN LATERAL (SELECT b.pos + (i.n - 1) * (1 + b.starts::integer) + step.n) AS p (pos)
+WHERE b.pos > after - 2048 AND b.pos <= until AND p.pos > after AND p.pos <= until
+$$;
+
+-- The events of some jobs. Earlier claims of a job are found by the events that ended them.
+CREATE FUNCTION holdfast.job_events(wanted bigint[]) RETURNS SETOF holdfast.events LANGUAGE sql STABLE AS $$
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id, e.signature, e.statement
+FROM holdfast.event_rows e JOIN holdfast.jobs j ON j.id = e.job_id
+WHERE e.job_id = ANY (wanted)
+UNION ALL
+SELECT b.pos + (i.n - 1) * (1 + b.starts::integer) + step.n, j.id, coalesce(b.revs[i.n], b.rev) + step.n,
+    CASE step.n WHEN 1 THEN 'started' ELSE b.type END, coalesce(b.times[i.n], b.received_at), NULL::timestamptz, b.actor,
+    coalesce(b.attempts[i.n], b.attempt), CASE step.n WHEN 1 THEN 'claimed' ELSE b.from_status END,
+    CASE step.n WHEN 1 THEN 'running' ELSE b.to_status END, CASE step.n WHEN 0 THEN b.reason END, b.request_id, b.cause,
+    CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+    CASE step.n WHEN 0 THEN coalesce(b.policy_ids[i.n], b.policy_id) END, j.correlation_id, j.trace_id,
+    NULL::text, NULL::bytea, NULL::bytea
+FROM (
+    SELECT id, enqueued_pos AS pos FROM holdfast.jobs WHERE id = ANY (wanted)
+    UNION ALL
+    SELECT c.id, b.pos
+    FROM (
+        SELECT id, claim_pos FROM holdfast.jobs WHERE id = ANY (wanted)
+        UNION
+        SELECT job_id, claim_pos FROM holdfast.event_rows WHERE job_id = ANY (wanted)
+    ) AS c
+    CROSS JOIN LATERAL (
+        SELECT c.claim_pos AS pos
+        UNION ALL
+        SELECT l.pos FROM holdfast.event_batches l WHERE l.claim_pos = c.claim_pos
+    ) AS b
+    WHERE c.claim_pos IS NOT NULL
+) AS at
+CROSS JOIN LATERAL (SELECT * FROM holdfast.event_batches WHERE pos = at.pos OFFSET 0) AS b
+CROSS JOIN LATERAL (SELECT array_position(b.jobs, at.id)) AS i (n)
+CROSS JOIN LATERAL (
+    SELECT id, payload, result, correlation_id, trace_id FROM holdfast.jobs WHERE id = at.id OFFSET 0) AS j
+CROSS JOIN LATERAL generate_series(0, b.starts::integer) AS step (n)
+WHERE i.n IS NOT NULL
+$$;
+
+-- Jobs that are held or stalled.
+CREATE VIEW holdfast.active_jobs AS
+SELECT j.* FROM holdfast.open_claims c
+CROSS JOIN LATERAL (SELECT jobs FROM holdfast.event_batches WHERE pos = c.pos OFFSET 0) AS b
+CROSS JOIN LATERAL unnest(b.jobs) AS i (job_id)
+CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
+WHERE j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled');
+
+-- Answers to calls with a request id, for when the same call comes again.
 CREATE TABLE holdfast.requests (
     actor      text COLLATE "C" NOT NULL,
     request_id text COLLATE "C" NOT NULL,
@@ -30,131 +336,7 @@ CREATE TABLE holdfast.requests (
     PRIMARY KEY (actor, request_id)
 );
 
--- Policies
-
--- Resolved policies, one row for each content. A row never changes, so a job's policy_id is a snapshot.
--- token_tail ends the token of each lease: it says what the policy wants signed.
-CREATE TABLE holdfast.policies (
-    id         integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    body       text COLLATE "C" NOT NULL UNIQUE,
-    lease      interval NOT NULL,
-    token_tail text COLLATE "C" NOT NULL DEFAULT ''
-);
-
--- The policy fields that operators have set for a kind or a tier. The body is a JSON object.
-CREATE TABLE holdfast.settings (
-    scope text COLLATE "C" NOT NULL CHECK (scope IN ('kind', 'tier')),
-    name  text COLLATE "C" NOT NULL,
-    body  text COLLATE "C" NOT NULL,
-    PRIMARY KEY (scope, name)
-);
-
--- What the handler of a kind declares: the queue of its jobs and fields of their policy. The worker that started last wrote it.
-CREATE TABLE holdfast.declarations (
-    kind        text COLLATE "C" PRIMARY KEY,
-    queue       text COLLATE "C" NOT NULL,
-    body        text COLLATE "C" NOT NULL,
-    declared_at timestamptz NOT NULL,
-    declared_by text COLLATE "C" NOT NULL
-);
-
--- Each combination of a kind, a tier and a job's own policy fields that was ever enqueued, with the policy that it has today.
-CREATE TABLE holdfast.profiles (
-    id        integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    kind      text COLLATE "C" NOT NULL,
-    tier      text COLLATE "C" NOT NULL,
-    override  text COLLATE "C" NOT NULL,
-    policy_id integer NOT NULL REFERENCES holdfast.policies (id),
-    UNIQUE (kind, tier, override)
-);
-
--- Jobs
-
-CREATE SEQUENCE holdfast.job_id AS bigint;
-
--- One row for each job: its state after its newest event. Arguments, results and checkpoints are in the events only;
--- result_rev and checkpoint_rev name the event that has them.
-CREATE TABLE holdfast.jobs (
-    id                    bigint PRIMARY KEY,
-    queue                 text COLLATE "C" NOT NULL,
-    kind                  text COLLATE "C" NOT NULL,
-    status                text COLLATE "C" NOT NULL,
-    rev                   integer NOT NULL,
-    attempt               integer NOT NULL,
-    priority              integer NOT NULL,
-    available_at          timestamptz NOT NULL,
-    created_at            timestamptz NOT NULL,
-    updated_at            timestamptz NOT NULL,
-    profile_id            integer NOT NULL,
-    policy_id             integer,
-    phase                 text COLLATE "C",
-    releases              integer NOT NULL DEFAULT 0,
-    -- The holder, its lease, and how far it is.
-    owner                 text COLLATE "C",
-    incarnation           text COLLATE "C",
-    token                 text COLLATE "C",
-    claimed_at            timestamptz,
-    lease_expires_at      timestamptz,
-    last_beat_at          timestamptz,
-    started_at            timestamptz,
-    finished_at           timestamptz,
-    stage                 text COLLATE "C",
-    progress              bigint,
-    progressed_at         timestamptz,
-    assist_requested      boolean NOT NULL DEFAULT false,
-    -- The signer's own counter in the newest signed event of the attempt.
-    counter               bigint,
-    -- The newest failure, stall and request to cancel.
-    last_owner            text COLLATE "C",
-    last_lease_expires_at timestamptz,
-    last_error            bytea,
-    stall_reason          text COLLATE "C",
-    stalled_at            timestamptz,
-    revived_at            timestamptz,
-    cancel_reason         text COLLATE "C",
-    cancel_requested_at   timestamptz,
-    reason_code           text COLLATE "C",
-    failure_stage         text COLLATE "C",
-    result_rev            integer,
-    checkpoint_rev        integer,
-    -- How many undo steps have to run if the job does not succeed.
-    undo_owed             integer NOT NULL DEFAULT 0,
-    note                  text COLLATE "C",
-    dedupe_key            text COLLATE "C",
-    dedupe_forever        boolean NOT NULL DEFAULT false,
-    correlation_id        text COLLATE "C",
-    trace_id              text COLLATE "C",
-    replay_of             bigint,
-    -- How many jobs were ever made to wait for this one, and for how many it waits itself.
-    dependents            integer NOT NULL DEFAULT 0,
-    waits_for             integer NOT NULL DEFAULT 0,
-    CHECK (status IN ('queued', 'claimed', 'running', 'stalled', 'succeeded', 'failed', 'cancelled', 'dead_lettered')),
-    CHECK ((status IN ('claimed', 'running')) = (owner IS NOT NULL AND lease_expires_at IS NOT NULL)),
-    CHECK ((status = 'succeeded') = (result_rev IS NOT NULL))
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
-
--- The order of claims. All columns ascend, so that one row comparison can say "after this place".
-CREATE INDEX jobs_ready ON holdfast.jobs (queue, (-priority), available_at, id) WHERE status = 'queued';
--- Jobs that were delayed. A job that is available at once is not in it, so enqueues and claims of such jobs cost nothing more.
-CREATE INDEX jobs_delayed ON holdfast.jobs (queue, available_at) WHERE status = 'queued' AND available_at > created_at;
-CREATE INDEX jobs_active ON holdfast.jobs (id) WHERE status IN ('claimed', 'running', 'stalled');
-CREATE INDEX jobs_ended ON holdfast.jobs (status, id) WHERE status IN ('failed', 'cancelled', 'dead_lettered');
-CREATE INDEX jobs_owing ON holdfast.jobs (id) WHERE undo_owed > 0 AND finished_at IS NOT NULL;
-CREATE INDEX jobs_waiting ON holdfast.jobs (id) WHERE waits_for > 0;
-CREATE INDEX jobs_replay ON holdfast.jobs (replay_of) WHERE replay_of IS NOT NULL;
-CREATE UNIQUE INDEX jobs_dedupe ON holdfast.jobs (queue, dedupe_key)
-    WHERE dedupe_key IS NOT NULL AND (dedupe_forever OR status IN ('queued', 'claimed', 'running', 'stalled'));
-
--- Which job waits, or has waited, for which. If that job was replayed meanwhile, on_id is the replay.
-CREATE TABLE holdfast.dependencies (
-    job_id bigint NOT NULL,
-    on_id  bigint NOT NULL,
-    PRIMARY KEY (job_id, on_id)
-);
-
-CREATE INDEX dependencies_on ON holdfast.dependencies (on_id, job_id);
-
--- Queues that are paused or were paused once: since when, by whom and why. Other queues have no row.
+-- Queues that are or were paused.
 CREATE TABLE holdfast.queues (
     name         text COLLATE "C" PRIMARY KEY,
     paused_at    timestamptz,
@@ -162,42 +344,48 @@ CREATE TABLE holdfast.queues (
     pause_reason text COLLATE "C"
 );
 
--- Events
-
--- Every accepted change of a job, with its payload. A row never changes; retention deletes old ones. pos is drawn after the
--- job's row was locked and written. Only the first event of a job has a correlation_id, if the caller gave one.
--- A signed event has the statement that was signed, byte for byte, and the key that signed it.
-CREATE TABLE holdfast.events (
-    pos            bigint NOT NULL DEFAULT nextval('holdfast.event_pos'),
-    job_id         bigint NOT NULL,
-    rev            integer NOT NULL,
-    type           text COLLATE "C" NOT NULL,
-    received_at    timestamptz NOT NULL,
-    at             timestamptz,
-    actor          text COLLATE "C" NOT NULL,
-    attempt        integer NOT NULL,
-    from_status    text COLLATE "C",
-    to_status      text COLLATE "C" NOT NULL,
-    reason         text COLLATE "C",
-    request_id     text COLLATE "C",
-    cause          text COLLATE "C",
-    payload        bytea,
-    policy_id      integer,
-    correlation_id text COLLATE "C",
-    key_id         text COLLATE "C",
-    signature      bytea,
-    statement      bytea,
-    PRIMARY KEY (job_id, rev)
+-- Named positions: of followers of the total order, and of walks through a table.
+CREATE TABLE holdfast.cursors (
+    name text COLLATE "C" PRIMARY KEY,
+    pos  bigint NOT NULL
 );
 
-CREATE UNIQUE INDEX events_pos ON holdfast.events (pos);
-CREATE INDEX events_correlation ON holdfast.events (correlation_id) WHERE correlation_id IS NOT NULL;
--- The five most frequent types are left out, which keeps this index small. They are found by time.
-CREATE INDEX events_type ON holdfast.events (type, received_at)
-    WHERE type NOT IN ('enqueued', 'claimed', 'started', 'heartbeat', 'succeeded');
-CREATE INDEX events_time ON holdfast.events USING brin (received_at) WITH (autosummarize = on);
+-- Which of many processes performs a ticking service, and until when no other one does.
+CREATE TABLE holdfast.duties (
+    name       text COLLATE "C" PRIMARY KEY,
+    holder     text COLLATE "C" NOT NULL,
+    expires_at timestamptz NOT NULL
+);
 
--- The outbox: up to which position each sink has received the events, and the error that stops it, if any.
+-- Workers. The body is a JSON object that the worker wrote. There is no index on seen_at, so that its updates are HOT.
+CREATE TABLE holdfast.workers (
+    name        text COLLATE "C" NOT NULL,
+    incarnation text COLLATE "C" NOT NULL,
+    started_at  timestamptz NOT NULL,
+    seen_at     timestamptz NOT NULL,
+    body        text COLLATE "C" NOT NULL,
+    PRIMARY KEY (name, incarnation)
+) WITH (fillfactor = 70);
+
+-- Supervised programs. The body is a JSON object. Rows are updated every few seconds; without another index that is HOT.
+CREATE TABLE holdfast.runs (
+    name       text COLLATE "C" PRIMARY KEY,
+    body       text COLLATE "C" NOT NULL,
+    updated_at timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+-- Each session of an agent: the task it works on, the last one it had, and how far it has read.
+CREATE TABLE holdfast.agents (
+    name       text COLLATE "C" NOT NULL,
+    session    text COLLATE "C" NOT NULL,
+    focus      bigint,
+    last       bigint,
+    cursor     bigint NOT NULL,
+    updated_at timestamptz NOT NULL,
+    PRIMARY KEY (name, session)
+);
+
+-- The sinks of the outbox: how far each has been told, and its failures. The outbox itself is the total order of events.
 CREATE TABLE holdfast.sinks (
     name       text COLLATE "C" PRIMARY KEY,
     pos        bigint NOT NULL,
@@ -208,12 +396,10 @@ CREATE TABLE holdfast.sinks (
     updated_at timestamptz NOT NULL
 );
 
--- The sealed log
-
--- Keys that were enrolled and revoked. A key is valid between the positions of its two rows. signer is the key that signed the
--- change; the first key of a ledger signs its own.
+-- The keys that may sign events, from which position on, and until which. They are in the same total order as the events.
+-- `signer` is the key that vouches for the change; the first key of a ledger vouches for itself.
 CREATE TABLE holdfast.key_log (
-    pos       bigint PRIMARY KEY DEFAULT nextval('holdfast.event_pos'),
+    pos       bigint PRIMARY KEY,
     change    text COLLATE "C" NOT NULL CHECK (change IN ('enrolled', 'revoked')),
     key_id    text COLLATE "C" NOT NULL,
     role      text COLLATE "C" NOT NULL,
@@ -226,8 +412,8 @@ CREATE TABLE holdfast.key_log (
     UNIQUE (key_id, change)
 );
 
--- The Merkle tree, in tiles of 256 hashes. Level 0 has the hashes of the leaves, each higher level the roots of the full tiles
--- below it. positions are the positions of the leaves, eight bytes each.
+-- The tree of the sealed log: hashes by the 256. Those of level 0 are of the leaves, those of each level above are the roots of
+-- the full tiles below. `positions` are those of the leaves, eight bytes each.
 CREATE TABLE holdfast.tiles (
     level     integer NOT NULL,
     number    bigint NOT NULL,
@@ -239,7 +425,7 @@ CREATE TABLE holdfast.tiles (
 
 CREATE INDEX tiles_pos ON holdfast.tiles (last_pos) WHERE level = 0;
 
--- Signed heads of the tree, by the number of leaves that they cover.
+-- Signed tree heads.
 CREATE TABLE holdfast.heads (
     size bigint PRIMARY KEY,
     pos  bigint NOT NULL,
@@ -247,42 +433,3 @@ CREATE TABLE holdfast.heads (
     note text COLLATE "C" NOT NULL,
     at   timestamptz NOT NULL
 );
-
--- Workers, agents and supervisors
-
--- Which workers are there, and what each says about itself, as a JSON object.
--- There is no index on seen_at: without one, the frequent update of seen_at is a HOT update.
-CREATE TABLE holdfast.workers (
-    name        text COLLATE "C" NOT NULL,
-    incarnation text COLLATE "C" NOT NULL,
-    started_at  timestamptz NOT NULL,
-    seen_at     timestamptz NOT NULL,
-    body        text COLLATE "C" NOT NULL,
-    PRIMARY KEY (name, incarnation)
-) WITH (fillfactor = 70);
-
--- Which process performs a periodic service, such as sweeping, and until when no other process does.
-CREATE TABLE holdfast.duties (
-    name       text COLLATE "C" PRIMARY KEY,
-    holder     text COLLATE "C" NOT NULL,
-    expires_at timestamptz NOT NULL
-);
-
--- Agents, by session: the task that each works on, the last one that it had, and the position up to which it has read.
-CREATE TABLE holdfast.agents (
-    name       text COLLATE "C" NOT NULL,
-    session    text COLLATE "C" NOT NULL,
-    focus      bigint,
-    last       bigint,
-    cursor     bigint NOT NULL,
-    updated_at timestamptz NOT NULL,
-    PRIMARY KEY (name, session)
-);
-
--- What supervisors know about the programs that they run, as JSON objects. A restarted supervisor reads it.
--- Rows are updated every few seconds by their key: without another index, that is a HOT update.
-CREATE TABLE holdfast.runs (
-    name       text COLLATE "C" PRIMARY KEY,
-    body       text COLLATE "C" NOT NULL,
-    updated_at timestamptz NOT NULL
-) WITH (fillfactor = 50);

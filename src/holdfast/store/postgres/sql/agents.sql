@@ -16,17 +16,16 @@ SET focus = excluded.focus, last = excluded.last, cursor = greatest(a.cursor, ex
 SELECT max(updated_at) FROM holdfast.agents;
 
 -- name: own_tasks
-SELECT id FROM holdfast.jobs
-WHERE status IN ('claimed', 'running', 'stalled') AND status IN ('claimed', 'running')
-  AND owner = %(name)s AND incarnation = %(session)s
+SELECT id FROM holdfast.active_jobs
+WHERE status IN ('claimed', 'running') AND owner = %(name)s AND incarnation = %(session)s
 ORDER BY status DESC, id LIMIT %(limit)s;
 
 -- name: prune_agents
 DELETE FROM holdfast.agents WHERE (name, session) IN (
     SELECT a.name, a.session FROM holdfast.agents a
     WHERE a.updated_at < %(before_at)s AND NOT EXISTS (
-        SELECT FROM holdfast.jobs j
-        WHERE j.status IN ('claimed', 'running', 'stalled') AND j.owner = a.name AND j.incarnation = a.session)
+        SELECT FROM holdfast.active_jobs j
+        WHERE j.owner = a.name AND j.incarnation = a.session)
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING 1;
 
@@ -35,9 +34,9 @@ RETURNING 1;
 
 -- name: first_tasks
 WITH RECURSIVE named (queue) AS (
-    (SELECT queue FROM holdfast.jobs WHERE status = 'queued' AND %(queues)s::text[] IS NULL ORDER BY queue LIMIT 1)
+    (SELECT queue FROM holdfast.jobs WHERE queued AND %(queues)s::text[] IS NULL ORDER BY queue LIMIT 1)
     UNION ALL
-    SELECT (SELECT n.queue FROM holdfast.jobs n WHERE n.status = 'queued' AND n.queue > named.queue ORDER BY n.queue LIMIT 1)
+    SELECT (SELECT n.queue FROM holdfast.jobs n WHERE n.queued AND n.queue > named.queue ORDER BY n.queue LIMIT 1)
     FROM named WHERE named.queue IS NOT NULL
 ),
 wanted (queue) AS (
@@ -46,11 +45,11 @@ wanted (queue) AS (
     SELECT u.name COLLATE "C" FROM unnest(%(queues)s::text[]) AS u (name)
 ),
 places (queue, rank) AS (
-    SELECT w.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.status = 'queued' AND n.queue = w.queue
+    SELECT w.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.queued AND n.queue = w.queue
                      ORDER BY -n.priority LIMIT 1)
     FROM wanted w WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = w.queue) IS NULL
     UNION ALL
-    SELECT p.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.status = 'queued' AND n.queue = p.queue
+    SELECT p.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.queued AND n.queue = p.queue
                        AND -n.priority > p.rank
                      ORDER BY -n.priority LIMIT 1)
     FROM places p WHERE p.rank IS NOT NULL
@@ -59,7 +58,7 @@ SELECT j.queue, j.priority, j.available_at, j.id
 FROM places p
 CROSS JOIN LATERAL (
     SELECT n.queue, n.priority, n.available_at, n.id FROM holdfast.jobs n
-    WHERE n.status = 'queued' AND n.queue = p.queue AND -n.priority = p.rank AND n.kind <> %(undo_kind)s
+    WHERE n.queued AND n.queue = p.queue AND -n.priority = p.rank AND n.kind <> %(undo_kind)s
       AND (%(kinds)s::text[] IS NULL OR n.kind = ANY (%(kinds)s::text[]))
     ORDER BY n.available_at, n.id LIMIT 1) j
 WHERE p.rank IS NOT NULL;
@@ -68,7 +67,7 @@ WHERE p.rank IS NOT NULL;
 
 -- name: take_task
 SELECT id FROM holdfast.jobs
-WHERE status = 'queued' AND queue = %(queue)s AND -priority = -%(priority)s::integer
+WHERE queued AND queue = %(queue)s AND -priority = -%(priority)s::integer
   AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp())) AND kind <> %(undo_kind)s
   AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[])) AND id <> ALL (%(passed)s::bigint[])
 ORDER BY available_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
@@ -79,13 +78,13 @@ ORDER BY available_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
 )
-SELECT j.id FROM holdfast.jobs j
+SELECT j.id FROM holdfast.active_jobs j
 JOIN (
     SELECT id, (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
         * interval '1 ms' AS stall_after
     FROM holdfast.policies
 ) p ON p.id = j.policy_id
-WHERE j.status IN ('claimed', 'running', 'stalled') AND j.kind <> %(undo_kind)s AND j.phase IS DISTINCT FROM 'aborting'
+WHERE j.kind <> %(undo_kind)s AND j.phase IS DISTINCT FROM 'aborting'
   AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
   AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
   AND (j.status = 'stalled' OR j.lease_expires_at < greatest((SELECT at FROM clock), j.updated_at)
@@ -104,11 +103,11 @@ WITH RECURSIVE clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
 ),
 named (queue) AS (
-    (SELECT queue FROM holdfast.jobs WHERE status = 'queued' AND available_at > created_at AND %(queues)s::text[] IS NULL
+    (SELECT queue FROM holdfast.jobs WHERE queued AND available_at > created_at AND %(queues)s::text[] IS NULL
      ORDER BY queue LIMIT 1)
     UNION ALL
     SELECT (SELECT n.queue FROM holdfast.jobs n
-            WHERE n.status = 'queued' AND n.available_at > n.created_at AND n.queue > named.queue ORDER BY n.queue LIMIT 1)
+            WHERE n.queued AND n.available_at > n.created_at AND n.queue > named.queue ORDER BY n.queue LIMIT 1)
     FROM named WHERE named.queue IS NOT NULL
 ),
 wanted (queue) AS (
@@ -118,21 +117,21 @@ wanted (queue) AS (
 )
 SELECT
     (SELECT count(*) FROM (
-        SELECT 1 FROM holdfast.jobs j
-        WHERE j.status IN ('claimed', 'running', 'stalled') AND j.kind <> %(undo_kind)s
+        SELECT 1 FROM holdfast.active_jobs j
+        WHERE j.kind <> %(undo_kind)s
           AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
           AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
         LIMIT %(limit)s) AS held),
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast.jobs j
-        WHERE j.waits_for > 0 AND j.status = 'queued'
+        WHERE j.waits_for > 0 AND j.queued
           AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
           AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
         LIMIT %(limit)s) AS waiting),
     (SELECT count(*) FROM (
         SELECT 1 FROM wanted w CROSS JOIN LATERAL (
             SELECT 1 FROM holdfast.jobs j
-            WHERE j.status = 'queued' AND j.available_at > j.created_at AND j.queue = w.queue
+            WHERE j.queued AND j.available_at > j.created_at AND j.queue = w.queue
               AND j.available_at > (SELECT at FROM clock) AND j.available_at < %(never_at)s::timestamptz
               AND j.kind <> %(undo_kind)s AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
             LIMIT %(limit)s) AS later
@@ -141,7 +140,7 @@ SELECT
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast.queues q CROSS JOIN LATERAL (
             SELECT 1 FROM holdfast.jobs j
-            WHERE j.status = 'queued' AND j.queue = q.name AND j.waits_for + 0 = 0 AND j.kind <> %(undo_kind)s
+            WHERE j.queued AND j.queue = q.name AND j.waits_for + 0 = 0 AND j.kind <> %(undo_kind)s
               AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
               AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
             LIMIT %(limit)s) AS behind
@@ -149,19 +148,18 @@ SELECT
         LIMIT %(limit)s) AS paused);
 
 -- name: has_event
-SELECT 1 FROM holdfast.events WHERE pos = %(cursor)s AND job_id = %(job_id)s;
+SELECT 1 FROM holdfast.job_events(%(jobs)s::bigint[]) e WHERE e.pos = %(cursor)s;
 
 -- name: newest_events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
-    e.signature, e.statement
-FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
-WHERE e.job_id = %(job_id)s AND e.pos > %(after)s ORDER BY e.rev DESC LIMIT %(limit)s;
+    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
+FROM holdfast.job_events(%(jobs)s::bigint[]) e
+WHERE e.pos > %(after)s ORDER BY e.rev DESC LIMIT %(limit)s;
 
 -- name: count_events
 SELECT count(*) FROM (
-    SELECT 1 FROM holdfast.events WHERE job_id = %(job_id)s AND rev < %(rev_below)s AND pos > %(after)s
-    ORDER BY rev DESC LIMIT %(limit)s) AS older;
+    SELECT 1 FROM holdfast.job_events(%(jobs)s::bigint[]) e WHERE e.rev < %(rev_below)s AND e.pos > %(after)s
+    LIMIT %(limit)s) AS older;
 
 -- name: blockers
 SELECT j.id, j.kind, j.status, j.waits_for
@@ -182,7 +180,7 @@ WHERE d.on_id = %(on_id)s AND j.waits_for + 0 > 0 ORDER BY j.id LIMIT %(limit)s;
 SELECT attempt, received_at, actor, payload FROM (
     SELECT rev, attempt, received_at, actor, payload,
         dense_rank() OVER (ORDER BY attempt DESC) AS attempts, row_number() OVER (PARTITION BY attempt ORDER BY rev DESC) AS beats
-    FROM holdfast.events
+    FROM holdfast.event_rows
     WHERE job_id = %(job_id)s AND rev > %(rev_above)s AND type = 'heartbeat' AND attempt < %(attempt)s
       AND position('"checkpoint":'::bytea IN payload) > 0
 ) found WHERE attempts <= %(attempts)s AND beats <= %(beats)s ORDER BY rev DESC;

@@ -5,15 +5,14 @@ SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.availabl
     j.releases, j.owner, j.incarnation, j.claimed_at, j.lease_expires_at, j.last_beat_at, j.started_at, j.finished_at,
     j.stage, j.progress, j.progressed_at, j.assist_requested, j.counter, j.last_owner, j.last_lease_expires_at, j.last_error,
     j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
-    j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, e.payload,
-    (SELECT r.payload FROM holdfast.events r WHERE r.job_id = j.id AND r.rev = j.result_rev),
-    (SELECT k.payload FROM holdfast.events k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev),
+    j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, j.payload, j.result,
+    CASE WHEN j.checkpoint_rev IS NOT NULL THEN coalesce((
+        SELECT k.payload FROM holdfast.event_rows k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev), 'missing') END,
     CASE WHEN j.waits_for > 0 THEN (
         SELECT string_agg(d.on_id::text, ',') FROM holdfast.dependencies d JOIN holdfast.jobs o ON o.id = d.on_id
         WHERE d.job_id = j.id AND o.status <> 'succeeded') END
 FROM unnest(%(ids)s::bigint[]) AS wanted (id)
-JOIN holdfast.jobs j ON j.id = wanted.id
-JOIN holdfast.events e ON e.job_id = j.id AND e.rev = 1;
+JOIN holdfast.jobs j ON j.id = wanted.id;
 
 -- Rows are locked FOR NO KEY UPDATE: a transaction that has added a dependent to a job holds FOR KEY SHARE on that job until
 -- it ends, and must not block changes of the job.
@@ -43,38 +42,71 @@ SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN (S
 SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR KEY SHARE SKIP LOCKED;
 
 -- name: save
-UPDATE holdfast.jobs
-SET queue = %(queue)s, priority = %(priority)s, status = %(status)s, rev = %(rev)s, attempt = %(attempt)s, available_at = %(available_at)s, updated_at = %(updated_at)s,
+WITH place AS MATERIALIZED (
+    SELECT nextval('holdfast.event_pos') AS pos, claim_pos FROM holdfast.jobs WHERE id = %(id)s
+)
+UPDATE holdfast.jobs j
+SET queue = %(queue)s, priority = %(priority)s, queued = (%(status)s = 'queued'), status = %(status)s, rev = %(rev)s,
+    attempt = %(attempt)s, available_at = %(available_at)s, updated_at = %(updated_at)s,
     phase = %(phase)s, releases = %(releases)s, owner = %(owner)s, incarnation = %(incarnation)s, claimed_at = %(claimed_at)s,
     lease_expires_at = %(lease_expires_at)s, last_beat_at = %(last_beat_at)s, started_at = %(started_at)s,
     finished_at = %(finished_at)s, stage = %(stage)s, progress = %(progress)s, progressed_at = %(progressed_at)s,
-    assist_requested = %(assist_requested)s, counter = %(counter)s, last_owner = %(last_owner)s, last_lease_expires_at = %(last_lease_expires_at)s,
+    assist_requested = %(assist_requested)s, counter = %(counter)s, last_owner = %(last_owner)s,
+    last_lease_expires_at = %(last_lease_expires_at)s,
     last_error = %(last_error)s, stall_reason = %(stall_reason)s, stalled_at = %(stalled_at)s, revived_at = %(revived_at)s,
     cancel_reason = %(cancel_reason)s, cancel_requested_at = %(cancel_requested_at)s, reason_code = %(reason_code)s,
     failure_stage = %(failure_stage)s, undo_owed = %(undo_owed)s, note = %(note)s, token = %(token)s, policy_id = %(policy_id)s,
-    result_rev = coalesce(%(result_rev)s::integer, result_rev),
+    result = coalesce(%(result)s, j.result),
     checkpoint_rev = coalesce(%(checkpoint_rev)s::integer, checkpoint_rev),
-    waits_for = CASE WHEN %(status)s = 'queued' THEN waits_for ELSE 0 END
-WHERE id = %(id)s;
+    waits_for = CASE WHEN %(status)s = 'queued' THEN waits_for ELSE 0 END,
+    ended = CASE WHEN %(status)s IN ('failed', 'cancelled', 'dead_lettered') THEN %(status)s END,
+    live_key = CASE WHEN dedupe_forever OR %(status)s IN ('queued', 'claimed', 'running', 'stalled') THEN dedupe_key END,
+    claim_pos = coalesce(place.pos + %(claim_offset)s::integer, j.claim_pos), last_pos = place.pos
+FROM place
+WHERE j.id = %(id)s
+RETURNING j.last_pos, place.claim_pos;
 
 -- name: key_holder
-SELECT id FROM holdfast.jobs
-WHERE queue = %(queue)s AND dedupe_key = %(key)s AND dedupe_key IS NOT NULL
-  AND (dedupe_forever OR status IN ('queued', 'claimed', 'running', 'stalled'));
+SELECT id FROM holdfast.jobs WHERE queue = %(queue)s AND live_key = %(key)s AND live_key IS NOT NULL;
 
 -- name: insert_event
-INSERT INTO holdfast.events (
-    job_id, rev, type, received_at, at, actor, attempt, from_status, to_status, reason, request_id, cause, payload, policy_id,
-    key_id, signature, statement)
+INSERT INTO holdfast.event_rows (
+    pos, job_id, rev, type, received_at, at, claim_pos, actor, attempt, from_status, to_status, reason, request_id, cause, payload,
+    policy_id, key_id, signature, statement)
 VALUES (
-    %(job_id)s, %(rev)s, %(type)s, %(received_at)s, %(at)s, %(actor)s, %(attempt)s, %(from_status)s, %(to_status)s,
-    %(reason)s, %(request_id)s, %(cause)s, %(payload)s, %(policy_id)s, %(key_id)s, %(signature)s, %(statement)s);
+    %(pos)s, %(job_id)s, %(rev)s, %(type)s, %(received_at)s, %(at)s, %(claim_pos)s, %(actor)s, %(attempt)s, %(from_status)s,
+    %(to_status)s, %(reason)s, %(request_id)s, %(cause)s, %(payload)s, %(policy_id)s, %(key_id)s, %(signature)s, %(statement)s);
+
+-- A claim of one job is a batch too, so that every claim is found in one place.
+
+-- name: insert_claim
+WITH opened AS (
+    INSERT INTO holdfast.open_claims (pos, check_at, size) VALUES (%(pos)s, '-infinity', 1)
+)
+INSERT INTO holdfast.event_batches (
+    pos, received_at, size, rev, attempt, policy_id, type, from_status, to_status, actor, reason, request_id, cause, jobs)
+VALUES (
+    %(pos)s, %(received_at)s, 1, %(rev)s, %(attempt)s, %(policy_id)s, 'claimed', %(from_status)s, %(to_status)s, %(actor)s,
+    %(reason)s, %(request_id)s, %(cause)s, ARRAY[%(job_id)s::bigint]);
+
+-- The claim has ended if it had just this one job. The sweeper closes the others.
+
+-- name: close_claim
+DELETE FROM holdfast.open_claims
+WHERE pos = (SELECT pos FROM holdfast.open_claims WHERE pos = %(pos)s AND size = %(ended)s FOR UPDATE SKIP LOCKED);
+
+-- A job of the claim has changed: the sweeper has to look at it, also if the clock was set back. A row that another transaction
+-- has locked is left alone.
+
+-- name: check_claim
+UPDATE holdfast.open_claims SET check_at = '-infinity'
+WHERE pos = (SELECT pos FROM holdfast.open_claims WHERE pos = %(pos)s FOR UPDATE SKIP LOCKED);
 
 -- name: checkpoints
 SELECT j.id, e.payload
 FROM unnest(%(ids)s::bigint[]) AS wanted (id)
 JOIN holdfast.jobs j ON j.id = wanted.id
-JOIN holdfast.events e ON e.job_id = j.id AND e.rev = j.checkpoint_rev;
+JOIN holdfast.event_rows e ON e.job_id = j.id AND e.rev = j.checkpoint_rev;
 
 -- name: policies
 SELECT id, body FROM holdfast.policies;
@@ -83,8 +115,9 @@ SELECT id, body FROM holdfast.policies;
 SELECT id FROM holdfast.policies WHERE body = %(body)s;
 
 -- name: insert_policy
-INSERT INTO holdfast.policies (body, lease, token_tail)
-VALUES (%(body)s, %(lease_us)s * interval '1 microsecond', %(token_tail)s) RETURNING id;
+INSERT INTO holdfast.policies (body, lease, check_after, token_tail)
+VALUES (%(body)s, %(lease_us)s * interval '1 microsecond', %(check_after_us)s * interval '1 microsecond', %(token_tail)s)
+RETURNING id;
 
 -- name: settings
 SELECT scope, name, body FROM holdfast.settings
@@ -153,29 +186,50 @@ VALUES (%(actor)s, %(request_id)s, %(verb)s, %(body_hash)s, %(answer)s,
 
 -- name: find_event
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
-    e.signature, e.statement
-FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
-WHERE e.job_id = %(job_id)s AND e.request_id = %(request_id)s ORDER BY e.rev DESC LIMIT 1;
+    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
+FROM holdfast.job_events(%(jobs)s::bigint[]) e
+WHERE e.request_id = %(request_id)s ORDER BY e.rev DESC LIMIT 1;
+
+-- The end of the next page: the position up to which there are `limit` of these events or a few more, and how many, counted by
+-- batches. There are none behind it if they are fewer than `limit`.
+
+-- name: page_end
+SELECT max(last), coalesce(sum(size), 0)::bigint FROM (
+    SELECT last, size, sum(size) OVER (ORDER BY pos) - size AS before
+    FROM (
+        (SELECT b.pos, b.pos + b.size - 1 AS last, least(b.size, b.pos + b.size - 1 - %(after)s) AS size
+         FROM holdfast.event_batches b
+         WHERE b.pos > %(after)s - 2048 AND b.pos <= %(until)s AND b.pos + b.size - 1 > %(after)s
+           AND (%(types)s::text[] IS NULL OR b.type = ANY (%(types)s::text[])
+                OR (b.starts AND 'started' = ANY (%(types)s::text[])))
+           AND (b.times IS NOT NULL OR (b.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
+                                        AND b.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')))
+         ORDER BY b.pos LIMIT %(limit)s)
+        UNION ALL
+        (SELECT e.pos, e.pos, 1
+         FROM holdfast.event_rows e
+         WHERE e.pos > %(after)s AND e.pos <= %(until)s
+           AND (%(types)s::text[] IS NULL OR e.type = ANY (%(types)s::text[]))
+           AND e.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
+           AND e.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')
+         ORDER BY e.pos LIMIT %(limit)s)
+    ) AS found
+) AS counted
+WHERE before < %(limit)s;
 
 -- name: events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
-    e.signature, e.statement
-FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
-WHERE e.pos > %(after)s
-  AND (%(types)s::text[] IS NULL OR e.type = ANY (%(types)s::text[]))
+    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
+FROM holdfast.events_between(%(after)s, %(until)s) e
+WHERE (%(types)s::text[] IS NULL OR e.type = ANY (%(types)s::text[]))
   AND e.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
   AND e.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')
-ORDER BY e.pos LIMIT %(limit)s;
+ORDER BY e.pos;
 
 -- name: events_of_jobs
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
-    e.signature, e.statement
-FROM unnest(%(jobs)s::bigint[]) AS wanted (id)
-JOIN holdfast.events e ON e.job_id = wanted.id
-JOIN holdfast.jobs j ON j.id = e.job_id
+    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
+FROM holdfast.job_events(%(jobs)s::bigint[]) e
 WHERE e.pos > %(after)s AND (%(rev_max)s::integer IS NULL OR e.rev <= %(rev_max)s::integer)
   AND (%(types)s::text[] IS NULL OR e.type = ANY (%(types)s::text[]))
   AND e.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
@@ -186,16 +240,16 @@ ORDER BY e.pos LIMIT %(limit)s;
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
     e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
     e.signature, e.statement
-FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
+FROM holdfast.event_rows e JOIN holdfast.jobs j ON j.id = e.job_id
 WHERE e.pos > %(after)s
-  AND e.type = ANY (%(types)s::text[])
-  AND e.type NOT IN ('enqueued', 'claimed', 'started', 'heartbeat', 'succeeded')
+  AND e.type = ANY (%(types)s::text[]) AND e.type <> 'heartbeat'
   AND e.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
   AND e.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')
 ORDER BY e.pos LIMIT %(limit)s;
 
 -- name: jobs_of_correlation
-SELECT job_id FROM holdfast.events WHERE correlation_id = %(correlation_id)s ORDER BY job_id LIMIT 10000;
+SELECT id FROM holdfast.jobs
+WHERE correlation_id = %(correlation_id)s AND correlation_id IS NOT NULL ORDER BY id LIMIT 10000;
 
 -- name: uncorrelated
 SELECT id FROM holdfast.jobs WHERE id = %(id)s AND correlation_id IS NULL;
@@ -227,9 +281,8 @@ WHERE id < %(after)s
 ORDER BY id DESC LIMIT %(limit)s;
 
 -- name: list_active
-SELECT id FROM holdfast.jobs
-WHERE id > %(after)s AND status IN ('claimed', 'running', 'stalled')
-  AND status = ANY (%(statuses)s::text[])
+SELECT id FROM holdfast.active_jobs
+WHERE id > %(after)s AND status = ANY (%(statuses)s::text[])
   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
   AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
   AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
@@ -238,9 +291,8 @@ WHERE id > %(after)s AND status IN ('claimed', 'running', 'stalled')
 ORDER BY id LIMIT %(limit)s;
 
 -- name: list_active_newest
-SELECT id FROM holdfast.jobs
-WHERE id < %(after)s AND status IN ('claimed', 'running', 'stalled')
-  AND status = ANY (%(statuses)s::text[])
+SELECT id FROM holdfast.active_jobs
+WHERE id < %(after)s AND status = ANY (%(statuses)s::text[])
   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
   AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
   AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
@@ -250,13 +302,13 @@ ORDER BY id DESC LIMIT %(limit)s;
 
 -- name: list_ended
 SELECT id FROM holdfast.jobs
-WHERE status = %(status)s AND status IN ('failed', 'cancelled', 'dead_lettered') AND id > %(after)s
+WHERE ended = %(status)s AND ended IS NOT NULL AND id > %(after)s
   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
 ORDER BY id LIMIT %(limit)s;
 
 -- name: list_ended_newest
 SELECT id FROM holdfast.jobs
-WHERE status = %(status)s AND status IN ('failed', 'cancelled', 'dead_lettered') AND id < %(after)s
+WHERE ended = %(status)s AND ended IS NOT NULL AND id < %(after)s
   AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
 ORDER BY id DESC LIMIT %(limit)s;
 
@@ -273,9 +325,8 @@ WHERE j.id = ANY (%(ids)s::bigint[])
        OR strpos(lower(j.queue COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
        OR strpos(lower(j.correlation_id COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
        OR strpos(lower(convert_from(j.last_error, 'UTF8') COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
-       OR (SELECT strpos(lower(CASE WHEN strpos(convert_from(e.payload, 'UTF8'), '\u') > 0 THEN convert_from(e.payload, 'UTF8')
-                                   ELSE convert_from(e.payload, 'UTF8')::json ->> 'args' END COLLATE "C"), lower(%(text)s::text COLLATE "C"))
-           FROM holdfast.events e WHERE e.job_id = j.id AND e.rev = 1) > 0);
+       OR strpos(lower(CASE WHEN strpos(convert_from(j.payload, 'UTF8'), '\u') > 0 THEN convert_from(j.payload, 'UTF8')
+                          ELSE convert_from(j.payload, 'UTF8')::json ->> 'args' END COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0);
 
 -- name: live_replay
 SELECT id FROM holdfast.jobs
@@ -284,14 +335,14 @@ ORDER BY id LIMIT 1;
 
 -- name: dead_letters
 SELECT j.id FROM holdfast.jobs j
-WHERE j.status = 'dead_lettered' AND j.status IN ('failed', 'cancelled', 'dead_lettered') AND j.id > %(after)s
+WHERE j.ended = 'dead_lettered' AND j.id > %(after)s
   AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text)
   AND (%(reason_code)s::text IS NULL OR j.reason_code = %(reason_code)s::text)
   AND (%(failure_stage)s::text IS NULL OR j.failure_stage = %(failure_stage)s::text)
   AND j.finished_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
   AND j.finished_at < coalesce(%(until_at)s::timestamptz, 'infinity')
   AND (%(discarded)s OR j.note IS NULL
-       OR NOT EXISTS (SELECT 1 FROM holdfast.events e WHERE e.job_id = j.id AND e.type = 'discarded'))
+       OR NOT EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.type = 'discarded'))
 ORDER BY j.id LIMIT %(limit)s;
 
 -- Finished jobs with undo steps left and no unfinished undo job, then jobs whose cascade is not complete, then jobs that their
@@ -303,8 +354,7 @@ ORDER BY j.id LIMIT %(limit)s;
     WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL
       AND NOT EXISTS (
         SELECT 1 FROM holdfast.jobs u
-        WHERE u.queue = j.queue AND u.dedupe_key = %(undo_kind)s::text || '/' || j.id AND u.dedupe_key IS NOT NULL
-          AND (u.dedupe_forever OR u.status IN ('queued', 'claimed', 'running', 'stalled'))
+        WHERE u.queue = j.queue AND u.live_key = %(undo_kind)s::text || '/' || j.id AND u.live_key IS NOT NULL
           AND u.status IN ('queued', 'claimed', 'running', 'stalled'))
     ORDER BY j.id LIMIT %(limit)s
 )
@@ -315,14 +365,12 @@ UNION ALL
  WHERE name >= 'link/' AND name < 'link0' AND pos > %(linked)s ORDER BY pos LIMIT %(untold_max)s);
 
 -- name: undo_job
-SELECT id FROM holdfast.jobs
-WHERE queue = %(queue)s AND dedupe_key = %(key)s AND dedupe_key IS NOT NULL
-  AND (dedupe_forever OR status IN ('queued', 'claimed', 'running', 'stalled'));
+SELECT id FROM holdfast.jobs WHERE queue = %(queue)s AND live_key = %(key)s AND live_key IS NOT NULL;
 
 -- Heartbeats that may carry an undo step. The same bytes may also be part of a checkpoint.
 
 -- name: undo_beats
-SELECT payload FROM holdfast.events
+SELECT payload FROM holdfast.event_rows
 WHERE job_id = %(job_id)s AND type = 'heartbeat' AND position('"undo":'::bytea IN payload) > 0
 ORDER BY rev;
 
@@ -331,12 +379,20 @@ SELECT queue, status, count(*) FROM holdfast.jobs GROUP BY queue, status ORDER B
 
 -- name: event_types
 -- A transient error that is retried is reported as `retried`, not as a stall.
-SELECT CASE WHEN type = 'stalled' AND reason = 'TRANSIENT_ERROR' THEN 'retried' ELSE type END, count(*) FROM holdfast.events WHERE pos > %(after)s AND pos <= %(until)s GROUP BY 1;
+SELECT type, sum(count)::bigint FROM (
+    SELECT CASE WHEN type = 'stalled' AND reason = 'TRANSIENT_ERROR' THEN 'retried' ELSE type END AS type, count(*)
+    FROM holdfast.event_rows WHERE pos > %(after)s AND pos <= %(until)s GROUP BY 1
+    UNION ALL
+    SELECT type, CASE WHEN starts THEN size / 2 ELSE size END FROM holdfast.event_batches
+    WHERE pos > %(after)s AND pos <= %(until)s
+    UNION ALL
+    SELECT 'started', size / 2 FROM holdfast.event_batches WHERE pos > %(after)s AND pos <= %(until)s AND starts
+) AS counted GROUP BY type;
 
 -- name: ended_jobs
 SELECT e.pos, j.kind, e.type, j.created_at, j.available_at, j.claimed_at, j.started_at, j.finished_at
-FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
-WHERE e.pos > %(after)s AND e.pos <= %(until)s AND e.type IN ('succeeded', 'failed', 'cancelled', 'dead_lettered')
+FROM holdfast.events_between(%(after)s, %(until)s) e JOIN holdfast.jobs j ON j.id = e.job_id
+WHERE e.type IN ('succeeded', 'failed', 'cancelled', 'dead_lettered')
 ORDER BY e.pos LIMIT %(limit)s;
 
 -- name: due
@@ -345,9 +401,14 @@ WITH clock AS MATERIALIZED (
 )
 SELECT clock.at, d.id, (
     SELECT greatest((SELECT pos FROM holdfast.cursors WHERE name = 'fresh'), CASE WHEN %(now_at)s::timestamptz IS NULL AND pg_postmaster_start_time() <= clock_timestamp()
-        THEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END))
+        THEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END)),
+    EXISTS (SELECT FROM holdfast.open_claims c WHERE c.check_at <= clock.at)
 FROM clock LEFT JOIN (
-SELECT j.id FROM holdfast.jobs j
+SELECT j.id
+FROM holdfast.open_claims c
+CROSS JOIN LATERAL (SELECT jobs FROM holdfast.event_batches WHERE pos = c.pos OFFSET 0) AS b
+CROSS JOIN LATERAL unnest(b.jobs) AS i (job_id)
+CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
 JOIN (
     SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
         (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
@@ -356,7 +417,8 @@ JOIN (
         (body::json ->> 'cancel_grace_ms')::bigint * interval '1 ms' AS cancel_grace
     FROM holdfast.policies
 ) p ON p.id = j.policy_id
-WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > %(after)s
+WHERE c.check_at <= (SELECT at FROM clock) AND j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')
+  AND j.id > %(after)s
   AND CASE j.status
         WHEN 'stalled' THEN (j.revived_at IS NOT NULL AND j.started_at IS NOT NULL) OR j.stalled_at + p.resume_window <= greatest((SELECT at FROM clock), j.updated_at)
             OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < greatest((SELECT at FROM clock), j.updated_at))
@@ -366,6 +428,44 @@ WHERE j.status IN ('claimed', 'running', 'stalled') AND j.id > %(after)s
       END
 ORDER BY j.id LIMIT %(limit)s
 ) d ON true ORDER BY d.id;
+
+-- When the sweeper has to look again at the claims that it has looked at: after five seconds at the latest, in case a change that
+-- wants an earlier look could not be noted. A claim of which no job is held or stalled is closed.
+
+-- name: tidy_claims
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), looked AS MATERIALIZED (
+    SELECT c.pos, c.check_at, (
+        SELECT min(CASE j.status
+            WHEN 'stalled' THEN CASE WHEN j.revived_at IS NULL THEN least(
+                j.stalled_at + p.resume_window, CASE j.phase WHEN 'aborting' THEN j.cancel_requested_at + p.cancel_grace END)
+                ELSE j.revived_at END
+            ELSE least(
+                j.lease_expires_at, j.last_beat_at + p.stall_after,
+                CASE j.status WHEN 'running' THEN j.progressed_at + p.progress_timeout END,
+                CASE j.phase WHEN 'aborting' THEN j.cancel_requested_at + p.cancel_grace END)
+            END)
+        FROM unnest(b.jobs) AS i (job_id)
+        CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
+        JOIN (
+            SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
+                (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
+                    * interval '1 ms' AS stall_after,
+                (body::json ->> 'progress_timeout_ms')::bigint * interval '1 ms' AS progress_timeout,
+                (body::json ->> 'cancel_grace_ms')::bigint * interval '1 ms' AS cancel_grace
+            FROM holdfast.policies
+        ) p ON p.id = j.policy_id
+        WHERE j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')) AS next_at
+    FROM holdfast.open_claims c JOIN holdfast.event_batches b ON b.pos = c.pos
+    WHERE c.check_at <= (SELECT at FROM clock)
+    ORDER BY c.check_at LIMIT %(limit)s
+    FOR UPDATE OF c SKIP LOCKED
+), closed AS (
+    DELETE FROM holdfast.open_claims c USING looked l WHERE c.pos = l.pos AND l.next_at IS NULL
+)
+UPDATE holdfast.open_claims c SET check_at = least(l.next_at, (SELECT at FROM clock) + interval '5 s')
+FROM looked l WHERE c.pos = l.pos AND l.next_at > l.check_at;
 
 -- Missing heartbeats before this time do not count: the clock was stepped then, or the store was out of reach. The start of the
 -- server is such a time as well.
@@ -388,33 +488,54 @@ INSERT INTO holdfast.cursors (name, pos) VALUES (%(name)s, %(pos)s) ON CONFLICT 
 -- name: walk_jobs
 SELECT j.id, j.status <> 'succeeded',
     j.status IN ('failed', 'dead_lettered')
-        AND (j.note IS NULL OR NOT EXISTS (SELECT 1 FROM holdfast.events e WHERE e.job_id = j.id AND e.type = 'discarded')),
+        AND (j.note IS NULL OR NOT EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.type = 'discarded')),
     j.finished_at < %(before_at)s, j.finished_at < %(failed_at)s,
     j.status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND (j.finished_at < %(before_at)s OR j.finished_at < %(failed_at)s)
     AND j.undo_owed = 0 AND NOT (j.kind = %(undo_kind)s::text AND EXISTS (
         SELECT 1 FROM holdfast.jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
           AND %(undo_kind)s::text || '/' || o.id = j.dedupe_key))
-    AND NOT EXISTS (SELECT 1 FROM holdfast.events e WHERE e.job_id = j.id AND e.pos > %(sealed)s),
+    AND j.last_pos <= %(sealed)s AND NOT EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.pos > %(sealed)s),
     (SELECT CASE WHEN o.status IN ('failed', 'dead_lettered') THEN o.id END FROM holdfast.jobs o WHERE o.id = j.replay_of AND j.status <> 'cancelled')
 FROM holdfast.jobs j WHERE j.id > %(after)s ORDER BY j.id LIMIT %(limit)s;
 
 -- name: delete_events
-DELETE FROM holdfast.events WHERE job_id = ANY (%(ids)s::bigint[]);
+DELETE FROM holdfast.event_rows WHERE job_id = ANY (%(ids)s::bigint[]);
 
 -- name: delete_jobs
 DELETE FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]);
 
+-- The batches that these jobs are in. The next statement deletes those of them of which no job is left.
+
+-- name: batches_of_jobs
+SELECT DISTINCT pos FROM (
+    SELECT enqueued_pos FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[])
+    UNION SELECT claim_pos FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[])
+    UNION SELECT claim_pos FROM holdfast.event_rows WHERE job_id = ANY (%(ids)s::bigint[])
+) AS found (pos) WHERE pos IS NOT NULL;
+
+-- name: delete_batches
+DELETE FROM holdfast.event_batches b
+WHERE b.pos IN (
+    SELECT unnest(%(positions)s::bigint[])
+    UNION ALL SELECT l.pos FROM holdfast.event_batches l WHERE l.claim_pos = ANY (%(positions)s::bigint[]))
+  AND NOT EXISTS (SELECT FROM unnest(b.jobs) AS i (job_id) JOIN holdfast.jobs j ON j.id = i.job_id);
+
 -- name: walk_beats
 SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < %(before_at)s AND e.pos <= %(sealed)s
-    AND EXISTS (SELECT 1 FROM holdfast.events later
-                WHERE later.job_id = e.job_id AND later.rev > e.rev AND later.type = 'heartbeat')
+    AND (EXISTS (SELECT FROM holdfast.event_rows later
+                 WHERE later.job_id = e.job_id AND later.rev > e.rev AND later.type = 'heartbeat')
+         OR EXISTS (SELECT FROM holdfast.event_batches later
+                    WHERE later.type = 'heartbeat' AND later.pos > e.pos AND e.job_id = ANY (later.jobs)
+                      AND later.claim_pos = ANY (ARRAY (
+                        SELECT claim_pos FROM holdfast.jobs WHERE id = e.job_id
+                        UNION SELECT claim_pos FROM holdfast.event_rows WHERE job_id = e.job_id AND rev >= e.rev))))
     AND NOT EXISTS (SELECT 1 FROM holdfast.jobs j WHERE j.id = e.job_id AND j.checkpoint_rev = e.rev)
     THEN e.payload END
-FROM holdfast.events e WHERE e.pos > %(after)s ORDER BY e.pos LIMIT %(limit)s;
+FROM holdfast.event_rows e WHERE e.pos > %(after)s ORDER BY e.pos LIMIT %(limit)s;
 
 -- name: strip_beat
-UPDATE holdfast.events SET payload = %(payload)s
-WHERE pos = (SELECT pos FROM holdfast.events WHERE pos = %(pos)s FOR UPDATE SKIP LOCKED);
+UPDATE holdfast.event_rows SET payload = %(payload)s
+WHERE pos = (SELECT pos FROM holdfast.event_rows WHERE pos = %(pos)s FOR UPDATE SKIP LOCKED);
 
 -- Rows that other transactions have locked are skipped until the next run.
 
@@ -469,21 +590,14 @@ SELECT pg_notify(%(channel)s, name) FROM unnest(%(queues)s::text[]) AS q (name);
 -- `last_value` has an id below the one that this statement takes. Once a snapshot's xmin is above it, they have all ended.
 
 -- name: horizon
-SELECT last_value, pg_current_xact_id()::text::bigint FROM holdfast.event_pos WHERE is_called;
+SELECT last_value + 2047, pg_current_xact_id()::text::bigint FROM holdfast.event_pos WHERE is_called;
 
 -- name: last_pos
-SELECT last_value FROM holdfast.event_pos WHERE is_called;
+SELECT last_value + 2047 FROM holdfast.event_pos WHERE is_called;
 
 -- name: xmin
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 
--- name: settled
-SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
-    e.signature, e.statement
-FROM holdfast.events e JOIN holdfast.jobs j ON j.id = e.job_id
-WHERE e.pos > %(after)s AND e.pos <= %(until)s
-ORDER BY e.pos LIMIT %(limit)s;
 
 -- name: xact_status
 SELECT pg_xact_status(%(xid)s::text::xid8);

@@ -53,7 +53,10 @@ UPDATE holdfast.jobs SET waits_for = waits_for - 1 WHERE id = ANY (%(ids)s::bigi
 
 -- name: save_told
 UPDATE holdfast.jobs j
-SET status = told.status, rev = told.rev, available_at = told.available_at, updated_at = told.updated_at,
+SET queued = (told.status = 'queued'), status = told.status,
+    ended = CASE WHEN told.status IN ('failed', 'cancelled', 'dead_lettered') THEN told.status END,
+    live_key = CASE WHEN j.dedupe_forever OR told.status = 'queued' THEN j.live_key END,
+    last_pos = nextval('holdfast.event_pos'), rev = told.rev, available_at = told.available_at, updated_at = told.updated_at,
     finished_at = told.finished_at, cancel_reason = told.cancel_reason, reason_code = told.reason_code,
     failure_stage = told.failure_stage, last_error = told.last_error, waits_for = 0
 FROM unnest(
@@ -65,17 +68,20 @@ FROM unnest(
 WHERE j.id = told.id;
 
 -- name: insert_told
-INSERT INTO holdfast.events (
-    job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload)
-SELECT job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload
+INSERT INTO holdfast.event_rows (
+    pos, job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload)
+SELECT j.last_pos + row_number() OVER (PARTITION BY j.id ORDER BY told.rev) - 1, told.job_id, told.rev, told.type,
+    told.received_at, told.actor, told.attempt, told.from_status, told.to_status, told.reason, told.request_id, told.cause,
+    told.payload
 FROM unnest(
     %(job_id)s::bigint[], %(rev)s::integer[], %(type)s::text[], %(received_at)s::timestamptz[], %(actor)s::text[],
     %(attempt)s::integer[], %(from_status)s::text[], %(to_status)s::text[], %(reason)s::text[], %(request_id)s::text[],
     %(cause)s::text[], %(payload)s::bytea[]
-) AS told (job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload);
+) AS told (job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload)
+JOIN holdfast.jobs j ON j.id = told.job_id;
 
 -- Direct and indirect dependents of these jobs that end when a dependency fails, nearest first. That choice is the last field in
--- the payload of the first event. Here and below, the statements force index lookups by key in each step, independent of the
+-- the job's payload. Here and below, the statements force index lookups by key in each step, independent of the
 -- planner's estimates: in a long chain, any other plan would read a whole table at every step.
 
 -- name: falling
@@ -84,17 +90,17 @@ WITH RECURSIVE down (id) AS (
     FROM unnest(%(ids)s::bigint[]) AS gone (id)
     CROSS JOIN LATERAL (SELECT job_id FROM holdfast.dependencies WHERE on_id = gone.id OFFSET 0) d
     WHERE (SELECT w.waits_for > 0 FROM holdfast.jobs w WHERE w.id = d.job_id)
-      AND (SELECT e.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
-               OR e.payload LIKE '%%"on_dependency_failure":"dead_letter"}'::bytea
-           FROM holdfast.events e WHERE e.job_id = d.job_id AND e.rev = 1)
+      AND (SELECT w.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
+               OR w.payload LIKE '%%"on_dependency_failure":"dead_letter"}'::bytea
+           FROM holdfast.jobs w WHERE w.id = d.job_id)
     UNION
     SELECT d.job_id
     FROM down
     CROSS JOIN LATERAL (SELECT job_id FROM holdfast.dependencies WHERE on_id = down.id OFFSET 0) d
     WHERE (SELECT w.waits_for > 0 FROM holdfast.jobs w WHERE w.id = d.job_id)
-      AND (SELECT e.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
-               OR e.payload LIKE '%%"on_dependency_failure":"dead_letter"}'::bytea
-           FROM holdfast.events e WHERE e.job_id = d.job_id AND e.rev = 1)
+      AND (SELECT w.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
+               OR w.payload LIKE '%%"on_dependency_failure":"dead_letter"}'::bytea
+           FROM holdfast.jobs w WHERE w.id = d.job_id)
 )
 SELECT id FROM down LIMIT %(limit)s;
 
@@ -106,9 +112,9 @@ SELECT DISTINCT 'tell/' || gone.id, gone.id
 FROM unnest(%(ids)s::bigint[]) AS gone (id)
 CROSS JOIN LATERAL (SELECT job_id FROM holdfast.dependencies WHERE on_id = gone.id OFFSET 0) d
 WHERE (SELECT w.waits_for > 0 FROM holdfast.jobs w WHERE w.id = d.job_id)
-  AND (SELECT e.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
-           OR e.payload LIKE '%%"on_dependency_failure":"dead_letter"}'::bytea
-       FROM holdfast.events e WHERE e.job_id = d.job_id AND e.rev = 1)
+  AND (SELECT w.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
+           OR w.payload LIKE '%%"on_dependency_failure":"dead_letter"}'::bytea
+       FROM holdfast.jobs w WHERE w.id = d.job_id)
 ON CONFLICT (name) DO NOTHING;
 
 -- name: forget_untold

@@ -1,14 +1,14 @@
 -- Queries for `explain`, `doctor` and lists of dead letters.
 
 -- name: standing_since
-SELECT received_at FROM holdfast.events
-WHERE job_id = %(job_id)s AND (from_status IS NULL OR from_status <> to_status)
-ORDER BY rev DESC LIMIT 1;
+SELECT e.received_at FROM holdfast.job_events(%(jobs)s::bigint[]) e
+WHERE e.from_status IS NULL OR e.from_status <> e.to_status
+ORDER BY e.rev DESC LIMIT 1;
 
 -- name: ahead
 SELECT count(*) FROM (
     SELECT FROM holdfast.jobs
-    WHERE queue = %(queue)s AND status = 'queued'
+    WHERE queue = %(queue)s AND queued
       AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
       AND (-priority, available_at, id) < (-%(priority)s::integer, %(available_at)s::timestamptz, %(id)s::bigint)
     ORDER BY -priority, available_at, id LIMIT %(limit)s) AS found;
@@ -39,9 +39,9 @@ SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
 -- name: failed_left
 SELECT count(*) FROM (
     SELECT FROM holdfast.jobs j
-    WHERE j.status = 'failed'
+    WHERE j.ended = 'failed'
       AND (j.note IS NULL
-           OR NOT EXISTS (SELECT FROM holdfast.events e WHERE e.job_id = j.id AND e.type = 'discarded'))
+           OR NOT EXISTS (SELECT FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.type = 'discarded'))
       AND NOT EXISTS (
         SELECT FROM holdfast.jobs r WHERE r.replay_of = j.id AND r.replay_of IS NOT NULL AND r.status <> 'cancelled')
     LIMIT %(limit)s) AS found;
@@ -58,7 +58,7 @@ SELECT count(*) FROM (
 
 -- name: ready
 SELECT queue, kind, count(*), min(greatest(available_at, created_at)) FROM holdfast.jobs
-WHERE status = 'queued' AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
+WHERE queued AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT %(limit)s;
 
 -- name: vitals
@@ -90,20 +90,30 @@ ORDER BY writes, began;
 -- name: locked_jobs
 SELECT j.id, 'process ' || a.pid || ' of ' || coalesce(a.usename, '?') || coalesce(' (' || nullif(a.application_name, '') || ')', '')
     || coalesce(', ' || a.state, ''), (extract(epoch FROM clock_timestamp() - a.xact_start) * 1000000)::bigint
-FROM holdfast.jobs j
+FROM holdfast.active_jobs h JOIN holdfast.jobs j ON j.id = h.id
 JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = j.xmax AND l.granted
 JOIN pg_stat_activity a ON a.pid = l.pid
-WHERE j.status IN ('claimed', 'running', 'stalled') AND a.xact_start IS NOT NULL
+WHERE a.xact_start IS NOT NULL
 ORDER BY a.xact_start, j.id
 LIMIT 5;
 
 -- name: event_from
-SELECT pos, received_at FROM holdfast.events WHERE pos >= %(pos)s ORDER BY pos LIMIT 1;
+SELECT e.pos, e.received_at FROM (
+    (SELECT pos, received_at FROM holdfast.event_rows WHERE pos >= %(pos)s ORDER BY pos LIMIT 1)
+    UNION ALL
+    (SELECT greatest(pos, %(pos)s), received_at FROM holdfast.event_batches
+     WHERE pos > %(pos)s - 2048 AND pos + size > %(pos)s ORDER BY pos LIMIT 1)
+) AS e ORDER BY e.pos LIMIT 1;
 
 -- The number of rows is estimated like in the planner: rows per page at the last analysis, times the current number of pages.
+-- A batch counts as many events as the newest ones have on average.
 
 -- name: size
-SELECT CASE WHEN e.relpages > 0 AND e.reltuples >= 0
-        THEN (e.reltuples / e.relpages * (pg_relation_size(e.oid) / current_setting('block_size')::bigint))::bigint END,
-    (SELECT sum(pg_total_relation_size(t.oid))::bigint FROM pg_class t WHERE t.relnamespace = e.relnamespace AND t.relkind = 'r')
-FROM pg_class e WHERE e.oid = 'holdfast.events'::regclass;
+SELECT (SELECT sum(
+        CASE WHEN e.relpages > 0 AND e.reltuples >= 0
+            THEN e.reltuples / e.relpages * (pg_relation_size(e.oid) / current_setting('block_size')::bigint) END
+        * CASE WHEN e.relname = 'event_rows' THEN 1 ELSE (
+            SELECT avg(b.size) FROM (SELECT size FROM holdfast.event_batches ORDER BY pos DESC LIMIT 1000) AS b) END)::bigint
+     FROM pg_class e WHERE e.oid IN ('holdfast.event_rows'::regclass, 'holdfast.event_batches'::regclass)),
+    (SELECT sum(pg_total_relation_size(t.oid))::bigint FROM pg_class t
+     WHERE t.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'holdfast.jobs'::regclass) AND t.relkind = 'r');

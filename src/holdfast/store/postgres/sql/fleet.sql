@@ -23,7 +23,7 @@ RETURNING 1;
 SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()), NOT EXISTS (
         SELECT FROM holdfast.duties d
         WHERE d.name = %(name)s AND d.holder <> %(holder)s AND d.expires_at >= coalesce(%(now_at)s::timestamptz, clock_timestamp())),
-    EXISTS (SELECT FROM holdfast.jobs j WHERE j.status IN ('claimed', 'running', 'stalled'))
+    EXISTS (SELECT FROM holdfast.open_claims)
         OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL)
         OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0')
         OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'link/' AND name < 'link0'),
@@ -48,8 +48,8 @@ WHERE name = %(name)s AND incarnation = %(incarnation)s AND set_config('lock_tim
 -- name: workers
 SELECT w.name, w.incarnation, w.started_at, w.seen_at, w.body, coalesce(h.jobs, 0)
 FROM holdfast.workers w LEFT JOIN (
-    SELECT owner, incarnation, count(*) AS jobs FROM holdfast.jobs
-    WHERE status IN ('claimed', 'running', 'stalled') AND status IN ('claimed', 'running')
+    SELECT owner, incarnation, count(*) AS jobs FROM holdfast.active_jobs
+    WHERE status IN ('claimed', 'running')
     GROUP BY owner, incarnation) AS h ON h.owner = w.name AND h.incarnation = w.incarnation
 WHERE %(within_us)s::bigint IS NULL
    OR w.seen_at >= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp())) - %(within_us)s::bigint * interval '1 microsecond'
@@ -64,7 +64,7 @@ RETURNING 1;
 SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()), (
     SELECT min((
         SELECT j.available_at FROM holdfast.jobs j
-        WHERE j.queue = u.name AND j.status = 'queued' AND j.available_at > j.created_at
+        WHERE j.queue = u.name AND j.queued AND j.available_at > j.created_at
           AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
         ORDER BY j.available_at LIMIT 1))
     FROM unnest(%(queues)s::text[]) AS u (name)

@@ -1,13 +1,19 @@
 -- The hot verbs: set-based, with guards in their WHERE. Commands that do not match a guard are decided one by one.
--- Jobs are looked up by primary key only. The guard on status is written so that no partial index matches it: with much history,
--- the generic plan would join through that index. Arrays arrive sorted by job, so that rows are locked in one order.
+-- Jobs are looked up by primary key only. Their other conditions are in a CASE: without statistics, as in a new ledger, the
+-- planner would take each of them for rare, and read the whole table for the few rows that it expects. Arrays arrive sorted by
+-- job, so that rows are locked in one order.
 -- The clock is read once, in a CTE, and always used through a subselect: a join would scan it for each row.
 -- An injected clock comes as a parameter.
+-- `place` draws the position of a statement. The transaction gets its id first, so that followers wait for it. Statements that
+-- draw it before they lock their jobs change only jobs whose last position is lower; `decide` handles the others.
+-- A batch has the values that all its jobs share, and arrays only for those that differ.
 -- An enqueue with a channel sends a notification when it commits.
 
 -- name: enqueue
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), input AS MATERIALIZED (
     SELECT coalesce(i.drawn_id, nextval('holdfast.job_id')) AS id, i.*
     FROM unnest(
@@ -19,21 +25,23 @@ WITH clock AS MATERIALIZED (
     ) WITH ORDINALITY AS i (
         queue, kind, priority, available_at, delay_us, profile_id, dedupe_key, dedupe_forever, correlation_id, trace_id,
         replay_of, actor, request_id, payload, drawn_id, reason, n)
+), batches AS MATERIALIZED (
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY actor, request_id, reason) - count(*) AS pos, actor, request_id,
+        reason, count(*) AS size, array_agg(id ORDER BY n) AS jobs
+    FROM input GROUP BY actor, request_id, reason
+), logged AS (
+    INSERT INTO holdfast.event_batches (pos, received_at, size, rev, attempt, type, to_status, actor, reason, request_id, jobs)
+    SELECT pos, (SELECT at FROM clock), size, 1, 0, 'enqueued', 'queued', actor, reason, request_id, jobs FROM batches
 ), made AS (
     INSERT INTO holdfast.jobs (
-        id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key,
-        dedupe_forever, correlation_id, trace_id, replay_of)
-    SELECT id, queue, kind, 'queued', 1, 0, priority,
-        coalesce(available_at, (SELECT at FROM clock) + delay_us * interval '1 microsecond'),
-        (SELECT at FROM clock), (SELECT at FROM clock), profile_id, dedupe_key, dedupe_forever, correlation_id, trace_id,
-        replay_of
-    FROM input
-    RETURNING id
-), logged AS (
-    INSERT INTO holdfast.events (
-        job_id, rev, type, received_at, actor, attempt, to_status, reason, request_id, payload, correlation_id)
-    SELECT m.id, 1, 'enqueued', (SELECT at FROM clock), i.actor, 0, 'queued', i.reason, i.request_id, i.payload, i.correlation_id
-    FROM made m JOIN input i ON i.id = m.id
+        id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key,
+        live_key, dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload)
+    SELECT i.id, i.queue, i.kind, true, 'queued', 1, 0, i.priority,
+        coalesce(i.available_at, (SELECT at FROM clock) + i.delay_us * interval '1 microsecond'),
+        (SELECT at FROM clock), (SELECT at FROM clock), i.profile_id, i.dedupe_key, i.dedupe_key, i.dedupe_forever,
+        i.correlation_id, i.trace_id, i.replay_of, b.pos, (SELECT pos FROM place), i.payload
+    FROM input i JOIN batches b ON b.actor = i.actor AND b.request_id IS NOT DISTINCT FROM i.request_id
+        AND b.reason IS NOT DISTINCT FROM i.reason
 )
 SELECT i.id, CASE i.n WHEN 1 THEN (SELECT at FROM clock) END,
     CASE WHEN i.n = 1 AND %(channel)s::text IS NOT NULL THEN pg_notify(%(channel)s::text, i.queue) END
@@ -42,18 +50,22 @@ FROM input i ORDER BY i.n;
 -- name: enqueue_plain
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), input AS MATERIALIZED (
     SELECT nextval('holdfast.job_id') AS id, payload, n
     FROM unnest(%(payloads)s::bytea[]) WITH ORDINALITY AS i (payload, n)
 ), made AS (
     INSERT INTO holdfast.jobs (
-        id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id)
-    SELECT id, %(queue)s, %(kind)s, 'queued', 1, 0, 0, (SELECT at FROM clock), (SELECT at FROM clock),
-        (SELECT at FROM clock), %(profile)s
+        id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, enqueued_pos,
+        last_pos, payload)
+    SELECT id, %(queue)s, %(kind)s, true, 'queued', 1, 0, 0, (SELECT at FROM clock), (SELECT at FROM clock),
+        (SELECT at FROM clock), %(profile)s, (SELECT pos FROM place), (SELECT pos FROM place), payload
     FROM input
 ), logged AS (
-    INSERT INTO holdfast.events (job_id, rev, type, received_at, actor, attempt, to_status, request_id, payload)
-    SELECT id, 1, 'enqueued', (SELECT at FROM clock), %(actor)s, 0, 'queued', %(request)s, payload
+    INSERT INTO holdfast.event_batches (pos, received_at, size, rev, attempt, type, to_status, actor, request_id, jobs)
+    SELECT (SELECT pos FROM place), (SELECT at FROM clock), count(*), 1, 0, 'enqueued', 'queued', %(actor)s, %(request)s,
+        array_agg(id)
     FROM input
 )
 SELECT id, CASE n WHEN 1 THEN (SELECT at FROM clock) END,
@@ -63,29 +75,26 @@ FROM input;
 -- name: enqueue_keyed
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), made AS (
     INSERT INTO holdfast.jobs (
-        id, queue, kind, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key,
-        dedupe_forever, correlation_id, trace_id, replay_of)
-    SELECT coalesce(%(drawn)s::bigint, nextval('holdfast.job_id')), %(queue)s, %(kind)s, 'queued', 1, 0, %(priority)s,
+        id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key,
+        live_key, dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload)
+    SELECT coalesce(%(drawn)s::bigint, nextval('holdfast.job_id')), %(queue)s, %(kind)s, true, 'queued', 1, 0, %(priority)s,
         coalesce(%(available_at)s::timestamptz, clock.at + %(delay_us)s * interval '1 microsecond'), clock.at, clock.at,
-        %(profile)s, %(key)s, %(forever)s, %(correlation)s, %(trace)s, %(replay)s
-    FROM clock
-    ON CONFLICT (queue, dedupe_key)
-        WHERE dedupe_key IS NOT NULL AND (dedupe_forever OR status IN ('queued', 'claimed', 'running', 'stalled'))
-        DO NOTHING
-    RETURNING id, created_at
+        %(profile)s, %(key)s, %(key)s, %(forever)s, %(correlation)s, %(trace)s, %(replay)s, place.pos, place.pos, %(payload)s
+    FROM clock, place
+    ON CONFLICT (queue, live_key) WHERE live_key IS NOT NULL DO NOTHING
+    RETURNING id, created_at, enqueued_pos
 ), logged AS (
-    INSERT INTO holdfast.events (
-        job_id, rev, type, received_at, actor, attempt, to_status, reason, request_id, payload, correlation_id)
-    SELECT id, 1, 'enqueued', created_at, %(actor)s, 0, 'queued', %(reason)s, %(request)s, %(payload)s, %(correlation)s FROM made
+    INSERT INTO holdfast.event_batches (pos, received_at, size, rev, attempt, type, to_status, actor, reason, request_id, jobs)
+    SELECT enqueued_pos, created_at, 1, 1, 0, 'enqueued', 'queued', %(actor)s, %(reason)s, %(request)s, ARRAY[id] FROM made
 )
 SELECT id, created_at, CASE WHEN %(channel)s::text IS NOT NULL THEN pg_notify(%(channel)s::text, %(queue)s) END FROM made;
 
 -- name: find_dedupe
-SELECT id, created_at FROM holdfast.jobs
-WHERE queue = %(queue)s AND dedupe_key = %(key)s AND dedupe_key IS NOT NULL
-  AND (dedupe_forever OR status IN ('queued', 'claimed', 'running', 'stalled'));
+SELECT id, created_at FROM holdfast.jobs WHERE queue = %(queue)s AND live_key = %(key)s AND live_key IS NOT NULL;
 
 -- name: claim
 WITH clock AS MATERIALIZED (
@@ -93,7 +102,7 @@ WITH clock AS MATERIALIZED (
 ), started AS MATERIALIZED (
     SELECT clock_timestamp() AS at
 ), picked AS MATERIALIZED (
-    SELECT c.id, clock_timestamp() - q.begun_at AS took
+    SELECT c.id, c.profile_id, clock_timestamp() - q.begun_at AS took
     FROM (
         -- A subselect keeps the order of the list. A join could change it.
         SELECT u.*, (SELECT at FROM started) AS begun_at
@@ -103,8 +112,8 @@ WITH clock AS MATERIALIZED (
         ORDER BY u.n
     ) q
     CROSS JOIN LATERAL (
-        SELECT j.id FROM holdfast.jobs j
-        WHERE j.status = 'queued' AND j.queue = q.name AND j.available_at <= (SELECT at FROM clock)
+        SELECT j.id, j.profile_id FROM holdfast.jobs j
+        WHERE j.queued AND j.queue = q.name AND j.available_at <= (SELECT at FROM clock)
           AND (-j.priority, j.available_at, j.id) > (q.mark_rank, q.mark_at, q.mark_id)
           AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
         ORDER BY -j.priority, j.available_at, j.id
@@ -113,64 +122,94 @@ WITH clock AS MATERIALIZED (
     ) c
     ORDER BY q.n
     LIMIT %(limit)s
+), place AS MATERIALIZED (
+    -- Drawn after the rows are locked.
+    SELECT nextval('holdfast.event_pos') AS pos, array_agg(id) AS ids, max(took) AS took FROM picked HAVING count(*) > 0
+), terms AS MATERIALIZED (
+    SELECT f.id, f.policy_id, p.lease, p.check_after, p.token_tail
+    FROM holdfast.profiles f JOIN holdfast.policies p ON p.id = f.policy_id
+    WHERE f.id = ANY (ARRAY (SELECT DISTINCT profile_id FROM picked))
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET status = %(status)s, phase = %(phase)s, rev = j.rev + %(steps)s, attempt = j.attempt + 1,
-        owner = %(owner)s, incarnation = %(incarnation)s, token = %(token)s || p.token_tail, policy_id = f.policy_id,
+    SET queued = false, status = %(status)s, phase = %(phase)s, rev = j.rev + %(steps)s, attempt = j.attempt + 1,
+        claim_pos = (SELECT pos FROM place), last_pos = (SELECT pos FROM place),
+        owner = %(owner)s, incarnation = %(incarnation)s, token = %(token)s || t.token_tail, policy_id = t.policy_id,
         updated_at = greatest((SELECT at FROM clock), j.updated_at), claimed_at = greatest((SELECT at FROM clock), j.updated_at),
         last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         progressed_at = greatest((SELECT at FROM clock), j.updated_at),
         started_at = CASE WHEN %(steps)s = 2 THEN greatest((SELECT at FROM clock), j.updated_at) END,
-        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at) + p.lease,
-        stage = NULL, progress = NULL, assist_requested = false, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL,
-        reason_code = NULL, failure_stage = NULL
-    FROM holdfast.profiles f, holdfast.policies p
-    WHERE j.id = ANY (ARRAY (SELECT id FROM picked)) AND (j.status || '') = 'queued' AND f.id = j.profile_id AND p.id = f.policy_id
+        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at) + t.lease,
+        stage = NULL, progress = NULL, assist_requested = false, counter = NULL, stall_reason = NULL, stalled_at = NULL,
+        revived_at = NULL, reason_code = NULL, failure_stage = NULL
+    FROM terms t
+    WHERE j.id = ANY ((SELECT ids FROM place)::bigint[]) AND t.id = j.profile_id
     RETURNING j.id, j.queue, j.kind, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.claimed_at,
         j.lease_expires_at, j.releases, j.last_owner, j.last_lease_expires_at, j.last_error, j.cancel_reason, j.dedupe_key,
-        j.dedupe_forever, j.correlation_id, j.trace_id, j.policy_id, j.checkpoint_rev, j.undo_owed
+        j.dedupe_forever, j.correlation_id, j.trace_id, j.policy_id, j.checkpoint_rev, j.undo_owed, j.payload, t.check_after
 ), logged AS (
-    INSERT INTO holdfast.events (
-        job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, policy_id)
-    SELECT c.id, c.rev - (%(steps)s - step.n), step.type, c.claimed_at, %(actor)s, c.attempt, step.from_status,
-        step.to_status, %(request)s, CASE step.n WHEN 1 THEN c.policy_id END
-    FROM changed c CROSS JOIN (
-        VALUES (1, 'claimed', 'queued', 'claimed'), (2, 'started', 'claimed', 'running')
-    ) AS step (n, type, from_status, to_status)
-    WHERE step.n <= %(steps)s
+    INSERT INTO holdfast.event_batches (
+        pos, received_at, size, rev, attempt, policy_id, starts, type, from_status, to_status, actor, request_id, jobs, revs,
+        attempts, policy_ids, times)
+    SELECT (SELECT pos FROM place), min(claimed_at), count(*) * %(steps)s, min(rev) - %(steps)s + 1, min(attempt), min(policy_id),
+        %(steps)s = 2, 'claimed', 'queued', 'claimed', %(actor)s, %(request)s, array_agg(id),
+        CASE WHEN min(rev) < max(rev) THEN array_agg(rev - %(steps)s + 1) END,
+        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
+        CASE WHEN min(policy_id) < max(policy_id) THEN array_agg(policy_id) END,
+        CASE WHEN min(claimed_at) < max(claimed_at) THEN array_agg(claimed_at) END
+    FROM changed HAVING count(*) > 0
+), opened AS (
+    INSERT INTO holdfast.open_claims (pos, check_at, size)
+    SELECT (SELECT pos FROM place), min(claimed_at) + least(min(check_after), interval '5 s'), count(*)
+    FROM changed HAVING count(*) > 0
 )
-SELECT c.*, (SELECT e.payload FROM holdfast.events e WHERE e.job_id = c.id AND e.rev = 1),
-    CASE c.id WHEN (SELECT max(id) FROM picked) THEN (SELECT max(took) FROM picked) END FROM changed c;
+SELECT id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
+    last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
+    checkpoint_rev, undo_owed, payload, CASE row_number() OVER () WHEN 1 THEN (SELECT took FROM place) END
+FROM changed;
 
 -- name: start
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), input AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(revs)s::integer[], %(requests)s::text[]
     ) AS i (id, attempt, token, expected_rev, request_id)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET status = 'running', phase = 'executing', rev = j.rev + 1,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at), started_at = greatest((SELECT at FROM clock), j.updated_at),
+    SET status = 'running', phase = 'executing', rev = j.rev + 1, last_pos = (SELECT pos FROM place),
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        started_at = greatest((SELECT at FROM clock), j.updated_at),
         last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id)
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'claimed'
-      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
-      AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
-    RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.attempt, i.request_id
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status = 'claimed'
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+          THEN true END
+    RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.owner AS holder, j.incarnation, j.attempt, j.claim_pos,
+        i.request_id
 ), logged AS (
-    INSERT INTO holdfast.events (job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id)
-    SELECT id, rev, 'started', updated_at, 'worker:' || owner || '#' || incarnation, attempt, 'claimed', 'running', request_id
-    FROM changed
+    INSERT INTO holdfast.event_batches (
+        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
+        times)
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
+        count(*), min(rev), min(attempt), 'started', 'claimed', 'running', 'worker:' || min(holder) || '#' || min(incarnation),
+        request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
+        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
+    FROM changed GROUP BY claim_pos, request_id
 )
 SELECT id, rev, updated_at, lease_expires_at FROM changed;
 
 -- name: heartbeat
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), input AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(revs)s::integer[], %(requests)s::text[],
@@ -178,7 +217,8 @@ WITH clock AS MATERIALIZED (
     ) AS i (id, attempt, token, expected_rev, request_id, stage, progress, assist_requested, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, updated_at = greatest((SELECT at FROM clock), j.updated_at),
+    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place),
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
         last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id),
@@ -189,16 +229,19 @@ WITH clock AS MATERIALIZED (
         stage = coalesce(i.stage, j.stage), progress = coalesce(i.progress, j.progress),
         assist_requested = coalesce(i.assist_requested, j.assist_requested)
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') IN ('claimed', 'running')
-      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
-      AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
-    RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt,
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status IN ('claimed', 'running')
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+          THEN true END
+    RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt, j.claim_pos,
         i.request_id, i.payload
 ), logged AS (
-    INSERT INTO holdfast.events (
-        job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
-    SELECT id, rev, 'heartbeat', updated_at, 'worker:' || owner || '#' || incarnation, attempt, status, status, request_id,
-        payload
+    INSERT INTO holdfast.event_rows (
+        pos, job_id, rev, type, received_at, claim_pos, actor, attempt, from_status, to_status, request_id,
+        payload)
+    SELECT (SELECT pos FROM place) + row_number() OVER () - 1, id, rev, 'heartbeat', updated_at, claim_pos,
+        'worker:' || owner || '#' || incarnation, attempt, status, status, request_id, payload
     FROM changed
 )
 SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
@@ -206,21 +249,34 @@ SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
 -- name: beat
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), input AS (
     SELECT * FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[]) AS i (id, attempt, token)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, updated_at = greatest((SELECT at FROM clock), j.updated_at),
+    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place),
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
         last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
         lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id)
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') IN ('claimed', 'running')
-      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
-    RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status IN ('claimed', 'running')
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          THEN true END
+    RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner AS holder, j.incarnation, j.attempt,
+        j.claim_pos
 ), logged AS (
-    INSERT INTO holdfast.events (job_id, rev, type, received_at, actor, attempt, from_status, to_status)
-    SELECT id, rev, 'heartbeat', updated_at, 'worker:' || owner || '#' || incarnation, attempt, status, status FROM changed
+    INSERT INTO holdfast.event_batches (
+        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
+        times)
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, status) - count(*), min(updated_at), claim_pos,
+        count(*), min(rev), min(attempt), 'heartbeat', status, status, 'worker:' || min(holder) || '#' || min(incarnation),
+        NULL, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
+        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
+    FROM changed GROUP BY claim_pos, status
 )
 SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
 
@@ -230,6 +286,8 @@ SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
 -- name: beat_signed
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), input AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(revs)s::integer[], %(requests)s::text[],
@@ -241,30 +299,34 @@ WITH clock AS MATERIALIZED (
         at, key_id, signature, statement)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, updated_at = greatest(clock.at, j.updated_at), last_beat_at = greatest(clock.at, j.updated_at),
-        lease_expires_at = greatest(clock.at, j.updated_at)
+    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place),
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
+        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
             + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id),
         progressed_at = CASE
             WHEN coalesce(i.stage, j.stage) IS DISTINCT FROM j.stage
               OR coalesce(i.progress, j.progress) IS DISTINCT FROM j.progress
-            THEN greatest(clock.at, j.updated_at) ELSE j.progressed_at END,
+            THEN greatest((SELECT at FROM clock), j.updated_at) ELSE j.progressed_at END,
         stage = coalesce(i.stage, j.stage), progress = coalesce(i.progress, j.progress),
         assist_requested = coalesce(i.assist_requested, j.assist_requested), counter = i.counter
-    FROM input i, clock
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = coalesce(i.token, j.token)
-      AND j.owner = i.owner AND j.incarnation = i.incarnation AND i.counter > coalesce(j.counter, -1)
-      AND (j.status || '') IN ('claimed', 'running')
-      AND greatest(clock.at, j.updated_at) <= j.lease_expires_at
-      AND i.at BETWEEN clock.at - %(skew_us)s * interval '1 microsecond' AND clock.at + %(skew_us)s * interval '1 microsecond'
-      AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
-    RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt,
+    FROM input i
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = coalesce(i.token, j.token) AND j.status IN ('claimed', 'running')
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          AND j.owner = i.owner AND j.incarnation = i.incarnation AND i.counter > coalesce(j.counter, -1)
+          AND i.at BETWEEN (SELECT at FROM clock) - %(skew_us)s * interval '1 microsecond'
+              AND (SELECT at FROM clock) + %(skew_us)s * interval '1 microsecond'
+          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+          THEN true END
+    RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt, j.claim_pos,
         i.request_id, i.payload, i.at, i.key_id, i.signature, i.statement
 ), logged AS (
-    INSERT INTO holdfast.events (
-        job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload, at, key_id, signature,
-        statement)
-    SELECT id, rev, 'heartbeat', updated_at, 'worker:' || owner || '#' || incarnation, attempt, status, status, request_id,
-        payload, at, key_id, signature, statement
+    INSERT INTO holdfast.event_rows (
+        pos, job_id, rev, type, received_at, claim_pos, actor, attempt, from_status, to_status, request_id,
+        payload, at, key_id, signature, statement)
+    SELECT (SELECT pos FROM place) + row_number() OVER () - 1, id, rev, 'heartbeat', updated_at, claim_pos,
+        'worker:' || owner || '#' || incarnation, attempt, status, status, request_id, payload, at, key_id, signature, statement
     FROM changed
 )
 SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
@@ -272,6 +334,8 @@ SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
 -- name: complete
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), input AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(revs)s::integer[], %(requests)s::text[],
@@ -279,20 +343,35 @@ WITH clock AS MATERIALIZED (
     ) AS i (id, attempt, token, expected_rev, request_id, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, result_rev = j.rev + 1, undo_owed = 0,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock), j.updated_at),
+    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
+        result = i.payload, live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        finished_at = greatest((SELECT at FROM clock), j.updated_at),
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'running' AND j.dependents = 0
-      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
-      AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
-    RETURNING j.id, j.rev, j.updated_at, j.last_owner, j.incarnation, j.attempt, i.request_id, i.payload
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status = 'running' AND j.dependents = 0
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+          THEN true END
+    RETURNING j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos, i.request_id
 ), logged AS (
-    INSERT INTO holdfast.events (
-        job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
-    SELECT id, rev, 'succeeded', updated_at, 'worker:' || last_owner || '#' || incarnation, attempt, 'running', 'succeeded',
-        request_id, payload
-    FROM changed
+    INSERT INTO holdfast.event_batches (
+        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
+        times)
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
+        count(*), min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
+        request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
+        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
+    FROM changed GROUP BY claim_pos, request_id
+), closed AS (
+    -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
+    DELETE FROM holdfast.open_claims WHERE pos IN (
+        SELECT c.pos FROM holdfast.open_claims c
+        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e
+            ON e.claim_pos = c.pos AND e.ended = c.size
+        FOR UPDATE OF c SKIP LOCKED)
 )
 SELECT id, rev, updated_at FROM changed;
 
@@ -301,24 +380,80 @@ SELECT id, rev, updated_at FROM changed;
 -- name: settle
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), input AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(requests)s::text[], %(payloads)s::bytea[]
     ) AS i (id, attempt, token, request_id, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, result_rev = j.rev + 1, undo_owed = 0,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at), finished_at = greatest((SELECT at FROM clock), j.updated_at),
+    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
+        result = i.payload, live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        finished_at = greatest((SELECT at FROM clock), j.updated_at),
         last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
     FROM input i
-    WHERE j.id = i.id AND j.attempt = i.attempt AND j.token = i.token AND (j.status || '') = 'running' AND j.dependents = 0
-      AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at
-    RETURNING j.id, j.rev, j.updated_at, j.last_owner, j.incarnation, j.attempt, i.request_id, i.payload
+    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status = 'running' AND j.dependents = 0
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          THEN true END
+    RETURNING j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos, i.request_id
 ), logged AS (
-    INSERT INTO holdfast.events (
-        job_id, rev, type, received_at, actor, attempt, from_status, to_status, request_id, payload)
-    SELECT id, rev, 'succeeded', updated_at, 'worker:' || last_owner || '#' || incarnation, attempt, 'running', 'succeeded',
-        request_id, payload
-    FROM changed
+    INSERT INTO holdfast.event_batches (
+        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
+        times)
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
+        count(*), min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
+        request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
+        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
+    FROM changed GROUP BY claim_pos, request_id
+), closed AS (
+    -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
+    DELETE FROM holdfast.open_claims WHERE pos IN (
+        SELECT c.pos FROM holdfast.open_claims c
+        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e
+            ON e.claim_pos = c.pos AND e.ended = c.size
+        FOR UPDATE OF c SKIP LOCKED)
+)
+SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;
+
+-- The same for jobs of one claim, with one attempt and one result.
+
+-- name: settle_alike
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
+), place AS MATERIALIZED (
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
+), changed AS (
+    UPDATE holdfast.jobs j
+    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
+        result = %(payload)s, live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
+        updated_at = greatest((SELECT at FROM clock), j.updated_at),
+        finished_at = greatest((SELECT at FROM clock), j.updated_at),
+        last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
+    WHERE j.id = ANY (%(ids)s::bigint[])
+      AND CASE WHEN j.attempt = %(attempt)s AND j.token = %(token)s AND j.status = 'running' AND j.dependents = 0
+          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          THEN true END
+    RETURNING j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos
+), logged AS (
+    INSERT INTO holdfast.event_batches (
+        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
+        times)
+    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos) - count(*), min(updated_at), claim_pos,
+        count(*), min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
+        %(request)s, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
+        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
+    FROM changed GROUP BY claim_pos
+), closed AS (
+    -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
+    DELETE FROM holdfast.open_claims WHERE pos IN (
+        SELECT c.pos FROM holdfast.open_claims c
+        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e
+            ON e.claim_pos = c.pos AND e.ended = c.size
+        FOR UPDATE OF c SKIP LOCKED)
 )
 SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;

@@ -1,20 +1,22 @@
 -- The sealed log.
 
--- The values that leaves are computed from, by position. Only a first event needs its job's row, for the trace id.
-
 -- name: leaf_events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id,
-    CASE WHEN e.type = 'enqueued' THEN (SELECT j.trace_id FROM holdfast.jobs j WHERE j.id = e.job_id) END,
-    e.key_id, e.signature, e.statement
-FROM holdfast.events e WHERE e.pos > %(after)s AND e.pos <= %(until)s ORDER BY e.pos LIMIT %(limit)s;
+    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
+FROM holdfast.events_between(%(after)s, %(until)s) e ORDER BY e.pos;
 
 -- name: leaf_events_of_job
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id,
-    CASE WHEN e.type = 'enqueued' THEN (SELECT j.trace_id FROM holdfast.jobs j WHERE j.id = e.job_id) END,
-    e.key_id, e.signature, e.statement
-FROM holdfast.events e WHERE e.job_id = %(job_id)s ORDER BY e.rev;
+    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
+FROM holdfast.job_events(%(jobs)s::bigint[]) e ORDER BY e.rev;
+
+-- name: without_first_event
+SELECT j.id FROM holdfast.jobs j
+WHERE j.id = ANY (%(ids)s::bigint[])
+  AND j.id NOT IN (
+    SELECT unnest(b.jobs) FROM holdfast.event_batches b
+    WHERE b.pos IN (SELECT e.enqueued_pos FROM holdfast.jobs e WHERE e.id = ANY (%(ids)s::bigint[])))
+  AND NOT EXISTS (SELECT FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.rev = 1);
 
 -- name: leaf_keys
 SELECT pos, change, key_id, role, name, public, at, by, signer, signature FROM holdfast.key_log

@@ -1,44 +1,29 @@
--- The tables of a ledger. The table holdfast_schema, which holds the version of this schema, is made before this file runs.
--- Times are microseconds since 1970, UTC. Booleans are 0 and 1.
+-- The tables of a ledger.
+--
+-- A job is one row of `holdfast_jobs`, which says where it stands. Its history is the events of the view `holdfast_events`. An event
+-- is stored in one of two forms: as a row of its own in `holdfast_event_rows`, or, together with the events of other jobs that one
+-- statement changed alike, in a row of `holdfast_event_batches`. Enqueues, claims, starts, plain heartbeats and successes are batches; all other
+-- events are rows.
+--
+-- No index depends on a column that heartbeats and successes change. Times are microseconds since 1970, UTC. Lists are JSON.
 
--- The ledger
-
--- Facts about the ledger as a whole, by name. The row ledger_id distinguishes it from every other ledger.
 CREATE TABLE holdfast_meta (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Numbers that sweeping and retention keep, by name: where a slow walk through the jobs has got to, since when sweeps have run,
--- and which jobs a sweep has to visit for their dependents.
-CREATE TABLE holdfast_cursors (
-    name TEXT PRIMARY KEY,
-    pos  INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
--- Answers to calls, by the request id of the call. A call that comes again gets the stored answer and changes nothing.
-CREATE TABLE holdfast_requests (
-    actor      TEXT NOT NULL,
-    request_id TEXT NOT NULL,
-    verb       TEXT NOT NULL,
-    body_hash  BLOB NOT NULL,
-    answer     BLOB NOT NULL,
-    created_at INTEGER NOT NULL,
-    PRIMARY KEY (actor, request_id)
-) STRICT, WITHOUT ROWID;
-
--- Policies
-
--- Resolved policies, one row for each content. A row never changes, so a job's policy_id is a snapshot.
--- token_tail ends the token of each lease: it says what the policy wants signed.
+-- Resolved policies, by content. A row never changes, so a reference to it is a snapshot.
+-- `token_tail` is what the policy wants signed; it ends the token of each lease. `check_after_us` is how long after a claim the
+-- sweeper first has to look at it.
 CREATE TABLE holdfast_policies (
-    id         INTEGER PRIMARY KEY,
-    body       TEXT NOT NULL UNIQUE,
-    lease_us   INTEGER NOT NULL,
-    token_tail TEXT NOT NULL DEFAULT ''
+    id             INTEGER PRIMARY KEY,
+    body           TEXT NOT NULL UNIQUE,
+    lease_us       INTEGER NOT NULL,
+    check_after_us INTEGER NOT NULL,
+    token_tail     TEXT NOT NULL
 ) STRICT;
 
--- The policy fields that operators have set for a kind or a tier. The body is a JSON object.
+-- The settings of operators, by kind and by tier.
 CREATE TABLE holdfast_settings (
     scope TEXT NOT NULL CHECK (scope IN ('kind', 'tier')),
     name  TEXT NOT NULL,
@@ -46,7 +31,7 @@ CREATE TABLE holdfast_settings (
     PRIMARY KEY (scope, name)
 ) STRICT, WITHOUT ROWID;
 
--- What the handler of a kind declares: the queue of its jobs and fields of their policy. The worker that started last wrote it.
+-- The declarations of handlers, by kind: the queue of its jobs, and fields of its policy. The last worker that started wrote it.
 CREATE TABLE holdfast_declarations (
     kind        TEXT PRIMARY KEY,
     queue       TEXT NOT NULL,
@@ -55,7 +40,7 @@ CREATE TABLE holdfast_declarations (
     declared_by TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Each combination of a kind, a tier and a job's own policy fields that was ever enqueued, with the policy that it has today.
+-- Every combination of kind, tier and a job's own settings that was ever enqueued, with its current policy.
 CREATE TABLE holdfast_profiles (
     id        INTEGER PRIMARY KEY,
     kind      TEXT NOT NULL,
@@ -65,82 +50,96 @@ CREATE TABLE holdfast_profiles (
     UNIQUE (kind, tier, override)
 ) STRICT;
 
--- Jobs
-
--- One row for each job: its state after its newest event. Arguments, results and checkpoints are in the events only;
--- result_rev and checkpoint_rev name the event that has them.
+-- The columns of the enqueue, of the claim, and those that every change writes.
+--
+--   payload      the payload of the job's `enqueued` event, with the arguments
+--   result       the payload of its `succeeded` event
+--   enqueued_pos the batch with its `enqueued` event
+--   claim_pos    the batch with its newest `claimed` event
+--   last_pos     the position that its newest statement drew: the next one must draw a higher one
+--   queued       whether its status is queued. Partial indexes use this column, which only claims and rare verbs change.
+--   ended        its status, if that is failed, cancelled or dead_lettered
+--   live_key     its dedupe key, as long as no other job may have the same one
+--   dependents   how many jobs were ever made to wait for it
+--   waits_for    how many jobs it still waits for
+--   checkpoint_rev  the revision of the heartbeat with its newest checkpoint
 CREATE TABLE holdfast_jobs (
     id                    INTEGER PRIMARY KEY AUTOINCREMENT,
-    queue                 TEXT NOT NULL,
-    kind                  TEXT NOT NULL,
-    status                TEXT NOT NULL,
-    rev                   INTEGER NOT NULL,
-    attempt               INTEGER NOT NULL,
-    priority              INTEGER NOT NULL,
-    available_at          INTEGER NOT NULL,
     created_at            INTEGER NOT NULL,
-    updated_at            INTEGER NOT NULL,
+    enqueued_pos          INTEGER NOT NULL,
+    replay_of             INTEGER,
     profile_id            INTEGER NOT NULL,
-    policy_id             INTEGER,
-    phase                 TEXT,
+    dedupe_forever        INTEGER NOT NULL DEFAULT 0,
+    kind                  TEXT NOT NULL,
+    payload               BLOB NOT NULL,
+    dedupe_key            TEXT,
+    correlation_id        TEXT,
+    trace_id              TEXT,
+
+    queue                 TEXT NOT NULL,
+    priority              INTEGER NOT NULL,
+    dependents            INTEGER NOT NULL DEFAULT 0,
+    waits_for             INTEGER NOT NULL DEFAULT 0,
     releases              INTEGER NOT NULL DEFAULT 0,
-    -- The holder, its lease, and how far it is.
-    owner                 TEXT,
+    available_at          INTEGER NOT NULL,
+    live_key              TEXT,
+    last_error            BLOB,
+    note                  TEXT,
+    ended                 TEXT,
+
+    claim_pos             INTEGER,
+    claimed_at            INTEGER,
+    started_at            INTEGER,
+    attempt               INTEGER NOT NULL,
+    policy_id             INTEGER,
+    queued                INTEGER NOT NULL,
+    assist_requested      INTEGER NOT NULL DEFAULT 0,
+    undo_owed             INTEGER NOT NULL DEFAULT 0,
     incarnation           TEXT,
     token                 TEXT,
-    claimed_at            INTEGER,
-    lease_expires_at      INTEGER,
-    last_beat_at          INTEGER,
-    started_at            INTEGER,
-    finished_at           INTEGER,
     stage                 TEXT,
     progress              INTEGER,
     progressed_at         INTEGER,
-    assist_requested      INTEGER NOT NULL DEFAULT 0,
-    -- The signer's own counter in the newest signed event of the attempt.
     counter               INTEGER,
-    -- The newest failure, stall and request to cancel.
-    last_owner            TEXT,
-    last_lease_expires_at INTEGER,
-    last_error            BLOB,
-    stall_reason          TEXT,
+    checkpoint_rev        INTEGER,
     stalled_at            INTEGER,
     revived_at            INTEGER,
-    cancel_reason         TEXT,
     cancel_requested_at   INTEGER,
+    stall_reason          TEXT,
+    cancel_reason         TEXT,
     reason_code           TEXT,
     failure_stage         TEXT,
-    result_rev            INTEGER,
-    checkpoint_rev        INTEGER,
-    -- How many undo steps have to run if the job does not succeed.
-    undo_owed             INTEGER NOT NULL DEFAULT 0,
-    note                  TEXT,
-    dedupe_key            TEXT,
-    dedupe_forever        INTEGER NOT NULL DEFAULT 0,
-    correlation_id        TEXT,
-    trace_id              TEXT,
-    replay_of             INTEGER,
-    -- How many jobs were ever made to wait for this one, and for how many it waits itself.
-    dependents            INTEGER NOT NULL DEFAULT 0,
-    waits_for             INTEGER NOT NULL DEFAULT 0,
-    CHECK (status IN ('queued', 'claimed', 'running', 'stalled', 'succeeded', 'failed', 'cancelled', 'dead_lettered')),
-    CHECK ((status IN ('claimed', 'running')) = (owner IS NOT NULL AND lease_expires_at IS NOT NULL)),
-    CHECK ((status = 'succeeded') = (result_rev IS NOT NULL))
+
+    last_beat_at          INTEGER,
+    lease_expires_at      INTEGER,
+    last_lease_expires_at INTEGER,
+    owner                 TEXT,
+    last_owner            TEXT,
+    last_pos              INTEGER NOT NULL,
+    updated_at            INTEGER NOT NULL,
+    finished_at           INTEGER,
+    rev                   INTEGER NOT NULL,
+    status                TEXT NOT NULL,
+    phase                 TEXT,
+    result                BLOB,
+
+    CHECK (queued = (status = 'queued')),
+    CHECK ((status = 'claimed' OR status = 'running') = (owner IS NOT NULL AND lease_expires_at IS NOT NULL)),
+    CHECK ((status = 'succeeded') = (result IS NOT NULL)),
+    CHECK (ended IS NULL OR (ended = status AND finished_at IS NOT NULL))
 ) STRICT;
 
--- The order of claims.
-CREATE INDEX holdfast_jobs_ready ON holdfast_jobs (queue, priority DESC, available_at, id) WHERE status = 'queued';
--- Jobs that were delayed. A job that is available at once is not in it, so enqueues and claims of such jobs cost nothing more.
-CREATE INDEX holdfast_jobs_delayed ON holdfast_jobs (queue, available_at) WHERE status = 'queued' AND available_at > created_at;
-CREATE INDEX holdfast_jobs_active ON holdfast_jobs (id) WHERE status IN ('claimed', 'running', 'stalled');
-CREATE INDEX holdfast_jobs_ended ON holdfast_jobs (status, id) WHERE status IN ('failed', 'cancelled', 'dead_lettered');
-CREATE INDEX holdfast_jobs_owing ON holdfast_jobs (id) WHERE undo_owed > 0 AND finished_at IS NOT NULL;
-CREATE INDEX holdfast_jobs_waiting ON holdfast_jobs (id) WHERE waits_for > 0;
+-- A list of values in a constraint or in the condition of an index would be built anew for every statement.
+CREATE INDEX holdfast_jobs_ready ON holdfast_jobs (queue, priority DESC, available_at, id) WHERE queued;
+CREATE INDEX holdfast_jobs_delayed ON holdfast_jobs (queue, available_at) WHERE queued AND available_at > created_at;
+CREATE INDEX holdfast_jobs_ended ON holdfast_jobs (ended, id) WHERE ended IS NOT NULL;
 CREATE INDEX holdfast_jobs_replay ON holdfast_jobs (replay_of) WHERE replay_of IS NOT NULL;
-CREATE UNIQUE INDEX holdfast_jobs_dedupe ON holdfast_jobs (queue, dedupe_key)
-    WHERE dedupe_key IS NOT NULL AND (dedupe_forever = 1 OR status IN ('queued', 'claimed', 'running', 'stalled'));
+CREATE INDEX holdfast_jobs_correlation ON holdfast_jobs (correlation_id) WHERE correlation_id IS NOT NULL;
+CREATE INDEX holdfast_jobs_waiting ON holdfast_jobs (id) WHERE waits_for > 0;
+CREATE INDEX holdfast_jobs_owing ON holdfast_jobs (id) WHERE undo_owed > 0;
+CREATE UNIQUE INDEX holdfast_jobs_dedupe ON holdfast_jobs (queue, live_key) WHERE live_key IS NOT NULL;
 
--- Which job waits, or has waited, for which. If that job was replayed meanwhile, on_id is the replay.
+-- Which job waits, or has waited, for which. If a job was replayed meanwhile, for the replay.
 CREATE TABLE holdfast_dependencies (
     job_id INTEGER NOT NULL,
     on_id  INTEGER NOT NULL,
@@ -149,49 +148,82 @@ CREATE TABLE holdfast_dependencies (
 
 CREATE INDEX holdfast_dependencies_on ON holdfast_dependencies (on_id, job_id);
 
--- Queues that are paused or were paused once: since when, by whom and why. Other queues have no row.
-CREATE TABLE holdfast_queues (
-    name         TEXT PRIMARY KEY,
-    paused_at    INTEGER,
-    paused_by    TEXT,
-    pause_reason TEXT
-) STRICT, WITHOUT ROWID;
+-- The last position of the one total order of events and key changes.
+CREATE TABLE holdfast_positions (
+    last INTEGER NOT NULL
+) STRICT;
 
--- Events
+INSERT INTO holdfast_positions VALUES (0);
 
--- Every accepted change of a job, with its payload. A row never changes; retention deletes old ones. Events and changes of keys
--- have places, pos, in one total order. Only the first event of a job has a correlation_id, if the caller gave one.
--- A signed event has the statement that was signed, byte for byte, and the key that signed it.
-CREATE TABLE holdfast_events (
-    pos            INTEGER PRIMARY KEY AUTOINCREMENT,
+-- Events that are not in a batch. `claim_pos` is the claim of the attempt.
+-- `at` is the time of the signer, if there is one.
+CREATE TABLE holdfast_event_rows (
+    pos            INTEGER PRIMARY KEY,
     job_id         INTEGER NOT NULL,
-    rev            INTEGER NOT NULL,
-    type           TEXT NOT NULL,
     received_at    INTEGER NOT NULL,
-    at             INTEGER,
-    actor          TEXT NOT NULL,
+    claim_pos      INTEGER,
+    rev            INTEGER NOT NULL,
     attempt        INTEGER NOT NULL,
+    policy_id      INTEGER,
+    type           TEXT NOT NULL,
     from_status    TEXT,
     to_status      TEXT NOT NULL,
+    actor          TEXT NOT NULL,
     reason         TEXT,
     request_id     TEXT,
     cause          TEXT,
     payload        BLOB,
-    policy_id      INTEGER,
-    correlation_id TEXT,
+    at             INTEGER,
     key_id         TEXT,
     signature      BLOB,
     statement      BLOB
 ) STRICT;
 
-CREATE UNIQUE INDEX holdfast_events_job ON holdfast_events (job_id, rev);
-CREATE INDEX holdfast_events_correlation ON holdfast_events (correlation_id) WHERE correlation_id IS NOT NULL;
--- The five most frequent types are left out, which keeps this index small. They are found through holdfast_times.
-CREATE INDEX holdfast_events_type ON holdfast_events (type, received_at)
-    WHERE type NOT IN ('enqueued', 'claimed', 'started', 'heartbeat', 'succeeded');
+CREATE UNIQUE INDEX holdfast_event_rows_job ON holdfast_event_rows (job_id, rev);
+CREATE INDEX holdfast_event_rows_type ON holdfast_event_rows (type, received_at) WHERE type <> 'heartbeat';
 
--- The times of the events in blocks of some hundred: those after after_pos, up to pos. The newest events are in no block yet.
--- Times may go back if a clock is set back. high_at never does: it is the latest time of this block and all earlier ones.
+-- Events of one type that one statement recorded, one for each of `jobs`. The first has the position `pos`, the next ones follow.
+-- A batch of claims with `starts` has two events for each job: `claimed` and, at the next position, `started`.
+-- Every enqueue and every claim is in a batch, even of one job.
+--
+--   claim_pos    the claim of the jobs; NULL in claims themselves and in enqueues
+--   size         the number of events
+--   rev, attempt, policy_id, received_at   the values of every job or, if they differ, of one of them. `revs`, `attempts`,
+--                `policy_ids` and `times` then have one for each job.
+CREATE TABLE holdfast_event_batches (
+    pos         INTEGER PRIMARY KEY,
+    received_at INTEGER NOT NULL,
+    claim_pos   INTEGER,
+    size        INTEGER NOT NULL,
+    rev         INTEGER NOT NULL,
+    attempt     INTEGER NOT NULL,
+    policy_id   INTEGER,
+    starts      INTEGER NOT NULL DEFAULT 0,
+    type        TEXT NOT NULL,
+    from_status TEXT,
+    to_status   TEXT NOT NULL,
+    actor       TEXT NOT NULL,
+    reason      TEXT,
+    request_id  TEXT,
+    cause       TEXT,
+    jobs        TEXT NOT NULL,
+    revs        TEXT,
+    attempts    TEXT,
+    policy_ids  TEXT,
+    times       TEXT
+) STRICT;
+
+CREATE INDEX holdfast_event_batches_claim ON holdfast_event_batches (claim_pos, pos) WHERE claim_pos IS NOT NULL;
+
+-- Claims of which a job may still be held or stalled. `check_at` is when the sweeper has to look at it next.
+CREATE TABLE holdfast_open_claims (
+    pos      INTEGER PRIMARY KEY,
+    check_at INTEGER NOT NULL,
+    size     INTEGER NOT NULL
+) STRICT;
+
+-- The times of each block of some hundred events, by position: those after after_pos, up to pos. The newest are in no block yet.
+-- A clock may be set back, so times do not always rise with positions; high_at, the latest time up to the end of the block, does.
 CREATE TABLE holdfast_times (
     pos       INTEGER PRIMARY KEY,
     after_pos INTEGER NOT NULL,
@@ -202,7 +234,91 @@ CREATE TABLE holdfast_times (
 
 CREATE INDEX holdfast_times_high ON holdfast_times (high_at);
 
--- The outbox: up to which position each sink has received the events, and the error that stops it, if any.
+-- Every event of every job, for people and their tools.
+CREATE VIEW holdfast_events AS
+SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
+    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id, e.signature, e.statement
+FROM holdfast_event_rows e JOIN holdfast_jobs j ON j.id = e.job_id
+UNION ALL
+SELECT b.pos + i.key * (1 + b.starts) + step.n, i.value, coalesce(b.revs ->> i.key, b.rev) + step.n,
+    iif(step.n, 'started', b.type), coalesce(b.times ->> i.key, b.received_at), NULL, b.actor,
+    coalesce(b.attempts ->> i.key, b.attempt), iif(step.n, 'claimed', b.from_status), iif(step.n, 'running', b.to_status),
+    iif(step.n, NULL, b.reason), b.request_id, b.cause, CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+    iif(step.n, NULL, coalesce(b.policy_ids ->> i.key, b.policy_id)), j.correlation_id, j.trace_id, NULL, NULL, NULL
+FROM holdfast_event_batches b
+CROSS JOIN json_each(b.jobs) i
+CROSS JOIN holdfast_jobs j ON j.id = i.value
+CROSS JOIN (SELECT 0 AS n UNION ALL SELECT 1) step ON step.n <= b.starts;
+
+-- Jobs that are held or stalled.
+CREATE VIEW holdfast_active_jobs AS
+SELECT j.* FROM holdfast_open_claims c
+CROSS JOIN holdfast_event_batches b ON b.pos = c.pos
+CROSS JOIN json_each(b.jobs) i
+CROSS JOIN holdfast_jobs j ON j.id = i.value AND j.claim_pos = c.pos
+WHERE j.status IN ('claimed', 'running', 'stalled');
+
+-- Answers to calls with a request id, for when the same call comes again.
+CREATE TABLE holdfast_requests (
+    actor      TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    verb       TEXT NOT NULL,
+    body_hash  BLOB NOT NULL,
+    answer     BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (actor, request_id)
+) STRICT, WITHOUT ROWID;
+
+-- Queues that are or were paused.
+CREATE TABLE holdfast_queues (
+    name         TEXT PRIMARY KEY,
+    paused_at    INTEGER,
+    paused_by    TEXT,
+    pause_reason TEXT
+) STRICT, WITHOUT ROWID;
+
+-- Named positions: of followers of the total order, and of walks through a table.
+CREATE TABLE holdfast_cursors (
+    name TEXT PRIMARY KEY,
+    pos  INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Which of many processes performs a ticking service, and until when no other one does.
+CREATE TABLE holdfast_duties (
+    name       TEXT PRIMARY KEY,
+    holder     TEXT NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Workers. The body is a JSON object that the worker wrote. There is no index on seen_at, so that its updates are HOT.
+CREATE TABLE holdfast_workers (
+    name        TEXT NOT NULL,
+    incarnation TEXT NOT NULL,
+    started_at  INTEGER NOT NULL,
+    seen_at     INTEGER NOT NULL,
+    body        TEXT NOT NULL,
+    PRIMARY KEY (name, incarnation)
+) STRICT;
+
+-- Supervised programs. The body is a JSON object. Rows are updated every few seconds; without another index that is HOT.
+CREATE TABLE holdfast_runs (
+    name       TEXT PRIMARY KEY,
+    body       TEXT NOT NULL,
+    updated_at INTEGER NOT NULL
+) STRICT;
+
+-- Each session of an agent: the task it works on, the last one it had, and how far it has read.
+CREATE TABLE holdfast_agents (
+    name       TEXT NOT NULL,
+    session    TEXT NOT NULL,
+    focus      INTEGER,
+    last       INTEGER,
+    cursor     INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    PRIMARY KEY (name, session)
+) STRICT, WITHOUT ROWID;
+
+-- The sinks of the outbox: how far each has been told, and its failures. The outbox itself is the total order of events.
 CREATE TABLE holdfast_sinks (
     name       TEXT PRIMARY KEY,
     pos        INTEGER NOT NULL,
@@ -213,10 +329,8 @@ CREATE TABLE holdfast_sinks (
     updated_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- The sealed log
-
--- Keys that were enrolled and revoked. A key is valid between the positions of its two rows. signer is the key that signed the
--- change; the first key of a ledger signs its own.
+-- The keys that may sign events, from which position on, and until which. They are in the same total order as the events.
+-- `signer` is the key that vouches for the change; the first key of a ledger vouches for itself.
 CREATE TABLE holdfast_key_log (
     pos       INTEGER PRIMARY KEY,
     change    TEXT NOT NULL CHECK (change IN ('enrolled', 'revoked')),
@@ -231,8 +345,8 @@ CREATE TABLE holdfast_key_log (
     UNIQUE (key_id, change)
 ) STRICT;
 
--- The Merkle tree, in tiles of 256 hashes. Level 0 has the hashes of the leaves, each higher level the roots of the full tiles
--- below it. positions are the positions of the leaves, eight bytes each.
+-- The tree of the sealed log: hashes by the 256. Those of level 0 are of the leaves, those of each level above are the roots of
+-- the full tiles below. `positions` are those of the leaves, eight bytes each.
 CREATE TABLE holdfast_tiles (
     level     INTEGER NOT NULL,
     number    INTEGER NOT NULL,
@@ -244,48 +358,11 @@ CREATE TABLE holdfast_tiles (
 
 CREATE INDEX holdfast_tiles_pos ON holdfast_tiles (last_pos) WHERE level = 0;
 
--- Signed heads of the tree, by the number of leaves that they cover.
+-- Signed tree heads.
 CREATE TABLE holdfast_heads (
     size INTEGER PRIMARY KEY,
     pos  INTEGER NOT NULL,
     root BLOB NOT NULL,
     note TEXT NOT NULL,
     at   INTEGER NOT NULL
-) STRICT;
-
--- Workers, agents and supervisors
-
--- Which workers are there, and what each says about itself, as a JSON object.
-CREATE TABLE holdfast_workers (
-    name        TEXT NOT NULL,
-    incarnation TEXT NOT NULL,
-    started_at  INTEGER NOT NULL,
-    seen_at     INTEGER NOT NULL,
-    body        TEXT NOT NULL,
-    PRIMARY KEY (name, incarnation)
-) STRICT;
-
--- Which process performs a periodic service, such as sweeping, and until when no other process does.
-CREATE TABLE holdfast_duties (
-    name       TEXT PRIMARY KEY,
-    holder     TEXT NOT NULL,
-    expires_at INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
--- Agents, by session: the task that each works on, the last one that it had, and the position up to which it has read.
-CREATE TABLE holdfast_agents (
-    name       TEXT NOT NULL,
-    session    TEXT NOT NULL,
-    focus      INTEGER,
-    last       INTEGER,
-    cursor     INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL,
-    PRIMARY KEY (name, session)
-) STRICT, WITHOUT ROWID;
-
--- What supervisors know about the programs that they run, as JSON objects. A restarted supervisor reads it.
-CREATE TABLE holdfast_runs (
-    name       TEXT PRIMARY KEY,
-    body       TEXT NOT NULL,
-    updated_at INTEGER NOT NULL
 ) STRICT;

@@ -13,17 +13,16 @@ SET focus = excluded.focus, last = excluded.last, cursor = max(cursor, excluded.
 SELECT max(updated_at) FROM holdfast_agents;
 
 -- name: own_tasks
-SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_active
-WHERE status IN ('claimed', 'running', 'stalled') AND status IN ('claimed', 'running')
-  AND owner = :name AND incarnation = :session
+SELECT id FROM holdfast_active_jobs
+WHERE status IN ('claimed', 'running') AND owner = :name AND incarnation = :session
 ORDER BY status DESC, id LIMIT :limit;
 
 -- name: prune_agents
 DELETE FROM holdfast_agents WHERE (name, session) IN (
     SELECT a.name, a.session FROM holdfast_agents a
     WHERE a.updated_at < :before_at AND (a.name, a.session) NOT IN (
-        SELECT j.owner, j.incarnation FROM holdfast_jobs j INDEXED BY holdfast_jobs_active
-        WHERE j.status IN ('claimed', 'running', 'stalled') AND j.owner IS NOT NULL AND j.incarnation IS NOT NULL)
+        SELECT j.owner, j.incarnation FROM holdfast_active_jobs j
+        WHERE j.owner IS NOT NULL AND j.incarnation IS NOT NULL)
     LIMIT :limit)
 RETURNING 1;
 
@@ -32,10 +31,10 @@ RETURNING 1;
 
 -- name: first_tasks
 WITH RECURSIVE named (queue) AS (
-    SELECT min(queue) FROM holdfast_jobs INDEXED BY holdfast_jobs_ready WHERE status = 'queued' AND :queues IS NULL
+    SELECT min(queue) FROM holdfast_jobs INDEXED BY holdfast_jobs_ready WHERE queued AND :queues IS NULL
     UNION ALL
     SELECT (SELECT min(n.queue) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-            WHERE n.status = 'queued' AND n.queue > named.queue)
+            WHERE n.queued AND n.queue > named.queue)
     FROM named WHERE named.queue IS NOT NULL
 ),
 wanted (queue) AS (
@@ -45,33 +44,33 @@ wanted (queue) AS (
 ),
 places (queue, priority) AS (
     SELECT w.queue, (SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-                     WHERE n.status = 'queued' AND n.queue = w.queue)
+                     WHERE n.queued AND n.queue = w.queue)
     FROM wanted w WHERE (SELECT p.paused_at FROM holdfast_queues p WHERE p.name = w.queue) IS NULL
     UNION ALL
     SELECT p.queue, (SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-                     WHERE n.status = 'queued' AND n.queue = p.queue AND n.priority < p.priority)
+                     WHERE n.queued AND n.queue = p.queue AND n.priority < p.priority)
     FROM places p WHERE p.priority IS NOT NULL
 )
 SELECT j.queue, j.priority, j.available_at, j.id
 FROM places p
 JOIN holdfast_jobs j ON j.id = (
     SELECT n.id FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-    WHERE n.status = 'queued' AND n.queue = p.queue AND n.priority = p.priority AND n.kind <> :undo_kind
+    WHERE n.queued AND n.queue = p.queue AND n.priority = p.priority AND n.kind <> :undo_kind
       AND (:kinds IS NULL OR n.kind IN (SELECT value FROM json_each(:kinds)))
     ORDER BY n.available_at, n.id LIMIT 1)
 WHERE p.priority IS NOT NULL;
 
 -- name: take_task
 SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_ready
-WHERE status = 'queued' AND queue = :queue AND priority = :priority AND available_at <= :now_at AND kind <> :undo_kind
+WHERE queued AND queue = :queue AND priority = :priority AND available_at <= :now_at AND kind <> :undo_kind
   AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds))) AND id NOT IN (SELECT value FROM json_each(:passed))
 ORDER BY available_at, id LIMIT 1;
 
 -- Tasks with an expired claim, earliest expiry first. A stalled job has no claim left. `decide` checks its resume window.
 
 -- name: expired_tasks
-SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_active JOIN holdfast_policies p ON p.id = j.policy_id
-WHERE j.status IN ('claimed', 'running', 'stalled') AND j.kind <> :undo_kind AND j.phase IS NOT 'aborting'
+SELECT j.id FROM holdfast_active_jobs j JOIN holdfast_policies p ON p.id = j.policy_id
+WHERE j.kind <> :undo_kind AND j.phase IS NOT 'aborting'
   AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
   AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
   AND (j.status = 'stalled' OR j.lease_expires_at < max(:now_at, j.updated_at)
@@ -88,10 +87,10 @@ SELECT id FROM holdfast_jobs WHERE id = :id;
 -- name: idle
 WITH RECURSIVE named (queue) AS (
     SELECT min(queue) FROM holdfast_jobs INDEXED BY holdfast_jobs_delayed
-    WHERE status = 'queued' AND available_at > created_at AND :queues IS NULL
+    WHERE queued AND available_at > created_at AND :queues IS NULL
     UNION ALL
     SELECT (SELECT min(n.queue) FROM holdfast_jobs n INDEXED BY holdfast_jobs_delayed
-            WHERE n.status = 'queued' AND n.available_at > n.created_at AND n.queue > named.queue)
+            WHERE n.queued AND n.available_at > n.created_at AND n.queue > named.queue)
     FROM named WHERE named.queue IS NOT NULL
 ),
 wanted (queue) AS (
@@ -101,44 +100,42 @@ wanted (queue) AS (
 )
 SELECT
     (SELECT count(*) FROM (
-        SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_active
-        WHERE j.status IN ('claimed', 'running', 'stalled') AND j.kind <> :undo_kind
+        SELECT 1 FROM holdfast_active_jobs j
+        WHERE j.kind <> :undo_kind
           AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
           AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
         LIMIT :limit)),
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_waiting
-        WHERE j.waits_for > 0 AND j.status = 'queued'
+        WHERE j.waits_for > 0 AND j.queued
           AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
           AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
         LIMIT :limit)),
     (SELECT count(*) FROM (
         SELECT 1 FROM wanted w CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_delayed
-        WHERE j.status = 'queued' AND j.available_at > j.created_at AND j.queue = w.queue AND j.available_at > :now_at
+        WHERE j.queued AND j.available_at > j.created_at AND j.queue = w.queue AND j.available_at > :now_at
           AND j.available_at < :never_at AND j.kind <> :undo_kind
           AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
           AND (SELECT q.paused_at FROM holdfast_queues q WHERE q.name = w.queue) IS NULL
         LIMIT :limit)),
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_queues q CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_ready
-        WHERE q.paused_at IS NOT NULL AND j.status = 'queued' AND j.queue = q.name AND j.waits_for + 0 = 0 AND j.kind <> :undo_kind
+        WHERE q.paused_at IS NOT NULL AND j.queued AND j.queue = q.name AND j.waits_for + 0 = 0 AND j.kind <> :undo_kind
           AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
           AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
         LIMIT :limit));
 
 -- name: has_event
-SELECT 1 FROM holdfast_events WHERE pos = :cursor AND job_id = :job_id;
+SELECT 1 FROM {job_events} e WHERE e.pos = :cursor;
 
 -- name: newest_events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
-    e.signature, e.statement
-FROM holdfast_events e JOIN holdfast_jobs j ON j.id = e.job_id
-WHERE e.job_id = :job_id AND e.pos > :after ORDER BY e.rev DESC LIMIT :limit;
+    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
+FROM {job_events} e
+WHERE e.pos > :after ORDER BY e.rev DESC LIMIT :limit;
 
 -- name: count_events
-SELECT count(*) FROM (
-    SELECT 1 FROM holdfast_events WHERE job_id = :job_id AND rev < :rev_below AND pos > :after ORDER BY rev DESC LIMIT :limit);
+SELECT count(*) FROM (SELECT 1 FROM {job_events} e WHERE e.rev < :rev_below AND e.pos > :after LIMIT :limit);
 
 -- name: blockers
 SELECT j.id, j.kind, j.status, j.waits_for
@@ -159,7 +156,7 @@ WHERE d.on_id = :on_id AND j.waits_for + 0 > 0 ORDER BY j.id LIMIT :limit;
 SELECT attempt, received_at, actor, payload FROM (
     SELECT rev, attempt, received_at, actor, payload,
         dense_rank() OVER (ORDER BY attempt DESC) AS attempts, row_number() OVER (PARTITION BY attempt ORDER BY rev DESC) AS beats
-    FROM holdfast_events
+    FROM holdfast_event_rows
     WHERE job_id = :job_id AND rev > :rev_above AND type = 'heartbeat' AND attempt < :attempt
       AND instr(payload, CAST('"checkpoint":' AS BLOB)) > 0
 ) WHERE attempts <= :attempts AND beats <= :beats ORDER BY rev DESC;

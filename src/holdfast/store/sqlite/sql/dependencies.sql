@@ -48,35 +48,37 @@ UPDATE holdfast_jobs SET waits_for = waits_for - 1 WHERE id IN (SELECT value FRO
 
 -- name: save_told
 UPDATE holdfast_jobs
-SET status = :status, rev = :rev, available_at = :available_at, updated_at = :updated_at, finished_at = :finished_at,
+SET queued = (:status = 'queued'), status = :status,
+    ended = CASE WHEN :status IN ('failed', 'cancelled', 'dead_lettered') THEN :status END,
+    live_key = CASE WHEN dedupe_forever OR :status = 'queued' THEN live_key END, last_pos = :last_pos, rev = :rev, available_at = :available_at, updated_at = :updated_at, finished_at = :finished_at,
     cancel_reason = :cancel_reason, reason_code = :reason_code, failure_stage = :failure_stage, last_error = :last_error,
     waits_for = 0
 WHERE id = :id;
 
 -- name: insert_told
-INSERT INTO holdfast_events (
-    job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload)
+INSERT INTO holdfast_event_rows (
+    pos, job_id, rev, type, received_at, actor, attempt, from_status, to_status, reason, request_id, cause, payload)
 VALUES (
-    :job_id, :rev, :type, :received_at, :actor, :attempt, :from_status, :to_status, :reason, :request_id, :cause, :payload);
+    :pos, :job_id, :rev, :type, :received_at, :actor, :attempt, :from_status, :to_status, :reason, :request_id, :cause, :payload);
 
 -- Direct and indirect dependents of these jobs that end when a dependency fails, nearest first. That choice is the last field in
--- the payload of the first event.
+-- the job's payload.
 
 -- name: falling
 WITH RECURSIVE down (id) AS (
     SELECT d.job_id
     FROM json_each(:ids) gone CROSS JOIN holdfast_dependencies d ON d.on_id = gone.value
     WHERE (SELECT w.waits_for > 0 FROM holdfast_jobs w WHERE w.id = d.job_id)
-      AND (SELECT substr(e.payload, -length('"on_dependency_failure":"cancel"}')) = CAST('"on_dependency_failure":"cancel"}' AS BLOB)
-               OR substr(e.payload, -length('"on_dependency_failure":"dead_letter"}')) = CAST('"on_dependency_failure":"dead_letter"}' AS BLOB)
-           FROM holdfast_events e WHERE e.job_id = d.job_id AND e.rev = 1)
+      AND (SELECT substr(w.payload, -length('"on_dependency_failure":"cancel"}')) = CAST('"on_dependency_failure":"cancel"}' AS BLOB)
+               OR substr(w.payload, -length('"on_dependency_failure":"dead_letter"}')) = CAST('"on_dependency_failure":"dead_letter"}' AS BLOB)
+           FROM holdfast_jobs w WHERE w.id = d.job_id)
     UNION
     SELECT d.job_id
     FROM down CROSS JOIN holdfast_dependencies d ON d.on_id = down.id
     WHERE (SELECT w.waits_for > 0 FROM holdfast_jobs w WHERE w.id = d.job_id)
-      AND (SELECT substr(e.payload, -length('"on_dependency_failure":"cancel"}')) = CAST('"on_dependency_failure":"cancel"}' AS BLOB)
-               OR substr(e.payload, -length('"on_dependency_failure":"dead_letter"}')) = CAST('"on_dependency_failure":"dead_letter"}' AS BLOB)
-           FROM holdfast_events e WHERE e.job_id = d.job_id AND e.rev = 1)
+      AND (SELECT substr(w.payload, -length('"on_dependency_failure":"cancel"}')) = CAST('"on_dependency_failure":"cancel"}' AS BLOB)
+               OR substr(w.payload, -length('"on_dependency_failure":"dead_letter"}')) = CAST('"on_dependency_failure":"dead_letter"}' AS BLOB)
+           FROM holdfast_jobs w WHERE w.id = d.job_id)
 )
 SELECT id FROM down LIMIT :limit;
 
@@ -87,9 +89,9 @@ INSERT INTO holdfast_cursors (name, pos)
 SELECT DISTINCT 'tell/' || d.on_id, d.on_id
 FROM json_each(:ids) gone CROSS JOIN holdfast_dependencies d ON d.on_id = gone.value
 WHERE (SELECT w.waits_for > 0 FROM holdfast_jobs w WHERE w.id = d.job_id)
-  AND (SELECT substr(e.payload, -length('"on_dependency_failure":"cancel"}')) = CAST('"on_dependency_failure":"cancel"}' AS BLOB)
-           OR substr(e.payload, -length('"on_dependency_failure":"dead_letter"}')) = CAST('"on_dependency_failure":"dead_letter"}' AS BLOB)
-       FROM holdfast_events e WHERE e.job_id = d.job_id AND e.rev = 1)
+  AND (SELECT substr(w.payload, -length('"on_dependency_failure":"cancel"}')) = CAST('"on_dependency_failure":"cancel"}' AS BLOB)
+           OR substr(w.payload, -length('"on_dependency_failure":"dead_letter"}')) = CAST('"on_dependency_failure":"dead_letter"}' AS BLOB)
+       FROM holdfast_jobs w WHERE w.id = d.job_id)
 ON CONFLICT (name) DO NOTHING;
 
 -- name: forget_untold

@@ -1,9 +1,9 @@
 -- Queries for `explain`, `doctor` and lists of dead letters.
 
 -- name: standing_since
-SELECT received_at FROM holdfast_events
-WHERE job_id = :job_id AND (from_status IS NULL OR from_status <> to_status)
-ORDER BY rev DESC LIMIT 1;
+SELECT e.received_at FROM {job_events} e
+WHERE e.from_status IS NULL OR e.from_status <> e.to_status
+ORDER BY e.rev DESC LIMIT 1;
 
 -- Two queries, each a range of the index. A single one would scan to the end of the queue.
 
@@ -11,11 +11,11 @@ ORDER BY rev DESC LIMIT 1;
 SELECT min(:limit, (
     SELECT count(*) FROM (
         SELECT 1 FROM holdfast_jobs
-        WHERE queue = :queue AND status = 'queued' AND priority > :priority AND available_at <= :now_at LIMIT :limit)
+        WHERE queue = :queue AND queued AND priority > :priority AND available_at <= :now_at LIMIT :limit)
 ) + (
     SELECT count(*) FROM (
         SELECT 1 FROM holdfast_jobs
-        WHERE queue = :queue AND status = 'queued' AND priority = :priority AND available_at <= :now_at
+        WHERE queue = :queue AND queued AND priority = :priority AND available_at <= :now_at
           AND (available_at, id) < (:available_at, :id) LIMIT :limit)));
 
 -- name: duty
@@ -45,9 +45,9 @@ SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
 -- name: failed_left
 SELECT count(*) FROM (
     SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_ended
-    WHERE j.status = 'failed' AND j.status IN ('failed', 'cancelled', 'dead_lettered')
+    WHERE j.ended = 'failed' AND j.ended IS NOT NULL
       AND (j.note IS NULL
-           OR NOT EXISTS (SELECT 1 FROM holdfast_events e WHERE e.job_id = j.id AND e.type = 'discarded'))
+           OR NOT EXISTS (SELECT 1 FROM holdfast_event_rows e WHERE e.job_id = j.id AND e.type = 'discarded'))
       AND NOT EXISTS (
         SELECT 1 FROM holdfast_jobs r WHERE r.replay_of = j.id AND r.replay_of IS NOT NULL AND r.status <> 'cancelled')
     LIMIT :limit);
@@ -64,11 +64,18 @@ SELECT count(*) FROM (
 
 -- name: ready
 SELECT queue, kind, count(*), min(max(available_at, created_at)) FROM holdfast_jobs
-WHERE status = 'queued' AND available_at <= :now_at
+WHERE queued AND available_at <= :now_at
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT :limit;
 
 -- name: event_from
-SELECT pos, received_at FROM holdfast_events WHERE pos >= :pos ORDER BY pos LIMIT 1;
+SELECT pos, received_at FROM (
+    SELECT * FROM (SELECT pos, received_at FROM holdfast_event_rows WHERE pos >= :pos ORDER BY pos LIMIT 1)
+    UNION ALL
+    SELECT * FROM (
+        SELECT max(pos, :pos) AS pos, received_at FROM holdfast_event_batches
+        WHERE holdfast_event_batches.pos > :pos - 2048 AND holdfast_event_batches.pos + size > :pos
+        ORDER BY holdfast_event_batches.pos LIMIT 1)
+) ORDER BY pos LIMIT 1;
 
 -- SQLite keeps no estimate of a table's rows.
 

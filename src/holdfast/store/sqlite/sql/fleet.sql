@@ -15,7 +15,7 @@ RETURNING 1;
 -- name: watch
 SELECT :now_at, NOT EXISTS (
         SELECT 1 FROM holdfast_duties WHERE name = :name AND holder <> :holder AND expires_at >= :now_at),
-    EXISTS (SELECT 1 FROM holdfast_jobs WHERE status IN ('claimed', 'running', 'stalled'))
+    EXISTS (SELECT 1 FROM holdfast_open_claims)
         OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE undo_owed > 0 AND finished_at IS NOT NULL)
         OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'tell/' AND name < 'tell0')
         OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'link/' AND name < 'link0'),
@@ -36,8 +36,8 @@ DELETE FROM holdfast_workers WHERE name = :name AND incarnation = :incarnation;
 -- name: workers
 SELECT w.name, w.incarnation, w.started_at, w.seen_at, w.body, coalesce(h.jobs, 0)
 FROM holdfast_workers w LEFT JOIN (
-    SELECT owner, incarnation, count(*) AS jobs FROM holdfast_jobs INDEXED BY holdfast_jobs_active
-    WHERE status IN ('claimed', 'running', 'stalled') AND status IN ('claimed', 'running')
+    SELECT owner, incarnation, count(*) AS jobs FROM holdfast_active_jobs
+    WHERE status IN ('claimed', 'running')
     GROUP BY owner, incarnation) h ON h.owner = w.name AND h.incarnation = w.incarnation
 WHERE :within_us IS NULL OR w.seen_at >= :now_at - :within_us
 ORDER BY w.seen_at DESC, w.name, w.incarnation LIMIT :limit;
@@ -50,14 +50,11 @@ RETURNING 1;
 -- name: next_ready
 SELECT :now_at, min((
     SELECT j.available_at FROM holdfast_jobs j INDEXED BY holdfast_jobs_delayed
-    WHERE j.queue = wanted.value AND j.status = 'queued' AND j.available_at > j.created_at
+    WHERE j.queue = wanted.value AND j.queued AND j.available_at > j.created_at
       AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
     ORDER BY j.available_at LIMIT 1))
 FROM json_each(:queues) wanted
 WHERE (SELECT p.paused_at FROM holdfast_queues p WHERE p.name = wanted.value) IS NULL;
-
--- name: last_pos
-SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_events';
 
 -- name: all_settings
 SELECT scope, name, body FROM holdfast_settings ORDER BY scope, name;

@@ -1,20 +1,21 @@
 -- The sealed log.
 
--- The values that leaves are computed from, by position. Only a first event needs its job's row, for the trace id.
-
 -- name: leaf_events
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id,
-    CASE WHEN e.type = 'enqueued' THEN (SELECT j.trace_id FROM holdfast_jobs j WHERE j.id = e.job_id) END,
-    e.key_id, e.signature, e.statement
-FROM holdfast_events e WHERE e.pos > :after AND e.pos <= :until ORDER BY e.pos LIMIT :limit;
+    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
+FROM {events_between} e ORDER BY e.pos;
 
 -- name: leaf_events_of_job
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id,
-    CASE WHEN e.type = 'enqueued' THEN (SELECT j.trace_id FROM holdfast_jobs j WHERE j.id = e.job_id) END,
-    e.key_id, e.signature, e.statement
-FROM holdfast_events e WHERE e.job_id = :job_id ORDER BY e.rev;
+    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
+FROM {job_events} e ORDER BY e.rev;
+
+-- name: without_first_event
+SELECT j.id FROM json_each(:ids) wanted CROSS JOIN holdfast_jobs j ON j.id = wanted.value
+WHERE j.id NOT IN (
+    SELECT i.value FROM holdfast_event_batches b CROSS JOIN json_each(b.jobs) i
+    WHERE b.pos IN (SELECT e.enqueued_pos FROM json_each(:ids) wanted CROSS JOIN holdfast_jobs e ON e.id = wanted.value))
+  AND NOT EXISTS (SELECT 1 FROM holdfast_event_rows e WHERE e.job_id = j.id AND e.rev = 1);
 
 -- name: leaf_keys
 SELECT pos, change, key_id, role, name, public, at, by, signer, signature FROM holdfast_key_log

@@ -18,8 +18,11 @@ RETURNING 1;
 -- name: drop_sink
 DELETE FROM holdfast_sinks WHERE name = :name RETURNING 1;
 
--- name: last_pos
-SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_events';
+-- name: events_after
+SELECT (SELECT count(*) FROM (SELECT 1 FROM holdfast_event_rows WHERE pos > :pos LIMIT :limit)),
+    (SELECT coalesce(sum(size), 0) FROM (
+        SELECT min(size, pos + size - 1 - :pos) AS size FROM holdfast_event_batches
+        WHERE pos > :pos - 2048 AND pos + size - 1 > :pos LIMIT :limit));
 
 -- name: origins
 SELECT j.id, j.queue, j.kind, nullif(p.tier, '')
