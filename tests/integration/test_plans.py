@@ -11,6 +11,7 @@ import pytest
 from psycopg import sql
 
 from holdfast import Ledger
+from holdfast.store.postgres.session import PostgresSession
 from holdfast.store.sqlite.session import SQL
 
 HISTORY = 50_000
@@ -287,3 +288,30 @@ def test_batches_reach_jobs_by_key_only_in_a_file(on_sqlite: Ledger, sqlite_url:
     events = [step for step in plan if re.match(r"\w+ (b|l|later|holdfast_event_\w+)\b", step)]
     assert events or "events" not in reads
     assert not [step for step in events if step.startswith("SCAN")]
+
+
+def test_a_new_ledger_needs_no_statistics(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was analyzed yet. Claims read the first jobs of the index only, and holders' jobs are not compared one by one."""
+    plans: dict[str, dict[str, Any]] = {}
+    run = PostgresSession._run
+
+    def explaining(session: PostgresSession, name: str, params: Any = None, cursor: Any = None) -> Any:
+        if name in ("claim", "beat", "settle", "settle_alike"):
+            session._cursor.execute(f"EXPLAIN (FORMAT JSON) {session._sql[name]}", params)
+            [(found,)] = session._cursor.fetchall()
+            plans[name] = found[0]["Plan"]
+        return run(session, name, params, cursor)
+
+    for _ in range(4):
+        on_postgres.enqueue_many([{"kind": "work"}] * 10_000)
+    monkeypatch.setattr(PostgresSession, "_run", explaining)
+    first, second = (on_postgres.claim("w", limit=500, start=True, kinds=["work", "other"]) for _ in range(2))
+    fences = [job.fence for job in first if job.fence is not None]
+    on_postgres.heartbeat_many(fences)
+    on_postgres.settle_many([(fence, None) for fence in fences], request_id="r-1")
+    on_postgres.settle_many([(job.fence, job.id) for job in second if job.fence is not None], request_id="r-2")
+    assert set(plans) == {"claim", "beat", "settle", "settle_alike"}
+    assert set(ways_to({"jobs"}, plans["claim"])) == {"jobs_ready", "jobs_pkey"}
+    assert not [node for node in nodes(plans["claim"]) if "priority" in str(node.get("Sort Key"))]
+    loops = [node for plan in plans.values() for node in nodes(plan) if node["Node Type"] == "Nested Loop"]
+    assert not [node for node in loops if "Join Filter" in node and "j.id" in node["Join Filter"]]

@@ -36,9 +36,7 @@ LOCK_MS = 100
 IDLE_MS = 10_000
 """How long a transaction may be idle. The server then ends it, in case its process is frozen or out of reach."""
 BEGIN = f"""BEGIN; SELECT pg_current_xact_id()::text FROM set_config('lock_timeout', '{LOCK_MS}', true) AS a,
-set_config('idle_in_transaction_session_timeout', '{IDLE_MS}', true) AS b, set_config('enable_bitmapscan', 'off', true) AS c"""
-"""Without statistics, as in a new ledger, the planner would read all jobs that are ready and sort them, not the first ones by the
-index. Writing statements have no use for bitmap scans."""
+set_config('idle_in_transaction_session_timeout', '{IDLE_MS}', true) AS b"""
 _job_id = attrgetter("job_id")
 
 

@@ -2,6 +2,8 @@
 -- Jobs are looked up by primary key only. Their other conditions are in a CASE: without statistics, as in a new ledger, the
 -- planner would take each of them for rare, and read the whole table for the few rows that it expects. Arrays arrive sorted by
 -- job, so that rows are locked in one order.
+-- A claim says which queue it reads by a lower and an upper bound, its kinds in a CASE, and its limit in a subselect. Otherwise
+-- the planner, without statistics, would expect few jobs, read all that are ready, and sort them.
 -- The clock is read once, in a CTE, and always used through a subselect: a join would scan it for each row.
 -- An injected clock comes as a parameter.
 -- `place` draws the position of a statement. The transaction gets its id first, so that followers wait for it. Statements that
@@ -113,11 +115,11 @@ WITH clock AS MATERIALIZED (
     ) q
     CROSS JOIN LATERAL (
         SELECT j.id, j.profile_id FROM holdfast.jobs j
-        WHERE j.queued AND j.queue = q.name AND j.available_at <= (SELECT at FROM clock)
-          AND (-j.priority, j.available_at, j.id) > (q.mark_rank, q.mark_at, q.mark_id)
-          AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
-        ORDER BY -j.priority, j.available_at, j.id
-        LIMIT %(limit)s
+        WHERE j.queued AND j.available_at <= (SELECT at FROM clock)
+          AND (j.queue, -j.priority, j.available_at, j.id) > (q.name, q.mark_rank, q.mark_at, q.mark_id) AND j.queue <= q.name
+          AND CASE WHEN %(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]) THEN true END
+        ORDER BY j.queue, -j.priority, j.available_at, j.id
+        LIMIT (SELECT %(limit)s::integer)
         FOR NO KEY UPDATE SKIP LOCKED
     ) c
     ORDER BY q.n
