@@ -13,6 +13,7 @@ from psycopg import sql
 from holdfast import Ledger
 from holdfast.store.postgres.session import PostgresSession
 from holdfast.store.sqlite.session import SQL
+from holdfast.store.statements import statements
 
 HISTORY = 50_000
 FIRST_POS = 1_000 * 2_048
@@ -315,3 +316,9 @@ def test_a_new_ledger_needs_no_statistics(on_postgres: Ledger, monkeypatch: pyte
     assert not [node for node in nodes(plans["claim"]) if "priority" in str(node.get("Sort Key"))]
     loops = [node for plan in plans.values() for node in nodes(plan) if node["Node Type"] == "Nested Loop"]
     assert not [node for node in loops if "Join Filter" in node and "j.id" in node["Join Filter"]]
+
+
+def test_the_driver_remembers_every_statement() -> None:
+    """psycopg parses a statement of more than 4,096 characters anew for each call. The name of the schema may be longer."""
+    longest = max(len(text) for text in statements("holdfast.store.postgres").values())
+    assert longest <= 4_096 - 200

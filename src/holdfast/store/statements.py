@@ -36,8 +36,14 @@ def read_statements(files: list[Path]) -> dict[str, str]:
         for block in re.split(r"^-- (?=name: |part: )", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
             title, _, text = block.partition("\n")
             kind, _, name = title.partition(": ")
-            (found if kind == "name" else parts)[name.strip()] = text[: text.rindex(";")].strip()
+            (found if kind == "name" else parts)[name.strip()] = _without_layout(text[: text.rindex(";")])
     return {name: _with_parts(text, parts) for name, text in found.items()}
+
+
+def _without_layout(text: str) -> str:
+    """Return a text without comments and indentation. The driver of PostgreSQL parses long statements anew for each call."""
+    lines = [line.strip() for line in text.splitlines()]
+    return "\n".join(line for line in lines if line and not line.startswith("--"))
 
 
 def _with_parts(text: str, parts: dict[str, str]) -> str:

@@ -147,7 +147,7 @@ WITH clock AS MATERIALIZED (
     WHERE j.id = ANY ((SELECT ids FROM place)::bigint[]) AND t.id = j.profile_id
     RETURNING j.id, j.queue, j.kind, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.claimed_at,
         j.lease_expires_at, j.releases, j.last_owner, j.last_lease_expires_at, j.last_error, j.cancel_reason, j.dedupe_key,
-        j.dedupe_forever, j.correlation_id, j.trace_id, j.policy_id, j.checkpoint_rev, j.undo_owed, j.payload, t.check_after
+        j.dedupe_forever, j.correlation_id, j.trace_id, j.policy_id, j.checkpoint_rev, j.undo_owed, j.payload
 ), logged AS (
     INSERT INTO holdfast.event_batches (
         pos, received_at, size, rev, attempt, policy_id, starts, type, from_status, to_status, actor, request_id, jobs, revs,
@@ -161,13 +161,10 @@ WITH clock AS MATERIALIZED (
     FROM changed HAVING count(*) > 0
 ), opened AS (
     INSERT INTO holdfast.open_claims (pos, check_at, size)
-    SELECT (SELECT pos FROM place), min(claimed_at) + least(min(check_after), interval '5 s'), count(*)
+    SELECT (SELECT pos FROM place), min(claimed_at) + least((SELECT min(check_after) FROM terms), interval '5 s'), count(*)
     FROM changed HAVING count(*) > 0
 )
-SELECT id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
-    last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
-    checkpoint_rev, undo_owed, payload, CASE row_number() OVER () WHEN 1 THEN (SELECT took FROM place) END
-FROM changed;
+SELECT c.*, CASE row_number() OVER () WHEN 1 THEN (SELECT took FROM place) END FROM changed c;
 
 -- name: start
 WITH clock AS MATERIALIZED (
