@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from typing import Self
 
 from holdfast.errors import Unavailable
@@ -19,7 +20,7 @@ WAIT_SLICE_SECONDS = 1.0
 """The longest single wait, so that a request to stop is noticed soon."""
 
 
-class RoundService:
+class RoundService(ABC):
     """The base of a service that runs rounds. Between them it waits for a wake-up of the store and renews its duties."""
 
     def __init__(self, duties: DutyLeases, log: logging.Logger, name: str) -> None:
@@ -36,11 +37,11 @@ class RoundService:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @abstractmethod
     def _run_round(self) -> float | None:
         """Work once. Return in how many seconds there is more to do, 0 for at once; None if that is not known."""
-        raise NotImplementedError
 
-    def _on_wakeup(self, stop: threading.Event) -> None:
+    def _on_wakeup(self, stop: threading.Event) -> None:  # noqa: B027 - the relay has nothing to do here
         """Do what comes between a wake-up and the next round. There is nothing to do here."""
 
     def _run_rounds(self, waiter: Waiter, stop: threading.Event) -> None:
