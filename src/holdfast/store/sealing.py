@@ -57,16 +57,15 @@ class KeyLogSession(ABC):
 
 
 POSITION_BYTES = 8
-_ANY: dict[str, Any] = {"types": None, "since_at": None, "until_at": None}
-
-
+ANY_EVENT: dict[str, Any] = {"types": None, "since_at": None, "until_at": None}
+"""The parameters of `page_end` and `events` for all events."""
 Rows = list[tuple[Any, ...]]
 
 
 def leaf_events(run: Callable[..., Rows], after: int, until: int, limit: int) -> tuple[Rows, int]:
     """Return the rows of a page of events, and the position up to which it is complete. A batch is never divided."""
     while True:
-        [(end, count)] = run("page_end", after=after, until=until, limit=limit, **_ANY)
+        [(end, count)] = run("page_end", after=after, until=until, limit=limit, **ANY_EVENT)
         end = min(end, until) if count >= limit else until
         rows = run("leaf_events", after=after, until=end)
         if rows or end >= until:

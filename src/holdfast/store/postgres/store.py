@@ -37,7 +37,7 @@ from holdfast.store.postgres.migration import known_migrations, migrate, version
 from holdfast.store.postgres.session import LOCK_MS, PostgresSession
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, binary_cursor, raw_cursor
 from holdfast.store.postgres.wakeup import POLL_SECONDS, NotificationListener, Notifier
-from holdfast.store.sealing import StableRows, leaf_events
+from holdfast.store.sealing import ANY_EVENT, StableRows, leaf_events
 from holdfast.store.statements import statements
 
 if TYPE_CHECKING:
@@ -440,12 +440,9 @@ class PostgresStore:
         return found
 
     def _stable_page(self, after: int, until: int, limit: int) -> list[EventRecord]:
-        chosen = {"types": None, "since_at": None, "until_at": None}
-        params: dict[str, Any] = {"after": after, "until": until, "limit": limit, **chosen}
-
         def work(connection: TimedConnection) -> list[EventRecord]:
             session = self._session(connection)
-            rows = next((rows for rows, _ in session.pages(**params) if rows), [])
+            rows = next((rows for rows, _ in session.pages(after, until, limit, **ANY_EVENT) if rows), [])
             found = [session.event(row) for row in rows[:limit]]
             self._cache.update(session)
             return found

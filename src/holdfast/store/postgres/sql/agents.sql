@@ -79,11 +79,7 @@ WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
 )
 SELECT j.id FROM holdfast.active_jobs j
-JOIN (
-    SELECT id, (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
-        * interval '1 ms' AS stall_after
-    FROM holdfast.policies
-) p ON p.id = j.policy_id
+JOIN {policy_times} p ON p.id = j.policy_id
 WHERE j.kind <> %(undo_kind)s AND j.phase IS DISTINCT FROM 'aborting'
   AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
   AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))

@@ -395,6 +395,18 @@ FROM holdfast.events_between(%(after)s, %(until)s) e JOIN holdfast.jobs j ON j.i
 WHERE e.type IN ('succeeded', 'failed', 'cancelled', 'dead_lettered')
 ORDER BY e.pos LIMIT %(limit)s;
 
+-- The durations of each policy that say when something is due.
+
+-- part: policy_times
+(
+    SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
+        (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
+            * interval '1 ms' AS stall_after,
+        (body::json ->> 'progress_timeout_ms')::bigint * interval '1 ms' AS progress_timeout,
+        (body::json ->> 'cancel_grace_ms')::bigint * interval '1 ms' AS cancel_grace
+    FROM holdfast.policies
+);
+
 -- name: due
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
@@ -409,14 +421,7 @@ FROM holdfast.open_claims c
 CROSS JOIN LATERAL (SELECT jobs FROM holdfast.event_batches WHERE pos = c.pos OFFSET 0) AS b
 CROSS JOIN LATERAL unnest(b.jobs) AS i (job_id)
 CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
-JOIN (
-    SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
-        (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
-            * interval '1 ms' AS stall_after,
-        (body::json ->> 'progress_timeout_ms')::bigint * interval '1 ms' AS progress_timeout,
-        (body::json ->> 'cancel_grace_ms')::bigint * interval '1 ms' AS cancel_grace
-    FROM holdfast.policies
-) p ON p.id = j.policy_id
+JOIN {policy_times} p ON p.id = j.policy_id
 WHERE c.check_at <= (SELECT at FROM clock) AND j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')
   AND j.id > %(after)s
   AND CASE j.status
@@ -448,14 +453,7 @@ WITH clock AS MATERIALIZED (
             END)
         FROM unnest(b.jobs) AS i (job_id)
         CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
-        JOIN (
-            SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
-                (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
-                    * interval '1 ms' AS stall_after,
-                (body::json ->> 'progress_timeout_ms')::bigint * interval '1 ms' AS progress_timeout,
-                (body::json ->> 'cancel_grace_ms')::bigint * interval '1 ms' AS cancel_grace
-            FROM holdfast.policies
-        ) p ON p.id = j.policy_id
+        JOIN {policy_times} p ON p.id = j.policy_id
         WHERE j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')) AS next_at
     FROM holdfast.open_claims c JOIN holdfast.event_batches b ON b.pos = c.pos
     WHERE c.check_at <= (SELECT at FROM clock)
