@@ -72,6 +72,7 @@ LIMITS = {
     "PRUNE_BATCH_MAX": "rows read in one step of `prune`; `jobs_before` and `failed_before` share them",
     "SWEEP_MAX": "jobs in one `sweep`",
     "SWEEP_BATCH": "jobs of those that share a transaction",
+    "TIDY_BATCH_MAX": "claims whose next check one sweep schedules",
     "DUTY_MS_MAX": "the longest `ttl` of a duty, in milliseconds; the shortest is that of a lease",
     "WORKER_BYTES_MAX": "the `body` of a `sign_in`, in bytes of JSON",
     "AGENT_VALUE_BYTES_MAX": "each of a task's contents in the answer to a start or resume, in bytes; longer ones are left out",

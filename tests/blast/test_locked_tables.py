@@ -8,7 +8,7 @@ import pytest
 from tests.blast.fleet import SHORT, UNSERVED, WORKERS, Fleet
 from tests.blast.watch import Watch
 
-TABLES = ("queues", "policies", "profiles", "settings", "declarations", "duties", "workers", "requests", "cursors")
+TABLES = ("queues", "policies", "profiles", "settings", "declarations", "duties", "workers", "requests", "cursors", "open_claims")
 SHORT_SECONDS, LONG_SECONDS = 6.0, 20.0
 """Both longer than a lease; the long one also than the time between two sign-ins of a worker."""
 

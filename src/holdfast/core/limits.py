@@ -57,6 +57,8 @@ PRUNE_BATCH_MAX = 10_000
 SWEEP_MAX = 10_000
 SWEEP_BATCH = 200
 """Jobs per transaction of a sweep, so that other transactions run in between."""
+TIDY_BATCH_MAX = 1_000
+"""Claims per sweep whose next check is scheduled. The others are checked again with the next sweep."""
 DUTY_MS_MAX = 3_600_000
 ENVELOPE_BYTES_MAX = 16_384
 """A signed event from another system: its statement, key and signature."""

@@ -16,7 +16,14 @@ import msgspec
 
 from holdfast.core.commands import Compensate, ContinueCascade, JobCommand, LinkDependencies, Sweep
 from holdfast.core.decide import Decision
-from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX, SWEEP_BATCH, SWEEP_MAX, UNDO_BATCH_MAX, check_integer
+from holdfast.core.limits import (
+    OPEN_CASCADE_BATCH_MAX,
+    SWEEP_BATCH,
+    SWEEP_MAX,
+    TIDY_BATCH_MAX,
+    UNDO_BATCH_MAX,
+    check_integer,
+)
 from holdfast.core.model import SYSTEM, EventType, Micros
 from holdfast.core.payloads import StalledPayload, decode
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
@@ -134,7 +141,7 @@ class Sweeper:
             if len(ids) < wanted:
                 break
         if has_checks:
-            self._store.write_statement(lambda session: session.tidy_claims(SWEEP_MAX))
+            self._store.write_statement(lambda session: session.tidy_claims(TIDY_BATCH_MAX))
         self._finish(min(limit, UNDO_BATCH_MAX), made)
         self._warn_unsigned(made[UNSIGNED])
         return dict(+made)
