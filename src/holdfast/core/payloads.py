@@ -48,6 +48,12 @@ class EnqueuedPayload(Payload, frozen=True):
         return self.available_from(enqueued_at) if self.depends_on else None
 
 
+class EnqueuedArgs(msgspec.Struct, frozen=True):
+    """The arguments in the payload of `enqueued`. The other fields are not decoded."""
+
+    args: msgspec.Raw
+
+
 class UndoStep(Payload, frozen=True):
     """One undo step of a job: the handler's kind and its args."""
 
@@ -181,6 +187,8 @@ PAYLOAD_TYPES: dict[EventType, type[Payload]] = {
 
 _decoders = {shape: msgspec.json.Decoder(shape) for shape in PAYLOAD_TYPES.values()}
 
+_args_decoder = msgspec.json.Decoder(EnqueuedArgs)
+
 P = TypeVar("P", bound=Payload)
 
 
@@ -188,6 +196,11 @@ def decode(shape: type[P], body: bytes | None) -> P:
     """Return the payload in `body`. None is read as an empty payload."""
     found: Any = _decoders[shape].decode(body or b"{}")
     return found  # type: ignore[no-any-return]
+
+
+def args_of(enqueued: bytes) -> bytes:
+    """Return the arguments in the payload of `enqueued`."""
+    return bytes(_args_decoder.decode(enqueued).args)
 
 
 def result_payload(result: bytes) -> bytes:

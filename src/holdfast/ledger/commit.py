@@ -217,6 +217,20 @@ class CommitPipeline:
             self._store.wake([])
         return result
 
+    def settle_alike(self, ids: Sequence[int], token: str, attempt: int, payload: bytes, request_id: str) -> Sequence[int] | None:
+        """Complete jobs of one claim by one statement without a group. If it meets a lock, it completes none.
+
+        It may run twice if the connection breaks. The second run completes nothing then.
+        """
+        try:
+            with self._counting_refusals():
+                done = self._store.write_statement(methodcaller("settle_alike", ids, token, attempt, payload, request_id))
+        except (Contention, StatementFailed):
+            return ()
+        if done is None or done:
+            self._store.wake([])
+        return done  # type: ignore[no-any-return]
+
     def transact(self, work: Callable[[Session], T], *, wait: bool = True) -> T:
         """Run a transaction that is not a command on a job. Without `wait`, try only once if something is locked."""
         pauses = PAUSES if wait else PAUSES[:1]

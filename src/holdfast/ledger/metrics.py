@@ -61,12 +61,8 @@ def count_conflict(metrics: Metrics, error: HoldfastError) -> None:
 
 
 def _count_claims(result: Result, counts: Counts, waits: Waits) -> None:
-    for job in result.answers[0]:
-        ready_at = job.available_at
-        if ready_at < job.created_at:  # noqa: PLR1730 - here max() would be half the cost of counting a batch
-            ready_at = job.created_at
-        waits[job.kind].append(job.claimed_at - ready_at)
-    for kind, found in waits.items():
+    for kind, found in result.answers[0].waits().items():
+        waits[kind] = found
         counts[families.CLAIMS, (kind,)] += len(found)
 
 

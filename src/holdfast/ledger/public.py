@@ -13,7 +13,9 @@ import msgspec
 
 from holdfast.core import model
 from holdfast.core.model import Actor, EventType, FailureStage, Fence, Micros, Phase, Policy, ReasonCode, StallReason, Status
+from holdfast.core.payloads import args_of
 from holdfast.store.fleet import WorkerRow
+from holdfast.store.rows import ClaimedJobs, row_attempt, row_id, row_kind, row_payload
 
 if TYPE_CHECKING:
     pass
@@ -119,7 +121,7 @@ class Job(Generic[R_co]):
     For type checkers, `Job[R]` is a job with a result of type R: `Job[int | None]` if the handler returns an int.
     """
 
-    __slots__ = ("_make", "_record", "fence", "id", "is_new")
+    __slots__ = ("_fence", "_make", "_record", "id", "is_new")
 
     def __init__(
         self,
@@ -133,8 +135,7 @@ class Job(Generic[R_co]):
         self.id = id_
         self._record = record
         self._make = make
-        self.fence = fence
-        """The right to write to this attempt. Only the answer to the claim has it."""
+        self._fence = fence
         self.is_new = is_new
         """False if the job existed already, found by its dedupe key or as an earlier replay."""
 
@@ -145,6 +146,11 @@ class Job(Generic[R_co]):
             fold, made, command = self._make
             self._record, self._make = fold(made, command), None
         return self._record
+
+    @property
+    def fence(self) -> Fence | None:
+        """The right to write to this attempt. Only the answer to the claim has it."""
+        return self._fence
 
     queue: str = _plain("queue")
     kind: str = _plain("kind")
@@ -188,8 +194,13 @@ class Job(Generic[R_co]):
         return None if self.record.policy is None else self.record.policy.attempts_max
 
     @property
+    def args_json(self) -> bytes:
+        """The arguments as JSON."""
+        return self.record.args
+
+    @property
     def args(self) -> Any:
-        return _decode(self.record.args)
+        return _decode(self.args_json)
 
     @property
     def result(self) -> R_co:
@@ -256,6 +267,51 @@ class Job(Generic[R_co]):
 
     def __hash__(self) -> int:
         return hash((self.id, self.record.rev))
+
+
+class ClaimedJob(Job[Any]):
+    """A job of a claim. Its record and its fence are made from the claim's row when they are first read."""
+
+    __slots__ = ("claim", "row")
+
+    is_new = True
+
+    def __init__(self, claim: ClaimedJobs, row: tuple[Any, ...]) -> None:
+        self.id = row_id(row)
+        self.claim = claim
+        self.row = row
+        self._record = self._fence = None
+
+    @property
+    def record(self) -> model.JobRecord:
+        if self._record is None:
+            self._record = self.claim.record(self.row)
+        return self._record
+
+    @property
+    def fence(self) -> Fence:
+        if self._fence is None:
+            command = self.claim.command
+            self._fence = Fence(
+                self.id, row_attempt(self.row), self.claim.token(self.row), command.actor.name, command.actor.incarnation
+            )
+        return self._fence
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return row_kind(self.row)  # type: ignore[no-any-return]
+
+    @property
+    def status(self) -> Status:  # type: ignore[override]
+        return Status.RUNNING if self.claim.command.start else Status.CLAIMED
+
+    @property
+    def policy(self) -> Policy:  # type: ignore[override]
+        return self.claim.policy(self.row)
+
+    @property
+    def args_json(self) -> bytes:
+        return args_of(row_payload(self.row)) if self._record is None else self._record.args
 
 
 class JobPage(list[Job[Any]]):

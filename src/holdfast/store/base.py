@@ -20,6 +20,7 @@ from holdfast.store.agents import AgentState, Candidate, CheckpointBeat, IdleCou
 from holdfast.store.diagnostics import DutyHolder, EventTime, ReadyCount
 from holdfast.store.fleet import Declaration, DutyStatus, RunRow, WorkerRow
 from holdfast.store.outbox import EndedJob, JobOrigin, SinkPosition
+from holdfast.store.rows import ClaimedJobs
 from holdfast.store.sealing import HeadRow, StableRows, TileRow
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class Session(Protocol):
 
     def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]: ...
     def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow: ...
-    def claim(self, command: ClaimNext) -> list[JobRecord]: ...
+    def claim(self, command: ClaimNext) -> ClaimedJobs: ...
     def start(self, commands: Sequence[Start]) -> list[AppliedCommand | None]: ...
     def heartbeat(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]: ...
     def beat_signed(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]:
@@ -211,6 +212,14 @@ class Session(Protocol):
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]: ...
     def settle(self, commands: Sequence[Settle]) -> Container[int]:
         """Complete many different jobs. Return the ids of those that were completed."""
+
+    def settle_alike(
+        self, ids: Sequence[int], token: str, attempt: int, payload: bytes, request_id: str | None
+    ) -> Sequence[int] | None:
+        """Complete jobs of one claim that have this attempt number, with one result. `ids` are sorted.
+
+        Return None if all were completed, else the ids of those that were.
+        """
 
     def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, JobRecord]: ...
     def lock(self, ids: Iterable[int]) -> None: ...

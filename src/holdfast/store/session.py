@@ -31,11 +31,14 @@ from holdfast.store.retention import RetentionSession
 from holdfast.store.rows import (
     EVENT_TYPES,
     STATUSES,
+    ClaimedJobs,
     build_job,
     checkpoint_rev,
-    claimed_jobs,
     default_correlation,
     job_of_correlation,
+    row_checkpoint_rev,
+    row_id,
+    row_policy_id,
     saved_values,
 )
 from holdfast.store.sealing import KeyLogSession, SealSession
@@ -203,13 +206,13 @@ class SqlSession(
     def _lock_jobs(self, ids: Any) -> None:
         """Lock these rows until the transaction ends, in a separate statement: later reads see the state after the wait."""
 
-    def claimed(self, rows: Sequence[Sequence[Any]], command: ClaimNext, epoch_us: Micros = 0) -> list[JobRecord]:
-        """Build jobs from the rows of the claim statement, with times since `epoch_us`. Only jobs with a checkpoint need a second
-        statement."""
-        with_checkpoint = [row[0] for row in rows if row[20] is not None]
+    def claimed(self, rows: Sequence[tuple[Any, ...]], command: ClaimNext, epoch_us: Micros = 0) -> ClaimedJobs:
+        """Return the jobs of the rows of a claim, with times since `epoch_us`. Only checkpoints need a second statement."""
+        with_checkpoint = [row_id(row) for row in rows if row_checkpoint_rev(row) is not None]
         found = self.rows("checkpoints", ids=self._list(with_checkpoint)) if with_checkpoint else []
         checkpoints = {id_: payloads.checkpoint_of(body) for id_, body in found}
-        return claimed_jobs(rows, command, self._policy, self.ledger_id, checkpoints, epoch_us)
+        policies = {policy_id: self._policy(policy_id) for policy_id in set(map(row_policy_id, rows))}
+        return ClaimedJobs(rows, command, policies, self.ledger_id, checkpoints, epoch_us)
 
     def key_holder(self, queue: str, key: str) -> int | None:
         found = self.one("key_holder", queue=queue, key=key)

@@ -5,8 +5,7 @@ import os
 import threading
 import weakref
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -133,24 +132,17 @@ class Metrics:
 
     def ran(self, kind: str, outcome: str, seconds: float) -> None:
         """Record one run of a job. `outcome` is one of a few words; "succeeded" counts as completed."""
-        self.ran_many([(kind, outcome, seconds)])
+        self.ran_many(kind, outcome, [seconds])
 
-    def ran_many(self, runs: Iterable[tuple[str, str, float]]) -> None:
-        """Record many runs, each as (kind, outcome, seconds)."""
-        by_labels: defaultdict[Labels, list[float]] = defaultdict(list)
-        for kind, outcome, seconds in runs:
-            by_labels[kind, outcome].append(seconds)
-        if not all(all(map(math.isfinite, times)) for times in by_labels.values()):
+    def ran_many(self, kind: str, outcome: str, seconds: Sequence[float]) -> None:
+        """Record many runs of one kind with the same outcome."""
+        if not math.isfinite(sum(seconds)):
             raise ValidationError("seconds must be a finite number", field="seconds")
-        durations = {
-            key: [round(seconds * SECOND_US) if seconds > 0 else 0 for seconds in times] for key, times in by_labels.items()
-        }
-        completed: Counts = {
-            (COMPLETED, (kind,)): len(times) for (kind, outcome), times in by_labels.items() if outcome == SUCCEEDED
-        }
+        durations = [round(time * SECOND_US) if time > 0 else 0 for time in seconds]
         with self._lock:
-            self._add_counts(completed)
-            self._add_timings(RUN, durations)
+            if outcome == SUCCEEDED:
+                self._add_counts({(COMPLETED, (kind,)): len(durations)})
+            self._add_timings(RUN, {(kind, outcome): durations})
 
     def record(self, counts: Counts, waits_us: Mapping[str, list[int]]) -> None:
         """Record one call of the ledger: counters, and waits by kind. The lists are sorted in place."""

@@ -9,7 +9,8 @@ from typing import Any
 from holdfast.core.model import Actor, FailureStage, Fence, Role, Status
 from holdfast.errors import Conflict, FenceLost, HoldfastError, TransientError
 from holdfast.ledger import Job
-from holdfast.telemetry.logs import bind_job
+from holdfast.telemetry.logs import JobFields, bind_job
+from holdfast.telemetry.logs import current as current_fields
 from holdfast.telemetry.tracing import current_traceparent, is_loaded, job_span
 from holdfast.worker.context import Context
 from holdfast.worker.failures import ClassifiedFailure, classify
@@ -17,6 +18,17 @@ from holdfast.worker.handlers import Handler
 from holdfast.worker.runtime import WorkerRuntime, log
 from holdfast.worker.settlement import Settler
 from holdfast.worker.signature import to_plain_result
+
+_forks = 0
+"""How many forks lie between the first process and this one. Asking for the process id instead would be a system call."""
+
+
+def _count_fork() -> None:
+    global _forks  # noqa: PLW0603 - a fact about this process
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 DEAD_LETTER_TRIES = 5
 """How often to try again if the job changes between reading and dead-lettering it."""
@@ -29,7 +41,7 @@ class AttemptRunner:
         self._runtime = runtime
         self._settler = settler
         self.monotonic = runtime.monotonic
-        self._pid = os.getpid()
+        self._forks = _forks
 
     def run(self, context: Context, call: Callable[[Context], Any] | None = None) -> None:
         """Run an attempt in this thread. `call` replaces the handler's function if that runs in another process."""
@@ -49,15 +61,17 @@ class AttemptRunner:
         args = self._prepare(context)
         if args is None:
             return
-        handler = context.handler
         try:
-            with self._job_scope(context):
-                if call is not None:
-                    result = call(context)
-                elif handler.signature.takes_context:
-                    result = handler.function(context, **args)
-                else:
-                    result = handler.function(**args)
+            if is_loaded():
+                with _traced_job(context, self._runtime.name):
+                    result = _call(context, args) if call is None else call(context)
+            else:
+                # Without `with bind_job(…)`: that would take twice as long.
+                fields = current_fields.set(JobFields(context.job, self._runtime.name))
+                try:
+                    result = _call(context, args) if call is None else call(context)
+                finally:
+                    current_fields.reset(fields)
         except BaseException as error:  # noqa: BLE001 - any exception of a handler is the outcome of its job
             self._on_error(context, error)
         else:
@@ -92,8 +106,7 @@ class AttemptRunner:
         if context.lost or context.abandoned:
             self._runtime.forget(context)
             return None
-        record = context.job.record
-        if record.status is Status.CLAIMED:
+        if context.job.status is Status.CLAIMED:
             if handler.timeout_s is not None:
                 context.deadline = self._runtime.monotonic() + handler.timeout_s
             if not self._start(context, handler):
@@ -102,7 +115,7 @@ class AttemptRunner:
         if handler.timeout_s is not None:
             context.deadline = now + handler.timeout_s
         try:
-            return handler.signature.read(record.args)
+            return handler.signature.read(context.job.args_json)
         except BaseException as error:  # noqa: BLE001 - argument types may run user code
             self._settler.failed(context, error, FailureStage.INPUT)
             return None
@@ -167,7 +180,10 @@ class AttemptRunner:
     def _on_result(self, context: Context, result: Any, *, checked: bool = False) -> None:
         """Settle a result. `checked` means that the child process has checked it against the return annotation."""
         self._exit_if_forked()
-        self._settle_result(context, result, checked=checked)
+        if result is None and context.handler.takes_none:
+            self._settler.succeeded(context, None)
+        else:
+            self._settle_result(context, result, checked=checked)
 
     def _on_error(self, context: Context, error: BaseException) -> None:
         self._exit_if_forked()
@@ -178,7 +194,7 @@ class AttemptRunner:
 
     def _exit_if_forked(self) -> None:
         """End this process if a handler forked it: its parent holds the jobs."""
-        if os.getpid() != self._pid:
+        if self._forks != _forks:
             os._exit(0)
 
     def _drop_outcome(self, context: Context) -> None:
@@ -201,6 +217,11 @@ class AttemptRunner:
             self._settler.failed(context, error, FailureStage.OUTPUT)
         else:
             self._settler.succeeded(context, result)
+
+
+def _call(context: Context, args: dict[str, Any]) -> Any:
+    handler = context.handler
+    return handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
 
 
 @contextmanager

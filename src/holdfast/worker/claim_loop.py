@@ -242,8 +242,7 @@ class ClaimLoop:
         return sum(1 for context in list(self._runtime.leases.values()) if context.job.kind == group.kinds[0])
 
     def _make_context(self, job: Job, claimed_at: float) -> Context:
-        record = job.record
-        handler, policy = self._runtime.served[record.kind], record.policy
+        handler, policy = self._runtime.served[job.kind], job.policy
         assert policy is not None
         if policy is not self._last_policy:
             self._last_policy, self._last_timing = policy, (heartbeats.heartbeat_seconds(policy), policy.lease_ttl_ms / 1_000)

@@ -107,10 +107,7 @@ class Context(EnqueueMethods):
     _new_checkpoint: Any = msgspec.UNSET
 
     def __init__(self, job: Job, handler: Any, runtime: "WorkerRuntime", period: float, ttl: float, claimed: float) -> None:
-        assert job.fence is not None
         self.job = job
-        self.fence: Fence = job.fence
-        """The right to write to this attempt. Pass it to the resources that the handler changes."""
         self.handler = handler
         self.period = period
         self.ttl = ttl
@@ -120,6 +117,13 @@ class Context(EnqueueMethods):
         self._runtime = runtime
 
     # State
+
+    @property
+    def fence(self) -> Fence:
+        """The right to write to this attempt. Pass it to the resources that the handler changes."""
+        fence = self.job.fence
+        assert fence is not None
+        return fence
 
     @property
     def cancelled(self) -> bool:
@@ -271,6 +275,11 @@ class Context(EnqueueMethods):
         if unsent and resend:
             self._unsent_progress = {**unsent, **(self._unsent_progress or {})}
             self._runtime.wake_heartbeats()
+
+    @property
+    def has_progress(self) -> bool:
+        """Whether the handler has reported stage or progress."""
+        return self._last_progress is not None
 
     @property
     def has_unsent_progress(self) -> bool:

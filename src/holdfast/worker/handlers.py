@@ -49,6 +49,8 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
     """Validators and conflict detectors of its results."""
     check_result: Callable[[Any], None] | None
     """Raises for a plain result that does not match the return annotation; None if results are not checked."""
+    takes_none: bool
+    """Whether nothing can refuse None as a result: no hook is registered, and the return annotation allows it."""
     gate: bool
     """Whether a result is recorded only if the attempt passes the gate at that moment."""
     options: dict[str, Any]
@@ -78,6 +80,8 @@ def make_handler(
     """Return a handler. Raise ValidationError for options that are invalid or do not fit the function."""
     policies.read_settings(policy)
     signature = Signature(function, Context)
+    hooks = Hooks(callables("validators", validators), callables("conflicts", conflicts))
+    result_check = signature.result_check() if validate.switch("check_result", check_result) else None
     return Handler(
         kind=limits.check_name("kind", kind),
         queue=limits.check_name("queue", queue),
@@ -89,13 +93,23 @@ def make_handler(
         timeout_s=None if timeout is None else policies.duration_ms("timeout", timeout, 1, TIMEOUT_MS_MAX) / 1_000,
         rules=RetryRules(_exception_types("retry_on", retry_on), _exception_types("fail_on", fail_on)),
         checks=callables("checks", checks),
-        hooks=Hooks(callables("validators", validators), callables("conflicts", conflicts)),
-        check_result=signature.result_check() if validate.switch("check_result", check_result) else None,
+        hooks=hooks,
+        check_result=result_check,
+        takes_none=hooks == Hooks() and _allows_none(result_check),
         gate=validate.switch("gate", gate),
         options=options,
         context_type=_context_type(function, signature.context_type),
         location=_location(function, isolation),
     )
+
+
+def _allows_none(check_result: Callable[[Any], None] | None) -> bool:
+    if check_result is not None:
+        try:
+            check_result(None)
+        except Exception:  # noqa: BLE001 - an annotation may run user code; its result is then checked at each call
+            return False
+    return True
 
 
 def _isolation(function: Callable[..., Any], requested: Any) -> Isolation:

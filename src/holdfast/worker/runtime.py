@@ -92,15 +92,15 @@ class WorkerRuntime:
         return await call_in_thread(start, partial(function, *args, **kwargs))
 
     def hold(self, *contexts: Context) -> None:
-        self.leases.update([(context.fence.job_id, context) for context in contexts])
+        self.leases.update([(context.job.id, context) for context in contexts])
         if len(self.leases) <= len(contexts):
             # The heartbeat thread sleeps while there are no leases. If it woke before this one is stored, it would sleep again.
             self.wake_heartbeats()
 
     def forget(self, context: Context) -> None:
         """Stop the heartbeats of an attempt. The worker may hold a newer attempt at the same job by now, which stays."""
-        if self.leases.get(context.fence.job_id) is context:
-            self.leases.pop(context.fence.job_id, None)
+        if self.leases.get(context.job.id) is context:
+            self.leases.pop(context.job.id, None)
             if context.handler.concurrency is not None:
                 self.on_slot_freed()
 

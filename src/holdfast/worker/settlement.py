@@ -8,8 +8,9 @@ import heapq
 import logging
 import secrets
 import threading
-from collections import deque
-from collections.abc import Callable
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import count
@@ -28,6 +29,8 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.ledger import Change, Job
+from holdfast.ledger.public import ClaimedJob
+from holdfast.store.rows import ClaimedJobs, row_attempt
 from holdfast.telemetry.logs import JobFields, bind_job, log_step
 from holdfast.text import iso_format
 from holdfast.worker.context import Context
@@ -37,6 +40,13 @@ from holdfast.worker.runtime import WorkerRuntime, log
 BATCH_MAX = WRITE_CHUNK
 INFO_EVENTS = frozenset({Status.SUCCEEDED.value, Status.CANCELLED.value, "released"})
 """Outcomes that are logged at level info. All others are warnings."""
+QUICK_SECONDS = 0.0005
+"""The success of a handler that took less than this waits for the rest of its claim, which follows soon."""
+WHOLE_CLAIM_SECONDS = 0.005
+"""How long it waits at most. The jobs of a whole claim are completed by one statement."""
+POLL_SECONDS = 0.001
+ALIKE_MIN = 20
+"""Jobs of one claim that are worth a statement of their own, if there are others to complete as well."""
 THREADS_MAX = 8
 """Threads for failures, releases and acknowledgements. The ledger's group commit combines their transactions."""
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.1, 2.0
@@ -60,6 +70,24 @@ class PendingOutcome(NamedTuple):
         return self._replace(pause_s=min(2 * self.pause_s, RETRY_SECONDS_MAX))
 
 
+class ClaimPart(NamedTuple):
+    """Successes without a result, of jobs of one claim. They can be completed by one statement."""
+
+    claim: ClaimedJobs
+    attempt: int
+    since: float
+    contexts: list[Context]
+
+    def is_ready(self, now: float) -> bool:
+        """Return whether to complete these jobs now: the claim is whole, a handler is not quick, or they have waited enough."""
+        last = self.contexts[-1]
+        return (
+            len(self.contexts) == len(self.claim)
+            or last.ended - last.began > QUICK_SECONDS
+            or now >= self.since + WHOLE_CLAIM_SECONDS
+        )
+
+
 class Settler:
     """Record the outcomes of a worker's attempts, and retry those that the store cannot record now."""
 
@@ -73,6 +101,8 @@ class Settler:
         self._retry_numbers = count()
         """Order retries of the same time: calls cannot be compared."""
         self._completed: deque[tuple[Context, Any]] = deque()
+        self._parts: dict[tuple[int, int], ClaimPart] = {}
+        """Parts of claims that wait for the rest, by the claim's identity and the attempt number. Only one thread uses them."""
         self._wakeup = threading.Event()
         self._idle = False
         """The thread waits, or is about to. It has to be woken."""
@@ -283,16 +313,76 @@ class Settler:
             # Set before the checks: an outcome that arrives after them wakes this thread.
             self._idle = True
             left = self._run_due()
-            if not completed:
+            if not completed and not self._parts:
                 if self._closing and left is None and not self._pending:
                     return
                 self._wakeup.wait(left)
                 self._wakeup.clear()
                 continue
             self._idle = False
-            self._complete(
-                [completed.popleft() for _ in range(min(len(completed), BATCH_MAX))], secrets.token_hex(8), RETRY_SECONDS
+            self._complete_batch([completed.popleft() for _ in range(min(len(completed), BATCH_MAX))])
+            self._complete_parts()
+            if self._parts and not completed:
+                time.sleep(POLL_SECONDS)
+
+    def _complete_batch(self, batch: list[tuple[Context, Any]]) -> None:
+        """Complete the jobs of a batch. Those without a result are completed by claim, when it is whole or after a short wait."""
+        others: list[tuple[Context, Any]] = []
+        for context, result in batch:
+            job = context.job
+            if result is None and isinstance(job, ClaimedJob) and not job.claim.is_signed and not context.has_progress:
+                claim, attempt = job.claim, row_attempt(job.row)
+                part = self._parts.get((id(claim), attempt))
+                if part is None:
+                    part = self._parts[id(claim), attempt] = ClaimPart(claim, attempt, context.ended, [])
+                part.contexts.append(context)
+            else:
+                others.append((context, result))
+        if others:
+            self._complete(others, secrets.token_hex(8), RETRY_SECONDS)
+
+    def _complete_parts(self) -> None:
+        """Complete the parts of claims that are ready: large ones by a statement each, small ones together."""
+        now = self._runtime.monotonic()
+        ready = [(key, part) for key, part in self._parts.items() if part.is_ready(now)]
+        small: list[tuple[Context, Any]] = []
+        for key, part in ready:
+            del self._parts[key]
+            contexts = [context for context in part.contexts if not context.lost]
+            if len(contexts) >= ALIKE_MIN or (len(ready) == 1 and contexts):
+                self._complete_alike(contexts, secrets.token_hex(8))
+            else:
+                small += [(context, None) for context in contexts]
+        if small:
+            self._complete(small, secrets.token_hex(8), RETRY_SECONDS)
+
+    def _complete_alike(self, contexts: list[Context], request: str) -> None:
+        """Complete jobs of one claim without results. What that leaves uncompleted goes the usual way."""
+        try:
+            done = self._runtime.ledger.settle_alike(
+                [context.job for context in contexts if isinstance(context.job, ClaimedJob)], None, request_id=request
             )
+        except Unavailable as error:
+            if error.retryable:
+                self._complete_later([(context, None) for context in contexts], request, RETRY_SECONDS)
+        except Exception:  # noqa: BLE001 - a live worker must not stop completing jobs
+            log.exception("completions failed and will be retried")
+            self._complete_later([(context, None) for context in contexts], request, RETRY_SECONDS)
+        else:
+            self._note_completed(contexts if done is None else [context for context in contexts if context.job.id in done])
+            if done is not None:
+                self._complete([(c, None) for c in contexts if c.job.id not in done], request, RETRY_SECONDS)
+
+    def _note_completed(self, contexts: Sequence[Context]) -> None:
+        runs = defaultdict(list)
+        for context in contexts:
+            self._runtime.forget(context)
+            runs[context.handler.kind].append(context.ended - context.began)
+        for kind, seconds in runs.items():
+            self._runtime.ledger.metrics.ran_many(kind, Status.SUCCEEDED.value, seconds)
+        if log.isEnabledFor(logging.INFO):
+            for context in contexts:
+                _log_outcome(context, Status.SUCCEEDED.value, None)
 
     def _complete(self, batch: list[tuple[Context, Any]], request: str, pause_s: float) -> None:
         """Complete these jobs in one call. If the store is out of reach, retry all of them later."""
@@ -325,19 +415,13 @@ class Settler:
             self._retry_later(pause_s, lambda: self._complete(left, request, min(2 * pause_s, RETRY_SECONDS_MAX)))
 
     def _apply_answers(self, answered: list[tuple[tuple[Context, Any], HoldfastError | None]]) -> None:
-        forget, ran, is_logged = self._runtime.forget, [], log.isEnabledFor(logging.INFO)
         for (context, result), answer in answered:
             if _may_be_signed_later(answer):
                 self.submit(context, self._runtime.ledger.complete, result=result)
-                continue
-            forget(context)
-            if answer is None:
-                ran.append((context.handler.kind, "succeeded", context.ended - context.began))
-                if is_logged:
-                    _log_outcome(context, "succeeded", None)
-            else:
+            elif answer is not None:
+                self._runtime.forget(context)
                 self._runtime.log_lost(context, f"outcome refused: {answer.code}", self._runtime.ledger, answer)
-        self._runtime.ledger.metrics.ran_many(ran)
+        self._note_completed([context for (context, _), answer in answered if answer is None])
 
     def _complete_each(self, batch: list[tuple[Context, Any]], refused: HoldfastError) -> None:
         """Complete each job by itself, because the ledger refused a result of the batch. Fail the job with that result."""

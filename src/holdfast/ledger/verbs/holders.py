@@ -1,6 +1,6 @@
 """Verbs of a job's holder, the liveness gate, and `append`, which records events signed by another process."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -17,12 +17,13 @@ from holdfast.errors import HoldfastError, NotFound, SignatureInvalid, Validatio
 from holdfast.ledger import validate
 from holdfast.ledger.base import JobOrFence, LedgerBase, WorkerActors, optional_reason, public_beat, public_change
 from holdfast.ledger.commit import only_answer
-from holdfast.ledger.public import Beat, Change, Event, Job, public_event
+from holdfast.ledger.public import Beat, Change, ClaimedJob, Event, Job, public_event
 from holdfast.ledger.requests import Request
 from holdfast.proof.envelopes import read_envelope
 from holdfast.proof.signing import Signed, signed_payload
 from holdfast.proof.statements import EMPTY_SHA256, Statement
 from holdfast.store.base import Session
+from holdfast.store.rows import row_attempt
 
 
 class HolderVerbs(LedgerBase):
@@ -114,6 +115,17 @@ class HolderVerbs(LedgerBase):
         commands = _completions(c.Settle, results, limits.check_key("request_id", request_id))
         beats = _beats(validate.items("heartbeats", heartbeats)) if heartbeats != () else ()
         return self._many("complete", commands, None, lambda _: None, waits=False, beats=beats)
+
+    def settle_alike(self, jobs: Sequence[ClaimedJob], result: Any, *, request_id: str) -> Container[int] | None:
+        """Complete jobs of one claim, in the same attempt number and with the same result, in one statement.
+
+        It is for workers. None of the jobs may have to be signed. Return None if all jobs are completed, else the ids of those
+        that are. Pass the others to `settle_many` with the same request id. Its answers say why a job is not completed, or that
+        it is after all. If the store is out of reach, raise Unavailable. The call may then be repeated.
+        """
+        claim, attempt = jobs[0].claim, row_attempt(jobs[0].row)
+        payload = payloads.result_payload(validate.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
+        return self._pipeline.settle_alike(sorted([job.id for job in jobs]), claim.command.token, attempt, payload, request_id)
 
     def fail(
         self,

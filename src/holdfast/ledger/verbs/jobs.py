@@ -18,10 +18,10 @@ from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase, claimed_job, optional_reason
 from holdfast.ledger.commit import only_answer
 from holdfast.ledger.idempotency import claim_token
-from holdfast.ledger.public import EnqueueOptions, Job
+from holdfast.ledger.public import ClaimedJob, EnqueueOptions, Job
 from holdfast.ledger.requests import Request
 from holdfast.store.base import EnqueuedRow, JobFilter, Session
-from holdfast.store.rows import default_correlation
+from holdfast.store.rows import ClaimedJobs, default_correlation
 from holdfast.telemetry import tracing
 
 UNANSWERED_SECONDS = 60.0
@@ -153,16 +153,14 @@ class JobVerbs(LedgerBase):
             return self._claim_unkept(command)
         body = validate.body_hash("claim", command.queues, limit, command.kinds, start)
         request = Request("claim", [command], request_id is not None, keep=True, body_hash=body)
-        found = only_answer(self._pipeline.submit(request))
-        return [claimed_job(job, command.token) for job in found]
+        return _claimed(only_answer(self._pipeline.submit(request)), command)
 
     def _claim_unkept(self, command: c.ClaimNext) -> list[Job]:
         """Claim jobs. If the connection breaks, return the jobs of the lost answer, or claim again if there are none."""
         last = False
         while True:
             try:
-                jobs = only_answer(self._pipeline.claim(Request("claim", [command])))
-                return [claimed_job(job, command.token) for job in jobs]
+                return _claimed(only_answer(self._pipeline.claim(Request("claim", [command]))), command)
             except BaseException as error:
                 is_unknown = isinstance(error, Unavailable) and error.outcome == "unknown"
                 if is_unknown or not isinstance(error, HoldfastError):
@@ -241,6 +239,13 @@ class JobVerbs(LedgerBase):
         body = validate.body_hash("claim_job", job_id, command.ttl_ms, expected_rev)
         request = Request("claim_job", [command], request_id is not None, keep=True, body_hash=body)
         return claimed_job(only_answer(self._pipeline.submit(request)))
+
+
+def _claimed(found: ClaimedJobs | list[Record], command: c.ClaimNext) -> list[Job]:
+    """Return the jobs of a claim, or those that a repeated claim still holds."""
+    if isinstance(found, ClaimedJobs):
+        return [ClaimedJob(found, row) for row in found.rows]
+    return [claimed_job(job, command.token) for job in found]
 
 
 def _held_under(session: Session, command: c.ClaimNext) -> list[Record]:

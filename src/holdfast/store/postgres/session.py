@@ -9,7 +9,7 @@ import psycopg
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.limits import SKEW_US_MAX
-from holdfast.core.model import JobRecord, Micros, Status
+from holdfast.core.model import Micros, Status
 from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow
 from holdfast.store.dependencies import EVENT_COLUMNS, JOB_COLUMNS
 from holdfast.store.policies import RowCache
@@ -27,7 +27,16 @@ from holdfast.store.postgres.values import (
     to_timestamp,
 )
 from holdfast.store.postgres.wakeup import Notifier
-from holdfast.store.rows import BATCH_EVENTS_MAX, STATUSES, chunks
+from holdfast.store.rows import (
+    BATCH_EVENTS_MAX,
+    CLAIMED_COLUMNS,
+    STATUSES,
+    ClaimedJobs,
+    ClaimedRow,
+    chunks,
+    row_queue,
+    sort_claimed,
+)
 from holdfast.store.session import SqlSession
 
 KEYED_TRIES_MAX = 10
@@ -288,19 +297,21 @@ class PostgresSession(SqlSession):
                 return EnqueuedRow(found[0][0], found[0][1], False)
         raise Contention(f"the jobs with the key {item.dedupe_key!r} change too quickly")
 
-    def claim(self, command: ClaimNext) -> list[JobRecord]:
+    def claim(self, command: ClaimNext) -> ClaimedJobs:
         begun = self._marks.of(command)
         rows = self._claim_after(command, begun)
         if len(rows) < command.limit and any(mark.is_set for mark in begun):
             self._marks.drop(command)
             begun = [LowWaterMark()] * len(begun)
             rows += self._claim_after(command, begun, command.limit - len(rows))
-        order = {queue: number for number, queue in enumerate(command.queues)}
-        rows.sort(key=lambda row: (order[row[1]], -row[5], row[6], row[0]))
         if rows:
-            last = {row[1]: row for row in rows}
-            ends = {queue: LowWaterMark(-row[5], to_timestamp(row[6] + POSTGRES_EPOCH_US), row[0]) for queue, row in last.items()}
-            self._marks.learn(command, begun, seconds=max([row[23] or 0.0 for row in rows]), last=ends)
+            # The last column has the seconds that the search took, in one of the rows of each statement.
+            seconds = max([row[CLAIMED_COLUMNS] or 0.0 for row in rows])
+            sort_claimed(rows)
+            if len(command.queues) > 1:
+                order = {queue: number for number, queue in enumerate(command.queues)}
+                rows.sort(key=lambda row: order[row_queue(row)])
+            self._marks.learn(command, begun, seconds=seconds, last=_last_marks(rows))
         return self.claimed(rows, command, POSTGRES_EPOCH_US)
 
     def _claim_after(self, command: ClaimNext, marks: Sequence[LowWaterMark], limit: int | None = None) -> list[tuple[Any, ...]]:
@@ -389,26 +400,41 @@ class PostgresSession(SqlSession):
         }
         return self._run("settle", self._fence_params(commands) | params)
 
-    def _settle_alike(self, commands: Sequence[Settle]) -> list[tuple[Any, ...]]:
-        first = commands[0]
-        params = {
-            "now_at": self._now_at(),
-            "ids": plain_array([c.job_id for c in commands]),
-            "attempt": first.fence.attempt,
-            "token": first.fence.token,
-            "request": first.request_id,
-            "payload": first.payload,
-            "size": len(commands),
-        }
-        return self._run("settle_alike", params)
-
     def settle(self, commands: Sequence[Settle]) -> Container[int]:
         done: set[int] = set()
         for part in chunks(_sorted_by_job(commands), BATCH_EVENTS_MAX):
-            shapes = {(c.fence.token, c.fence.attempt, c.request_id, c.payload) for c in part}
-            [(some,)] = self._settle_alike(part) if len(shapes) == 1 else self._settle(part)
-            done.update([c.job_id for c in part] if some is None else some)
+            first, ids = part[0], [c.job_id for c in part]
+            if len({(c.fence.token, c.fence.attempt, c.request_id, c.payload) for c in part}) == 1:
+                some = self.settle_alike(ids, first.fence.token, first.fence.attempt, first.payload, first.request_id)
+            else:
+                [(some,)] = self._settle(part)
+            done.update(ids if some is None else some)
         return done
+
+    def settle_alike(
+        self, ids: Sequence[int], token: str, attempt: int, payload: bytes, request_id: str | None
+    ) -> list[int] | None:
+        params = {
+            "now_at": self._now_at(),
+            "ids": plain_array(ids),
+            "attempt": attempt,
+            "token": token,
+            "request": request_id,
+            "payload": payload,
+            "size": len(ids),
+            "lock_ms": str(LOCK_MS),
+        }
+        [(done,)] = self._run("settle_alike", params)
+        return done  # type: ignore[no-any-return]
+
+
+def _last_marks(rows: Sequence[tuple[Any, ...]]) -> dict[str, LowWaterMark]:
+    """Return the mark after the last of the rows of each queue."""
+    last = {row_queue(row): ClaimedRow(*row[:CLAIMED_COLUMNS]) for row in {row_queue(row): row for row in rows}.values()}
+    return {
+        queue: LowWaterMark(-row.priority, to_timestamp(row.available_at + POSTGRES_EPOCH_US), row.id)
+        for queue, row in last.items()
+    }
 
 
 def _beat_params(commands: Sequence[Heartbeat]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import apsw
@@ -10,11 +11,11 @@ import msgspec
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.limits import SKEW_US_MAX
-from holdfast.core.model import Actor, JobRecord, Micros, Role, Status
+from holdfast.core.model import Actor, Micros, Role, Status
 from holdfast.store.base import AppliedCommand, EnqueuedRow
 from holdfast.store.dependencies import EVENT_COLUMNS, JOB_COLUMNS
 from holdfast.store.policies import RowCache
-from holdfast.store.rows import BATCH_EVENTS_MAX, STATUSES, chunks
+from holdfast.store.rows import BATCH_EVENTS_MAX, STATUSES, ClaimedJobs, ClaimedRow, chunks, sort_claimed
 from holdfast.store.session import SqlSession
 from holdfast.store.statements import statements
 
@@ -163,8 +164,12 @@ class SqliteSession(SqlSession):
         return first
 
     def _insert_batch(self, pos: int, batch: "_Batch", entries: Sequence["_BatchEntry"]) -> None:
+        """Record one event for each of these jobs. They take the positions from `pos` on."""
+        self._insert_columns(pos, batch, _BatchColumns(*map(list, zip(*entries, strict=True))))
+
+    def _insert_columns(self, pos: int, batch: "_Batch", jobs: "_BatchColumns") -> None:
         """Record one event for each of these jobs, or two if the batch `starts`. They take the positions from `pos` on."""
-        ids, revs, attempts, times, policies = map(list, zip(*entries, strict=True))
+        ids, revs, attempts, times, policies = jobs
         self._connection.execute(
             SQL["insert_batch"],
             (
@@ -226,14 +231,14 @@ class SqliteSession(SqlSession):
             return EnqueuedRow(found[0], found[1], False)
         return self.enqueue([item])[0]
 
-    def claim(self, command: ClaimNext) -> list[JobRecord]:
-        held: list[JobRecord] = []
+    def claim(self, command: ClaimNext) -> ClaimedJobs:
+        rows: list[tuple[Any, ...]] = []
         for queue in command.queues:
-            if len(held) < command.limit and not self.paused(queue):
-                held += self._claim_from(queue, command, command.limit - len(held))
-        return held
+            if len(rows) < command.limit and not self.paused(queue):
+                rows += self._claim_from(queue, command, command.limit - len(rows))
+        return self.claimed(rows, command)
 
-    def _claim_from(self, queue: str, command: ClaimNext, limit: int) -> list[JobRecord]:
+    def _claim_from(self, queue: str, command: ClaimNext, limit: int) -> list[tuple[Any, ...]]:
         params = {"queue": queue, "now": self.now(), "kinds": None if command.kinds is None else self._list(command.kinds)}
         ready = self._connection.execute(SQL["next_two"], params).fetchall()
         if not ready:
@@ -257,13 +262,14 @@ class SqliteSession(SqlSession):
         ).fetchall()
         if not rows:
             return []
-        rows.sort(key=lambda row: (-row[5], row[6], row[0]))
+        sort_claimed(rows)
         self._draw(len(rows) * (1 + start))
         batch = _Batch("claimed", "queued", "claimed", str(command.actor), request_id=command.request_id, starts=start)
-        self._insert_batch(pos, batch, [_BatchEntry(row[0], row[3] - start, row[4], row[8], row[19]) for row in rows])
-        policies = self._list({row[19] for row in rows})
+        claimed = _claimed_columns(rows)
+        self._insert_columns(pos, batch, claimed._replace(revs=[rev - start for rev in claimed.revs]))
+        policies = self._list(set(claimed.policy_ids))
         self._connection.execute(SQL["open_claim"], {"pos": pos, "now": params["now"], "size": len(rows), "policies": policies})
-        return self.claimed(rows, command)
+        return rows
 
     def _passing_guards(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
         """Yield the commands whose guards hold, each with its row. The write lock is held, so the rows cannot change."""
@@ -364,6 +370,23 @@ class SqliteSession(SqlSession):
     def settle(self, commands: Sequence[Settle]) -> Container[int]:
         return {update[0] for update in self._complete(commands)}
 
+    def settle_alike(
+        self, ids: Sequence[int], token: str, attempt: int, payload: bytes, request_id: str | None
+    ) -> Sequence[int] | None:
+        """See `Session.settle_alike`. This completes all of the jobs or none."""
+        now, listed = self.now(), self._list(ids)
+        guards = {"ids": listed, "attempt": attempt, "token": token, "now": now}
+        [(count, rev, rev_max, updated_at, owner, incarnation, claim_pos)] = self.rows("settle_guards", **guards)
+        if count < len(ids) or rev < rev_max or updated_at > now:
+            return ()
+        pos = self._draw(count)
+        self.rows("settle", now=now, pos=pos, result=payload, ids=listed)
+        worker = f"{Role.WORKER.value}:{owner}#{incarnation}"
+        batch = _Batch("succeeded", "running", "succeeded", worker, claim_pos, request_id)
+        self._insert_columns(pos, batch, _BatchColumns(list(ids), [rev + 1], [attempt], [now], [None]))
+        self.rows("close_claim", pos=claim_pos, ended=count)
+        return None
+
     def _complete(self, commands: Sequence[Complete]) -> list[tuple[Any, ...]]:
         """Complete jobs. Return the id, revision and time of each completed one, then the other columns that changed."""
         now, pos = self.now(), self._draw(0)
@@ -411,6 +434,23 @@ class _BatchEntry(NamedTuple):
     attempt: int
     at: Micros
     policy_id: int | None = None
+
+
+class _BatchColumns(NamedTuple):
+    """The jobs of a batch, by column."""
+
+    ids: list[int]
+    revs: list[int]
+    attempts: list[int]
+    times: list[Micros]
+    policy_ids: list[int | None]
+
+
+_claimed_columns_of = itemgetter(*map(ClaimedRow._fields.index, ("id", "rev", "attempt", "claimed_at", "policy_id")))
+
+
+def _claimed_columns(rows: Sequence[tuple[Any, ...]]) -> _BatchColumns:
+    return _BatchColumns(*map(list, zip(*map(_claimed_columns_of, rows), strict=True)))
 
 
 def _join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

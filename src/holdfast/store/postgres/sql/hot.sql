@@ -418,13 +418,14 @@ WITH clock AS MATERIALIZED (
 )
 SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;
 
--- The same for jobs of one claim, with one attempt and one result.
+-- The same for jobs of one claim, with one attempt number and one result. This may be a transaction of its own, so it limits its
+-- wait for locked rows itself.
 
 -- name: settle_alike
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
 ), place AS MATERIALIZED (
-    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
+    SELECT pg_current_xact_id(), set_config('lock_timeout', %(lock_ms)s, true), nextval('holdfast.event_pos') AS pos
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,

@@ -144,6 +144,15 @@ SET status = 'succeeded', phase = NULL, rev = ?2, undo_owed = 0, updated_at = ?3
     last_owner = owner, owner = NULL, last_lease_expires_at = lease_expires_at, lease_expires_at = NULL
 WHERE id = ?1;
 
+-- How many of these jobs of one claim a worker may complete, and what they have in common.
+
+-- name: settle_guards
+SELECT count(*), min(j.rev), max(j.rev), max(j.updated_at), min(j.owner), min(j.incarnation), min(j.claim_pos)
+FROM json_each(:ids) wanted
+JOIN holdfast_jobs j ON j.id = wanted.value
+WHERE j.attempt = :attempt AND j.token = :token AND j.status = 'running' AND j.dependents = 0
+  AND max(:now, j.updated_at) <= j.lease_expires_at;
+
 -- Completions of many jobs with one result.
 
 -- name: settle
