@@ -325,3 +325,26 @@ def test_the_driver_remembers_every_statement() -> None:
     """psycopg parses a statement of more than 4,096 characters anew for each call. The name of the schema may be longer."""
     longest = max(len(text) for text in statements("holdfast.store.postgres").values())
     assert longest <= 4_096 - 200
+
+
+def test_plans_of_a_nearly_empty_ledger_use_indexes(on_postgres: Ledger) -> None:
+    """A plan is kept on its connection. One that was made for a few rows must not read all rows of a table that has grown."""
+    for number in range(12):
+        on_postgres.enqueue_many([{"kind": "k"}] * 3)
+        jobs = on_postgres.claim("w", limit=3, start=True, keep=False)
+        first, *others = [job.fence for job in jobs if job.fence is not None]
+        on_postgres.heartbeat_many([first, *others])
+        on_postgres.complete(first)
+        on_postgres.settle_many([(fence, None) for fence in others], request_id=f"r-{number}")
+    ways: dict[str, set[str]] = {}
+    for connection in on_postgres._store._idle:  # type: ignore[attr-defined]
+        prepared = connection.execute(
+            "SELECT name, cardinality(parameter_types), statement FROM pg_prepared_statements"
+            " WHERE generic_plans > 0 AND statement LIKE '%UPDATE %jobs j%'"
+        ).fetchall()
+        for name, count, statement in prepared:
+            row = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE {name} ({', '.join(['NULL'] * count)})").fetchone()
+            [found] = row[0] if isinstance(row[0], list) else json.loads(row[0])
+            ways[statement] = set(ways_to({"jobs"}, found["Plan"]))
+    assert len(ways) >= 3, "claims, heartbeats and completions have generic plans"
+    assert all(found <= BY_KEY | {"jobs_ready"} for found in ways.values()), ways

@@ -152,11 +152,21 @@ def connect(conninfo: str, timeout: float, *, prepares: bool) -> TimedConnection
     explicit = conninfo_to_dict(conninfo)
     options: dict[str, Any] = {name: value for name, value in _SOCKET_OPTIONS.items() if name not in explicit}
     options["connect_timeout"] = max(2, round(min(CONNECT_SECONDS, timeout)))
-    connection = TimedConnection.connect(
-        conninfo, autocommit=True, prepare_threshold=PREPARE_AFTER if prepares else None, **options
-    )
+    connection = TimedConnection.connect(conninfo, autocommit=True, prepare_threshold=None, **options)
     connection.statement_timeout = timeout
+    if prepares:
+        prepare_statements(connection)
     return connection
+
+
+def prepare_statements(connection: TimedConnection) -> None:
+    """Let the connection prepare its statements. There must be no pooler.
+
+    The server keeps the plan of a prepared statement until it analyzes the tables. A plan from the time when a ledger was
+    nearly empty would read whole tables, and take seconds after 100,000 jobs were enqueued. So the server must use indexes.
+    """
+    connection.prepare_threshold = PREPARE_AFTER
+    connection.execute("SET enable_seqscan = off", prepare=False)
 
 
 def is_pooled(connection: TimedConnection) -> bool:

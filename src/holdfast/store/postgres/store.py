@@ -22,7 +22,6 @@ from holdfast.store.base import Contention, Lane, Schema, Session, StatementFail
 from holdfast.store.callers import is_awaited, unawaited_connection, unsupported_connection
 from holdfast.store.policies import RowCache
 from holdfast.store.postgres.connections import (
-    PREPARE_AFTER,
     READ_SECONDS,
     WRITE_SECONDS,
     LoopConnection,
@@ -30,6 +29,7 @@ from holdfast.store.postgres.connections import (
     check_server,
     connect,
     is_pooled,
+    prepare_statements,
     read_url,
 )
 from holdfast.store.postgres.low_water_marks import LowWaterMarks
@@ -525,7 +525,7 @@ class PostgresStore:
             if self._pooled is None:
                 self._pooled = is_pooled(connection)
             if not self._pooled:
-                connection.prepare_threshold = PREPARE_AFTER
+                prepare_statements(connection)
             found_version = self._on_server(connection, _READ, lambda connection: version_of(connection, self._schema))
             if not found_version and not create:
                 raise NoLedger(f"there is no ledger in the schema {self._schema} of this database", schema=self._schema)

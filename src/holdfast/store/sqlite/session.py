@@ -163,11 +163,7 @@ class SqliteSession(SqlSession):
             self._connection.execute(SQL["set_last_pos"], (self._last_pos,))
         return first
 
-    def _insert_batch(self, pos: int, batch: "_Batch", entries: Sequence["_BatchEntry"]) -> None:
-        """Record one event for each of these jobs. They take the positions from `pos` on."""
-        self._insert_columns(pos, batch, _BatchColumns(*map(list, zip(*entries, strict=True))))
-
-    def _insert_columns(self, pos: int, batch: "_Batch", jobs: "_BatchColumns") -> None:
+    def _insert_batch(self, pos: int, batch: "_Batch", jobs: "_BatchColumns") -> None:
         """Record one event for each of these jobs, or two if the batch `starts`. They take the positions from `pos` on."""
         ids, revs, attempts, times, policies = jobs
         self._connection.execute(
@@ -184,7 +180,7 @@ class SqliteSession(SqlSession):
 
     def _insert_batches(self, pos: int, batches: "dict[_Batch, list[_BatchEntry]]") -> None:
         for batch, entries in batches.items():
-            self._insert_batch(pos, batch, entries)
+            self._insert_batch(pos, batch, _BatchColumns(*map(list, zip(*entries, strict=True))))
             pos += len(entries)
 
     # Hot verbs
@@ -201,7 +197,7 @@ class SqliteSession(SqlSession):
         for key, members in places.items():
             actor, request_id, reason = key
             batch = _Batch("enqueued", None, "queued", str(actor), request_id=request_id, reason=reason)
-            self._insert_batch(pos, batch, [_BatchEntry(id_, 1, 0, now) for id_ in members])
+            self._insert_batch(pos, batch, _BatchColumns(members, [1], [0], [now], [None]))
             positions[key] = pos
             pos += len(members)
         self._connection.executemany(
@@ -266,7 +262,7 @@ class SqliteSession(SqlSession):
         self._draw(len(rows) * (1 + start))
         batch = _Batch("claimed", "queued", "claimed", str(command.actor), request_id=command.request_id, starts=start)
         claimed = _claimed_columns(rows)
-        self._insert_columns(pos, batch, claimed._replace(revs=[rev - start for rev in claimed.revs]))
+        self._insert_batch(pos, batch, claimed._replace(revs=[rev - start for rev in claimed.revs]))
         policies = self._list(set(claimed.policy_ids))
         self._connection.execute(SQL["open_claim"], {"pos": pos, "now": params["now"], "size": len(rows), "policies": policies})
         return rows
@@ -383,7 +379,7 @@ class SqliteSession(SqlSession):
         self.rows("settle", now=now, pos=pos, result=payload, ids=listed)
         worker = f"{Role.WORKER.value}:{owner}#{incarnation}"
         batch = _Batch("succeeded", "running", "succeeded", worker, claim_pos, request_id)
-        self._insert_columns(pos, batch, _BatchColumns(list(ids), [rev + 1], [attempt], [now], [None]))
+        self._insert_batch(pos, batch, _BatchColumns(list(ids), [rev + 1], [attempt], [now], [None]))
         self.rows("close_claim", pos=claim_pos, ended=count)
         return None
 
