@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import Ledger, Status
+from holdfast import Ledger, Status, ValidationError
+from holdfast.core import limits
 from holdfast.core.commands import Settle
+from holdfast.errors import LimitExceeded
 from holdfast.ledger.dispatch import execute
+from holdfast.ledger.public import ClaimedJob
 from holdfast.ledger.requests import Request
 from holdfast.ledger.verbs.holders import _completions
 from holdfast.testing import ManualClock
@@ -97,3 +100,78 @@ def test_batches_of_several_callers_keep_their_own_ids(ledger: Ledger):
     requests = [Request("complete", _completions(Settle, [(made.fence, None)], f"r-{made.id}")) for made in jobs]
     ledger._store.transact("work", partial(execute, requests, ledger._signer, careful=False))
     assert [ledger.events(made.id)[-1].request_id for made in jobs] == [f"r-{made.id}" for made in jobs]
+
+
+def _claim(ledger: Ledger, count: int) -> list[ClaimedJob]:
+    ledger.enqueue_many([{"kind": "k"}] * count)
+    return [job for job in ledger.claim("w", limit=count, start=True, keep=False) if isinstance(job, ClaimedJob)]
+
+
+@pytest.mark.parametrize("result", [None, {"a": 1}])
+def test_a_claim_that_is_settled_at_once_looks_like_single_completions(ledger: Ledger, clock: ManualClock, result: Any) -> None:
+    jobs, single = _claim(ledger, 5), running(ledger)
+    clock.advance(1)
+    assert ledger.settle_alike(jobs, result, request_id="r-1") is None
+    ledger.complete(single.fence, result, request_id="r-1")
+    [recorded] = {repr(_recorded(ledger, Made(job.id, job.fence))[:3]) for job in jobs}
+    assert recorded == repr(_recorded(ledger, single)[:3])
+    assert [ledger.check(job.id) for job in jobs] == [[]] * 5
+    assert ledger.sweep() == {}
+
+
+def test_settling_a_claim_leaves_out_jobs_that_were_lost(ledger: Ledger) -> None:
+    jobs = _claim(ledger, 4)
+    cancelled, other = jobs[1], jobs[3]
+    ledger.cancel(cancelled.id, hard=True)
+    ledger.complete(other.fence, 7)
+    done = ledger.settle_alike(jobs, None, request_id="r-1")
+    assert done is not None
+    left = [job for job in jobs if job.id not in done]
+    answers = ledger.settle_many([(job.fence, None) for job in left], request_id="r-1")
+    by_id = dict(zip([job.id for job in left], answers, strict=True))
+    assert {id_: None if answer is None else answer.code for id_, answer in by_id.items() if id_ in (cancelled.id, other.id)} == {
+        cancelled.id: "fence_lost",
+        other.id: "invalid_transition",
+    }
+    assert [ledger.get(job.id).status for job in jobs] == ["succeeded", "cancelled", "succeeded", "succeeded"]
+    assert ledger.get(other.id).result == 7
+    assert [ledger.check(job.id) for job in jobs] == [[]] * 4
+
+
+def test_settling_a_claim_again_changes_nothing(ledger: Ledger) -> None:
+    jobs = _claim(ledger, 3)
+    assert ledger.settle_alike(jobs, None, request_id="r-1") is None
+    assert ledger.settle_alike(jobs, None, request_id="r-1") is not None
+    assert ledger.settle_many([(job.fence, None) for job in jobs], request_id="r-1") == [None] * 3
+    assert [len(ledger.events(job.id)) for job in jobs] == [4] * 3
+
+
+def test_only_jobs_of_one_claim_can_be_settled_alike(ledger: Ledger) -> None:
+    first, second = _claim(ledger, 2), _claim(ledger, 2)
+    for jobs in ([], [*first, *second], [ledger.get(first[0].id)], [*first, ledger.get(second[0].id)]):
+        with pytest.raises(ValidationError):
+            ledger.settle_alike(jobs, None, request_id="r-1")
+    with pytest.raises(LimitExceeded):
+        ledger.settle_alike(first, "x" * (limits.PAYLOAD_BYTES_MAX + 1), request_id="r-1")
+    assert {job.status for job in ledger.list()} == {"running"}
+
+
+def test_an_older_attempt_cannot_settle_a_claim(ledger: Ledger, clock: ManualClock) -> None:
+    jobs = _claim(ledger, 3)
+    clock.advance(61)
+    ledger.sweep()
+    clock.advance(61)
+    again = ledger.claim("w", limit=3, start=True, keep=False)
+    assert [job.attempt for job in again] == [2] * 3
+    assert ledger.settle_alike(jobs, None, request_id="r-1") is not None
+    assert [ledger.get(job.id).status for job in jobs] == ["running"] * 3
+    newer = [job for job in again if isinstance(job, ClaimedJob)]
+    assert ledger.settle_alike(newer, None, request_id="r-2") is None
+
+
+def test_a_late_claim_is_settled_by_the_usual_way(ledger: Ledger, clock: ManualClock) -> None:
+    jobs = _claim(ledger, 2)
+    clock.advance(61)
+    assert ledger.settle_alike(jobs, None, request_id="r-1") is not None
+    assert ledger.settle_many([(job.fence, None) for job in jobs], request_id="r-1") == [None] * 2
+    assert [event.type for event in ledger.events(jobs[0].id)][-3:] == ["stalled", "resumed", "succeeded"]

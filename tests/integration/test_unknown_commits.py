@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Beat, Change, Fence, HoldfastError, Ledger, Unavailable
+from holdfast.ledger.public import ClaimedJob
 from holdfast.testing import ManualClock
 from tests.integration.conftest import Opener
 from tests.support.histories import all_events, problems
@@ -204,6 +205,64 @@ def test_a_group_whose_commit_is_cut_is_unknown_to_all_of_it(
     assert problems(direct) == []
 
 
+ENQUEUE = b"'enqueued', 'queued'"
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+@pytest.mark.parametrize("count", [1, 50])
+def test_an_enqueue_in_one_message_is_recorded_once(cut_off: Ledger, direct: Ledger, proxy: Proxy, cut: Cut, count: int) -> None:
+    running(cut_off)
+    before = positions(direct)
+    proxy.cut(cut, statement=ENQUEUE)
+
+    jobs = cut_off.enqueue_many([{"kind": "new", "args": {"n": number}} for number in range(count)])
+
+    assert proxy.was_cut.is_set()
+    assert len(positions(direct) - before) == count
+    assert [direct.get(job.id).args for job in jobs] == [{"n": number} for number in range(count)]
+    assert [(job.status, job.rev) for job in jobs] == [("queued", 1)] * count
+    assert problems(direct) == []
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_an_enqueue_in_one_message_is_unknown_if_the_server_stays_away(
+    cut_off: Ledger, direct: Ledger, proxy: Proxy, cut: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)
+    running(cut_off)
+    before = positions(direct)
+    proxy.cut(cut, then_gone=True, statement=ENQUEUE)
+
+    with pytest.raises(Unavailable) as caught:
+        cut_off.enqueue("new")
+
+    assert proxy.was_cut.is_set()
+    assert caught.value.outcome == "unknown"
+    # The connection is known to be closed, so the next enqueue is not sent.
+    with pytest.raises(Unavailable) as refused:
+        cut_off.enqueue("meanwhile")
+    assert refused.value.outcome == "none"
+    assert len(positions(direct) - before) == (1 if cut == "after" else 0)
+
+
+@pytest.mark.parametrize("cut", ["before", "after"])
+def test_completions_of_a_claim_in_one_message_are_recorded_once(cut_off: Ledger, direct: Ledger, proxy: Proxy, cut: Cut) -> None:
+    cut_off.enqueue_many([{"kind": "work"}] * 20)
+    jobs = [job for job in cut_off.claim("worker", limit=20, start=True, keep=False) if isinstance(job, ClaimedJob)]
+    before = positions(direct)
+    proxy.cut(cut, statement=SETTLE)
+
+    done = cut_off.settle_alike(jobs, None, request_id="r")
+    left = [(job.fence, None) for job in jobs if done is not None and job.id not in done]
+    assert cut_off.settle_many(left, request_id="r") == [None] * len(left)
+
+    assert proxy.was_cut.is_set()
+    assert len(positions(direct) - before) == 20
+    assert {job.status for job in direct.list()} == {"succeeded"}
+    assert problems(direct) == []
+
+
+SETTLE = b"SET status = 'succeeded'"
 CLAIM = b"FOR NO KEY UPDATE SKIP LOCKED"
 
 

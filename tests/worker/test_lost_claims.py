@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import App, Context, Job, PolicyFields
 from holdfast.core.commands import ClaimNext
-from holdfast.core.model import JobRecord as Record
+from holdfast.store.rows import ClaimedJobs
 from holdfast.store.sqlite.session import SqliteSession
 from tests.support.histories import problems
 from tests.support.proxy import Proxy
@@ -150,7 +150,7 @@ def test_on_sqlite_a_lost_answer_to_a_claim_costs_no_attempt(tmp_path: Path, mon
     app, was_cut, claim = App(f"sqlite:///{place}"), threading.Event(), SqliteSession.claim
     runs = Runs(app)
 
-    def claim_and_lose(session: SqliteSession, command: ClaimNext) -> list[Record]:
+    def claim_and_lose(session: SqliteSession, command: ClaimNext) -> ClaimedJobs:
         found = claim(session, command)
         if found and not was_cut.is_set():
             place.rename(away)

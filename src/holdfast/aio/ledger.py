@@ -1,7 +1,7 @@
 """Ledger for `await`. Made of the verbs of `Ledger` by tools/async_ledger.py: do not change it by hand."""
 
 import builtins
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Unpack
 
@@ -848,6 +848,15 @@ class AsyncLedger(AsyncLedgerBase):
         operator's key can lower `signed`.
         """
         await self._call(lambda ledger: ledger.set_policy(kind, tier=tier, request_id=request_id, actor=actor, **fields))
+
+    async def settle_alike(self, jobs: Sequence[Job], result: Any, *, request_id: str) -> Container[int] | None:
+        """Complete jobs of one claim with the same result, in one statement. It is for workers, like `settle_many`.
+
+        The jobs are from one answer of `claim`, all in their first attempt or all in the same later one, and none of them has to
+        be signed. Return None if all jobs are completed, else the ids of those that are. Pass the others to `settle_many`
+        with the same request id: its answers say why a job is not completed, or that it is after all.
+        """
+        return await self._call(lambda ledger: ledger.settle_alike(jobs, result, request_id=request_id))
 
     async def settle_many(
         self, results: Iterable[tuple[Fence, Any]], *, request_id: str, heartbeats: Iterable[tuple[Fence, Mapping[str, Any]]] = ()

@@ -25,6 +25,7 @@ from holdfast.ledger.requests import Request, Result
 from holdfast.ledger.signing import Signer
 from holdfast.store.base import END_TRANSACTION_ACTION, Contention, Lane, Session, StatementFailed, Store, lock_refusal
 from holdfast.store.callers import unwrap, use_connection
+from holdfast.store.rows import BATCH_EVENTS_MAX
 from holdfast.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -254,8 +255,9 @@ class CommitPipeline:
 
     def _run_group(self, lane: Lane, requests: list[Request]) -> Sequence[Result | Exception]:
         """Run a group in one transaction. Other requests wait meanwhile, so this waits for a lock only once, and briefly."""
+        work = partial(execute, requests, self._signer, careful=False)
         try:
-            return self._store.transact(lane, partial(execute, requests, self._signer, careful=False))
+            return self._store.transact_enqueue(work) if _is_one_enqueue(requests) else self._store.transact(lane, work)
         except Exception as error:  # noqa: BLE001 - handled by the type of the error
             return [_outcome_after(requests[0], error)] if len(requests) == 1 else self._run_group_again(lane, requests, error)
 
@@ -369,6 +371,16 @@ class CommitPipeline:
                 if number == len(pauses):
                     raise lock_refusal(error, self._store.lock_holder() if name_holder else None) from error
         raise AssertionError("unreachable")
+
+
+def _is_one_enqueue(requests: Sequence[Request]) -> bool:
+    """Return whether the requests are enqueues that one statement can do: nothing is kept, no job has a key or a dependency."""
+    return sum(len(request.commands) for request in requests) <= BATCH_EVENTS_MAX and all(
+        request.verb == "enqueue"
+        and not request.keep
+        and all(type(command) is Enqueue and command.dedupe_key is None for command in request.commands)
+        for request in requests
+    )
 
 
 def only_answer(result: Result) -> Any:

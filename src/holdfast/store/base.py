@@ -363,6 +363,9 @@ class Store(Protocol):
     def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
         """Run `work` in one transaction and commit when it returns. Raise Unavailable with the outcome on failure."""
 
+    def transact_enqueue(self, work: Callable[[Session], T]) -> T:
+        """Run `work`, whose one statement that writes is an enqueue, in one transaction. This may take fewer messages."""
+
     def within(self, connection: Any, work: Callable[[Session], T], queues: Sequence[str]) -> T:
         """Run `work` in the caller's open transaction, on the caller's connection, inside a savepoint.
 

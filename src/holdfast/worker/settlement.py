@@ -359,9 +359,7 @@ class Settler:
     def _complete_alike(self, contexts: list[Context], request: str) -> None:
         """Complete jobs of one claim without results. What that leaves uncompleted goes the usual way."""
         try:
-            done = self._runtime.ledger.settle_alike(
-                [context.job for context in contexts if isinstance(context.job, ClaimedJob)], None, request_id=request
-            )
+            done = self._runtime.ledger.settle_alike([context.job for context in contexts], None, request_id=request)
         except Unavailable as error:
             if error.retryable:
                 self._complete_later([(context, None) for context in contexts], request, RETRY_SECONDS)

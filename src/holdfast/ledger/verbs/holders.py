@@ -116,15 +116,21 @@ class HolderVerbs(LedgerBase):
         beats = _beats(validate.items("heartbeats", heartbeats)) if heartbeats != () else ()
         return self._many("complete", commands, None, lambda _: None, waits=False, beats=beats)
 
-    def settle_alike(self, jobs: Sequence[ClaimedJob], result: Any, *, request_id: str) -> Container[int] | None:
-        """Complete jobs of one claim, in the same attempt number and with the same result, in one statement.
+    def settle_alike(self, jobs: Sequence[Job], result: Any, *, request_id: str) -> Container[int] | None:
+        """Complete jobs of one claim with the same result, in one statement. It is for workers, like `settle_many`.
 
-        It is for workers. None of the jobs may have to be signed. Return None if all jobs are completed, else the ids of those
-        that are. Pass the others to `settle_many` with the same request id. Its answers say why a job is not completed, or that
-        it is after all. If the store is out of reach, raise Unavailable. The call may then be repeated.
+        The jobs are from one answer of `claim`, all in their first attempt or all in the same later one, and none of them has to
+        be signed. Return None if all jobs are completed, else the ids of those that are. Pass the others to `settle_many`
+        with the same request id: its answers say why a job is not completed, or that it is after all.
         """
-        claim, attempt = jobs[0].claim, row_attempt(jobs[0].row)
+        limits.check_key("request_id", request_id)
+        found = {(job.claim, row_attempt(job.row)) for job in jobs if isinstance(job, ClaimedJob)}
+        if len(found) != 1 or not all(isinstance(job, ClaimedJob) for job in jobs):
+            raise ValidationError("jobs must be from one answer of claim, in the same attempt", field="jobs")
+        [(claim, attempt)] = found
         payload = payloads.result_payload(validate.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
+        if claim.is_signed:
+            return ()
         return self._pipeline.settle_alike(sorted([job.id for job in jobs]), claim.command.token, attempt, payload, request_id)
 
     def fail(

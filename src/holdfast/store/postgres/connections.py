@@ -6,6 +6,7 @@ keepalives detect a dead peer but not a frozen one, so every statement has its o
 
 import contextlib
 import re
+import select
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -143,30 +144,38 @@ def extend_timeout(connection: TimedConnection, params: Mapping[str, Any]) -> No
         connection.statement_timeout = max(connection.statement_timeout, longer)
 
 
+LOCK_MS = 100
+"""How long a statement waits for a row or a name that another transaction has locked. Its transaction is then rolled back."""
 PREPARE_AFTER = 2
 """A statement is prepared when it is used more often than this on one connection."""
 
 
-def connect(conninfo: str, timeout: float, *, prepares: bool) -> TimedConnection:
+def connect(conninfo: str, timeout: float, *, direct: bool) -> TimedConnection:
     """Open a connection in autocommit mode. The store begins and ends transactions itself."""
     explicit = conninfo_to_dict(conninfo)
     options: dict[str, Any] = {name: value for name, value in _SOCKET_OPTIONS.items() if name not in explicit}
     options["connect_timeout"] = max(2, round(min(CONNECT_SECONDS, timeout)))
     connection = TimedConnection.connect(conninfo, autocommit=True, prepare_threshold=None, **options)
     connection.statement_timeout = timeout
-    if prepares:
-        prepare_statements(connection)
+    if direct:
+        configure_direct(connection)
     return connection
 
 
-def prepare_statements(connection: TimedConnection) -> None:
-    """Let the connection prepare its statements. There must be no pooler.
+def configure_direct(connection: TimedConnection) -> None:
+    """Configure a connection to the server itself. A pooler would lose these settings.
 
-    The server keeps the plan of a prepared statement until it analyzes the tables. A plan from the time when a ledger was
-    nearly empty would read whole tables, and take seconds after 100,000 jobs were enqueued. So the server must use indexes.
+    Statements are prepared. The server keeps the plan of a prepared statement until it analyzes the tables. A plan from the time
+    when a ledger was nearly empty would read whole tables, and take seconds after 100,000 jobs were enqueued. So the server must
+    use indexes. A statement that is a transaction of its own waits for locks no longer than any other.
     """
     connection.prepare_threshold = PREPARE_AFTER
-    connection.execute("SET enable_seqscan = off", prepare=False)
+    connection.execute(f"SET enable_seqscan = off; SET lock_timeout = {LOCK_MS}", prepare=False)
+
+
+def has_input(connection: TimedConnection) -> bool:
+    """Return whether an idle connection has something to read. Mostly that is its end."""
+    return bool(select.select([connection.pgconn.socket], [], [], 0)[0])
 
 
 def is_pooled(connection: TimedConnection) -> bool:

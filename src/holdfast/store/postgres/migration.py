@@ -6,8 +6,8 @@ from collections.abc import Callable
 from psycopg import errors as pg
 
 from holdfast.errors import SchemaTooNew
-from holdfast.store.postgres.connections import TimedConnection
-from holdfast.store.postgres.session import IDLE_MS, LOCK_MS
+from holdfast.store.postgres.connections import LOCK_MS, TimedConnection
+from holdfast.store.postgres.session import IDLE_MS
 from holdfast.store.statements import Migration, migrations
 
 MIGRATE_SECONDS = 600.0

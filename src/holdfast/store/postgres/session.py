@@ -13,7 +13,7 @@ from holdfast.core.model import Micros, Status
 from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow
 from holdfast.store.dependencies import EVENT_COLUMNS, JOB_COLUMNS
 from holdfast.store.policies import RowCache
-from holdfast.store.postgres.connections import LoopConnection, TimedConnection, check_server, extend_timeout
+from holdfast.store.postgres.connections import LOCK_MS, LoopConnection, TimedConnection, check_server, extend_timeout
 from holdfast.store.postgres.low_water_marks import LowWaterMark, LowWaterMarks
 from holdfast.store.postgres.values import (
     POSTGRES_EPOCH_US,
@@ -40,8 +40,8 @@ from holdfast.store.rows import (
 from holdfast.store.session import SqlSession
 
 KEYED_TRIES_MAX = 10
-LOCK_MS = 100
-"""How long a statement waits for a row or a name that another transaction has locked. Its transaction is then rolled back."""
+NONCE_US = 600_000_000
+"""How old an enqueue may be whose answer was lost. It is looked for within some seconds."""
 IDLE_MS = 10_000
 """How long a transaction may be idle. The server then ends it, in case its process is frozen or out of reach."""
 BEGIN = f"""BEGIN; SELECT pg_current_xact_id()::text FROM set_config('lock_timeout', '{LOCK_MS}', true) AS a,
@@ -70,6 +70,8 @@ class PostgresSession(SqlSession):
         self._intern_outside = intern
         self._notifier = notifier
         self._begins = False
+        self._nonce: str | None = None
+        self._may_be_done = False
         self._identity: Any = None
         self.xid: int | None = None
         """The id of the transaction, once this session has begun one."""
@@ -82,6 +84,11 @@ class PostgresSession(SqlSession):
         """Begin a transaction with the first statement. With an identity, check that it is that server."""
         self._begins = True
         self._identity = identity
+        return self
+
+    def enqueues_once(self, nonce: str, *, may_be_done: bool) -> Self:
+        """Let an enqueue be a transaction of its own. With `may_be_done`, an earlier try with this nonce may have committed."""
+        self._nonce, self._may_be_done = nonce, may_be_done
         return self
 
     def _begin(self) -> int:
@@ -210,6 +217,8 @@ class PostgresSession(SqlSession):
     def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
         if len(items) > BATCH_EVENTS_MAX:
             return [row for part in chunks(items, BATCH_EVENTS_MAX) for row in self.enqueue(part)]
+        if self._may_be_done and (found := self._enqueued_before()):
+            return found
         first = items[0]
         channel = self._channel(first.queue) if all(item.queue == first.queue for item in items) else None
         shape = (first.queue, first.kind, first.actor, first.request_id)
@@ -225,17 +234,23 @@ class PostgresSession(SqlSession):
                     "request": first.request_id,
                     "payloads": bytes_array([item.payload for item in items]),
                     "channel": channel,
+                    "nonce": self._nonce,
                 },
             )
         else:
             profiles = [self.profile_id(item) for item in items]
-            rows = self._run("enqueue", self._columns(items, profiles) | {"channel": channel})
+            rows = self._run("enqueue", self._columns(items, profiles) | {"channel": channel, "nonce": self._nonce})
         if channel is not None:
             self.notified.add(first.queue)
         at = rows[0][1]
         if self.own_ids is not None:
             self.own_ids.update([row[0] for row in rows])
         return [EnqueuedRow(row[0], at, True) for row in rows]
+
+    def _enqueued_before(self) -> list[EnqueuedRow]:
+        """Return the jobs that the earlier try has enqueued. Ids were drawn in the order of the items."""
+        rows = self.rows("enqueued_with_nonce", nonce=self._nonce, since_at=self.now() - NONCE_US)
+        return [EnqueuedRow(id_, at, True) for id_, at in rows]
 
     def _channel(self, queue: str) -> str | None:
         """Return the channel to notify within the statement, or None if that is done later or was done already."""
@@ -422,7 +437,6 @@ class PostgresSession(SqlSession):
             "request": request_id,
             "payload": payload,
             "size": len(ids),
-            "lock_ms": str(LOCK_MS),
         }
         [(done,)] = self._run("settle_alike", params)
         return done  # type: ignore[no-any-return]

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,19 +23,21 @@ from holdfast.store.base import Contention, Lane, Schema, Session, StatementFail
 from holdfast.store.callers import is_awaited, unawaited_connection, unsupported_connection
 from holdfast.store.policies import RowCache
 from holdfast.store.postgres.connections import (
+    LOCK_MS,
     READ_SECONDS,
     WRITE_SECONDS,
     LoopConnection,
     TimedConnection,
     check_server,
+    configure_direct,
     connect,
+    has_input,
     is_pooled,
-    prepare_statements,
     read_url,
 )
 from holdfast.store.postgres.low_water_marks import LowWaterMarks
 from holdfast.store.postgres.migration import known_migrations, migrate, version_of
-from holdfast.store.postgres.session import LOCK_MS, PostgresSession
+from holdfast.store.postgres.session import PostgresSession
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, binary_cursor, raw_cursor
 from holdfast.store.postgres.wakeup import POLL_SECONDS, NotificationListener, Notifier
 from holdfast.store.sealing import ANY_EVENT, StableRows, leaf_events
@@ -59,6 +62,7 @@ READ_LOCK_MS = 5_000
 _NO_DATABASE = re.compile(r'database ".*" does not exist')
 """The message of a server with English messages. libpq gives no error code for a refused connection."""
 _READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = {READ_LOCK_MS}"
+_WRITE = f"BEGIN; SET LOCAL lock_timeout = {LOCK_MS}"
 _CONTENTION_ERRORS = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
 
 
@@ -119,7 +123,7 @@ class PostgresStore:
         The error is raised outside of `except`, so that no traceback shows the driver's own error, which may quote the url.
         """
         try:
-            return connect(conninfo or self._conninfo, timeout or self.patience, prepares=self._pooled is False)
+            return connect(conninfo or self._conninfo, timeout or self.patience, direct=self._pooled is False)
         except psycopg.ProgrammingError:
             refusal: HoldfastError = ValidationError(
                 "the url cannot be used: libpq does not accept one of its parts", field="url"
@@ -215,11 +219,67 @@ class PostgresStore:
                     raise
                 connection, used = self._open(), False
             else:
-                self._cache.update(session)
-                self._give_back(connection)
-                if session.wakes is not None and (session.wakes - session.notified or not session.notified):
-                    self._notifier.notify(session.wakes - session.notified)
+                self._finish(connection, session)
                 return answer
+
+    def _finish(self, connection: TimedConnection, session: PostgresSession) -> None:
+        """Do what follows a commit: keep what the session has learned, and wake the waiters."""
+        self._cache.update(session)
+        self._give_back(connection)
+        if session.wakes is not None and (session.wakes - session.notified or not session.notified):
+            self._notifier.notify(session.wakes - session.notified)
+
+    def transact_enqueue(self, work: Callable[[Session], T]) -> T:
+        """See `Store.transact_enqueue`. Without a pooler, the enqueue is a single message to the server.
+
+        It carries a nonce. If the connection breaks, it is sent again once the server is done with it: the session then finds
+        out by the nonce whether it was committed.
+        """
+        if self._pooled:
+            return self.transact("work", work)
+        nonce, may_be_done = secrets.token_hex(8), False
+        connection, used = self._take()
+        if used and has_input(connection):
+            # The server has closed it, most likely. If the enqueue were sent now, its outcome would be unknown.
+            connection.close()
+            connection = self._open()
+        while True:
+            pid = connection.info.backend_pid
+            session = self._session(connection, self._notifier).enqueues_once(nonce, may_be_done=may_be_done)
+            try:
+                answer = work(session)
+            except BaseException as error:
+                self._abandon(connection)
+                if may_be_done or not (isinstance(error, psycopg.Error) and connection.closed):
+                    raise self._enqueue_error(error, may_be_done=may_be_done) from error
+                connection, may_be_done = self._open_after(pid, error), True
+            else:
+                self._finish(connection, session)
+                return answer
+
+    def _enqueue_error(self, error: BaseException, *, may_be_done: bool) -> BaseException:
+        if isinstance(error, pg.ProgramLimitExceeded):
+            # Probably the server's notification queue is full. That must not prevent enqueues.
+            self._notifier.pause_inline()
+            return Contention(_first_line(error))
+        return _translate_error(error, "unknown" if may_be_done else "none")
+
+    def _open_after(self, pid: int, error: psycopg.Error) -> TimedConnection:
+        """Open a connection to the same server, when the backend of the lost one is done. Raise Unavailable if that fails."""
+        unknown = Unavailable(f"the connection broke during the commit: {_first_line(error)}", outcome="unknown")
+        deadline = time.monotonic() + min(COMMIT_STATUS_SECONDS, self.patience)
+        while True:
+            try:
+                connection = self.connect()
+                busy = binary_cursor(connection).execute(self._sql["is_backend_busy"], {"pid": pid}).fetchone()
+                if busy == (False,) and self._identity(connection) == self.identity:
+                    return connection
+                connection.close()
+            except (Unavailable, psycopg.Error):
+                """The server is away."""
+            if time.monotonic() > deadline:
+                raise unknown from error
+            time.sleep(0.05)
 
     def _commit(self, connection: TimedConnection, session: PostgresSession, xid: int) -> None:
         try:
@@ -338,14 +398,18 @@ class PostgresStore:
         return self._read(run)
 
     def read_statement(self, work: Callable[[Session], T]) -> T:
-        return self._reading(lambda connection: work(self._session(connection)))
+        try:
+            return self._reading(lambda connection: work(self._session(connection)))
+        except Contention:
+            # A table is locked. A transaction waits longer for it.
+            return self.read(work)
 
     def write_statement(self, work: Callable[[Session], T], *, again: bool = True) -> T:
         return self._reading(partial(self._write_statement, work), outcome="unknown", again=again)
 
     def _write_statement(self, work: Callable[[Session], T], connection: TimedConnection) -> T:
         session = self._session(connection)
-        answer = self._on_server(connection, "BEGIN", lambda _: work(session)) if self._pooled else work(session)
+        answer = self._on_server(connection, _WRITE, lambda _: work(session)) if self._pooled else work(session)
         self._cache.update(session)
         return answer
 
@@ -525,7 +589,7 @@ class PostgresStore:
             if self._pooled is None:
                 self._pooled = is_pooled(connection)
             if not self._pooled:
-                prepare_statements(connection)
+                configure_direct(connection)
             found_version = self._on_server(connection, _READ, lambda connection: version_of(connection, self._schema))
             if not found_version and not create:
                 raise NoLedger(f"there is no ledger in the schema {self._schema} of this database", schema=self._schema)

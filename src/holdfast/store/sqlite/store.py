@@ -152,6 +152,10 @@ class SqliteStore:
             self.wake(session.wakes)
         return answer
 
+    def transact_enqueue(self, work: Callable[[Session], T]) -> T:
+        """Run an ordinary transaction: without a server there is no message to save."""
+        return self.transact("work", work)
+
     def _roll_back(self, connection: apsw.Connection) -> None:
         """Roll back a failed transaction. If that fails too, discard the connection."""
         try:

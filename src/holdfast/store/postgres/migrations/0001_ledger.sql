@@ -193,6 +193,7 @@ CREATE INDEX event_rows_time ON holdfast.event_rows USING brin (received_at) WIT
 --   size         the number of events
 --   rev, attempt, policy_id, received_at   the values of every job or, if they differ, of one of them. `revs`, `attempts`,
 --                `policy_ids` and `times` then have one for each job.
+--   nonce        of an enqueue that was a transaction of its own: finds its jobs if its answer was lost
 CREATE TABLE holdfast.event_batches (
     pos         bigint PRIMARY KEY,
     received_at timestamptz NOT NULL,
@@ -209,6 +210,7 @@ CREATE TABLE holdfast.event_batches (
     reason      text COLLATE "C",
     request_id  text COLLATE "C",
     cause       text COLLATE "C",
+    nonce       text COLLATE "C",
     jobs        bigint[] NOT NULL,
     revs        integer[],
     attempts    integer[],

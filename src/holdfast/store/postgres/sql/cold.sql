@@ -597,6 +597,17 @@ SELECT last_value + 2047 FROM holdfast.event_pos WHERE is_called;
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
 
 
+-- The jobs of an enqueue that was a transaction of its own, in their order. Its batch is at most some minutes old.
+
+-- name: enqueued_with_nonce
+SELECT i.job_id, b.received_at
+FROM holdfast.event_batches b CROSS JOIN LATERAL unnest(b.jobs) AS i (job_id)
+WHERE b.nonce = %(nonce)s AND b.received_at > %(since_at)s
+ORDER BY i.job_id;
+
+-- name: is_backend_busy
+SELECT count(*) > 0 FROM pg_stat_activity WHERE pid = %(pid)s AND datname = current_database() AND state <> 'idle';
+
 -- name: xact_status
 SELECT pg_xact_status(%(xid)s::text::xid8);
 

@@ -32,8 +32,9 @@ WITH clock AS MATERIALIZED (
         reason, count(*) AS size, array_agg(id ORDER BY n) AS jobs
     FROM input GROUP BY actor, request_id, reason
 ), logged AS (
-    INSERT INTO holdfast.event_batches (pos, received_at, size, rev, attempt, type, to_status, actor, reason, request_id, jobs)
-    SELECT pos, (SELECT at FROM clock), size, 1, 0, 'enqueued', 'queued', actor, reason, request_id, jobs FROM batches
+    INSERT INTO holdfast.event_batches (
+        pos, received_at, size, rev, attempt, type, to_status, actor, reason, request_id, nonce, jobs)
+    SELECT pos, (SELECT at FROM clock), size, 1, 0, 'enqueued', 'queued', actor, reason, request_id, %(nonce)s, jobs FROM batches
 ), made AS (
     INSERT INTO holdfast.jobs (
         id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key,
@@ -65,9 +66,9 @@ WITH clock AS MATERIALIZED (
         (SELECT at FROM clock), %(profile)s, (SELECT pos FROM place), (SELECT pos FROM place), payload
     FROM input
 ), logged AS (
-    INSERT INTO holdfast.event_batches (pos, received_at, size, rev, attempt, type, to_status, actor, request_id, jobs)
+    INSERT INTO holdfast.event_batches (pos, received_at, size, rev, attempt, type, to_status, actor, request_id, nonce, jobs)
     SELECT (SELECT pos FROM place), (SELECT at FROM clock), count(*), 1, 0, 'enqueued', 'queued', %(actor)s, %(request)s,
-        array_agg(id)
+        %(nonce)s, array_agg(id)
     FROM input
 )
 SELECT id, CASE n WHEN 1 THEN (SELECT at FROM clock) END,
@@ -418,14 +419,13 @@ WITH clock AS MATERIALIZED (
 )
 SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;
 
--- The same for jobs of one claim, with one attempt number and one result. This may be a transaction of its own, so it limits its
--- wait for locked rows itself.
+-- The same for jobs of one claim, with one attempt number and one result.
 
 -- name: settle_alike
 WITH clock AS MATERIALIZED (
     SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
 ), place AS MATERIALIZED (
-    SELECT pg_current_xact_id(), set_config('lock_timeout', %(lock_ms)s, true), nextval('holdfast.event_pos') AS pos
+    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
