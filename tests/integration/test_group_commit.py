@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import apsw
@@ -11,11 +12,10 @@ import psycopg
 import pytest
 
 from holdfast import HoldfastError, Job, Ledger, Unavailable
+from tests.integration.programs.interrupted import transact_methods
 from tests.support.histories import all_events, count_jobs, problems
 from tests.support.processes import Program
 from tests.support.waiting import wait_until
-
-Transact = Callable[[Any, Any], Any]
 
 
 class Hook:
@@ -30,14 +30,15 @@ class Hook:
         self.sync_seconds = 0.0
         """How long a commit takes besides: what a disk needs, where the store is kept in memory."""
         self._hold = False
-        self._transact: Transact = ledger._store.transact
-        monkeypatch.setattr(ledger._store, "transact", self._run)
+        for name in transact_methods(ledger):
+            monkeypatch.setattr(ledger._store, name, partial(self._run, getattr(ledger._store, name)))
 
-    def _run(self, lane: Any, work: Any) -> Any:
+    def _run(self, transact: Callable[..., Any], *call: Any) -> Any:
+        *lane, work = call
         self.count += 1
         if self._hold:
             self._hold = False
-            answer = self._transact(lane, work)
+            answer = transact(*lane, work)
             self.entered.set()
             assert self.go_on.wait(30)
             return answer
@@ -48,8 +49,8 @@ class Hook:
                 work(session)
                 raise error
 
-            return self._transact(lane, broken)
-        answer = self._transact(lane, work)
+            return transact(*lane, broken)
+        answer = transact(*lane, work)
         time.sleep(self.sync_seconds)
         return answer
 
@@ -164,7 +165,7 @@ def test_every_follower_is_answered_when_the_leader_breaks(real: Ledger, hook: H
 
         def call(number: int) -> None:
             try:
-                answers.append(real.enqueue("work", {"n": number}))
+                answers.append(real.enqueue("work", {"n": number}, request_id=f"r-{number}"))
             except BaseException as caught:  # noqa: BLE001 - the leader gets every error that broke it
                 answers.append(caught)
 
@@ -197,7 +198,7 @@ def test_an_error_in_the_leader_affects_no_other_call(real: Ledger, hook: Hook) 
         waiting = real._pipeline._groups["work"]._waiting
         calls = []
         for number in range(6):
-            calls.append(pool.submit(real.enqueue, "work", {"n": number}))
+            calls.append(pool.submit(real.enqueue, "work", {"n": number}, request_id=f"r-{number}"))
             wait_until(lambda number=number: len(waiting) == number + 1)  # type: ignore[misc]
         hook.break_with = RuntimeError("broken")
         hook.go_on.set()
@@ -205,6 +206,16 @@ def test_an_error_in_the_leader_affects_no_other_call(real: Ledger, hook: Hook) 
     assert {job.id for job in real.list(kind="work")} == answered
     assert real.enqueue("after").is_new
     assert problems(real) == []
+
+
+def test_an_error_after_an_enqueue_in_one_message_is_an_unknown_outcome(real: Ledger, hook: Hook) -> None:
+    """Such an enqueue is committed by its statement. It must not run again."""
+    hook.break_with = RuntimeError("broken")
+    with pytest.raises((Unavailable, RuntimeError)) as caught:
+        real.enqueue("work")
+    is_unknown = getattr(caught.value, "outcome", "none") == "unknown"
+    assert len(real.list(kind="work")) == is_unknown
+    assert is_unknown or real._store.lanes() == ("work",), "on SQLite the transaction is rolled back"
 
 
 def test_an_interrupted_follower_blocks_no_later_group(store_url: str) -> None:

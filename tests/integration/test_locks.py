@@ -302,8 +302,19 @@ def test_a_bad_call_in_a_group_that_met_a_lock_fails_alone(ledger: Ledger, pg_ur
             assert answers[1:] == [None] * 8
 
 
-def test_an_overdue_statement_leaves_no_session_behind(ledger: Ledger, pg_url: str, stranger: Any) -> None:
-    """A locked table stops everything. Each call ends, and the server does not go on with what was given up."""
+def test_a_claim_waits_briefly_for_a_locked_table(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+    stranger.execute(f"LOCK TABLE {pg_url.rpartition('schema=')[2]}.jobs")
+    with pytest.raises(Unavailable, match="lock timeout") as refused:
+        ledger.claim("w", keep=False)
+    assert refused.value.locked
+
+
+def test_an_overdue_statement_leaves_no_session_behind(
+    ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement that waits too long ends, and the server does not go on with what was given up."""
+    monkeypatch.setattr("holdfast.store.postgres.connections.LOCK_MS", 60_000)
+    ledger._store._drop_idle()  # type: ignore[attr-defined]
     schema = pg_url.rpartition("schema=")[2]
     ledger.patience = 1.0
     stranger.execute(f"LOCK TABLE {schema}.jobs")

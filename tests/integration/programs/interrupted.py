@@ -7,6 +7,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -18,18 +20,23 @@ def say(*facts: object) -> None:
     sys.stdout.flush()
 
 
+def transact_methods(ledger: holdfast.Ledger) -> list[str]:
+    """The methods of the store by which group commit runs a transaction. On SQLite, the second one calls the first."""
+    return ["transact"] if ledger._store.__module__.startswith("holdfast.store.sqlite") else ["transact", "transact_enqueue"]
+
+
 def follower(ledger: holdfast.Ledger) -> None:
     """The main thread waits behind a leader that takes its time, and is interrupted while it does."""
     leading, go_on = threading.Event(), threading.Event()
-    transact = ledger._store.transact
 
-    def slow(lane: Any, work: Any) -> Any:
+    def slow(transact: Callable[..., Any], *call: Any) -> Any:
         if not leading.is_set():
             leading.set()
             go_on.wait(30)
-        return transact(lane, work)
+        return transact(*call)
 
-    ledger._store.transact = slow  # type: ignore[method-assign]
+    for name in transact_methods(ledger):
+        setattr(ledger._store, name, partial(slow, getattr(ledger._store, name)))
     answers: list[int] = []
     leader = threading.Thread(target=lambda: answers.append(ledger.enqueue("leader").id))
     leader.start()

@@ -72,6 +72,8 @@ class PostgresSession(SqlSession):
         self._begins = False
         self._nonce: str | None = None
         self._may_be_done = False
+        self.has_enqueued = False
+        """An enqueue that is a transaction of its own was committed."""
         self._identity: Any = None
         self.xid: int | None = None
         """The id of the transaction, once this session has begun one."""
@@ -240,6 +242,7 @@ class PostgresSession(SqlSession):
         else:
             profiles = [self.profile_id(item) for item in items]
             rows = self._run("enqueue", self._columns(items, profiles) | {"channel": channel, "nonce": self._nonce})
+        self.has_enqueued = self._nonce is not None
         if channel is not None:
             self.notified.add(first.queue)
         at = rows[0][1]

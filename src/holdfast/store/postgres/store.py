@@ -250,6 +250,8 @@ class PostgresStore:
                 answer = work(session)
             except BaseException as error:
                 self._abandon(connection)
+                if session.has_enqueued and isinstance(error, Exception):
+                    raise Unavailable(f"an error followed the enqueue: {error!r}", outcome="unknown") from error
                 if may_be_done or not (isinstance(error, psycopg.Error) and connection.closed):
                     raise self._enqueue_error(error, may_be_done=may_be_done) from error
                 connection, may_be_done = self._open_after(pid, error), True
