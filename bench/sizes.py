@@ -10,7 +10,7 @@ class Sizes(NamedTuple):
     singles: int = 20_000
     """Calls with one job each from a single thread; many threads make `jobs` of them."""
     threads: int = 64
-    history: int = 1_000_000
+    history: int = 5_000_000
     leases: int = 10_000
     beats: int = 20
     """How often every lease is renewed."""
@@ -18,7 +18,7 @@ class Sizes(NamedTuple):
     large: int = 1_000_000
     """The amounts of work over which the memory of a process is compared."""
     fleet_jobs: int = 60_000
-    fleet_rounds: int = 3
+    fleet_rounds: int = 5
     idle_seconds: float = 30.0
     dependents: int = 5_000
     """Jobs that wait for one."""

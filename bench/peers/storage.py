@@ -7,6 +7,8 @@ from pathlib import Path
 import apsw
 import psycopg
 
+from bench.cpu import Meter
+
 LOOK_SECONDS = 0.002
 """The poll interval once the last handler has run."""
 
@@ -48,6 +50,9 @@ class Postgres:
         self._connection.execute("ANALYZE")
         self._connection.execute("CHECKPOINT")
 
+    def meter(self, worker: int) -> Meter:
+        return Meter([worker], self._connection)
+
     def close(self) -> None:
         self._connection.close()
 
@@ -63,6 +68,9 @@ class Sqlite:
 
     def settle(self) -> None:
         """Nothing to do: no other contender uses the file."""
+
+    def meter(self, worker: int) -> Meter:
+        return Meter([worker])
 
     def close(self) -> None:
         self._connection.close()
