@@ -1,4 +1,4 @@
-"""Processor time of processes. A process counts together with its child processes, also with those that have ended."""
+"""Processor time. Another process counts together with its child processes, also with those that have ended."""
 
 import os
 import time
@@ -19,7 +19,7 @@ class Cpu(NamedTuple):
     """Microseconds of processor time for each job."""
 
     client: float
-    """All processes that work: the worker, or the benchmark itself."""
+    """The worker processes, or the benchmark itself."""
     server: float | None = None
     """All processes of the PostgreSQL server, with checkpoints and vacuums."""
 
@@ -34,24 +34,29 @@ class Cpu(NamedTuple):
 
 
 class Meter:
-    """Counts the processor time of clients, and of a PostgreSQL server, from its creation on."""
+    """Count the processor time of clients, and of a PostgreSQL server, from its creation on."""
 
-    def __init__(self, clients: Sequence[int], watcher: "psycopg.Connection[Any] | None" = None) -> None:
-        """`watcher` is a connection to the server. The time of its own backend is left out."""
+    def __init__(self, clients: Sequence[int] | None = None, watcher: "psycopg.Connection[Any] | None" = None) -> None:
+        """Without `clients`, this process is counted. `watcher` is a connection to the server. Its backend is left out."""
         self._clients = clients
         self._watcher = None if watcher is None else watcher.info.backend_pid
         self._server = None if self._watcher is None else int(_stat(self._watcher)[PARENT])
-        self._before = self._read()
+        self._server_before = self._server_seconds()
+        self._client_before = self._client_seconds()
 
     def spent(self, jobs: int) -> Cpu:
-        client, server = (after - before for after, before in zip(self._read(), self._before, strict=True))
         each = 1e6 / max(1, jobs)
-        return Cpu(client * each, None if self._server is None else server * each)
+        client = (self._client_seconds() - self._client_before) * each
+        return Cpu(client, None if self._server is None else (self._server_seconds() - self._server_before) * each)
 
-    def _read(self) -> tuple[float, float]:
+    def _client_seconds(self) -> float:
+        if self._clients is None:
+            return time.process_time()
         children = _children()
-        server = 0.0 if self._server is None else _seconds(self._server, children, self._watcher)
-        return sum(_seconds(pid, children) for pid in self._clients), server
+        return sum(_seconds(pid, children) for pid in self._clients)
+
+    def _server_seconds(self) -> float:
+        return 0.0 if self._server is None else _seconds(self._server, _children(), self._watcher)
 
 
 def _seconds(pid: int, children: dict[int, list[int]], without: int | None = None) -> float:

@@ -16,6 +16,7 @@ from bench.cpu import Meter
 from bench.raw_postgres import RawPostgres
 from bench.raw_sqlite import RawSqlite
 from bench.texts import texts
+from bench.volume import PostgresVolume, SqliteVolume, Volume
 from bench.work import KIND
 from holdfast import Ledger
 from tools.pgserver import PostgresServer
@@ -54,8 +55,11 @@ class Place(Protocol):
     def succeeded(self, after: int, newest: int) -> dict[int, int]:
         """The batches of successes after a position, each with its number of jobs. Those up to `newest` are known already."""
 
-    def meter(self, clients: Sequence[int]) -> Meter:
-        """Count the processor time of these processes, and of the server."""
+    def meter(self, clients: Sequence[int] | None = None) -> Meter:
+        """Count the processor time of these processes, or of this one, and of the server."""
+
+    def volume(self) -> Volume:
+        """Count the bytes that this process writes, and the size of the ledger."""
 
 
 class Host(Protocol):
@@ -104,8 +108,11 @@ class SqlitePlace:
         rows: list[tuple[Any, ...]] = self._connection.execute(text, (max(after, newest),)).fetchall()
         return {int(pos): int(size) for pos, size in rows}
 
-    def meter(self, clients: Sequence[int]) -> Meter:
+    def meter(self, clients: Sequence[int] | None = None) -> Meter:
         return Meter(clients)
+
+    def volume(self) -> Volume:
+        return SqliteVolume(self._path, [])
 
     def close(self) -> None:
         self._connection.close()
@@ -157,8 +164,11 @@ class PostgresPlace:
         text = f"SELECT pos, size FROM {self._schema}.event_batches WHERE pos > %s AND type = 'succeeded'"
         return dict(self._connection.execute(text, (max(after, newest - LATE_POSITIONS),)).fetchall())
 
-    def meter(self, clients: Sequence[int]) -> Meter:
+    def meter(self, clients: Sequence[int] | None = None) -> Meter:
         return Meter(clients, self._connection)
+
+    def volume(self) -> Volume:
+        return PostgresVolume(self._connection)
 
     def _one(self, text: str, params: Sequence[Any] = ()) -> int:
         found = self._connection.execute(text, params).fetchone()

@@ -41,16 +41,25 @@ def met(heading: Heading, row: Row) -> bool | None:
 
 def table(heading: Heading, rows: Sequence[Row]) -> str:
     grows = heading.judged == "growth"
-    counts = any(row.ours_cpu for row in rows)
-    cpu = ("µs of processor time",) if counts else ()
-    cells = [("", heading.ours, *cpu, heading.base, *cpu, "growth" if grows else "ratio", "target", "")]
+    ours_cpu, base_cpu = any(row.ours_cpu for row in rows), any(row.base_cpu for row in rows)
+    cpu = "µs of processor time"
+    cells = [
+        (
+            "",
+            *((heading.ours, cpu) if ours_cpu else (heading.ours,)),
+            *((heading.base, cpu) if base_cpu else (heading.base,)),
+            "growth" if grows else "ratio",
+            "target",
+            "",
+        )
+    ]
     cells += [
         (
             row.what,
             _amount(row.ours, heading),
-            *((_cpu(row.ours_cpu),) if counts else ()),
+            *((_cpu(row.ours_cpu),) if ours_cpu else ()),
             _amount(row.base, heading),
-            *((_cpu(row.base_cpu),) if counts else ()),
+            *((_cpu(row.base_cpu),) if base_cpu else ()),
             _amount(row.ours - row.base, heading) if grows else f"{row.ours / row.base:.2f}",
             _target(row.target, heading),
             {None: "", True: "met", False: "MISSED"}[met(heading, row)],

@@ -14,6 +14,11 @@ class Sizes(NamedTuple):
     leases: int = 10_000
     beats: int = 20
     """How often every lease is renewed."""
+    sweeps: int = 5
+    sweep_pause: float = 6.0
+    """Seconds between sweeps: after five seconds every claim is checked again."""
+    lone: int = 200
+    """Jobs that are enqueued while the worker is idle."""
     small: int = 100_000
     large: int = 1_000_000
     """The amounts of work over which the memory of a process is compared."""
@@ -48,6 +53,8 @@ QUICK = Sizes(
     history=100_000,
     leases=5_000,
     beats=5,
+    sweeps=1,
+    lone=10,
     small=5_000,
     large=25_000,
     fleet_jobs=5_000,

@@ -1,6 +1,5 @@
 """Drain a queue: claim with start, complete, three events a job, each batch durable before the next."""
 
-import os
 from collections.abc import Callable
 
 from bench import ours
@@ -32,7 +31,7 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
                 drain(f"{name}-warm", sizes.warm_up)
 
             def turn(name: str, number: int) -> Turn:
-                return counted(size, place.meter([os.getpid()]), lambda: drains[name](f"{name}-{number}", size))
+                return counted(size, place.meter(), lambda: drains[name](f"{name}-{number}", size))
 
             mine, bare, *two = take_turns(sizes.rounds, *(lambda n, name=name: turn(name, n) for name in drains))
         written = place.events("succeeded")

@@ -1,7 +1,5 @@
 """The cost of a long history: a drain with very many finished jobs in the ledger, against one with none."""
 
-import os
-
 import holdfast
 from bench import ours, reports
 from bench.places import Host, Place
@@ -39,7 +37,7 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
 
 def _by_calls(place: Place, ledger: holdfast.Ledger, number: int, sizes: Sizes) -> Turn:
     size = sizes.per_round
-    return counted(size, place.meter([os.getpid()]), lambda: ours.drain(ledger, f"round-{number}", size))
+    return counted(size, place.meter(), lambda: ours.drain(ledger, f"round-{number}", size))
 
 
 def _row(host: Host, what: str, beside: list[Turn], alone: list[Turn], written: int) -> Row:
