@@ -7,12 +7,12 @@ import pytest
 
 from bench.__main__ import main
 from bench.figures import FIGURES
-from bench.lone import BATCH
 from bench.places import Host, PostgresHost, SqliteHost
 from bench.report import Heading, Row, met, table
 from bench.sizes import Sizes
 from bench.texts import texts
-from bench.versions import HERE, measure
+from bench.version import WORKS
+from bench.versions import HERE, measure, postgres_site, sqlite_site
 from bench.versions import table as table_of_versions
 from tools.pgserver import PostgresServer
 
@@ -143,9 +143,21 @@ def test_a_target_is_met_or_not(heading: Heading, ours: float, base: float, targ
     assert met(heading, Row("here", ours, base, target, 1, {})) is expected
 
 
-@pytest.mark.parametrize("size", [1, BATCH])
-def test_versions_take_turns(tmp_path: Path, size: int) -> None:
-    first, second = measure(f"sqlite:///{tmp_path}/ledger", [HERE, HERE], processes=2, turns=2, seconds=0.05, size=size)
+@pytest.mark.parametrize("work", WORKS)
+def test_versions_take_turns(tmp_path: Path, work: str) -> None:
+    processes = 2 if work == "lone" else 1
+    results = measure(lambda: sqlite_site(tmp_path), [HERE, HERE], work=work, processes=processes, turns=2, seconds=0.02)
+    first, second = results
     assert len(first.turns) == len(second.turns) == 2
-    assert all(turn.rate > 0 and turn.cpu_us > 0 for turn in first.turns)
-    assert "| 1.000 |" in table_of_versions([first, second])
+    assert all(turn.rate > 0 and turn.client_us > 0 and turn.server_us is None for turn in first.turns)
+    assert all(turn.written_bytes > 0 for turn in first.turns)
+    assert "(1.000)" in table_of_versions(work, results)
+
+
+def test_versions_on_postgres_count_the_server(pg_server: PostgresServer) -> None:
+    [found] = measure(lambda: postgres_site(pg_server.url), [HERE], work="batches", turns=1, seconds=0.05)
+    [turn] = found.turns
+    assert turn.server_us is not None
+    assert turn.server_us > 0
+    assert turn.written_bytes > 0
+    assert found.stored_bytes > 0
