@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from bench.cpu import Cpu
+from bench.rounds import Turn, cpus, median, rates
 
 
 class Row(NamedTuple):
@@ -17,6 +18,19 @@ class Row(NamedTuple):
     ours_cpu: Sequence[Cpu] = ()
     base_cpu: Sequence[Cpu] = ()
     """Processor time for each item, round by round, if it was counted."""
+
+
+def compared(
+    what: str,
+    ours: Sequence[Turn],
+    base: Sequence[Turn],
+    target: float | None,
+    events: int,
+    names: tuple[str, str] = ("ours", "raw"),
+) -> Row:
+    """The medians of two contenders, with their processor time. Their rounds get these names."""
+    rounds = dict(zip(names, (rates(ours), rates(base)), strict=True))
+    return Row(what, median(rates(ours)), median(rates(base)), target, events, rounds, cpus(ours), cpus(base))
 
 
 class Heading(NamedTuple):

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from bench import ours
 from bench.places import Host, PostgresHost, opened
-from bench.report import Heading, Row
-from bench.rounds import Turn, counted, cpus, median, rates, take_turns
+from bench.report import Heading, Row, compared
+from bench.rounds import Turn, counted, take_turns
 from bench.sizes import Sizes
 
 HEADING = Heading("Drain: claim and start, complete; batches of 500, one thread")
@@ -38,11 +38,6 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
         assert written == len(drains) * (sizes.warm_up + sizes.rounds * size)
         assert written == place.events("claimed") == place.events("started")
     return [
-        _row(host.name, mine, bare, TARGETS[host.name], written),
-        *(_row(f"{host.name}, two lanes", lanes, bare, None, written) for lanes in two),
+        compared(host.name, mine, bare, TARGETS[host.name], written),
+        *(compared(f"{host.name}, two lanes", lanes, bare, None, written) for lanes in two),
     ]
-
-
-def _row(what: str, mine: list[Turn], bare: list[Turn], target: float | None, written: int) -> Row:
-    ours, raw = rates(mine), rates(bare)
-    return Row(what, median(ours), median(raw), target, written, {"ours": ours, "raw": raw}, cpus(mine), cpus(bare))

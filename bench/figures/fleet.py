@@ -2,8 +2,8 @@
 
 from bench import fleet
 from bench.places import Host, PostgresHost
-from bench.report import Heading, Row
-from bench.rounds import Turn, cpus, median, rates
+from bench.report import Heading, Row, compared
+from bench.rounds import Turn
 from bench.sizes import Sizes
 
 HEADING = Heading("Drain by worker processes: two against one", ours="two", base="one")
@@ -21,11 +21,15 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
             with host.place() as place:
                 turns[options, processes].append(fleet.drain(place, f"{place.url}{options}", processes, sizes.fleet_jobs))
                 assert place.events("succeeded") == sizes.fleet_jobs
-    return [_row(host, sizes, options, turns[options, 1], turns[options, 2]) for options in TARGETS]
-
-
-def _row(host: Host, sizes: Sizes, options: str, one: list[Turn], two: list[Turn]) -> Row:
-    what = f"{host.name}, {'one lane' if options else 'two lanes'} each"
-    rounds = {"one": rates(one), "two": rates(two)}
     written = 3 * sizes.fleet_jobs
-    return Row(what, median(rates(two)), median(rates(one)), TARGETS[options], written, rounds, cpus(two), cpus(one))
+    return [
+        compared(
+            f"{host.name}, {'one lane' if options else 'two lanes'} each",
+            turns[options, 2],
+            turns[options, 1],
+            target,
+            written,
+            ("two", "one"),
+        )
+        for options, target in TARGETS.items()
+    ]

@@ -3,8 +3,8 @@
 import holdfast
 from bench import ours, reports
 from bench.places import Host, Place
-from bench.report import Heading, Row
-from bench.rounds import Turn, counted, cpus, median, rates, take_turns
+from bench.report import Heading, Row, compared
+from bench.rounds import Turn, counted, take_turns
 from bench.sizes import Sizes
 
 HEADING = Heading("Drain with finished jobs in the table against none", ours="with history", base="without")
@@ -32,18 +32,15 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
         assert before == sizes.history
         drained = sizes.warm_up + sizes.rounds * sizes.per_round + sizes.fleet_rounds * sizes.fleet_jobs
         assert written == new.events("succeeded") == drained
-    return [_row(host, what, beside, alone, written) for what, (beside, alone) in zip(TARGETS, turns, strict=True)]
+    return [
+        compared(f"{host.name}{what}", beside, alone, target, written, ("with history", "without"))
+        for (what, target), (beside, alone) in zip(TARGETS.items(), turns, strict=True)
+    ]
 
 
 def _by_calls(place: Place, ledger: holdfast.Ledger, number: int, sizes: Sizes) -> Turn:
     size = sizes.per_round
     return counted(size, place.meter(), lambda: ours.drain(ledger, f"round-{number}", size))
-
-
-def _row(host: Host, what: str, beside: list[Turn], alone: list[Turn], written: int) -> Row:
-    many, none = rates(beside), rates(alone)
-    rounds = {"with history": many, "without": none}
-    return Row(f"{host.name}{what}", median(many), median(none), TARGETS[what], written, rounds, cpus(beside), cpus(alone))
 
 
 def _fill(place: Place, sizes: Sizes) -> None:
