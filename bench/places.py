@@ -91,7 +91,7 @@ class SqlitePlace:
             params = {"first": first, "last": last, "queue": queue, "kind": KIND, "now": time.time_ns() // 1_000}
             connection.execute("BEGIN IMMEDIATE")
             params["pos"] = connection.execute("SELECT last + 1 FROM holdfast_positions").get
-            for name in (f"{state}_jobs", f"{state}_batches", "last_pos"):
+            for name in (f"{state}_jobs", f"{state}_batches", "last_pos", "times"):
                 text = sql[name]
                 connection.execute(text, {name: value for name, value in params.items() if f":{name}" in text})
             connection.execute("COMMIT")
