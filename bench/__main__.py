@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", type=_figure, metavar="name", help=f"all by default: {', '.join(FIGURES)}")
     parser.add_argument("--jobs", type=_positive, help=f"jobs for each contender ({FULL.jobs:,} by default)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures, round by round, into a file too")
-    parser.add_argument("--quick", action="store_true", help="about a minute in all; too short for figures to be quoted")
+    parser.add_argument("--quick", action="store_true", help="a few minutes in all; too short for figures to be quoted")
     parser.add_argument("--store", choices=STORES, help="one store only")
     return parser
 

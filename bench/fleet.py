@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import holdfast
+from bench.drained import Drained
 from bench.peers.process import MessageLog, Process
 from bench.places import Place
+from bench.rounds import Turn
 from bench.work import batches
 
 BOOT_SECONDS = 60.0
-DRAIN_SECONDS = 120.0
 TELL_SECONDS = 60.0
 IDLE_SECONDS = 1.0
 
@@ -52,21 +53,19 @@ def fleet(url: str) -> Iterator[Fleet]:
             made.close()
 
 
-def drain(place: Place, url: str, processes: int, jobs: int) -> float:
-    """Jobs a second of so many workers, from the moment they may begin until the last job is durably finished."""
+def drain(place: Place, url: str, processes: int, jobs: int) -> Turn:
+    """A drain by so many workers, from the moment they may begin until the last job is durably finished."""
     with fleet(url) as workers, holdfast.open(place.url) as ledger:
         ledger.pause("default")
         for size in batches(jobs):
             ledger.enqueue_many([{"kind": "noop"}] * size)
-        for _ in range(processes):
-            workers.start("work")
+        started = [workers.start("work").id for _ in range(processes)]
         place.settle()
-        began = time.monotonic()
+        drained, meter = Drained(place, ledger.position()), place.meter(started)
+        began = time.perf_counter()
         ledger.unpause("default")
-        while place.events("succeeded") < jobs:
-            assert time.monotonic() < began + DRAIN_SECONDS, "the workers do not come to an end"
-            time.sleep(0.01)
-        return jobs / (time.monotonic() - began)
+        seconds = drained.reached(jobs) - began
+        return Turn(jobs / seconds, meter.spent(jobs))
 
 
 def recovery(url: str, config: str) -> float:

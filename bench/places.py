@@ -12,14 +12,18 @@ import apsw
 import psycopg
 
 import holdfast
+from bench.cpu import Meter
 from bench.raw_postgres import RawPostgres
 from bench.raw_sqlite import RawSqlite
 from bench.texts import texts
+from bench.volume import PostgresVolume, SqliteVolume, Volume
 from bench.work import KIND
 from holdfast import Ledger
 from tools.pgserver import PostgresServer
 
 FILL_AT_ONCE = 50_000
+LATE_POSITIONS = 32 * 2_048
+"""On PostgreSQL a batch may be committed after another one that has drawn a later position."""
 
 
 class Raw(Protocol):
@@ -47,6 +51,15 @@ class Place(Protocol):
 
     def events(self, kind: str) -> int:
         """How many events of a type there are."""
+
+    def succeeded(self, after: int, newest: int) -> dict[int, int]:
+        """The batches of successes after a position, each with its number of jobs. Those up to `newest` are known already."""
+
+    def meter(self, clients: Sequence[int] | None = None) -> Meter:
+        """Count the processor time of these processes, or of this one, and of the server."""
+
+    def volume(self) -> Volume:
+        """Count the bytes that this process writes, and the size of the ledger."""
 
 
 class Host(Protocol):
@@ -78,7 +91,7 @@ class SqlitePlace:
             params = {"first": first, "last": last, "queue": queue, "kind": KIND, "now": time.time_ns() // 1_000}
             connection.execute("BEGIN IMMEDIATE")
             params["pos"] = connection.execute("SELECT last + 1 FROM holdfast_positions").get
-            for name in (f"{state}_jobs", f"{state}_batches", "last_pos"):
+            for name in (f"{state}_jobs", f"{state}_batches", "last_pos", "times"):
                 text = sql[name]
                 connection.execute(text, {name: value for name, value in params.items() if f":{name}" in text})
             connection.execute("COMMIT")
@@ -89,6 +102,17 @@ class SqlitePlace:
 
     def events(self, kind: str) -> int:
         return int(self._connection.execute("SELECT count(*) FROM holdfast_events WHERE type = ?", (kind,)).get)
+
+    def succeeded(self, after: int, newest: int) -> dict[int, int]:
+        text = "SELECT pos, size FROM holdfast_event_batches WHERE pos > ? AND type = 'succeeded'"
+        rows: list[tuple[Any, ...]] = self._connection.execute(text, (max(after, newest),)).fetchall()
+        return {int(pos): int(size) for pos, size in rows}
+
+    def meter(self, clients: Sequence[int] | None = None) -> Meter:
+        return Meter(clients)
+
+    def volume(self) -> Volume:
+        return SqliteVolume(self._path, [])
 
     def close(self) -> None:
         self._connection.close()
@@ -136,10 +160,15 @@ class PostgresPlace:
     def events(self, kind: str) -> int:
         return self._one(f"SELECT count(*) FROM {self._schema}.events WHERE type = %s", (kind,))
 
-    def succeeded(self, after: int) -> dict[int, int]:
-        """The batches of successes after a position, each with its number of jobs."""
+    def succeeded(self, after: int, newest: int) -> dict[int, int]:
         text = f"SELECT pos, size FROM {self._schema}.event_batches WHERE pos > %s AND type = 'succeeded'"
-        return dict(self._connection.execute(text, (after,)).fetchall())
+        return dict(self._connection.execute(text, (max(after, newest - LATE_POSITIONS),)).fetchall())
+
+    def meter(self, clients: Sequence[int] | None = None) -> Meter:
+        return Meter(clients, self._connection)
+
+    def volume(self) -> Volume:
+        return PostgresVolume(self._connection)
 
     def _one(self, text: str, params: Sequence[Any] = ()) -> int:
         found = self._connection.execute(text, params).fetchone()

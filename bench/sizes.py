@@ -10,15 +10,20 @@ class Sizes(NamedTuple):
     singles: int = 20_000
     """Calls with one job each from a single thread; many threads make `jobs` of them."""
     threads: int = 64
-    history: int = 1_000_000
+    history: int = 5_000_000
     leases: int = 10_000
     beats: int = 20
     """How often every lease is renewed."""
+    sweeps: int = 5
+    sweep_pause: float = 6.0
+    """Seconds between sweeps: after five seconds every claim is checked again."""
+    lone: int = 200
+    """Jobs that are enqueued while the worker is idle."""
     small: int = 100_000
     large: int = 1_000_000
     """The amounts of work over which the memory of a process is compared."""
     fleet_jobs: int = 60_000
-    fleet_rounds: int = 3
+    fleet_rounds: int = 5
     idle_seconds: float = 30.0
     dependents: int = 5_000
     """Jobs that wait for one."""
@@ -48,6 +53,8 @@ QUICK = Sizes(
     history=100_000,
     leases=5_000,
     beats=5,
+    sweeps=1,
+    lone=10,
     small=5_000,
     large=25_000,
     fleet_jobs=5_000,

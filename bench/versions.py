@@ -9,13 +9,19 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-from bench.lone import BATCH
+import psycopg
+
+from bench.cpu import Meter
+from bench.peers.ground import database
+from bench.version import WORKS
+from bench.volume import PostgresVolume, SqliteVolume, Volume
 from tools.pgserver import PostgresServer
 
 HERE = Path(__file__).parent.parent
@@ -24,24 +30,49 @@ TURNS = 40
 
 
 class Turn(NamedTuple):
-    """One turn of all processes of a checkout."""
+    """One turn of all processes of a checkout. The costs are for each job, heartbeat or event."""
 
     rate: float
-    """Jobs a second."""
-    cpu_us: float
-    """Processor time of the clients for each job."""
+    client_us: float
+    server_us: float | None
+    written_bytes: float
+
+
+class Site(NamedTuple):
+    """A new ledger's place: a database of its own, with a connection to it, or a file."""
+
+    url: str
+    watcher: "psycopg.Connection[Any] | None"
+    path: Path
+
+    def volume(self, writers: Sequence[int]) -> Volume:
+        return SqliteVolume(self.path, writers) if self.watcher is None else PostgresVolume(self.watcher)
+
+
+@contextmanager
+def sqlite_site(home: Path) -> Iterator[Site]:
+    path = home / f"{uuid.uuid4().hex}.db"
+    yield Site(f"sqlite:///{path}", None, path)
+
+
+@contextmanager
+def postgres_site(server_url: str) -> Iterator[Site]:
+    with database(server_url, f"version_{uuid.uuid4().hex}") as url, psycopg.connect(url, autocommit=True) as watcher:
+        yield Site(url, watcher, Path())
 
 
 class Contender:
-    """Processes that enqueue, claim and complete jobs, one after another or in batches, each in a queue of its own."""
+    """Processes that do one kind of work, each in a queue of its own."""
 
-    def __init__(self, tree: Path, url: str, processes: int, size: int) -> None:
+    def __init__(self, tree: Path, site: Site, work: str, processes: int) -> None:
         self.name = str(tree)
         self.turns: list[Turn] = []
+        self.done = 0.0
+        self._site = site
         environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
         self._processes = [
             subprocess.Popen(
-                [sys.executable, HERE / "bench" / "lone.py", url, f"queue-{number}", str(size)],
+                [sys.executable, HERE / "bench" / "version.py", site.url, f"queue-{number}", work],
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -49,15 +80,33 @@ class Contender:
             )
             for number in range(processes)
         ]
+        self._volume = site.volume([process.pid for process in self._processes])
+
+    def begin(self) -> None:
+        """Forget the turns before, and note the size of the ledger."""
+        self.turns.clear()
+        self.done, self._stored = 0.0, self._volume.stored()
+
+    def stored_bytes(self) -> float:
+        """How much the ledger has grown for each job."""
+        return (self._volume.stored() - self._stored) / self.done
 
     def turn(self, seconds: float) -> None:
+        self._ask(f"prepare {seconds}")
+        meter, written = Meter([], self._site.watcher), self._volume.written()
+        answers = [list(map(float, line.split())) for line in self._ask(f"run {seconds}")]
+        done, cpu = sum(answer[0] for answer in answers), sum(answer[2] for answer in answers)
+        rate = sum(answer[0] / answer[1] for answer in answers)
+        each = (self._volume.written() - written) / done
+        self.turns.append(Turn(rate, cpu / done * 1e6, meter.spent(round(done)).server, each))
+        self.done += done
+
+    def _ask(self, line: str) -> list[str]:
         for process in self._processes:
             assert process.stdin is not None
-            process.stdin.write(f"{seconds}\n")
+            process.stdin.write(f"{line}\n")
             process.stdin.flush()
-        done = [_numbers(process) for process in self._processes]
-        jobs = sum(found[0] for found in done)
-        self.turns.append(Turn(jobs / seconds, sum(found[1] for found in done) / jobs * 1e6))
+        return [process.stdout.readline() for process in self._processes if process.stdout is not None]
 
     def __enter__(self) -> Self:
         return self
@@ -67,53 +116,72 @@ class Contender:
             process.communicate()
 
 
-def _numbers(process: "subprocess.Popen[str]") -> tuple[float, float]:
-    assert process.stdout is not None
-    jobs, cpu = process.stdout.readline().split()
-    return float(jobs), float(cpu)
+class Result(NamedTuple):
+    """The turns of one checkout, and what its ledger has grown by for each job."""
+
+    name: str
+    turns: list[Turn]
+    stored_bytes: float
 
 
 def measure(
-    base: str, trees: Sequence[Path], processes: int, turns: int, seconds: float = TURN_SECONDS, size: int = 1
-) -> list[Contender]:
-    """The first tree is the one that the others are compared with. Each makes a ledger, at `base` and its number."""
+    site: Callable[[], AbstractContextManager[Site]],
+    trees: Sequence[Path],
+    *,
+    work: str = "lone",
+    processes: int = 1,
+    turns: int = TURNS,
+    seconds: float = TURN_SECONDS,
+) -> list[Result]:
+    """The first tree is the one that the others are compared with. Each makes a ledger at a site of its own."""
     with ExitStack() as stack:
-        contenders = [
-            stack.enter_context(Contender(tree, f"{base}{number}", processes, size)) for number, tree in enumerate(trees)
-        ]
+        contenders = [stack.enter_context(Contender(tree, stack.enter_context(site()), work, processes)) for tree in trees]
         for number in range(turns + 1):
             for contender in contenders if number % 2 else reversed(contenders):
                 contender.turn(seconds)
             if not number:  # a warm-up
                 for contender in contenders:
-                    contender.turns.clear()
-    return contenders
+                    contender.begin()
+        return [Result(one.name, one.turns, one.stored_bytes()) for one in contenders]
 
 
-def table(contenders: Sequence[Contender]) -> str:
-    first = contenders[0].turns
-    lines = ["| checkout | jobs/s | ratio | µs of processor time a job | ratio |", "|---|---|---|---|---|"]
-    for one in contenders:
-        rate, cpu = median(turn.rate for turn in one.turns), median(turn.cpu_us for turn in one.turns)
-        rates = median(turn.rate / beside.rate for turn, beside in zip(one.turns, first, strict=True))
-        cpus = median(turn.cpu_us / beside.cpu_us for turn, beside in zip(one.turns, first, strict=True))
-        lines.append(f"| {one.name} | {rate:,.0f} | {rates:.3f} | {cpu:,.0f} | {cpus:.3f} |")
+def table(work: str, results: Sequence[Result]) -> str:
+    columns = ("a second", "µs of the client", "µs of the server", "bytes written", "bytes more in the ledger")
+    lines = [f"| {work} | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    first = results[0]
+    for one in results:
+        medians = [_cell([turn[field] for turn in one.turns], [turn[field] for turn in first.turns]) for field in range(4)]
+        lines.append(f"| {one.name} | {' | '.join([*medians, _cell([one.stored_bytes], [first.stored_bytes])])} |")
     return "\n".join(lines)
+
+
+def _cell(found: Sequence[float | None], base: Sequence[float | None]) -> str:
+    """The median, and the median of the ratios to neighbouring turns of the first checkout."""
+    values = [value for value in found if value is not None]
+    ratios = [value / beside for value, beside in zip(found, base, strict=True) if value is not None and beside]
+    if not values:
+        return "–"
+    return f"{median(values):,.1f}" + (f" ({median(ratios):.3f})" if ratios else "")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.versions", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("trees", nargs="+", type=Path, metavar="TREE", help="another checkout; the first is compared with")
     parser.add_argument("--store", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--work", choices=WORKS, nargs="+", default=["lone"], help="what to do, one after the other")
     parser.add_argument("--processes", type=int, default=1, help="processes of each checkout that work at once")
-    parser.add_argument("--batches", action="store_true", help=f"jobs in batches of {BATCH}, not one after another")
     parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--seconds", type=float, default=TURN_SECONDS, help="how long a turn takes")
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=HERE) as name, ExitStack() as stack:
-        base = f"sqlite:///{name}/ledger"
-        if asked.store == "postgres":
-            base = f"{stack.enter_context(PostgresServer.create()).url}?schema=ledger"
-        print(table(measure(base, [*asked.trees, HERE], asked.processes, asked.turns, size=BATCH if asked.batches else 1)))
+        server = stack.enter_context(PostgresServer.create()) if asked.store == "postgres" else None
+
+        def site() -> AbstractContextManager[Site]:
+            return sqlite_site(Path(name)) if server is None else postgres_site(server.url)
+
+        for work in asked.work:
+            options = {"processes": asked.processes, "turns": asked.turns, "seconds": asked.seconds}
+            print(table(work, measure(site, [*asked.trees, HERE], work=work, **options)) + "\n", flush=True)
 
 
 if __name__ == "__main__":

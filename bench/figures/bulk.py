@@ -2,8 +2,8 @@
 
 from bench import ours
 from bench.places import Host, opened
-from bench.report import Heading, Row
-from bench.rounds import median, take_turns, timed
+from bench.report import Heading, Row, compared
+from bench.rounds import Turn, counted, take_turns
 from bench.sizes import Sizes
 
 HEADING = Heading("Bulk enqueue: batches of 500, one thread")
@@ -16,13 +16,13 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
         before = place.events("enqueued")
         with opened(place) as (ledger, raw):
 
-            def through_us(_: int, count: int = size) -> float:
+            def through_us(_: int, count: int = size) -> Turn:
                 prepared = ours.items("ours", count)
-                return timed(count, lambda: ours.enqueue(ledger, prepared))
+                return counted(count, place.meter(), lambda: ours.enqueue(ledger, prepared))
 
-            def bare(_: int, count: int = size) -> float:
+            def bare(_: int, count: int = size) -> Turn:
                 prepared = raw.prepare_enqueue("raw", count)
-                return timed(count, lambda: raw.enqueue(prepared))
+                return counted(count, place.meter(), lambda: raw.enqueue(prepared))
 
             through_us(0, sizes.warm_up)
             bare(0, sizes.warm_up)
@@ -30,4 +30,4 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
             mine, base = take_turns(sizes.rounds, through_us, bare)
         written = place.events("enqueued") - before
         assert written == 2 * (sizes.warm_up + sizes.rounds * size)
-    return [Row(host.name, median(mine), median(base), TARGET, written, {"ours": mine, "raw": base})]
+    return [compared(host.name, mine, base, TARGET, written)]

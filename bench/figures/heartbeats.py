@@ -2,8 +2,8 @@
 
 from bench import ours
 from bench.places import Host, opened
-from bench.report import Heading, Row
-from bench.rounds import median, take_turns, timed
+from bench.report import Heading, Row, compared
+from bench.rounds import counted, take_turns
 from bench.sizes import Sizes
 
 HEADING = Heading("Heartbeats: one worker renews all its leases, at most 1,000 at once", judged="rate")
@@ -22,10 +22,9 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
             raw.beat(chunks)
             mine, base = take_turns(
                 sizes.beats,
-                lambda _: timed(leases, lambda: ours.beat(ledger, fences)),
-                lambda _: timed(leases, lambda: raw.beat(chunks)),
+                lambda _: counted(leases, place.meter(), lambda: ours.beat(ledger, fences)),
+                lambda _: counted(leases, place.meter(), lambda: raw.beat(chunks)),
             )
         written = place.events("heartbeat")
         assert written == 2 * leases * (1 + sizes.beats)
-    target, rounds = TARGETS.get(host.name), {"ours": mine, "raw": base}
-    return [Row(host.name, median(mine), median(base), target, written, rounds)]
+    return [compared(host.name, mine, base, TARGETS.get(host.name), written)]

@@ -2,8 +2,8 @@
 
 from bench import ours
 from bench.places import Host, opened
-from bench.report import Heading, Row
-from bench.rounds import median, take_turns, timed
+from bench.report import Heading, Row, compared
+from bench.rounds import counted, take_turns
 from bench.sizes import Sizes
 
 HEADING = Heading("Single enqueues: many threads against one", ours="64 threads", base="one thread")
@@ -19,10 +19,9 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
             place.settle()
             together, alone = take_turns(
                 sizes.rounds,
-                lambda _: timed(many, lambda: ours.enqueue_singly(ledger, "many", many, sizes.threads)),
-                lambda _: timed(few, lambda: ours.enqueue_singly(ledger, "one", few, 1)),
+                lambda _: counted(many, place.meter(), lambda: ours.enqueue_singly(ledger, "many", many, sizes.threads)),
+                lambda _: counted(few, place.meter(), lambda: ours.enqueue_singly(ledger, "one", few, 1)),
             )
         written = place.events("enqueued") - before
         assert written == few + sizes.rounds * (few + many)
-    rounds = {"threads": together, "one thread": alone}
-    return [Row(host.name, median(together), median(alone), TARGETS[host.name], written, rounds)]
+    return [compared(host.name, together, alone, TARGETS[host.name], written, ("threads", "one thread"))]

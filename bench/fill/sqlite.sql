@@ -51,3 +51,13 @@ FROM groups g CROSS JOIN steps s CROSS JOIN holdfast_profiles f WHERE f.kind = :
 
 -- name: last_pos
 UPDATE holdfast_positions SET last = (SELECT max(pos + size - 1) FROM holdfast_event_batches);
+
+-- The ledger keeps the times of blocks of events. If it had to add those of filled events, the first drains would pay for them.
+
+-- name: times
+INSERT INTO holdfast_times (pos, after_pos, min_at, max_at, high_at)
+SELECT b.pos + b.size - 1, lag(b.pos + b.size - 1, 1, t.pos) OVER (ORDER BY b.pos), b.received_at, b.received_at,
+    max(t.high_at, max(b.received_at) OVER (ORDER BY b.pos))
+FROM holdfast_event_batches b
+CROSS JOIN (SELECT coalesce(max(pos), 0) AS pos, coalesce(max(high_at), 0) AS high_at FROM holdfast_times) t
+WHERE b.pos > t.pos;

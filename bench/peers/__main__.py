@@ -1,4 +1,4 @@
-"""`python -m bench.peers [--jobs N] [--only name…] [--rounds N] [--quick] [--no-recovery] [--json FILE]`: beside the peers."""
+"""`python -m bench.peers [--only name…] [--jobs N] [--rounds N] [--tuned] [--quick] [--no-recovery] [--json FILE]`: the peers."""
 
 import argparse
 import json
@@ -20,6 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = _parser(sorted({peer.name for peer in offered})).parse_args(arguments)
     sizes = _sizes(asked)
     peers = [peer for peer in offered if asked.only is None or peer.name in asked.only]
+    if asked.tuned:
+        tuned = {peer.name for peer in peers if peer.config == "tuned"}
+        peers = [peer for peer in peers if peer.config == "tuned" or peer.name not in tuned]
     with tempfile.TemporaryDirectory(prefix="holdfast-peers-") as name, PostgresServer.create() as server:
         home = Path(name)
         machine = facts(home, [SqliteHost(home), PostgresHost(server)])
@@ -43,6 +46,7 @@ def _parser(names: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", choices=names, metavar="name", help=f"all by default: {', '.join(names)}")
     parser.add_argument("--rounds", type=int, help=f"drains of each contender ({Sizes().rounds} by default)")
     parser.add_argument("--quick", action="store_true", help="one small round and no recovery; too short to be quoted")
+    parser.add_argument("--tuned", action="store_true", help="leave out the default settings of contenders that are also tuned")
     parser.add_argument("--no-recovery", action="store_true", help="leave out the kills, which take minutes with some contenders")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures, round by round, into a file too")
     return parser

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from bench.rounds import Turn
+
 
 class Absent(Exception):
     """This contender cannot take part here; says why."""
@@ -26,8 +28,8 @@ class Peer(Protocol):
     def prepare(self, setting: Setting) -> None:
         """Create tables and the like; raises Absent."""
 
-    def drain(self, setting: Setting, jobs: int) -> float:
-        """Jobs a second of ONE worker process: enqueue first, untimed; then from the worker's start of work (processes booted and connected, as far as the peer allows) until the last job is durably finished and the queue is empty, asked of the storage itself."""
+    def drain(self, setting: Setting, jobs: int) -> Turn:
+        """Jobs a second of ONE worker process, and the processor time for each: enqueue first, untimed; then from the worker's start of work (processes booted and connected, as far as the peer allows) until the last job is durably finished and the queue is empty, asked of the storage itself."""
 
     def latency(self, setting: Setting, jobs: int) -> list[float] | None:
         """Milliseconds from just before the enqueue call of a lone job in one process to its handler's first line in the idle worker process, one after another with a pause; None if it cannot be measured."""

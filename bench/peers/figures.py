@@ -4,19 +4,24 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from bench.peers.base import Absent, Peer, Setting
 from bench.peers.ground import Ground
+from bench.rounds import Turn, take_turns
+from bench.work import batches
 
 T = TypeVar("T")
 
 
 class Sizes(NamedTuple):
-    jobs: int = 20_000
-    rounds: int = 3
-    lone: int = 50
+    jobs: int = 60_000
+    rounds: int = 5
+    lone: int = 200
     """Jobs whose way from the enqueue to the handler is timed."""
+    lone_at_once: int = 50
+    """After so many of them it is the next contender's turn."""
     recovery_seconds: float = 200.0
     """How long a killed worker's job is waited for; zero if it is not."""
 
@@ -29,7 +34,7 @@ class Taken:
     """The figures of one contender, and why one is missing."""
 
     peer: Peer
-    drain: list[float] = field(default_factory=list)
+    drain: list[Turn] = field(default_factory=list)
     latency_ms: list[float] = field(default_factory=list)
     recovery_seconds: float | None = None
     recovery_tried: bool = False
@@ -43,12 +48,9 @@ class Taken:
 def take(ground: Ground, peers: Sequence[Peer], sizes: Sizes) -> list[Taken]:
     """Measure all figures. The first contender of a round is the last of the next. Failures are reported and left out."""
     taken = [Taken(peer) for peer in peers]
-    for number in range(sizes.rounds):
-        turn = number % max(1, len(taken))
-        for one in taken[turn:] + taken[:turn]:
-            _drain(ground, one, sizes)
-    for one in taken:
-        _latency(ground, one, sizes)
+    take_turns(sizes.rounds, *(partial(_drain, ground, one, sizes) for one in taken))
+    sets = list(batches(sizes.lone, sizes.lone_at_once))
+    take_turns(len(sets), *(partial(_latency, ground, one, sets) for one in taken))
     if sizes.recovery_seconds:
         # In parallel: they only wait, some of them for minutes.
         with ThreadPoolExecutor(max(1, len(taken))) as pool:
@@ -60,17 +62,17 @@ def amount(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
 
 
-def _drain(ground: Ground, one: Taken, sizes: Sizes) -> None:
-    rate = _measured(ground, one, "drain", lambda setting: one.peer.drain(setting, sizes.jobs))
-    if rate is not None:
-        one.drain.append(rate)
-        _tell(f"{one.title}: {amount(rate)} jobs/s")
+def _drain(ground: Ground, one: Taken, sizes: Sizes, _: int) -> None:
+    turn = _measured(ground, one, "drain", lambda setting: one.peer.drain(setting, sizes.jobs))
+    if turn is not None:
+        one.drain.append(turn)
+        _tell(f"{one.title}: {amount(turn.rate)} jobs/s, µs of processor time: {turn.cpu}")
 
 
-def _latency(ground: Ground, one: Taken, sizes: Sizes) -> None:
-    found = _measured(ground, one, "latency", lambda setting: one.peer.latency(setting, sizes.lone))
+def _latency(ground: Ground, one: Taken, sets: Sequence[int], number: int) -> None:
+    found = _measured(ground, one, "latency", lambda setting: one.peer.latency(setting, sets[number]))
     if found:
-        one.latency_ms = found
+        one.latency_ms += found
         _tell(f"{one.title}: {min(found):,.1f}–{max(found):,.1f} ms")
 
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 from urllib.parse import urlsplit
 
+from bench.cpu import Meter
 from bench.peers.base import Absent
 
 HOST = "127.0.0.1"
@@ -131,6 +132,10 @@ class Redis:
 
     def settle(self) -> None:
         """Nothing: the server syncs every second by itself, and keeps no statistics."""
+
+    def meter(self, worker: int) -> Meter:
+        """The time of the Redis server is not counted."""
+        return Meter([worker])
 
     def close(self) -> None:
         self._connection.close()

@@ -17,6 +17,7 @@ from bench.peers.npm import node
 from bench.peers.process import Late, MessageLog, Process, Silent
 from bench.peers.redis import Redis
 from bench.peers.storage import Postgres, Sqlite, wait_until_empty, watch
+from bench.rounds import Turn
 
 PROGRAMS = Path(__file__).with_name("programs")
 BOOT_SECONDS = 120.0
@@ -54,7 +55,7 @@ class Scripted:
             said = [note.splitlines()[-1] for note in getattr(error, "__notes__", [])]
             raise Absent("; ".join([str(error), *said])) from error
 
-    def drain(self, setting: Setting, jobs: int) -> float:
+    def drain(self, setting: Setting, jobs: int) -> Turn:
         self._run(setting, "fill", jobs, FILL_SECONDS)
         store = self._store(setting)
         try:
@@ -62,12 +63,14 @@ class Scripted:
             assert found == jobs, f"{found} jobs were enqueued, not {jobs}"
             store.settle()
             messages = MessageLog()
-            with self._start(setting, "work", jobs, messages):
+            with self._start(setting, "work", jobs, messages) as worker:
                 began_at = messages.wait("ready", BOOT_SECONDS).at
+                meter = store.meter(worker.id)
                 if self.counts and messages.arrives("ran", drain_seconds(jobs)):
-                    return jobs / (wait_until_empty(store.left, SETTLE_SECONDS) - began_at)
-                left, at = watch(store.left, began_at + drain_seconds(jobs))
-                return (jobs - left) / (at - began_at)
+                    left, at = 0, wait_until_empty(store.left, SETTLE_SECONDS)
+                else:
+                    left, at = watch(store.left, began_at + drain_seconds(jobs))
+                return Turn((jobs - left) / (at - began_at), meter.spent(jobs - left))
         finally:
             store.close()
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import apsw
 import psycopg
 
+from bench.cpu import Meter
+
 LOOK_SECONDS = 0.002
 """The poll interval once the last handler has run."""
 
@@ -35,7 +37,8 @@ class Postgres:
     """Counts with one statement, on a connection that is open before the measurement."""
 
     def __init__(self, url: str, statement: str) -> None:
-        self._connection = psycopg.connect(url, autocommit=True)
+        # The processor time of the counting is left out by its backend, so no parallel workers help with it.
+        self._connection = psycopg.connect(url, autocommit=True, options="-c max_parallel_workers_per_gather=0")
         self._statement = statement
 
     def left(self) -> int:
@@ -47,6 +50,9 @@ class Postgres:
         """Run ANALYZE, so that every contender starts with statistics."""
         self._connection.execute("ANALYZE")
         self._connection.execute("CHECKPOINT")
+
+    def meter(self, worker: int) -> Meter:
+        return Meter([worker], self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -63,6 +69,9 @@ class Sqlite:
 
     def settle(self) -> None:
         """Nothing to do: no other contender uses the file."""
+
+    def meter(self, worker: int) -> Meter:
+        return Meter([worker])
 
     def close(self) -> None:
         self._connection.close()

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from statistics import median, quantiles
 from typing import Any
 
+from bench.cpu import Cpu
 from bench.peers.figures import Taken, amount
+from bench.rounds import cpus, rates
 
 OURS = "holdfast"
 LIKE: dict[str, str] = {"redis": "postgres"}
@@ -25,7 +27,8 @@ def plain(one: Taken) -> dict[str, Any]:
         "name": one.peer.name,
         "storage": one.peer.storage,
         "config": one.peer.config,
-        "drain": one.drain,
+        "drain": rates(one.drain),
+        "drain_cpu_us": [cpu._asdict() for cpu in cpus(one.drain)],
         "latency_ms": one.latency_ms,
         "recovery_seconds": one.recovery_seconds,
         "recovery_tried": one.recovery_tried,
@@ -34,13 +37,15 @@ def plain(one: Taken) -> dict[str, Any]:
 
 
 def _drains(taken: Sequence[Taken]) -> str:
-    ours: dict[str, float] = {one.peer.storage: median(one.drain) for one in taken if one.peer.name == OURS and one.drain}
-    rows = [("", "storage", "config", "jobs/s", "of Holdfast", "rounds")]
-    for one in sorted((one for one in taken if one.drain), key=lambda one: -median(one.drain)):
-        rate, base = median(one.drain), ours.get(LIKE.get(one.peer.storage, one.peer.storage))
+    drained = sorted((one for one in taken if one.drain), key=lambda one: -median(rates(one.drain)))
+    ours: dict[str, float] = {one.peer.storage: median(rates(one.drain)) for one in drained if one.peer.name == OURS}
+    rows = [("", "storage", "config", "jobs/s", "µs of processor time a job", "of Holdfast", "rounds")]
+    for one in drained:
+        found = rates(one.drain)
+        rate, base = median(found), ours.get(LIKE.get(one.peer.storage, one.peer.storage))
         ratio = "–" if base is None else f"{rate / base:.3f}"
-        spread = f"{amount(min(one.drain))}–{amount(max(one.drain))}"
-        rows.append((one.peer.name, one.peer.storage, one.peer.config, amount(rate), ratio, spread))
+        spread, cpu = f"{amount(min(found))}–{amount(max(found))}", str(Cpu.median(cpus(one.drain)))
+        rows.append((one.peer.name, one.peer.storage, one.peer.config, amount(rate), cpu, ratio, spread))
     return _aligned("Drain: one worker process, handlers that do nothing, until the storage says that all is done", rows)
 
 

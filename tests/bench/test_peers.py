@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from bench.cpu import Cpu
 from bench.peers.base import Absent, Peer, Setting
 from bench.peers.figures import Taken
 from bench.peers.ground import contenders, database
 from bench.peers.holdfast import PEERS
 from bench.peers.scripted import Scripted
 from bench.peers.tables import plain, tables
+from bench.rounds import Turn
 
 
 @pytest.fixture(params=PEERS, ids=lambda peer: peer.storage)
@@ -29,7 +31,10 @@ def setting(postgres_url: str, tmp_path: Path) -> Iterator[Setting]:
 
 def test_our_worker_drains_and_begins_lone_jobs(ours: Peer, setting: Setting) -> None:
     ours.prepare(setting)
-    assert ours.drain(setting, 700) > 0
+    turn = ours.drain(setting, 700)
+    assert turn.rate > 0
+    assert turn.cpu.client > 0
+    assert (turn.cpu.server is not None) == (ours.storage == "postgres")
     taken = ours.latency(setting, 2)
     assert taken is not None
     assert len(taken) == 2
@@ -51,10 +56,14 @@ def test_a_contender_that_is_not_installed_is_absent(setting: Setting) -> None:
 
 
 def test_the_tables_hold_contenders_against_us_on_the_same_storage() -> None:
-    us, them = Taken(PEERS[0], drain=[100.0]), Taken(Scripted("them", "sqlite", "tuned", "", ""), drain=[20.0, 30.0, 25.0])
+    us = Taken(PEERS[0], drain=[Turn(100.0, Cpu(12.0))])
+    turns = [Turn(rate, Cpu(7.0, 9.0)) for rate in (20.0, 30.0, 25.0)]
+    them = Taken(Scripted("them", "sqlite", "tuned", "", ""), drain=turns)
     gone = Taken(Scripted("gone", "redis", "default", "", ""), missing={"absent": "no Redis server"})
     shown = tables([us, them, gone], recovery_seconds_max=0.0)
     assert "0.250" in shown
     assert "20–30" in shown
+    assert "12.0 client" in shown
+    assert "7.0 client + 9.0 server" in shown
     assert "gone (redis, default): absent: no Redis server" in shown
     assert plain(them)["drain"] == [20.0, 30.0, 25.0]

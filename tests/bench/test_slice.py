@@ -7,18 +7,18 @@ import pytest
 
 from bench.__main__ import main
 from bench.figures import FIGURES
-from bench.lone import BATCH
 from bench.places import Host, PostgresHost, SqliteHost
 from bench.report import Heading, Row, met, table
 from bench.sizes import Sizes
 from bench.texts import texts
-from bench.versions import HERE, measure
+from bench.version import WORKS
+from bench.versions import HERE, measure, postgres_site, sqlite_site
 from bench.versions import table as table_of_versions
 from tools.pgserver import PostgresServer
 
 TINY = Sizes(
-    jobs=1_100, rounds=2, singles=20, threads=4, history=300, leases=60, beats=2, small=100, large=700,
-    fleet_jobs=300, fleet_rounds=1, idle_seconds=0.5, dependents=60, tasks=1_000, resumes=2, runs=1,
+    jobs=1_100, rounds=2, singles=20, threads=4, history=300, leases=60, beats=2, sweeps=1, sweep_pause=0, lone=2,
+    small=100, large=700, fleet_jobs=300, fleet_rounds=1, idle_seconds=0.5, dependents=60, tasks=1_000, resumes=2, runs=1,
     patient=False)  # fmt: skip
 
 
@@ -143,9 +143,21 @@ def test_a_target_is_met_or_not(heading: Heading, ours: float, base: float, targ
     assert met(heading, Row("here", ours, base, target, 1, {})) is expected
 
 
-@pytest.mark.parametrize("size", [1, BATCH])
-def test_versions_take_turns(tmp_path: Path, size: int) -> None:
-    first, second = measure(f"sqlite:///{tmp_path}/ledger", [HERE, HERE], processes=2, turns=2, seconds=0.05, size=size)
+@pytest.mark.parametrize("work", WORKS)
+def test_versions_take_turns(tmp_path: Path, work: str) -> None:
+    processes = 2 if work == "lone" else 1
+    results = measure(lambda: sqlite_site(tmp_path), [HERE, HERE], work=work, processes=processes, turns=2, seconds=0.02)
+    first, second = results
     assert len(first.turns) == len(second.turns) == 2
-    assert all(turn.rate > 0 and turn.cpu_us > 0 for turn in first.turns)
-    assert "| 1.000 |" in table_of_versions([first, second])
+    assert all(turn.rate > 0 and turn.client_us > 0 and turn.server_us is None for turn in first.turns)
+    assert all(turn.written_bytes > 0 for turn in first.turns)
+    assert "(1.000)" in table_of_versions(work, results)
+
+
+def test_versions_on_postgres_count_the_server(pg_server: PostgresServer) -> None:
+    [found] = measure(lambda: postgres_site(pg_server.url), [HERE], work="batches", turns=1, seconds=0.05)
+    [turn] = found.turns
+    assert turn.server_us is not None
+    assert turn.server_us > 0
+    assert turn.written_bytes > 0
+    assert found.stored_bytes > 0
