@@ -31,7 +31,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_figure_comes_out_and_has_written_its_events(host: Host, name: str) -> None:
+def test_every_measurement_gives_a_figure_and_writes_its_events(host: Host, name: str) -> None:
     heading, measure = FIGURES[name]
     rows = measure(host, TINY)
     if (name in ("horizon", "fleet") and host.name == "SQLite") or (name == "cli" and host.name == "PostgreSQL"):
@@ -80,7 +80,7 @@ class Noting(dict[str, str]):
         return super().__getitem__(name)
 
 
-def test_raw_and_ours_leave_the_same_rows(host: Host) -> None:
+def test_raw_statements_and_holdfast_write_the_same_rows(host: Host) -> None:
     """Two jobs, one each way: all that differs is who did it, and when."""
     import holdfast
     from bench import ours
@@ -99,7 +99,7 @@ def test_raw_and_ours_leave_the_same_rows(host: Host) -> None:
         raw.close()
 
 
-def test_filled_jobs_have_an_honest_history(host: Host) -> None:
+def test_generated_jobs_have_a_valid_history(host: Host) -> None:
     import holdfast
 
     with host.place() as place:
@@ -123,7 +123,7 @@ def test_the_command_prints_tables_and_writes_json(tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("arguments", [["nothing"], ["--jobs", "0"], ["--jobs", "many"]])
-def test_the_command_refuses_what_it_does_not_know(arguments: list[str]) -> None:
+def test_the_command_refuses_unknown_names(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(arguments)
 
@@ -139,12 +139,14 @@ def test_the_command_refuses_what_it_does_not_know(arguments: list[str]) -> None
         (Heading("ratio"), 1.0, 10.0, None, None),
     ],
 )
-def test_a_target_is_met_or_not(heading: Heading, ours: float, base: float, target: float | None, expected: bool | None) -> None:
+def test_a_target_is_reported_as_met_or_missed(
+    heading: Heading, ours: float, base: float, target: float | None, expected: bool | None
+) -> None:
     assert met(heading, Row("here", ours, base, target, 1, {})) is expected
 
 
 @pytest.mark.parametrize("size", [1, BATCH])
-def test_versions_take_turns(tmp_path: Path, size: int) -> None:
+def test_versions_are_measured_in_turns(tmp_path: Path, size: int) -> None:
     first, second = measure(f"sqlite:///{tmp_path}/ledger", [HERE, HERE], processes=2, turns=2, seconds=0.05, size=size)
     assert len(first.turns) == len(second.turns) == 2
     assert all(turn.rate > 0 and turn.cpu_us > 0 for turn in first.turns)

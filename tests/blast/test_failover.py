@@ -65,9 +65,7 @@ def test_a_replica_can_be_read_and_refuses_writes(restartable_server: PostgresSe
         assert problems(ledger) == []
 
 
-def test_a_commit_that_was_lost_with_its_server_is_not_asked_of_another(
-    restartable_server: PostgresServer, standby: Standby
-) -> None:
+def test_the_outcome_of_a_commit_is_not_asked_of_another_server(restartable_server: PostgresServer, standby: Standby) -> None:
     """A promoted replica draws transaction ids again that the primary had used."""
     primary = restartable_server
     ports = f"{primary.host}:{primary.port},{standby.host}:{standby.port}"

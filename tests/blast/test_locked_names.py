@@ -58,7 +58,9 @@ def names(refused: Unavailable, stranger: Stranger) -> bool:
     return refused.locked and named and "pg_terminate_backend" in str(refused.action)
 
 
-def test_an_agent_learns_which_process_has_locked_its_task(url: str, ledger: Ledger, stranger: Stranger, quick: None) -> None:
+def test_a_refusal_names_the_process_that_locked_the_agents_task(
+    url: str, ledger: Ledger, stranger: Stranger, quick: None
+) -> None:
     job = ledger.enqueue("work")
     stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
     assert names(refusal_of(lambda: Agent(ledger, "ada").start(job.id, request_id="r1")), stranger)
@@ -66,7 +68,9 @@ def test_an_agent_learns_which_process_has_locked_its_task(url: str, ledger: Led
     assert Agent(ledger, "ada").start(job.id, request_id="r1").id == job.id
 
 
-def test_a_locked_queue_names_its_table_and_who_has_locked_it(url: str, ledger: Ledger, stranger: Stranger, quick: None) -> None:
+def test_a_refusal_for_a_locked_queue_names_the_table_and_the_process(
+    url: str, ledger: Ledger, stranger: Stranger, quick: None
+) -> None:
     ledger.pause("mail")
     stranger.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
     refused = refusal_of(lambda: ledger.unpause("mail"))
@@ -75,9 +79,7 @@ def test_a_locked_queue_names_its_table_and_who_has_locked_it(url: str, ledger: 
     assert ledger.claim("worker", ["other"]) == []
 
 
-def test_reads_of_a_locked_table_end_and_name_who_has_locked_it(
-    url: str, ledger: Ledger, stranger: Stranger, quick: None
-) -> None:
+def test_reads_of_a_locked_table_end_and_name_the_process(url: str, ledger: Ledger, stranger: Stranger, quick: None) -> None:
     job = ledger.enqueue("work")
     stranger.execute(f"LOCK TABLE {Place.of(url).schema}.jobs IN ACCESS EXCLUSIVE MODE")
     with ThreadPoolExecutor() as at_once:
@@ -86,7 +88,7 @@ def test_reads_of_a_locked_table_end_and_name_who_has_locked_it(
     assert ledger.paused() == {}
 
 
-def test_opening_beside_a_locked_table_ends_and_names_who_has_locked_it(
+def test_opening_with_a_locked_table_ends_and_names_the_process(
     url: str, ledger: Ledger, stranger: Stranger, quick: None
 ) -> None:
     stranger.execute(f"LOCK TABLE {Place.of(url).schema}.meta IN ACCESS EXCLUSIVE MODE")
@@ -160,7 +162,7 @@ def test_a_frozen_process_does_not_keep_the_locks_of_its_migration(
 
 
 @pytest.mark.parametrize("row", ["duties WHERE name = 'relay:one'", "sinks WHERE name = 'one'"])
-def test_a_sink_whose_row_is_locked_holds_up_no_other(
+def test_a_sink_with_a_locked_row_delays_no_other_sink(
     url: str, ledger: Ledger, stranger: Stranger, monkeypatch: pytest.MonkeyPatch, row: str
 ) -> None:
     monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0,))
@@ -189,7 +191,7 @@ def test_a_sink_whose_row_is_locked_holds_up_no_other(
     assert heard["two"] == [job.id]
 
 
-def test_retention_passes_over_locked_rows(url: str, ledger: Ledger, stranger: Stranger) -> None:
+def test_retention_skips_locked_rows(url: str, ledger: Ledger, stranger: Stranger) -> None:
     schema = Place.of(url).schema
     for number in range(2):
         job = ledger.enqueue("work", request_id=f"r{number}")
@@ -210,7 +212,7 @@ def test_retention_passes_over_locked_rows(url: str, ledger: Ledger, stranger: S
     assert prune() == {"requests": 1, "workers": 1, "agents": 1}
 
 
-def test_a_worker_that_stops_says_that_a_lock_keeps_it_from_recording_an_outcome(
+def test_a_stopping_worker_logs_that_a_lock_prevents_an_outcome(
     url: str, stranger: Stranger, caplog: pytest.LogCaptureFixture
 ) -> None:
     app, free = App(url), threading.Event()
@@ -231,9 +233,7 @@ def test_a_worker_that_stops_says_that_a_lock_keeps_it_from_recording_an_outcome
     app.close()
 
 
-def test_a_session_of_another_account_is_named_though_its_state_is_not_shown(
-    url: str, ledger: Ledger, stranger: Stranger
-) -> None:
+def test_a_session_of_another_account_is_named_without_its_state(url: str, ledger: Ledger, stranger: Stranger) -> None:
     job = ledger.enqueue("work")
     stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
     with holdfast.open(f"{url}&options=-crole%3Dpg_read_all_data") as unprivileged:

@@ -80,7 +80,7 @@ def test_a_connection_that_goes_silent_in_mid_transaction_harms_no_other_worker(
     goes_on(fleet)
 
 
-def test_a_worker_whose_network_flaps_keeps_no_dead_job_from_being_taken_back(fleet: Fleet, proxy: Proxy) -> None:
+def test_a_worker_with_a_flapping_network_does_not_delay_the_requeue_of_lost_jobs(fleet: Fleet, proxy: Proxy) -> None:
     """Only that worker is cut off, again and again, and more often than the dead job's lease is long."""
     with Watch(fleet) as watch:
         orphan = fleet.orphan(lease_seconds=5)

@@ -99,7 +99,7 @@ def test_the_log_stays_while_a_child_has_the_ledger_open_again(tmp_path: Path) -
         os.close(fd)
 
 
-def test_a_child_keeps_no_lock_of_a_parent_that_was_killed(tmp_path: Path) -> None:
+def test_a_child_does_not_keep_the_locks_of_a_killed_parent(tmp_path: Path) -> None:
     """An flock lives as long as any copy of its descriptor."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     code = (
@@ -144,7 +144,7 @@ def test_a_child_forked_within_a_transaction_opens_no_ledger_on_that_file(tmp_pa
         assert in_child(lambda: holdfast.open(url).enqueue("child").id) == 2
 
 
-def test_a_connection_of_the_programs_own_spoils_its_file_for_the_child(tmp_path: Path) -> None:
+def test_a_child_cannot_open_a_file_to_which_the_parent_has_its_own_connection(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with holdfast.open(url) as ledger:
         ledger.enqueue("before")

@@ -110,7 +110,7 @@ def test_a_writer_is_refused_and_the_stopped_process_is_named(
     assert locks_open(sqlite_url) == 2
 
 
-def test_readers_go_on(short: None, live: Ledger, frozen: Program, opened: Opener, sqlite_url: str) -> None:
+def test_readers_continue(short: None, live: Ledger, frozen: Program, opened: Opener, sqlite_url: str) -> None:
     check_refused(live, frozen.pid)
     late = opened(sqlite_url)
     for ledger in (live, late):
@@ -119,14 +119,14 @@ def test_readers_go_on(short: None, live: Ledger, frozen: Program, opened: Opene
         assert [event.type for event in ledger.follow(timeout=0.1)] == ["enqueued"]
 
 
-def test_the_end_of_the_stopped_process_frees_the_rest(short: None, live: Ledger, frozen: Program) -> None:
+def test_other_writers_continue_when_the_stopped_process_ends(short: None, live: Ledger, frozen: Program) -> None:
     check_refused(live, frozen.pid)
     frozen.kill()
     assert live.enqueue("after").id == 2
     assert problems(live) == []
 
 
-def test_a_waiting_caller_gets_its_turn_when_the_process_goes_on(live: Ledger, frozen: Program, sqlite_url: str) -> None:
+def test_a_waiting_caller_gets_the_lock_when_the_process_continues(live: Ledger, frozen: Program, sqlite_url: str) -> None:
     """Those who are still waiting need not ask again, and threads wait as one."""
     with ThreadPoolExecutor(4) as pool:
         calls: list[Callable[[], Any]] = [
@@ -156,7 +156,7 @@ def test_a_lock_that_is_granted_after_its_caller_left_is_released(
     assert frozen.answer()[0] == "enqueued"
 
 
-def test_a_transaction_of_the_callers_own_that_does_not_end_is_named(short: None, live: Ledger, sqlite_url: str) -> None:
+def test_a_refusal_names_the_callers_own_open_transaction(short: None, live: Ledger, sqlite_url: str) -> None:
     """It has SQLite's own lock, and the process that waits for it has the write lock file: the first one is named."""
     foreign = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
     foreign.execute("BEGIN IMMEDIATE")
@@ -191,7 +191,7 @@ def test_a_thread_that_writes_within_its_own_transaction_is_refused(live: Ledger
 BEAT = ["--id", "1", "--agent", "a", "--request-id", "r", "--db"]
 
 
-def test_a_quick_beat_leaves_the_waiting_to_the_command_line(live: Ledger, frozen: Program, sqlite_url: str) -> None:
+def test_the_fast_heartbeat_does_not_wait_for_a_lock(live: Ledger, frozen: Program, sqlite_url: str) -> None:
     assert fast_heartbeat.try_heartbeat([*BEAT, sqlite_url]) is None
 
 

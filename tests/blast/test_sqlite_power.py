@@ -94,16 +94,16 @@ def cut_often(disk: Disk, *, lives: int, lines: int) -> None:
         check(ledger, said)
 
 
-def test_what_was_acknowledged_before_a_power_cut_is_recovered(disk: Disk) -> None:
+def test_acknowledged_commits_survive_a_power_cut(disk: Disk) -> None:
     cut_often(disk, lives=3, lines=20)
 
 
 @pytest.mark.torture
-def test_what_was_acknowledged_before_many_power_cuts_is_recovered(disk: Disk) -> None:
+def test_acknowledged_commits_survive_many_power_cuts(disk: Disk) -> None:
     cut_often(disk, lives=30, lines=60)
 
 
-def test_many_processes_lose_nothing_to_a_power_cut(disk: Disk) -> None:
+def test_acknowledged_commits_of_many_processes_survive_a_power_cut(disk: Disk) -> None:
     """Every acknowledged write is there, whichever process wrote last."""
     url = f"sqlite:///{disk.place}/holdfast.db"
     programs = [Program("sqlite_writer", url) for _ in range(4)]

@@ -56,7 +56,7 @@ def here(folder: Path, run: Run) -> Iterator[Desk]:
         yield Desk(ledger, f"sqlite:///{folder}/holdfast.db", run)
 
 
-def test_from_enqueue_to_replay(desk: Desk) -> None:
+def test_a_job_is_enqueued_shown_cancelled_and_replayed(desk: Desk) -> None:
     made = desk.said("job", "enqueue", "index", "--queue", "crawl", "--args", '{"url": "a"}', "--priority", "5")
     id_ = made["job"]["id"]
     assert (made["is_new"], made["job"]["status"], made["job"]["args"]) == (True, "queued", {"url": "a"})
@@ -73,7 +73,7 @@ def test_from_enqueue_to_replay(desk: Desk) -> None:
     assert [event["rev"] for event in desk.said("job", "events", id_, "--type", "cancelled")["events"]] == [2]
 
 
-def test_a_running_job_is_asked_first(desk: Desk) -> None:
+def test_a_running_job_is_asked_to_stop(desk: Desk) -> None:
     id_ = desk.ledger.enqueue("index").id
     desk.held()
     [asked] = desk.said("job", "cancel", id_)["cancelled"]
@@ -280,7 +280,7 @@ def test_a_retry_and_a_stall_have_different_types(here: Desk) -> None:
     assert here("job", "events", id_, "--type", "nosuch").code == 2
 
 
-def test_many_are_all_or_none(here: Desk, folder: Path) -> None:
+def test_several_jobs_are_enqueued_together_or_not_at_all(here: Desk, folder: Path) -> None:
     lines = [{"kind": "index", "args": {"n": n}, "queue": "crawl"} for n in range(3)]
     (folder / "jobs.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
     said = here.said("job", "enqueue", "--lines", "jobs.jsonl")
@@ -352,14 +352,14 @@ def test_each_job_that_was_refused_has_a_line(here: Desk, verb: str, options: li
     ],
     ids=" ".join,
 )
-def test_what_cannot_be_meant(here: Desk, folder: Path, arguments: list[str]) -> None:
+def test_wrong_arguments_are_reported(here: Desk, folder: Path, arguments: list[str]) -> None:
     (folder / "deep.json").write_text('{"a":' * 100_000)
     assert here.refused("job", *arguments)[:2] == (2, "usage")
     plain = here("job", *arguments)
     assert (plain.code, plain.out, "Traceback" in plain.err) == (2, "", False)
 
 
-def test_an_expected_revision_is_kept_to(here: Desk) -> None:
+def test_a_wrong_expected_revision_is_refused(here: Desk) -> None:
     id_ = here.ledger.enqueue("index").id
     assert here.refused("job", "cancel", id_, "--expected-rev", 7)[:2] == (1, "conflict")
     assert here.said("job", "cancel", id_, "--expected-rev", 1)
@@ -372,7 +372,7 @@ def test_contents_of_a_job_are_escaped_for_the_terminal(here: Desk) -> None:
     assert "TASK 3" in here("job", "list").out
 
 
-def test_an_operator_helps_by_command(here: Desk) -> None:
+def test_an_operator_assists_a_job_by_command(here: Desk) -> None:
     id_ = here.ledger.enqueue("index", queue="default").id
     assert here.refused("job", "assist", id_)[:2] == (1, "invalid_transition")
     here.held()
@@ -385,7 +385,7 @@ def test_an_operator_helps_by_command(here: Desk) -> None:
     assert all(actor.startswith("operator:") for actor in actors)
 
 
-def test_an_operator_says_why(here: Desk) -> None:
+def test_an_operator_gives_a_reason(here: Desk) -> None:
     id_ = here.ledger.enqueue("index", queue="default").id
     here.held()
     for verb in ("assist", "unassist"):
@@ -396,7 +396,7 @@ def test_an_operator_says_why(here: Desk) -> None:
     assert reasons == ["assist it", "unassist it", "cancel it", "replay it"]
 
 
-def test_a_failed_job_says_where_and_why(here: Desk) -> None:
+def test_a_failed_job_shows_its_stage_and_reason(here: Desk) -> None:
     id_ = here.ledger.enqueue("index", policy={"attempts_max": 1, "on_exhausted": "fail"}).id
     fence = here.ledger.claim_job(id_, "robot-1").fence
     assert fence is not None
@@ -444,7 +444,7 @@ def test_jobs_are_listed_by_phase(here: Desk) -> None:
     assert [task["id"] for task in here.said("task", "list", "--phase", "executing")["tasks"]] == ids[1:2]
 
 
-def test_pages_go_on_where_they_ended(here: Desk) -> None:
+def test_a_page_continues_after_the_previous_one(here: Desk) -> None:
     ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 3)]
     first = here.said("job", "list", "--limit", 2)
     assert ([job["id"] for job in first["jobs"]], first["next_after"]) == (ids[:0:-1], ids[1])
@@ -452,7 +452,7 @@ def test_pages_go_on_where_they_ended(here: Desk) -> None:
     assert ([job["id"] for job in rest["jobs"]], rest["next_after"]) == (ids[:1], None)
 
 
-def test_a_paused_queue_gives_nothing_out(desk: Desk) -> None:
+def test_nothing_is_claimed_from_a_paused_queue(desk: Desk) -> None:
     desk.ledger.enqueue("index", queue="crawl")
     assert desk("queue", "pause", "crawl").out == "Queue crawl is paused: nothing more is claimed from it.\n"
     assert desk.ledger.claim("ada", queues=["crawl"]) == []
@@ -464,7 +464,7 @@ def test_a_paused_queue_gives_nothing_out(desk: Desk) -> None:
     assert len(desk.ledger.claim("ada", queues=["crawl"])) == 1
 
 
-def test_there_may_be_nothing(here: Desk) -> None:
+def test_empty_lists_are_reported(here: Desk) -> None:
     assert here("queue", "list").out == "There are no queues.\n"
     assert here("job", "list").out == "There are no such jobs.\n"
 
@@ -485,7 +485,7 @@ def test_an_unknown_policy_field_is_answered_with_the_known_ones(desk: Desk) -> 
     assert "attempts_max" in desk("job", "enqueue", "k", "--queue", "default", "--policy", '{"attempts": 3}').err
 
 
-def test_the_list_shows_the_newest_first_and_what_there_is(desk: Desk) -> None:
+def test_the_list_shows_the_newest_jobs_first_and_the_counts(desk: Desk) -> None:
     made = [desk.ledger.enqueue("index", {"page": number}).id for number in range(3)]
     desk.ledger.enqueue("note", queue="other")
     desk.ledger.complete(desk.held(), "indexed")
@@ -500,7 +500,7 @@ def test_the_list_shows_the_newest_first_and_what_there_is(desk: Desk) -> None:
     assert desk.said("job", "list", "--until", "1h")["jobs"] == []
 
 
-def test_a_finished_job_says_who_did_it_and_for_how_long(here: Desk) -> None:
+def test_a_finished_job_shows_its_last_worker_and_its_duration(here: Desk) -> None:
     id_ = here.ledger.enqueue("index").id
     here.ledger.complete(here.held(), None)
     out = here("job", "get", id_).out

@@ -84,7 +84,7 @@ def started(key_here: Desk) -> Desk:
     return key_here
 
 
-def test_from_the_first_key_to_its_rotation(key: Desk) -> None:
+def test_keys_are_created_enrolled_rotated_and_revoked(key: Desk) -> None:
     first = key.ask("new", "main", "--role", "server")
     assert (first["role"], first["name"], first["file"], first["enrolled"]) == ("server", "main", "main.key", True)
     arm = key.ask("new", "arm-1", "--role", "worker", "--key", "main.key")
@@ -102,7 +102,7 @@ def test_from_the_first_key_to_its_rotation(key: Desk) -> None:
     assert "revoked" in key("list").out
 
 
-def test_a_key_file_is_its_owners_alone(started: Desk) -> None:
+def test_a_key_file_is_readable_by_its_owner_only(started: Desk) -> None:
     file = started.folder / "main.key"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert decode_key(file.read_text()).secret is not None
@@ -133,13 +133,13 @@ def test_a_key_without_an_enrolling_key_is_created_and_not_enrolled(started: Des
     assert started("enrol", arm["public"], "--role", "worker", *asked).code == 2
 
 
-def test_a_worker_key_makes_no_ledger(key_here: Desk) -> None:
+def test_a_worker_key_creates_no_ledger(key_here: Desk) -> None:
     made = key_here.unenrolled("new", "arm-1", "--role", "worker")
     assert made["why_not"] == "there is no ledger at sqlite:///holdfast.db"
     assert not list(key_here.folder.glob("*.db"))
 
 
-def test_a_ledger_that_a_first_key_makes_is_remarked_upon(key_here: Desk) -> None:
+def test_a_ledger_created_by_the_first_key_is_reported(key_here: Desk) -> None:
     assert "sqlite:///holdfast.db was not there" in key_here("new", "main", "--role", "server").err
     assert key_here.standing == [("main", True)]
 
@@ -184,7 +184,7 @@ def test_wrong_arguments_are_reported(key_here: Desk, arguments: list[str], code
     assert key_here.standing == [("main", True), ("twin", True), ("twin", True)]
 
 
-def test_the_operator_is_whose_key_is_loaded(started: Desk) -> None:
+def test_the_operator_is_the_owner_of_the_loaded_key(started: Desk) -> None:
     started.ask("new", "ann", "--role", "operator", "--key", "main.key")
     arm = started.ask("new", "arm-1", "--role", "worker", "--key", "ann.key", "--key", "main.key")
     first, ann, found = started.ask("list")["keys"]
@@ -196,13 +196,13 @@ def test_the_operator_is_whose_key_is_loaded(started: Desk) -> None:
     assert started.ask("revoke", "ann", "--key", "main.key")["key"]["name"] == "ann"
 
 
-def test_a_file_may_be_named_with_what_it_says(started: Desk) -> None:
+def test_enrol_accepts_a_role_and_name_that_match_the_file(started: Desk) -> None:
     started.ask("new", "ann", "--role", "operator", "--no-enrol")
     asked = ("--role", "operator", "--name", "ann", "--key", "main.key")
     assert started.ask("enrol", "ann.key", *asked)["key"]["name"] == "ann"
 
 
-def test_keys_are_named_by_the_environment_or_the_settings(started: Desk) -> None:
+def test_key_files_are_found_by_the_environment_or_the_settings(started: Desk) -> None:
     (started.folder / "bad.key").write_text(json.dumps({"secret": "not a key"}))
     (started.folder / "bad.key").chmod(0o600)
     assert started.ask("new", "a", "--role", "worker", HOLDFAST_KEYS="main.key")["enrolled"]
@@ -215,7 +215,7 @@ def test_keys_are_named_by_the_environment_or_the_settings(started: Desk) -> Non
     assert started("list").code == 1
 
 
-def test_public_keys_are_handed_out(key: Desk) -> None:
+def test_public_keys_are_exported(key: Desk) -> None:
     with key.opened():
         assert key.ask("export")["vkey"] is None
     first = key.ask("new", "main", "--role", "server")

@@ -38,7 +38,7 @@ def ledger(folder: Path) -> Iterator[Ledger]:
 
 
 @pytest.mark.parametrize(("words", "last"), [("migrate", "The ledger "), ("job enqueue index --queue default", "Job ")])
-def test_what_waits_says_for_how_long(show: Show, folder: Path, words: str, last: str) -> None:
+def test_a_waiting_command_shows_for_how_long(show: Show, folder: Path, words: str, last: str) -> None:
     """A new ledger waits for its lock. With --json, and where it cannot be written over, nothing is said of that."""
     with (folder / "holdfast.db-lock").open("w+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -53,7 +53,7 @@ def test_what_waits_says_for_how_long(show: Show, folder: Path, words: str, last
         assert BLOCKED not in one.written and b"\x1b[K" not in one.written
 
 
-def test_a_check_says_how_far_it_is(ledger: Ledger, show: Show, folder: Path) -> None:
+def test_a_check_shows_its_progress(ledger: Ledger, show: Show, folder: Path) -> None:
     """A pipe that gives more lines until the progress was seen."""
     lines: list[bytes] = []
     ledger.export(lines.append)
@@ -72,7 +72,7 @@ def test_a_check_says_how_far_it_is(ledger: Ledger, show: Show, folder: Path) ->
     assert " events of 0 jobs" in checking.screen.display[0]
 
 
-def test_a_failure_leaves_a_clean_line_too(show: Show, folder: Path) -> None:
+def test_a_failure_removes_the_progress_line(show: Show, folder: Path) -> None:
     with (folder / "holdfast.db-lock").open("w+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         shown = show("job enqueue index --queue default --depends-on 99")
@@ -82,7 +82,7 @@ def test_a_failure_leaves_a_clean_line_too(show: Show, folder: Path) -> None:
     assert any(line.startswith("Failed: not_found: there is no job 99") for line in shown.screen.display)
 
 
-def test_nothing_of_it_is_in_a_pipe(show: Show, start: Start, folder: Path) -> None:
+def test_a_pipe_gets_no_progress(show: Show, start: Start, folder: Path) -> None:
     """The one on a terminal has waited long enough, and so has the one before it."""
     with (folder / "holdfast.db-lock").open("w+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -111,7 +111,7 @@ main(sys.argv[1:])
         ("seal --once --key main.key", "leaves sealed: ", "Sealed up to position"),
     ],
 )
-def test_every_long_command_says_it(ledger: Ledger, folder: Path, run: Run, words: str, said: str, last: str) -> None:
+def test_every_long_command_shows_progress(ledger: Ledger, folder: Path, run: Run, words: str, said: str, last: str) -> None:
     """In a hurry: what would be said every half second is said at every step."""
     for _ in range(2):
         ledger.dead_letter(ledger.enqueue("index").id, reason_code="timeout", failure_stage="exec")

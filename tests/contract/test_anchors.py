@@ -44,7 +44,7 @@ class Refusing:
         raise OSError("no room")
 
 
-def test_heads_are_appended_to_a_file_and_read_as_they_were_written(ledger: Ledger, tmp_path: Path):
+def test_heads_are_appended_to_a_file_and_read_back_unchanged(ledger: Ledger, tmp_path: Path):
     file = tmp_path / "heads.txt"
     for _ in range(2):
         ledger.enqueue("index")
@@ -54,7 +54,7 @@ def test_heads_are_appended_to_a_file_and_read_as_they_were_written(ledger: Ledg
     assert [auditor.read_head(note, SERVER.public.public)[1] for note in notes(file)] == [2, 3]
 
 
-def test_a_note_that_was_cut_off_stays_apart_from_the_next(ledger: Ledger, tmp_path: Path):
+def test_a_truncated_note_is_separated_from_the_next(ledger: Ledger, tmp_path: Path):
     file = tmp_path / "heads.txt"
     file.write_text("holdfast/xyz\n17\nAAA")
     with Sealer(ledger, anchors=[FileAnchor(file)]) as sealer:
@@ -69,9 +69,7 @@ def test_a_file_needs_a_folder(tmp_path: Path):
             FileAnchor(path)
 
 
-def test_anchors_are_given_a_head_as_often_as_they_may_and_the_last_at_the_end(
-    ledger: Ledger, clock: ManualClock, tmp_path: Path
-):
+def test_anchors_get_heads_at_their_interval_and_the_last_head_at_the_end(ledger: Ledger, clock: ManualClock, tmp_path: Path):
     file = tmp_path / "heads.txt"
     with Sealer(ledger, anchors=[FileAnchor(file)], anchor_every="60s") as sealer:
         for _ in range(7):
@@ -117,7 +115,7 @@ def test_heads_are_sent_to_a_webhook_under_the_rules_of_all_webhooks(tmp_path: P
     assert request.key == f"msg_{ledger.id}_head_1"
 
 
-def test_a_webhook_may_not_be_at_home_unless_that_is_allowed(ledger: Ledger, caplog: pytest.LogCaptureFixture):
+def test_a_webhook_at_a_private_address_is_refused_unless_allowed(ledger: Ledger, caplog: pytest.LogCaptureFixture):
     with (
         Receiver(status(500)) as receiver,
         Sealer(ledger, anchors=[WebhookAnchor(ledger, receiver.url, secret=SECRET)]) as sealer,

@@ -103,7 +103,7 @@ def test_the_signers_time_is_kept_beside_the_ledgers(ledger: Ledger, clock: Manu
     assert (event.received_at - event.at).total_seconds() == 240
 
 
-def test_a_robot_comes_back_by_its_own_signature(ledger: Ledger):
+def test_a_robot_resumes_its_job_with_its_own_signature(ledger: Ledger):
     made = _stalled(ledger)
     event = ledger.append(seeds(ledger, made, kind=EventType.RESUMED))
     assert (event.type, event.to_status) == ("resumed", "running")
@@ -121,7 +121,7 @@ def test_a_beat_of_a_stalled_job_is_evidence_of_life(ledger: Ledger):
     assert ledger.append(seeds(ledger, made)).to_status == "stalled"
 
 
-def test_a_late_beat_is_put_on_record_in_order(ledger: Ledger, clock: ManualClock):
+def test_a_late_beat_is_recorded_in_order(ledger: Ledger, clock: ManualClock):
     made = b.running(ledger, policy=LIVENESS)
     clock.advance(61)
     ledger.append(seeds(ledger, made))
@@ -129,7 +129,7 @@ def test_a_late_beat_is_put_on_record_in_order(ledger: Ledger, clock: ManualCloc
     assert ledger.check(made.id) == []
 
 
-def test_our_shape_states_the_hash_of_what_it_comes_with(ledger: Ledger):
+def test_holdfasts_form_states_the_hash_of_its_content(ledger: Ledger):
     made = b.running(ledger, policy={"signed": "all"})
     ledger.append(ours(ledger, made, "heartbeat", body=b'{"stage":"A","progress":2}'), content={"stage": "A", "progress": 2})
     assert (ledger.get(made.id).stage, ledger.get(made.id).progress) == ("A", 2)
@@ -177,7 +177,7 @@ def verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     return ours(ledger, made, "stalled", **{"signer": SERVER} | given | changes)
 
 
-def test_a_server_elsewhere_may_call_a_silent_holder_stalled(ledger: Ledger, clock: ManualClock):
+def test_a_server_may_report_a_silent_holder_as_stalled(ledger: Ledger, clock: ManualClock):
     made = b.running(ledger, policy=WINDOW | LIVENESS)
     with refused_without_trace(ledger, "not_stalled_yet"):
         ledger.append(verdict(ledger, made))
@@ -209,7 +209,7 @@ def seeds_verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     return server_stall_envelope(signer.secret, **given | changes)
 
 
-def test_a_servers_verdict_in_the_seeds_shape(ledger: Ledger, clock: ManualClock):
+def test_a_servers_stall_report_in_the_form_for_robots(ledger: Ledger, clock: ManualClock):
     made = b.running(ledger, tier="in_home", policy=LIVENESS)
     clock.advance(90)
     with refused_without_trace(ledger, "not_stalled_yet"):
@@ -235,7 +235,7 @@ def test_a_servers_verdict_in_the_seeds_shape(ledger: Ledger, clock: ManualClock
         {"signer": WORKER},
     ],
 )
-def test_which_tells_of_this_silence_alone(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
+def test_a_servers_stall_report_must_match_the_current_silence(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
     made = b.running(ledger, tier="in_home", policy=LIVENESS)
     clock.advance(91)
     with refused_without_trace(ledger, "signature_invalid"):
@@ -292,14 +292,16 @@ def test_a_server_resumes_a_robot_that_has_beaten_since_the_stall(ledger: Ledger
 
 @pytest.mark.parametrize("returned", [seeds_return, our_return], ids=["seed", "ours"])
 @pytest.mark.parametrize("changes", [{"rev": 9}, {"attempt": 2}, {"at": 1_000_000}, {"signer": WORKER}])
-def test_which_is_about_this_very_return(ledger: Ledger, clock: ManualClock, returned: Any, changes: dict[str, Any]):
+def test_a_servers_resume_report_must_match_the_current_stall(
+    ledger: Ledger, clock: ManualClock, returned: Any, changes: dict[str, Any]
+):
     made = _silent(ledger, clock)
     ledger.append(seeds(ledger, made))
     with refused_without_trace(ledger, "signature_invalid"):
         ledger.append(returned(ledger, made, **changes))
 
 
-def test_a_servers_return_names_the_robot_that_stalled(ledger: Ledger, clock: ManualClock):
+def test_a_servers_resume_report_names_the_stalled_robot(ledger: Ledger, clock: ManualClock):
     made = _silent(ledger, clock)
     ledger.append(seeds(ledger, made))
     with refused_without_trace(ledger, "signature_invalid") as caught:
@@ -307,7 +309,7 @@ def test_a_servers_return_names_the_robot_that_stalled(ledger: Ledger, clock: Ma
     assert caught.value.context["why"] == "robot"
 
 
-def test_a_server_does_not_resume_what_never_started(ledger: Ledger, clock: ManualClock):
+def test_a_server_does_not_resume_a_job_that_never_started(ledger: Ledger, clock: ManualClock):
     made = b.claimed(ledger, policy=WINDOW | LIVENESS)
     clock.advance(31)
     ledger.stall(made.id)
@@ -316,14 +318,14 @@ def test_a_server_does_not_resume_what_never_started(ledger: Ledger, clock: Manu
         ledger.append(seeds_return(ledger, made))
 
 
-def test_a_server_does_not_resume_what_runs(ledger: Ledger):
+def test_a_server_does_not_resume_a_running_job(ledger: Ledger):
     made = b.running(ledger, policy=LIVENESS)
     with refused_without_trace(ledger, "invalid_transition"):
         ledger.append(seeds_return(ledger, made))
 
 
 @pytest.mark.parametrize("said", [seeds_return, seeds_verdict])
-def test_what_a_server_says_comes_without_content(ledger: Ledger, clock: ManualClock, said: Any):
+def test_a_servers_envelope_has_no_content(ledger: Ledger, clock: ManualClock, said: Any):
     made = b.running(ledger, tier="in_home", policy=LIVENESS)
     clock.advance(91)
     with refused_without_trace(ledger, "validation_error"):
@@ -335,7 +337,7 @@ def envelope_of(event: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("changes", [{"rev": 9}, {"reason": "LEASE_EXPIRED"}, {"body": b"{}"}, {"signer": WORKER}])
-def test_a_servers_verdict_is_about_this_very_moment(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
+def test_a_servers_stall_report_must_have_the_current_times(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
     made = b.running(ledger, policy=WINDOW | LIVENESS)
     clock.advance(31)
     with refused_without_trace(ledger, "signature_invalid"):
@@ -356,7 +358,7 @@ def test_the_newest_envelope_may_be_sent_again_and_no_older_one(ledger: Ledger):
     assert caught.value.context["why"] == "counter"
 
 
-def test_an_envelope_is_the_same_after_the_end(ledger: Ledger):
+def test_an_envelope_may_be_sent_again_after_the_end_of_the_job(ledger: Ledger):
     made = b.running(ledger, policy={"signed": "all"})
     envelope = ours(ledger, made, "succeeded", body=b'{"result":null}')
     assert ledger.append(envelope) == ledger.append(envelope)
@@ -377,7 +379,9 @@ def test_an_envelope_is_the_same_after_the_end(ledger: Ledger):
         ({"at": 1_000_000}, "signature_invalid"),
     ],
 )
-def test_a_beat_is_for_one_ledger_attempt_boot_and_time(signing: Ledger, ledger: Ledger, changes: dict[str, Any], code: str):
+def test_a_beat_is_valid_for_one_ledger_attempt_incarnation_and_time(
+    signing: Ledger, ledger: Ledger, changes: dict[str, Any], code: str
+):
     other = key("worker", "w-2")
     signing.enrol_key(other.public, role="worker", name="w-2")
     made = b.running(ledger, policy=LIVENESS)
@@ -386,7 +390,7 @@ def test_a_beat_is_for_one_ledger_attempt_boot_and_time(signing: Ledger, ledger:
 
 
 @pytest.mark.parametrize("extra", [{"rev": 4}, {"reason": "x"}, {"policy": msgspec.to_builtins(Policy())}])
-def test_a_beat_states_nothing_that_is_not_its_own_to_say(ledger: Ledger, extra: dict[str, Any]):
+def test_a_beat_with_fields_of_other_statements_is_refused(ledger: Ledger, extra: dict[str, Any]):
     made = b.running(ledger, policy=LIVENESS)
     with refused_without_trace(ledger, "validation_error") as caught:
         ledger.append(ours(ledger, made, "heartbeat", **extra))
@@ -457,20 +461,20 @@ def test_content_that_was_not_signed_is_refused(ledger: Ledger):
         '{"a":"\ud800"}',
     ],
 )
-def test_what_is_no_envelope_is_refused(ledger: Ledger, envelope: Any):
+def test_invalid_envelopes_are_refused(ledger: Ledger, envelope: Any):
     with pytest.raises(HoldfastError) as caught:
         ledger.append(envelope)
     assert caught.value.code in ("validation_error", "limit_exceeded")
 
 
 @pytest.mark.parametrize("kind", ["failed"])
-def test_some_verbs_say_more_than_a_statement_does(ledger: Ledger, kind: str):
+def test_verbs_without_a_statement_form_are_refused(ledger: Ledger, kind: str):
     made = b.running(ledger, policy=LIVENESS)
     with refused_without_trace(ledger, "validation_error"):
         ledger.append(ours(ledger, made, kind))
 
 
-def test_an_empty_token_alone_is_no_fence(ledger: Ledger, signing: Ledger):
+def test_an_empty_token_without_a_signature_is_refused(ledger: Ledger, signing: Ledger):
     made = b.running(signing)
     for each in (ledger, signing):
         with refused_without_trace(each, "fence_lost"):

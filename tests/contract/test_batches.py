@@ -239,7 +239,7 @@ def test_pages_have_every_event_once(ledger: Ledger, clock: ManualClock):
     check_pages(ledger)
 
 
-def test_pages_have_every_event_that_retention_has_left(ledger: Ledger, clock: ManualClock):
+def test_pages_have_every_remaining_event_after_retention(ledger: Ledger, clock: ManualClock):
     mixed(ledger, clock)
     before = len(ledger.list())
     clock.advance(1)
@@ -322,7 +322,7 @@ def test_a_claim_that_ends_at_once_is_closed_at_once(store_url: str, ledger: Led
 # Sizes
 
 
-def test_thousands_of_jobs_are_enqueued_and_settled_in_one_call(store_url: str, ledger: Ledger):
+def test_thousands_of_jobs_are_enqueued_and_completed_in_one_call(store_url: str, ledger: Ledger):
     made = ledger.enqueue_many([{"kind": "index", "args": {"n": n}} for n in range(5_000)])
     assert len({job.id for job in made}) == 5_000
     held = [fence for _ in range(3) for fence in claim(ledger, 1_000)]

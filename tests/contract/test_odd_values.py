@@ -224,12 +224,12 @@ def failures(place: Place, face: type, verb: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("verb", verbs(Ledger))
-def test_a_ledger_takes_odd_values(place: Place, verb: str) -> None:
+def test_a_ledger_accepts_or_refuses_odd_values(place: Place, verb: str) -> None:
     assert list(failures(place, Ledger, verb)) == []
 
 
 @pytest.mark.parametrize("verb", verbs(Agent))
-def test_an_agent_takes_odd_values(place: Place, verb: str) -> None:
+def test_an_agent_accepts_or_refuses_odd_values(place: Place, verb: str) -> None:
     assert list(failures(place, Agent, verb)) == []
 
 

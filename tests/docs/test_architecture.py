@@ -84,5 +84,5 @@ def test_the_glossary_has_the_words_of_the_lifecycle() -> None:
 
 
 @pytest.mark.parametrize(("word", "meaning"), glossary())
-def test_a_word_takes_one_to_three_sentences(word: str, meaning: str) -> None:
+def test_each_word_has_one_to_three_sentences(word: str, meaning: str) -> None:
     assert 1 <= len(re.findall(r"\.(?: |$)", meaning)) <= 3

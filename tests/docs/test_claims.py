@@ -132,7 +132,7 @@ MISSING = {"Not yet there: a server with an HTTP API, a dashboard.": ("serve", "
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_what_a_page_calls_missing_is_known_here(page: Path) -> None:
+def test_every_statement_that_something_is_missing_is_listed(page: Path) -> None:
     text = " ".join(_BLOCK.sub("", page.read_text()).split())
     for sentence in MISSING:
         text = text.replace(sentence, "")
@@ -142,7 +142,7 @@ def test_what_a_page_calls_missing_is_known_here(page: Path) -> None:
 
 
 @pytest.mark.parametrize("sentence", MISSING)
-def test_what_is_called_missing_is_missing(sentence: str) -> None:
+def test_names_that_pages_call_missing_do_not_exist(sentence: str) -> None:
     assert any(sentence in page.read_text() for page in pages()), "no page says so any more: take it out of this test"
     assert not {command.name for command in commands()} & set(MISSING[sentence])
 

@@ -116,7 +116,7 @@ def test_commands_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
         shell.close()
 
 
-def test_an_age_of_ten_seconds_is_no_other_answer() -> None:
+def test_columns_may_move_with_the_width_of_an_age() -> None:
     shown = ["  queue  oldest  queued", "  crawl  …s           2"]
     assert re.fullmatch(pattern_of(shown), "  queue  oldest  queued\n  crawl  15s          2")
     assert not re.fullmatch(pattern_of(shown), "  queue  oldest  queued\n  crawl  15s          3")

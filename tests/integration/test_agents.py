@@ -41,7 +41,7 @@ def check_each_done_once(ledger: Ledger, ids: list[int], answers: list[list[list
     assert problems(ledger) == []
 
 
-def test_threads_that_resume_at_once_get_a_task_each(store_url: str, opened: Opener) -> None:
+def test_concurrent_threads_that_resume_get_different_tasks(store_url: str, opened: Opener) -> None:
     ledger, crowd = opened(store_url), 16
     ledger.enqueue_many([{"kind": "work", "priority": number % 2} for number in range(crowd + 4)])
     together = Barrier(crowd)
@@ -59,7 +59,9 @@ def test_threads_that_resume_at_once_get_a_task_each(store_url: str, opened: Ope
     assert problems(ledger) == []
 
 
-def test_threads_that_resume_at_once_share_no_expired_claim(store_url: str, opened: Opener, clock: ManualClock) -> None:
+def test_concurrent_threads_that_resume_take_over_different_expired_claims(
+    store_url: str, opened: Opener, clock: ManualClock
+) -> None:
     crowd = 8
     ledger = opened(store_url, clock=clock)
     ids = [job.id for job in ledger.enqueue_many([{"kind": "work"}] * crowd)]
@@ -83,7 +85,7 @@ def test_threads_that_resume_at_once_share_no_expired_claim(store_url: str, open
     assert problems(ledger) == []
 
 
-def test_processes_that_resume_at_once_get_a_task_each_while_there_are_some(store_url: str, opened: Opener) -> None:
+def test_concurrent_processes_that_resume_get_different_tasks(store_url: str, opened: Opener) -> None:
     ledger = opened(store_url)
     ids = [job.id for job in ledger.enqueue_many([{"kind": "work"}] * 5)]
     got = fleet("agents.resume_once", 8, url=store_url)
@@ -114,7 +116,7 @@ def waiting_sessions(server_url: str) -> int:
         return int(count)
 
 
-def test_a_focus_that_ends_while_it_is_looked_at_is_passed_over(pg_url: str, postgres_url: str, opened: Opener) -> None:
+def test_a_focus_that_ends_during_the_resume_is_skipped(pg_url: str, postgres_url: str, opened: Opener) -> None:
     """The resume has read its focus as running, and waits for its row behind the one who ends it."""
     ledger, other = opened(pg_url), opened(pg_url)
     one, two = (ledger.enqueue("work").id for _ in range(2))
@@ -134,7 +136,7 @@ def test_a_focus_that_ends_while_it_is_looked_at_is_passed_over(pg_url: str, pos
     assert problems(ledger) == []
 
 
-def test_a_few_agents_and_tasks_that_wait_for_each_other(store_url: str, opened: Opener) -> None:
+def test_a_few_agents_complete_dependent_tasks(store_url: str, opened: Opener) -> None:
     ledger = opened(store_url)
     ids = add_dependent_tasks(ledger, 60)
     answers = fleet("agents.work", 8, url=store_url, tasks=60)
@@ -142,7 +144,7 @@ def test_a_few_agents_and_tasks_that_wait_for_each_other(store_url: str, opened:
 
 
 @pytest.mark.torture
-def test_fifty_agents_and_a_thousand_tasks_that_wait_for_each_other(store_url: str, opened: Opener) -> None:
+def test_fifty_agents_complete_a_thousand_dependent_tasks(store_url: str, opened: Opener) -> None:
     ledger = opened(store_url)
     ids = add_dependent_tasks(ledger, 1_000)
     answers = fleet("agents.work", 50, url=store_url, tasks=1_000, timeout=1_800)

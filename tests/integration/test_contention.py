@@ -19,7 +19,7 @@ def hold(ledger: Ledger, count: int, *, start: bool = True) -> list[Fence]:
     return [job.fence for job in ledger.claim("worker", limit=count, start=start) if job.fence]
 
 
-def test_opposed_batches_of_beats_all_count(store_url: str, real: Ledger) -> None:
+def test_batches_of_beats_in_opposite_order_all_succeed(store_url: str, real: Ledger) -> None:
     fences = hold(real, 300)
     wire = [[fence.job_id, fence.attempt, fence.token, fence.worker] for fence in fences]
 
@@ -30,7 +30,7 @@ def test_opposed_batches_of_beats_all_count(store_url: str, real: Ledger) -> Non
     assert problems(real) == []
 
 
-def test_mixed_verbs_in_opposed_order_from_two_sessions_all_count(store_url: str, opened: Opener) -> None:
+def test_mixed_verbs_in_opposite_order_from_two_sessions_all_succeed(store_url: str, opened: Opener) -> None:
     """Groups of several statements each, over the same jobs from both ends, so that they can collide."""
     ledgers = [opened(store_url), opened(store_url)]
     fences = hold(ledgers[0], 64)
@@ -90,7 +90,7 @@ def test_a_deadlock_with_a_foreign_transaction_is_retried(pg_url: str, postgres_
     assert problems(on_postgres) == []
 
 
-def test_reading_goes_on_while_transactions_fail(real: Ledger) -> None:
+def test_reads_succeed_while_transactions_fail(real: Ledger) -> None:
     """What one thread's rollback makes the store forget, another may be reading."""
     hold(real, 1_000)
     reading = threading.Event()
@@ -114,7 +114,7 @@ def test_reading_goes_on_while_transactions_fail(real: Ledger) -> None:
         assert failures.result(60) > 10
 
 
-def test_more_readers_than_the_server_has_connections(real: Ledger) -> None:
+def test_more_readers_than_server_connections_all_succeed(real: Ledger) -> None:
     job = real.enqueue("work")
     together = threading.Barrier(450)
 

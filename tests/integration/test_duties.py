@@ -11,12 +11,12 @@ from tests.support.processes import fleet
 from tests.support.waiting import wait_until
 
 
-def test_of_many_processes_that_want_a_duty_one_has_it(store_url: str, real: Ledger) -> None:
+def test_one_of_many_processes_gets_the_duty(store_url: str, real: Ledger) -> None:
     answers = fleet("workers.take_duty", 8, url=store_url, rounds=50)
     assert [sum(taken) for taken in zip(*answers, strict=True)] == [1] * 50
 
 
-def test_it_changes_hands_without_two_holders_at_once(store_url: str, opened: Opener) -> None:
+def test_a_duty_never_has_two_holders(store_url: str, opened: Opener) -> None:
     """Threads of two ledgers take and drop it in turn. What only its holder touches shows whether there were ever two."""
     ledgers = [opened(store_url), opened(store_url)]
     inside = threading.Lock()

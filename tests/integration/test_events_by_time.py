@@ -70,16 +70,16 @@ def ratio(folder: Path, few: int, many: int) -> float:
     return costs[1] / costs[0]
 
 
-def test_the_last_minute_costs_little_more_beside_ten_times_the_events(tmp_path: Path) -> None:
+def test_reading_the_last_minute_costs_little_more_with_ten_times_the_events(tmp_path: Path) -> None:
     assert ratio(tmp_path, 4_000, 40_000) <= 1.5
 
 
 @pytest.mark.torture
-def test_the_last_minute_costs_at_most_three_times_as_much_beside_a_million_events(tmp_path: Path) -> None:
+def test_reading_the_last_minute_costs_at_most_three_times_as_much_with_a_million_events(tmp_path: Path) -> None:
     assert ratio(tmp_path, 10_000, 1_000_000) <= 3
 
 
-def test_a_minute_long_past_is_found_without_a_walk_either(sqlite_url: str, opened: Opener) -> None:
+def test_an_old_minute_is_found_without_a_scan(sqlite_url: str, opened: Opener) -> None:
     clock = ManualClock()
     ledger = opened(sqlite_url, clock=clock)
     first = fill(ledger, clock, 4_000)
@@ -115,7 +115,7 @@ def wanted(events: list[Event], types: list[str], since: datetime | None, until:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_found_by_time_is_exact_under_clock_steps(
+def test_events_found_by_time_are_exact_under_clock_steps(
     sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 7)
@@ -136,9 +136,7 @@ def test_what_is_found_by_time_is_exact_under_clock_steps(
             assert rest == expected[5:]
 
 
-def test_the_earliest_time_of_a_batch_counts_not_that_of_its_first_job(
-    sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_earliest_time_of_a_batch_is_used(sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 4)
     clock = ManualClock()
     ledger = opened(sqlite_url, clock=clock)
@@ -176,7 +174,7 @@ def test_events_of_another_program_are_found_before_and_after_their_times_are_no
     assert len(ledger.events(types=["enqueued"], since=since, until=since + timedelta(minutes=1))) == 10
 
 
-def test_times_of_deleted_events_are_forgotten(sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_of_deleted_events_are_deleted(sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 10)
     clock = ManualClock()
     ledger = opened(sqlite_url, clock=clock)
@@ -207,7 +205,7 @@ def blocks(url: str) -> int:
         connection.close()
 
 
-def test_a_ledger_whose_times_are_lost_gets_them_again(sqlite_url: str) -> None:
+def test_missing_times_are_restored(sqlite_url: str) -> None:
     clock = ManualClock()
     with holdfast.open(sqlite_url, clock=clock) as ledger:
         since = fill(ledger, clock, 4_000)

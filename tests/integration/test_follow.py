@@ -93,7 +93,7 @@ def test_a_late_event_that_is_rolled_back_delays_no_follower(postgres_url: str, 
     assert [event.job_id for event in on_postgres.follow(timeout=0.5)] == [job.id]
 
 
-def test_positions_that_were_drawn_in_vain_do_not_stop_a_follower(postgres_url: str, on_postgres: Ledger) -> None:
+def test_unused_positions_do_not_stop_a_follower(postgres_url: str, on_postgres: Ledger) -> None:
     """A rollback, or a crash of the server, leaves positions at the end of the order that no event will ever have."""
     first = on_postgres.enqueue("first")
     [seen] = on_postgres.follow(timeout=0.2)
@@ -149,7 +149,7 @@ def test_a_position_drawn_before_the_transaction_has_an_id_is_not_missed(
     check_order(seen, on_postgres)
 
 
-def test_following_goes_on_from_any_position(real: Ledger) -> None:
+def test_following_may_start_at_any_position(real: Ledger) -> None:
     real.enqueue_many([{"kind": "work"}] * 2_500)
     seen = list(real.follow(timeout=0.2))
     assert len(seen) == 2_500

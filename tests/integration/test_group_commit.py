@@ -78,7 +78,7 @@ def hook(real: Ledger, monkeypatch: pytest.MonkeyPatch) -> Hook:
     return Hook(real, monkeypatch)
 
 
-def test_64_threads_take_far_fewer_transactions_than_calls(real: Ledger, hook: Hook) -> None:
+def test_calls_of_64_threads_share_transactions(real: Ledger, hook: Hook) -> None:
     together = threading.Barrier(64)
     hook.sync_seconds = 0.005
 
@@ -95,7 +95,7 @@ def test_64_threads_take_far_fewer_transactions_than_calls(real: Ledger, hook: H
     assert problems(real) == []
 
 
-def test_64_threads_commit_far_less_often_than_they_call(pg_url: str, postgres_url: str, on_postgres: Ledger) -> None:
+def test_calls_of_64_threads_share_commits(pg_url: str, postgres_url: str, on_postgres: Ledger) -> None:
     """The server's own count, of everything the ledger does, notifications included."""
     name = pg_url.partition("schema=")[2]
     # In a database of its own no other session is counted.
@@ -153,7 +153,7 @@ def test_one_job_keeps_the_order_of_its_commands_within_a_group(real: Ledger, ho
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), Unavailable("no disk")])
-def test_every_follower_is_answered_when_the_leader_breaks(real: Ledger, hook: Hook, error: BaseException) -> None:
+def test_every_follower_gets_an_answer_when_the_leader_fails(real: Ledger, hook: Hook, error: BaseException) -> None:
     """In the middle of the transaction, after all its work: nothing was committed, and no call may report that it was."""
     with ThreadPoolExecutor(9) as pool:
         hook.hold()
@@ -255,7 +255,7 @@ def poison(store_url: str, postgres_url: str) -> None:
             connection_to_server.execute(f"ALTER TABLE {table} ADD CHECK (kind <> 'poison')".encode())
 
 
-def test_only_the_guilty_call_of_a_group_fails(real: Ledger, hook: Hook, store_url: str, postgres_url: str) -> None:
+def test_only_the_faulty_call_of_a_group_fails(real: Ledger, hook: Hook, store_url: str, postgres_url: str) -> None:
     poison(store_url, postgres_url)
     [job] = real.claim("worker", start=True)
     fence = job.fence
@@ -280,7 +280,7 @@ def test_only_the_guilty_call_of_a_group_fails(real: Ledger, hook: Hook, store_u
     assert problems(real) == []
 
 
-def test_a_lone_guilty_call_fails_clearly(real: Ledger, store_url: str, postgres_url: str) -> None:
+def test_a_faulty_call_without_a_group_raises_its_error(real: Ledger, store_url: str, postgres_url: str) -> None:
     poison(store_url, postgres_url)
     for _ in range(2):
         with pytest.raises(Unavailable) as caught:
@@ -291,7 +291,7 @@ def test_a_lone_guilty_call_fails_clearly(real: Ledger, store_url: str, postgres
 
 
 @pytest.mark.parametrize("close", ["close", "leave"])
-def test_a_ledger_is_refused_in_a_forked_child_and_the_parent_goes_on(store_url: str, close: str) -> None:
+def test_a_forked_child_cannot_use_the_ledger_and_the_parent_continues(store_url: str, close: str) -> None:
     with Program("forked", store_url, close) as program:
         refusals, status, after, kinds = program.answer()
         program.wait()

@@ -62,7 +62,7 @@ def _add_event(session: Session, job_id: int) -> int:
     return session.events(EventFilter(job_id=job_id))[-1].pos
 
 
-def test_many_enrolments_at_once_are_one_chain(store_url: str) -> None:
+def test_concurrent_enrolments_form_one_chain(store_url: str) -> None:
     together = threading.Barrier(8)
 
     with holdfast.open(store_url, keys=[SERVER]) as first:

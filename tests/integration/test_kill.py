@@ -57,10 +57,10 @@ def kill_often(ledger: Ledger, url: str, *, lives: int, lines: int) -> None:
     check(ledger, [live_and_die(url, life, chance.randrange(1, lines)) for life in range(lives)])
 
 
-def test_a_killed_process_leaves_what_it_was_answered_and_no_halves(store_url: str, real: Ledger) -> None:
+def test_a_killed_process_leaves_acknowledged_changes_and_no_partial_ones(store_url: str, real: Ledger) -> None:
     kill_often(real, store_url, lives=4, lines=25)
 
 
 @pytest.mark.torture
-def test_many_killed_processes_leave_what_they_were_answered_and_no_halves(store_url: str, real: Ledger) -> None:
+def test_many_killed_processes_leave_acknowledged_changes_and_no_partial_ones(store_url: str, real: Ledger) -> None:
     kill_often(real, store_url, lives=100, lines=60)

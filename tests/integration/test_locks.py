@@ -59,7 +59,7 @@ def codes(answers: list[Any]) -> list[str]:
     return [answer.code if isinstance(answer, HoldfastError) else answer.status.value for answer in answers]
 
 
-def test_a_batch_goes_on_without_the_locked_one(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+def test_a_locked_job_does_not_stop_its_batch(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
     jobs = running(ledger, 3)
     lock(stranger, pg_url, jobs[1])
     beats = ledger.heartbeat_many([job.fence for job in jobs if job.fence])
@@ -73,9 +73,7 @@ def test_a_batch_goes_on_without_the_locked_one(ledger: Ledger, pg_url: str, str
     assert problems(ledger) == []
 
 
-def test_one_request_completes_the_locked_one_when_it_is_repeated(
-    ledger: Ledger, pg_url: str, stranger: Any, quick: None
-) -> None:
+def test_a_repeated_request_completes_the_formerly_locked_job(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
     jobs = running(ledger, 2)
     results = [(job.fence, job.id) for job in jobs if job.fence]
     lock(stranger, pg_url, jobs[0])
@@ -86,7 +84,7 @@ def test_one_request_completes_the_locked_one_when_it_is_repeated(
     assert problems(ledger) == []
 
 
-def test_a_call_on_a_locked_job_ends_and_says_who_has_it(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+def test_a_call_on_a_locked_job_ends_and_names_the_process(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
     [job] = running(ledger, 1)
     stranger.execute("SET application_name = 'a forgotten console'")
     lock(stranger, pg_url, job)
@@ -102,7 +100,7 @@ def test_a_call_on_a_locked_job_ends_and_says_who_has_it(ledger: Ledger, pg_url:
     assert problems(ledger) == []
 
 
-def test_explain_and_the_doctor_name_the_process(
+def test_explain_and_diagnose_name_the_process(
     ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.core.doctor.checks.LOCKED_US_MAX", 0)
@@ -119,7 +117,7 @@ def test_explain_and_the_doctor_name_the_process(
     assert found.severity == "well"
 
 
-def test_a_call_gets_through_once_the_lock_is_gone(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+def test_a_call_succeeds_when_the_lock_is_released(ledger: Ledger, pg_url: str, stranger: Any) -> None:
     [job] = running(ledger, 1)
     assert job.fence is not None
     lock(stranger, pg_url, job)
@@ -140,7 +138,7 @@ def _has_tried(dsn: str, since: datetime) -> bool:
         return bool(connection.execute(ended, [since]).fetchall())
 
 
-def test_a_sweep_passes_over_the_locked_one_and_gives_it_a_fresh_interval(pg_url: str, stranger: Any, clock: ManualClock) -> None:
+def test_a_sweep_skips_a_locked_job_and_gives_it_a_fresh_interval(pg_url: str, stranger: Any, clock: ManualClock) -> None:
     with holdfast.open(pg_url, clock=clock) as ledger:
         jobs = running(ledger, 2)
         ledger.sweep()
@@ -154,9 +152,7 @@ def test_a_sweep_passes_over_the_locked_one_and_gives_it_a_fresh_interval(pg_url
         assert problems(ledger) == []
 
 
-def test_a_locked_letter_does_not_keep_the_others_from_being_replayed(
-    ledger: Ledger, pg_url: str, stranger: Any, quick: None
-) -> None:
+def test_a_locked_letter_does_not_prevent_replays_of_the_others(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
     jobs = ledger.enqueue_many([{"kind": "k"}] * 2)
     for job in jobs:
         ledger.dead_letter(job.id, reason_code="timeout", failure_stage="exec")
@@ -166,7 +162,7 @@ def test_a_locked_letter_does_not_keep_the_others_from_being_replayed(
     assert isinstance(replayed, Job) and replayed.replay_of == jobs[1].id
 
 
-def test_retention_leaves_the_locked_one_for_later(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+def test_retention_skips_a_locked_job(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
     jobs = running(ledger, 2)
     ledger.complete_many([(job.fence, None) for job in jobs if job.fence])
     lock(stranger, pg_url, jobs[0])
@@ -179,7 +175,7 @@ def test_retention_leaves_the_locked_one_for_later(ledger: Ledger, pg_url: str, 
 # Dependents that are made in a caller's own transaction
 
 
-def test_a_job_goes_on_while_a_dependent_of_it_is_not_committed(ledger: Ledger, stranger: Any) -> None:
+def test_a_job_continues_while_its_dependent_is_not_committed(ledger: Ledger, stranger: Any) -> None:
     [job] = running(ledger, 1)
     assert job.fence is not None
     dependent = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
@@ -192,7 +188,7 @@ def test_a_job_goes_on_while_a_dependent_of_it_is_not_committed(ledger: Ledger, 
     assert problems(ledger) == []
 
 
-def test_a_queued_job_is_claimed_while_a_dependent_of_it_is_not_committed(ledger: Ledger, stranger: Any) -> None:
+def test_a_queued_job_is_claimed_while_its_dependent_is_not_committed(ledger: Ledger, stranger: Any) -> None:
     job = ledger.enqueue("k")
     ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
     assert [found.id for found in ledger.claim("w")] == [job.id]
@@ -215,7 +211,7 @@ def test_a_dependent_that_is_linked_in_time_is_unblocked_in_the_same_transaction
 
 
 @pytest.mark.parametrize("wanted", ["cancel", "dead_letter", "wait"])
-def test_a_dependent_that_commits_late_learns_of_the_failed_dependency(ledger: Ledger, stranger: Any, wanted: Any) -> None:
+def test_a_dependent_that_commits_late_ends_with_its_failed_dependency(ledger: Ledger, stranger: Any, wanted: Any) -> None:
     job = ledger.enqueue("k")
     dependent = ledger.enqueue("after", depends_on=[job.id], on_dependency_failure=wanted, connection=stranger)
     ledger.cancel(job.id)
@@ -227,7 +223,7 @@ def test_a_dependent_that_commits_late_learns_of_the_failed_dependency(ledger: L
     assert problems(ledger) == []
 
 
-def test_a_dependent_follows_a_replay_that_it_could_not_know_of(ledger: Ledger, stranger: Any) -> None:
+def test_a_dependent_that_commits_late_follows_a_replay(ledger: Ledger, stranger: Any) -> None:
     job = ledger.enqueue("k")
     dependent = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
     ledger.cancel(job.id)
@@ -288,7 +284,7 @@ def test_many_late_dependents_of_a_locked_job_keep_no_other_waiting(
     assert problems(ledger) == []
 
 
-def test_a_bad_call_in_a_group_that_met_a_lock_fails_alone(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+def test_a_faulty_call_fails_alone_in_a_group_with_a_locked_job(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
     jobs = running(ledger, 9)
     lock(stranger, pg_url, jobs[0])
     wrong = lambda: ledger.enqueue("k", depends_on=[999_999])  # noqa: E731
@@ -302,7 +298,7 @@ def test_a_bad_call_in_a_group_that_met_a_lock_fails_alone(ledger: Ledger, pg_ur
             assert answers[1:] == [None] * 8
 
 
-def test_an_overdue_statement_leaves_no_session_behind(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+def test_a_statement_that_timed_out_leaves_no_session_behind(ledger: Ledger, pg_url: str, stranger: Any) -> None:
     """A locked table stops everything. Each call ends, and the server does not go on with what was given up."""
     schema = pg_url.rpartition("schema=")[2]
     ledger.patience = 1.0
@@ -318,7 +314,7 @@ def test_an_overdue_statement_leaves_no_session_behind(ledger: Ledger, pg_url: s
     assert len(ledger.claim("w", keep=False)) == 1
 
 
-def test_a_request_that_is_sent_twice_waits_for_its_locked_job_neither_time(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+def test_a_request_sent_twice_in_one_group_does_not_wait_for_its_locked_job(ledger: Ledger, pg_url: str, stranger: Any) -> None:
     """Both are in one group, with calls of others. A group that is run again waits for no lock."""
     [job] = running(ledger, 1)
     assert job.fence is not None
@@ -329,7 +325,7 @@ def test_a_request_that_is_sent_twice_waits_for_its_locked_job_neither_time(ledg
     assert [is_locked(result.answers[0]) for result in results] == [True, True]
 
 
-def test_an_outage_during_the_retries_of_a_locked_call_is_its_answer(
+def test_a_call_raises_an_outage_that_happens_during_its_retries(
     ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call is not run again after that: after an error of an outage the call must not be committed."""

@@ -53,9 +53,7 @@ def test_a_fresh_store_gets_the_first_version(store_url: str, opened: Opener) ->
     assert versions_of(store_url) == [1]
 
 
-def test_a_ledger_of_the_first_version_is_brought_up_to_date(
-    store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_of_the_first_version_is_migrated(store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     with holdfast.open(store_url) as older:
         first, queued = older.id, older.enqueue("work")
     add_versions(monkeypatch, SECOND)
@@ -86,7 +84,7 @@ def test_several_versions_are_applied_in_order(store_url: str, opened: Opener, m
 
 
 @pytest.mark.parametrize("steps", [[0, 1, 2], [0, 2], [1, 2]])
-def test_the_way_to_a_version_does_not_matter(
+def test_every_migration_path_gives_the_same_tables(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[int]
 ) -> None:
     """A store that went through other versions has the tables of a fresh one."""
@@ -120,7 +118,7 @@ def test_one_of_many_processes_migrates(store_url: str, newer_source: Path, open
     assert problems(older) == []
 
 
-def test_many_processes_make_a_fresh_store_of_several_versions(store_url: str, newer_source: Path) -> None:
+def test_many_processes_create_a_fresh_store_with_several_versions(store_url: str, newer_source: Path) -> None:
     answers = fleet("workers.open_version", 8, url=store_url, source=newer_source)
     assert {version for _, version, _ in answers} == {2}
     assert len({ledger_id for ledger_id, _, _ in answers}) == 1
@@ -250,7 +248,7 @@ def has_beaten(ledger: Ledger, id_: int, since: datetime) -> bool:
     return any(event.received_at > since for event in ledger.events(job_id=id_, types=["heartbeat"]))
 
 
-def test_an_older_version_is_refused_and_harms_nothing(
+def test_an_older_version_is_refused_and_changes_nothing(
     store_url: str, newer_source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newer version has made the ledger and works: the older one is refused, with a message that says what to do."""
@@ -292,7 +290,7 @@ def test_a_newer_schema_is_refused(store_url: str) -> None:
     assert len(set(Path("/proc/self/fd").iterdir()) - files) <= 1
 
 
-def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_url: str) -> None:
+def test_a_store_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_url: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "no.db").write_bytes(b"this is no database, and it is long enough to be seen as none" * 20)
     refused = [
@@ -310,7 +308,7 @@ def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_u
     assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "no.db"]
 
 
-def test_what_was_set_for_a_kind_by_an_older_version_stays_an_operators(
+def test_a_policy_set_by_an_older_version_stays_in_the_operators_layer(
     store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with holdfast.open(store_url) as older:

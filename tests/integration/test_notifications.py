@@ -29,7 +29,7 @@ def notifications(schema: str) -> list[str]:
 
 
 @pytest.mark.parametrize("enqueue", ENQUEUES)
-def test_a_lone_enqueue_is_two_round_trips_and_rings(
+def test_a_single_enqueue_takes_two_round_trips_and_notifies(
     pg_url: str, on_postgres: Ledger, tmp_path: Path, enqueue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.wakeup.INTERVAL_SECONDS", 0.0)
@@ -50,7 +50,7 @@ def test_a_lone_enqueue_is_two_round_trips_and_rings(
         waiter.close()
 
 
-def test_a_second_notification_is_sent_after_a_while(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_notification_is_sent_after_the_interval(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.postgres.wakeup.INTERVAL_SECONDS", 0.2)
     waiter = on_postgres.waiter()
     try:
@@ -63,7 +63,7 @@ def test_a_second_notification_is_sent_after_a_while(on_postgres: Ledger, monkey
         waiter.close()
 
 
-def test_a_job_made_beside_one_that_was_only_found_rings_too(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_job_beside_a_deduplicated_one_notifies(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.postgres.wakeup.INTERVAL_SECONDS", 0.2)
     waiter = on_postgres.waiter()
     try:

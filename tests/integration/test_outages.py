@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
 
 
-def test_a_server_that_crashes_and_comes_back(restartable_server: PostgresServer) -> None:
+def test_calls_fail_during_a_server_crash_and_succeed_afterwards(restartable_server: PostgresServer) -> None:
     with holdfast.open(restartable_server.url) as ledger:
         ledger.enqueue_many([{"kind": "work"}] * 10)
         [held] = ledger.claim("worker", start=True)
@@ -50,7 +50,7 @@ def test_a_server_that_crashes_and_comes_back(restartable_server: PostgresServer
         assert problems(ledger) == []
 
 
-def test_a_follower_lives_through_a_crash_of_the_server(restartable_server: PostgresServer) -> None:
+def test_a_follower_continues_after_a_crash_of_the_server(restartable_server: PostgresServer) -> None:
     with holdfast.open(restartable_server.url) as ledger:
         first = ledger.enqueue("first")
         seen: list[int] = []
@@ -77,7 +77,7 @@ def test_a_follower_lives_through_a_crash_of_the_server(restartable_server: Post
         assert seen == [first.id, second.id]
 
 
-def test_callers_on_many_threads_live_through_a_crash(restartable_server: PostgresServer) -> None:
+def test_callers_on_many_threads_continue_after_a_crash(restartable_server: PostgresServer) -> None:
     """What was answered is there after recovery; what was refused is not."""
     with holdfast.open(restartable_server.url) as ledger:
         ledger.enqueue("warm")
@@ -224,7 +224,7 @@ def make_room(ledger: Ledger, place: Path) -> None:
             writer.pragma("max_page_count", 2**30)
 
 
-def test_a_full_disk_is_reported_read_on_and_recovered_from(small_disk: Path, opened: Opener) -> None:
+def test_a_full_disk_is_reported_and_reads_continue(small_disk: Path, opened: Opener) -> None:
     ledger = opened(f"sqlite:///{small_disk}/holdfast.db")
     job = ledger.enqueue("before")
     [held] = ledger.claim("worker", start=True)
@@ -251,7 +251,7 @@ def test_a_full_disk_is_reported_read_on_and_recovered_from(small_disk: Path, op
     assert problems(ledger) == []
 
 
-def test_a_page_limit_is_reported_read_on_and_recovered_from(on_sqlite: Ledger, tmp_path: Path) -> None:
+def test_a_page_limit_is_reported_and_reads_continue(on_sqlite: Ledger, tmp_path: Path) -> None:
     """The same without a separate disk, for accounts that may not mount one."""
     job = on_sqlite.enqueue("before")
     place = tmp_path / "nowhere"
@@ -266,7 +266,7 @@ def test_a_page_limit_is_reported_read_on_and_recovered_from(on_sqlite: Ledger, 
     assert problems(on_sqlite) == []
 
 
-def test_a_foreign_writer_is_waited_for(on_sqlite: Ledger, sqlite_url: str) -> None:
+def test_a_call_waits_for_a_foreign_writer(on_sqlite: Ledger, sqlite_url: str) -> None:
     on_sqlite.enqueue("before")
     foreign = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
     foreign.execute("BEGIN IMMEDIATE")

@@ -189,7 +189,7 @@ def test_hot_statements_reach_jobs_by_key_only(on_postgres: Ledger, with_history
 
 
 @pytest.mark.parametrize("batch", [10, 1_000])
-def test_leaves_are_read_by_position_alone(on_postgres: Ledger, with_history: "psycopg.Connection[Any]", batch: int) -> None:
+def test_leaves_are_read_by_position_only(on_postgres: Ledger, with_history: "psycopg.Connection[Any]", batch: int) -> None:
     text, _ = numbered(on_postgres._store._sql["leaf_events"])  # type: ignore[attr-defined]
     with_history.execute(f"PREPARE leaf_events AS {text}".encode())
     after = FIRST_POS + 10 * 4 * 2_048 - 1
@@ -220,7 +220,7 @@ def delay_many(connection: "psycopg.Connection[Any]", schema: str) -> None:
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
-def test_of_many_delayed_jobs_only_the_first_of_each_queue_is_read(
+def test_only_the_first_delayed_job_of_each_queue_is_read(
     pg_url: str, on_postgres: Ledger, with_history: "psycopg.Connection[Any]", analyzed: bool
 ) -> None:
     schema = pg_url.partition("schema=")[2]
@@ -239,7 +239,7 @@ def test_of_many_delayed_jobs_only_the_first_of_each_queue_is_read(
     assert 3_000 < wait <= 3_601
 
 
-def test_of_many_delayed_jobs_only_the_first_of_each_queue_is_read_in_a_file(on_sqlite: Ledger, sqlite_url: str) -> None:
+def test_only_the_first_delayed_job_of_each_queue_is_read_on_sqlite(on_sqlite: Ledger, sqlite_url: str) -> None:
     on_sqlite.enqueue("ready")
     for start in range(0, DELAYED, 10_000):
         on_sqlite.enqueue_many({"kind": "work", "queue": "q", "delay": 3_600 + n} for n in range(start, start + 10_000))
@@ -275,7 +275,7 @@ IN_A_FILE = {
 
 
 @pytest.mark.parametrize(("name", "reads"), [(name, reads) for reads, names in IN_A_FILE.items() for name in names])
-def test_batches_reach_jobs_by_key_only_in_a_file(on_sqlite: Ledger, sqlite_url: str, name: str, reads: str) -> None:
+def test_batches_reach_jobs_by_key_only_on_sqlite(on_sqlite: Ledger, sqlite_url: str, name: str, reads: str) -> None:
     text = SQL[name]
     params = [None] if "?" in text else dict.fromkeys(re.findall(r":(\w+)", text))
     connection = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))

@@ -63,7 +63,7 @@ def write_at_once(ledgers: list[Ledger], rounds: int) -> None:
         writer.join()
 
 
-def test_everything_of_four_writers_is_sent_once_and_in_order(store_url: str, real: Ledger, opened: Opener) -> None:
+def test_all_events_of_four_writers_are_sent_once_and_in_order(store_url: str, real: Ledger, opened: Opener) -> None:
     delivered: list[str] = []
     sink = CallableSink(lambda message: delivered.append(message.event.id), start="beginning")
     with running(Relay(real, [sink])):
@@ -117,7 +117,7 @@ def test_an_event_that_commits_late_is_sent_in_its_place(postgres_url: str, on_p
     assert delivered == [first.id, late.id, quick.id]
 
 
-def test_a_relay_lives_through_a_crash_of_the_server(restartable_server: PostgresServer, opened: Opener) -> None:
+def test_a_relay_continues_after_a_crash_of_the_server(restartable_server: PostgresServer, opened: Opener) -> None:
     ledger = opened(restartable_server.url)
     delivered: list[int] = []
     with running(Relay(ledger, [CallableSink(lambda message: delivered.append(message.data.job_id), start="beginning")])):
@@ -177,7 +177,7 @@ def test_many_killed_relays_lose_nothing_and_keep_the_order(store_url: str, real
     kill_often(store_url, real, lives=50)
 
 
-def test_lines_on_standard_output(store_url: str, real: Ledger) -> None:
+def test_a_sink_writes_lines_to_standard_output(store_url: str, real: Ledger) -> None:
     job = real.enqueue("schön", queue="himmel blau")
     with Program("relaying", store_url, "stdout", 0) as program:
         first = program.answer()
@@ -222,7 +222,7 @@ def patient(relay: Relay, ledger: Ledger, stop: threading.Event, seconds: float)
     return outbox
 
 
-def test_an_idle_relay_costs_next_to_nothing(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_relay_costs_almost_nothing(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     on_postgres.enqueue("work")
     stop, hour = threading.Event(), 3_600.0
     relay = Relay(on_postgres, [CallableSink(lambda message: None, start="beginning")])
@@ -267,7 +267,7 @@ def test_an_idle_relay_keeps_its_duty(real: Ledger) -> None:
     assert max(gaps) <= 11
 
 
-def test_a_relay_that_stands_by_takes_over_without_being_woken(real: Ledger) -> None:
+def test_a_waiting_relay_takes_over_without_a_notification(real: Ledger) -> None:
     real.enqueue("work")
     duties, stop, told_at = Timed(125.0), threading.Event(), list[float]()
     relay = Relay(real, [CallableSink(lambda message: told_at.append(outbox.waited), start="beginning")], duties=duties)

@@ -54,7 +54,7 @@ def positions(ledger: Ledger) -> set[int]:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_commit_whose_answer_is_lost_counts_once(cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str) -> None:
+def test_a_commit_with_a_lost_answer_is_applied_once(cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str) -> None:
     fence = running(cut_off)
     before = positions(direct)
     proxy.cut("after")
@@ -69,7 +69,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(cut_off: Ledger, direct: Ledg
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_commit_that_never_arrives_leaves_no_trace(cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str) -> None:
+def test_a_commit_that_never_arrives_changes_nothing(cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str) -> None:
     fence = running(cut_off)
     before = positions(direct)
     proxy.cut("before")
@@ -92,7 +92,7 @@ def test_a_commit_that_never_arrives_leaves_no_trace(cut_off: Ledger, direct: Le
 
 @pytest.mark.parametrize("cut", ["before", "after"])
 @pytest.mark.parametrize("verb", VERBS)
-def test_an_unknown_outcome_is_settled_by_its_request_id(
+def test_an_unknown_outcome_is_resolved_by_repeating_the_request_id(
     cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str, cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)
@@ -160,7 +160,7 @@ def test_every_call_of_a_group_gets_the_unknown_outcome(
     assert len(positions(direct) - before) == 9
 
 
-def test_a_group_whose_commit_is_cut_is_unknown_to_all_of_it(
+def test_a_lost_connection_during_a_group_commit_is_unknown_for_all_its_calls(
     cut_off: Ledger, direct: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)
@@ -211,7 +211,7 @@ def looks_for_claims(ledger: Ledger) -> bool:
     return ledger.has_unanswered
 
 
-def test_a_claim_that_is_not_kept_returns_what_its_lost_answer_was_about(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
+def test_a_claim_without_a_kept_answer_returns_the_jobs_of_its_lost_answer(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
     running(cut_off)
     cut_off.claim("other", keep=False)
     before = positions(direct)
@@ -227,7 +227,7 @@ def test_a_claim_that_is_not_kept_returns_what_its_lost_answer_was_about(cut_off
     assert problems(direct) == []
 
 
-def test_a_claim_that_is_not_kept_and_never_arrives_is_sent_again(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
+def test_a_claim_without_a_kept_answer_that_never_arrives_is_sent_again(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
     running(cut_off)
     cut_off.claim("other", keep=False)
     before = positions(direct)
@@ -240,7 +240,9 @@ def test_a_claim_that_is_not_kept_and_never_arrives_is_sent_again(cut_off: Ledge
     assert problems(direct) == []
 
 
-def test_jobs_of_an_unanswered_claim_are_found_once_by_their_worker_alone(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
+def test_jobs_of_an_unanswered_claim_are_found_once_and_only_by_their_worker(
+    cut_off: Ledger, direct: Ledger, proxy: Proxy
+) -> None:
     running(cut_off)
     [known] = cut_off.claim("other", keep=False)
     proxy.cut("after", then_gone=True, statement=CLAIM)
@@ -264,7 +266,7 @@ def test_jobs_of_an_unanswered_claim_are_found_once_by_their_worker_alone(cut_of
     assert problems(direct) == []
 
 
-def test_an_unanswered_claim_whose_leases_are_over_is_forgotten(pg_url: str, opened: Opener, proxy: Proxy) -> None:
+def test_an_unanswered_claim_with_expired_leases_is_not_returned(pg_url: str, opened: Opener, proxy: Proxy) -> None:
     clock = ManualClock()
     direct = opened(pg_url, clock=clock)
     cut_off = opened(proxy.url(pg_url), clock=clock)

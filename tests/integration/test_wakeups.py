@@ -46,7 +46,7 @@ def test_a_process_that_ends_right_after_its_enqueue_has_sent_the_notification(s
         assert heard_at - at < PROMPT
 
 
-def test_waiting_idly_costs_next_to_nothing(store_url: str, real: Ledger) -> None:
+def test_idle_waiting_costs_almost_nothing(store_url: str, real: Ledger) -> None:
     real.enqueue("before")
     with Program("listener", "idle", store_url, 2) as program:
         [[waiting, following]] = program.answer()
@@ -56,7 +56,7 @@ def test_waiting_idly_costs_next_to_nothing(store_url: str, real: Ledger) -> Non
     assert following < 0.05 * 2
 
 
-def test_other_verbs_wake_a_worker_too(real: Ledger) -> None:
+def test_other_verbs_wake_a_worker(real: Ledger) -> None:
     """Everything that makes a job ready: a release, a retry at once, an unpause, a replay."""
     real.enqueue("work")
     waiter = real.waiter()
@@ -85,7 +85,7 @@ def test_other_verbs_wake_a_worker_too(real: Ledger) -> None:
         waiter.close()
 
 
-def test_delayed_work_wakes_a_worker_too(real: Ledger) -> None:
+def test_delayed_work_wakes_a_worker(real: Ledger) -> None:
     """It has to learn when to look again: an enqueue with a delay, with a key or without, and a retry with a backoff."""
     waiter = real.waiter()
     try:
@@ -126,7 +126,7 @@ def test_changes_without_new_work_wake_no_process(store_url: str, real: Ledger, 
         waiter.close()
 
 
-def test_work_from_a_transaction_of_the_callers_own_wakes_a_worker_at_its_commit(postgres_url: str, on_postgres: Ledger) -> None:
+def test_a_job_in_the_callers_transaction_wakes_a_worker_at_the_commit(postgres_url: str, on_postgres: Ledger) -> None:
     waiter = on_postgres.waiter()
     try:
         wake_all(waiter)
@@ -170,7 +170,7 @@ def test_a_terminated_listener_listens_again(pg_url: str, postgres_url: str, on_
         assert heard_at - at < 2.0
 
 
-def test_following_polls_where_listening_is_impossible(pg_url: str, postgres_url: str, opened: Opener) -> None:
+def test_following_polls_if_it_cannot_listen(pg_url: str, postgres_url: str, opened: Opener) -> None:
     """A role that gets no further connection: everything continues over the open ones."""
     opened(pg_url)
     schema = pg_url.partition("schema=")[2]

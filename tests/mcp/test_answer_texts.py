@@ -10,7 +10,7 @@ from tests.mcp.conftest import desk, seated, text_of
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_brief_has_what_matters_and_says_what_was_cut(ledger: Ledger) -> None:
+async def test_a_brief_has_the_important_facts_and_names_what_was_cut(ledger: Ledger) -> None:
     ledger.enqueue("draft", {"page": 7, "long": "x" * limits.MCP_TEXT_CHARACTERS_MAX})
     async with desk(seated(ledger)) as ask:
         said = text_of(await ask.ask("resume"))
@@ -23,7 +23,7 @@ async def test_a_brief_has_what_matters_and_says_what_was_cut(ledger: Ledger) ->
         assert "cancellation was requested" in text_of(await ask.ask("heartbeat", id=1))
 
 
-async def test_what_is_long_can_be_had_piece_by_piece(ledger: Ledger) -> None:
+async def test_long_contents_can_be_read_in_parts(ledger: Ledger) -> None:
     ledger.enqueue("draft", {"long": "é" * limits.AGENT_VALUE_BYTES_MAX})
     async with desk(seated(ledger)) as ask:
         answer = await ask.ask("get_job", id=1)
@@ -54,7 +54,7 @@ async def test_a_checkpoint_of_null_is_none(ledger: Ledger) -> None:
     assert ledger.get(1).checkpoint == {"precious": 1}
 
 
-async def test_a_change_says_what_comes_next(ledger: Ledger, clock: ManualClock) -> None:
+async def test_a_change_names_the_next_step(ledger: Ledger, clock: ManualClock) -> None:
     async with desk(seated(ledger)) as ask:
         assert "queued, available from 20" in text_of(await ask.ask("enqueue", kind="draft", args={"page": 7}))
         assert "waiting for other jobs" in text_of(await ask.ask("enqueue", kind="review", depends_on=[1], args={"x": "y" * 200}))
@@ -72,7 +72,7 @@ async def test_a_change_says_what_comes_next(ledger: Ledger, clock: ManualClock)
         assert (await ask("release", id=1))["attempts_left"] == 4
 
 
-async def test_events_of_an_earlier_brief_are_counted(ledger: Ledger) -> None:
+async def test_events_of_an_earlier_brief_are_only_counted(ledger: Ledger) -> None:
     ledger.enqueue("draft")
     async with desk(seated(ledger)) as ask:
         assert "older events" not in text_of(await ask.ask("resume"))

@@ -103,7 +103,7 @@ def test_silent_connections_block_no_other_client(served: Served, modest: Client
             idle[-1].recv(1)
 
 
-def test_a_head_has_to_come_in_time(served: Served, modest: Client) -> None:
+def test_the_head_of_a_request_has_a_time_limit(served: Served, modest: Client) -> None:
     with connected(served, b"POST /mcp HTTP/1.1\r\n") as slow, connected(served) as silent:
         modest.works()
         for connection in (slow, silent):
@@ -112,7 +112,7 @@ def test_a_head_has_to_come_in_time(served: Served, modest: Client) -> None:
             assert answer.endswith(b"The head of a request has to come within 10 s.")
 
 
-def test_requests_under_way_are_shared_by_tokens(served: Served, greedy: Client, modest: Client) -> None:
+def test_concurrent_requests_are_limited_for_each_token(served: Served, greedy: Client, modest: Client) -> None:
     """Here they are streams, which stay open for as long as their client likes."""
     room_for(2 * limits.MCP_CONNECTIONS_MAX)
     share = limits.MCP_REQUESTS_MAX // limits.MCP_TOKENS_MAX
@@ -132,7 +132,7 @@ def test_requests_under_way_are_shared_by_tokens(served: Served, greedy: Client,
     until(lambda: greedy.open().status_code == 200)
 
 
-def test_sessions_are_shared_by_tokens(served: Served, greedy: Client, modest: Client) -> None:
+def test_sessions_are_limited_for_each_token(served: Served, greedy: Client, modest: Client) -> None:
     opened = []
     with httpx2.Client(timeout=60) as connection:
         while (answer := connection.post(served.url, json=INITIALIZE, headers=greedy.headers)).status_code == 200:
@@ -159,7 +159,7 @@ def until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it never came to that")
 
 
-def test_a_session_that_was_idle_for_too_long_makes_room() -> None:
+def test_a_session_that_is_idle_too_long_frees_its_place() -> None:
     now = 0.0
     sessions = TransportSessions(1, 10.0, lambda: now)
     assert sessions.has_capacity(0)
@@ -187,7 +187,7 @@ NO_ORIGINS = [
 
 
 @pytest.mark.parametrize("host", KNOWN)
-def test_a_name_of_the_server_is_known_in_any_spelling(host: str) -> None:
+def test_every_spelling_of_a_server_name_is_accepted(host: str) -> None:
     names = AllowedHosts("127.0.0.1", ["mcp.example", "b.example:8443"])
     assert names.allows(host)
     assert names.allows_origin(f"http://{host}")
@@ -204,30 +204,30 @@ TRICKY = [
 
 
 @pytest.mark.parametrize("host", TRICKY)
-def test_a_name_that_only_looks_like_it_is_not(host: str) -> None:
+def test_a_similar_server_name_is_refused(host: str) -> None:
     names = AllowedHosts("127.0.0.1", ["mcp.example", "b.example:8443"])
     assert not names.allows(host)
     assert not names.allows_origin(f"http://{host}")
 
 
 @pytest.mark.parametrize("origin", NO_ORIGINS)
-def test_an_origin_is_a_scheme_and_a_place_and_nothing_else(origin: str) -> None:
+def test_an_origin_has_only_a_scheme_host_and_port(origin: str) -> None:
     assert not AllowedHosts("127.0.0.1", []).allows_origin(origin)
 
 
 @pytest.mark.parametrize("host", [host for host in TRICKY if host.isascii() and host == host.strip()])
-def test_a_request_by_another_name_is_turned_away(modest: Client, host: str) -> None:
+def test_a_request_for_another_server_name_is_refused(modest: Client, host: str) -> None:
     assert modest.post(INITIALIZE, Host=host).status_code in (400, 421)
     if host:
         assert modest.post(INITIALIZE, Origin=f"http://{host}").status_code == 403
 
 
-def test_two_origins_are_none(served: Served, modest: Client) -> None:
+def test_two_origin_headers_are_refused(served: Served, modest: Client) -> None:
     headers = [*modest.headers.items(), ("Origin", "http://localhost"), ("Origin", "http://evil.example")]
     assert httpx2.post(served.url, json=INITIALIZE, headers=headers).status_code == 403
 
 
-def test_there_are_no_more_connections_than_the_system_permits_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_are_limited_by_the_file_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for soft, most in ((-1, limits.MCP_CONNECTIONS_MAX), (1_048_576, limits.MCP_CONNECTIONS_MAX), (256, 128), (10, 2)):
         monkeypatch.setattr(resource, "getrlimit", lambda which, soft=soft: (soft, soft))
         assert connections_max() == most
@@ -252,7 +252,7 @@ def test_tokens_are_distinct_and_limited(tmp_path: Path, serve: Serve, capsys: p
     assert "is not HOST or HOST:PORT" in capsys.readouterr().err
 
 
-def test_a_body_has_to_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_body_of_a_request_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MCP_REQUEST_MS_MAX", 50)
     ended = []
 
@@ -276,7 +276,7 @@ def test_a_body_has_to_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended == ["POST"]
 
 
-def test_tasks_are_held_for_a_share_of_sessions(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_with_held_tasks_are_limited_for_each_token(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MCP_SESSIONS_MAX", 4)
     sessions = ClientSessions(ledger, lambda: 0.0, clients=2)
     for session in ("a", "b"):

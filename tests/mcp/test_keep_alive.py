@@ -39,7 +39,7 @@ def outlived(ledger: Ledger, job: Job, claimed: Job) -> bool:
     return ledger.now() > claimed.claim_expires_at and now > ledger.now()
 
 
-async def test_a_long_thought_costs_no_lease(ledger: Ledger, sessions: ClientSessions) -> None:
+async def test_a_job_is_kept_while_its_client_makes_no_call(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
     with HeartbeatThread(sessions, 60, keep=True):
         async with desk(sessions) as ask:
@@ -52,7 +52,7 @@ async def test_a_long_thought_costs_no_lease(ledger: Ledger, sessions: ClientSes
         assert sessions.next_at(60) is None
 
 
-async def test_beats_keep_pace_with_a_claim_that_is_renewed_for_another_ttl(ledger: Ledger) -> None:
+async def test_the_interval_of_beats_follows_a_new_ttl(ledger: Ledger) -> None:
     job, watch = ledger.enqueue("draft"), Watch(ledger)
     with HeartbeatThread(watch.sessions, 10_000, keep=True):
         async with desk(watch.sessions) as ask:
@@ -66,7 +66,7 @@ async def test_beats_keep_pace_with_a_claim_that_is_renewed_for_another_ttl(ledg
             assert ledger.get(job.id).policy.lease_ttl_ms == 300_000  # type: ignore[union-attr]
 
 
-async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+async def test_beats_end_at_the_idle_limit_and_a_call_starts_them_again(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
     with HeartbeatThread(watch.sessions, 1_000, keep=True):
@@ -90,7 +90,7 @@ async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledge
             wait_until(lambda: watch.sessions.next_at(1_000) is None)
 
 
-async def test_every_call_of_a_client_ends_its_idle_time(ledger: Ledger, sessions: ClientSessions) -> None:
+async def test_every_call_of_a_client_resets_its_idle_time(ledger: Ledger, sessions: ClientSessions) -> None:
     watch = Watch(ledger)
     jobs = [ledger.enqueue("draft").id for _ in range(2)]
     async with desk(watch.sessions) as ada, desk(watch.sessions, session=None) as unnamed:
@@ -113,7 +113,7 @@ async def test_a_job_claimed_for_an_ended_session_is_released(ledger: Ledger, se
         wait_until(lambda: ledger.get(job.id).status == "queued")
 
 
-async def test_a_wrong_attempt_costs_no_beats(ledger: Ledger, sessions: ClientSessions) -> None:
+async def test_a_call_with_a_wrong_attempt_does_not_stop_the_beats(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
     async with desk(sessions) as ask:
         await ask("claim_job", id=job.id)
@@ -122,7 +122,7 @@ async def test_a_wrong_attempt_costs_no_beats(ledger: Ledger, sessions: ClientSe
 
 
 @pytest.mark.filterwarnings("ignore:ping is removed")
-async def test_a_request_of_any_kind_shows_that_the_client_is_there(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_request_of_any_kind_resets_the_idle_time(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
     with HeartbeatThread(watch.sessions, 400, keep=True):

@@ -63,7 +63,7 @@ def ledger(place: Place) -> Iterator[Ledger]:
         yield found
 
 
-async def test_a_beat_that_is_held_up_holds_up_no_other(place: Place, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_delayed_beat_delays_no_other(place: Place, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     stuck, free, watch = ledger.enqueue("draft"), ledger.enqueue("draft"), Watch(ledger)
     with HeartbeatThread(watch.sessions, 10_000, keep=True):
         async with desk(watch.sessions) as ask:
@@ -81,7 +81,7 @@ async def test_a_beat_that_is_held_up_holds_up_no_other(place: Place, ledger: Le
     assert caplog.text.count("under way for longer than its lease") == 1
 
 
-async def test_calls_that_wait_keep_no_other_session_waiting(place: Place, ledger: Ledger) -> None:
+async def test_waiting_calls_do_not_delay_other_sessions(place: Place, ledger: Ledger) -> None:
     stuck, free = ledger.enqueue("draft"), ledger.enqueue("draft")
     sessions, answered = seated(ledger), []
     async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
@@ -162,7 +162,7 @@ def test_a_job_that_cannot_be_released_in_time_keeps_its_lease(place: Place, led
         assert (ledger.get(stuck.id).status, ledger.get(free.id).status) == ("running", "queued")
 
 
-def test_a_second_signal_ends_it_at_once(place: Place, ledger: Ledger, serve: Serve) -> None:
+def test_a_second_signal_ends_the_server_at_once(place: Place, ledger: Ledger, serve: Serve) -> None:
     job = ledger.enqueue("draft")
     server = holding(serve, place.url, job.id)
     with place.locked(job.id):

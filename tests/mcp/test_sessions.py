@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 S1 = SessionKey("ada", "s1")
 
 
-async def test_a_client_whose_transport_has_no_session_is_offered_one(ledger: Ledger) -> None:
+async def test_a_client_of_a_transport_without_sessions_may_name_one(ledger: Ledger) -> None:
     """Nothing is claimed before it has said who it is: else a model that forgets to would take one job after the other."""
     sessions, numbers, job = seated(ledger), count(1), ledger.enqueue("draft").id
     async with desk(sessions, session=None, drawn=numbers) as ada:
@@ -34,7 +34,7 @@ async def test_a_client_whose_transport_has_no_session_is_offered_one(ledger: Le
         assert (await ada("complete", id=job, session=mine))["task"]["status"] == "succeeded"
 
 
-async def test_a_client_whose_transport_has_a_session_cannot_be_in_another(ledger: Ledger) -> None:
+async def test_a_client_of_a_transport_with_sessions_cannot_name_another(ledger: Ledger) -> None:
     sessions, job = seated(ledger), ledger.enqueue("draft").id
     async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
         held = (await ada("claim_job", id=job))["task"]
@@ -45,7 +45,7 @@ async def test_a_client_whose_transport_has_a_session_cannot_be_in_another(ledge
         assert (await ada("complete", id=job, session=held["session"]))["task"]["status"] == "succeeded"
 
 
-async def test_a_request_is_done_once_and_two_sessions_may_call_theirs_alike(ledger: Ledger) -> None:
+async def test_a_repeated_request_counts_once_and_two_sessions_may_use_one_id(ledger: Ledger) -> None:
     sessions = seated(ledger)
     async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
         first = await ada("enqueue", kind="draft", request_id="r1")
@@ -65,7 +65,7 @@ async def test_request_ids_need_a_session_and_are_not_mixed_up(ledger: Ledger) -
 
 
 @pytest.mark.parametrize("tool", ENDS)
-async def test_an_end_that_is_sent_twice_is_one(ledger: Ledger, tool: str) -> None:
+async def test_a_completion_that_is_sent_twice_counts_once(ledger: Ledger, tool: str) -> None:
     job, more = ledger.enqueue("draft").id, ENDS[tool]
     async with desk(seated(ledger)) as ask:
         await ask("claim_job", id=job)
@@ -76,7 +76,7 @@ async def test_an_end_that_is_sent_twice_is_one(ledger: Ledger, tool: str) -> No
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_an_end_that_is_sent_twice_over_stdio_is_one(sqlite_url: str, mode: str) -> None:
+async def test_a_completion_that_is_sent_twice_over_stdio_counts_once(sqlite_url: str, mode: str) -> None:
     async with over_stdio(sqlite_url, mode=mode) as ask:
         for tool, more in ENDS.items():
             job = (await ask("enqueue", kind="draft"))["task"]["id"]
@@ -85,7 +85,7 @@ async def test_an_end_that_is_sent_twice_over_stdio_is_one(sqlite_url: str, mode
             assert (await ask(tool, id=job, request_id=tool, **more))["task"] == {**first["task"], "replayed": True}
 
 
-async def test_an_answer_of_before_is_not_taken_for_how_it_stands(ledger: Ledger, clock: ManualClock) -> None:
+async def test_a_repeated_answer_does_not_change_the_state_of_the_session(ledger: Ledger, clock: ManualClock) -> None:
     sessions, job = seated(ledger), ledger.enqueue("draft").id
     async with desk(sessions) as ask:
         await ask("resume", request_id="r1")

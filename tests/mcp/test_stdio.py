@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 
-async def test_two_clients_race_for_one_job_and_one_wins(sqlite_url: str) -> None:
+async def test_one_of_two_concurrent_clients_gets_the_job(sqlite_url: str) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         won: list[Any] = []
@@ -55,7 +55,7 @@ GARBLED = [
 ]
 
 
-def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_it(sqlite_url: str, serve: Serve) -> None:
+def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_the_server(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url)
@@ -90,7 +90,7 @@ def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_it(sqlite_url: 
         ('[{"jsonrpc":"2.0","id":1,"method":"ping"}]', None, -32600),
     ],
 )
-def test_what_cannot_be_read_is_answered(line: str, id_: Any, code: int | None) -> None:
+def test_unreadable_messages_get_an_error(line: str, id_: Any, code: int | None) -> None:
     wrong = validate_message(InputLine(line, is_whole=True))
     assert wrong is not None and code in (None, wrong.code)
     assert json.loads(error_response(InputLine(line, is_whole=True), wrong))["id"] == id_
@@ -112,7 +112,7 @@ def test_a_message_that_is_too_long_is_refused_with_its_id() -> None:
     assert short == InputLine("{}", is_whole=True)
 
 
-def test_a_client_that_does_not_read_cannot_keep_it_from_ending(sqlite_url: str, serve: Serve) -> None:
+def test_a_server_ends_although_its_client_does_not_read(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         jobs = [ledger.enqueue("draft", {"text": "x" * 2_000}).id for _ in range(100)]
         server = serve(sqlite_url)
@@ -128,7 +128,7 @@ def test_a_client_that_does_not_read_cannot_keep_it_from_ending(sqlite_url: str,
         assert server.wait() == 0
 
 
-def test_a_client_stays_who_it_was(sqlite_url: str, serve: Serve) -> None:
+def test_a_second_initialize_does_not_change_the_client(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         ledger.enqueue("draft")
         server = serve(sqlite_url)
@@ -179,7 +179,7 @@ def test_a_killed_server_loses_its_job_when_the_lease_is_over(sqlite_url: str, s
         assert ledger.check(job) == []
 
 
-def test_a_client_that_does_not_listen_any_more_ends_it_in_order(sqlite_url: str, serve: Serve) -> None:
+def test_a_closed_output_ends_the_server_in_order(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url)
@@ -192,7 +192,7 @@ def test_a_client_that_does_not_listen_any_more_ends_it_in_order(sqlite_url: str
         assert server.wait() == 0
 
 
-def test_a_missing_extra_says_how_to_get_it(sqlite_url: str) -> None:
+def test_a_missing_extra_is_reported_with_the_install_command(sqlite_url: str) -> None:
     program = "import sys; sys.modules['mcp'] = None; sys.argv[1:] = ['mcp', '--json']; from holdfast.program import main; main()"
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)
@@ -215,7 +215,7 @@ main(["job", "enqueue", "noop", "--queue", "default", "--db", sys.argv[1]], stan
 """
 
 
-def test_other_commands_do_not_pay_for_it(sqlite_url: str) -> None:
+def test_other_commands_do_not_import_the_mcp_library(sqlite_url: str) -> None:
     command = [sys.executable, "-X", "importtime", "-c", OTHERS, sqlite_url]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}

@@ -123,7 +123,9 @@ async def test_refusals_say_what_to_do(ledger: Ledger, clock: ManualClock) -> No
     assert ledger.get(job).status == "succeeded"
 
 
-async def test_what_a_validator_refuses_stays_with_its_client(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
+async def test_a_result_that_a_validator_refuses_keeps_the_task_with_its_client(
+    ledger: Ledger, store_url: str, clock: ManualClock
+) -> None:
     job = ledger.enqueue("draft").id
     with holdfast.open(store_url, clock=clock, validators={"draft": lambda job, result: result != "bad"}) as strict:
         async with desk(seated(strict)) as ask:
@@ -134,7 +136,7 @@ async def test_what_a_validator_refuses_stays_with_its_client(ledger: Ledger, st
             assert (await ask("complete", id=job, result="good"))["task"]["status"] == "succeeded"
 
 
-async def test_a_lease_conflict_says_who_has_it_and_until_when(ledger: Ledger) -> None:
+async def test_a_lease_conflict_names_the_holder_and_the_end_of_the_lease(ledger: Ledger) -> None:
     sessions, job = seated(ledger), ledger.enqueue("draft").id
     async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
         held = (await ada("claim_job", id=job))["task"]
@@ -168,7 +170,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-async def test_arguments_are_held_against_their_schema(ledger: Ledger) -> None:
+async def test_arguments_are_checked_against_their_schema(ledger: Ledger) -> None:
     async with desk(seated(ledger)) as ask:
         tools = {tool.name: tool for tool in (await ask.client.list_tools()).tools}
         for tool, arguments in WRONG:
@@ -176,7 +178,9 @@ async def test_arguments_are_held_against_their_schema(ledger: Ledger) -> None:
             assert (await ask.refused(tool, **arguments))["error_code"] == "validation_error", (tool, arguments)
 
 
-async def test_a_ledger_out_of_reach_and_a_fault_are_answers_too(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unavailable_ledger_and_an_internal_error_are_tool_answers(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with desk(seated(ledger)) as ask:
         ledger.close()
         assert (await ask.refused("list_jobs"))["error_code"] == "unavailable"
@@ -195,7 +199,7 @@ async def test_a_ledger_out_of_reach_and_a_fault_are_answers_too(ledger: Ledger,
 # Descriptions of the tools
 
 
-async def test_annotations() -> None:
+async def test_tools_have_annotations() -> None:
     looks, renews, adds, ends = (True, True, False), (False, True, False), (False, False, False), (False, False, True)
     assert {name: tuple(tool.hints) for name, tool in TOOLS.items()} == {
         "claim_job": renews,
@@ -230,13 +234,13 @@ async def test_the_descriptions_of_the_tools(ledger: Ledger) -> None:
     assert len(INSTRUCTIONS.splitlines()) <= 15
 
 
-async def test_the_list_of_tools_is_not_too_long_to_be_read_with_each_conversation(ledger: Ledger) -> None:
+async def test_the_list_of_tools_is_short(ledger: Ledger) -> None:
     async with desk(seated(ledger)) as ask:
         listed = (await ask.client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)
     assert len(listed) < TOOLS_CHARACTERS_MAX
 
 
-async def test_resources(ledger: Ledger) -> None:
+async def test_jobs_can_be_read_as_resources(ledger: Ledger) -> None:
     job = ledger.enqueue("draft", {"page": 7})
     [held] = ledger.claim("w", start=True)
     assert held.fence is not None
@@ -276,11 +280,11 @@ async def test_resources(ledger: Ledger) -> None:
     ("given", "name"),
     [("Claude Code", "claude-code"), ("Ünï\x1b[1m#7", "n-1m-7"), ("", "mcp"), ("…", "mcp"), ("x" * 99, "x" * 64)],
 )
-async def test_a_client_is_known_by_what_it_calls_itself(given: str, name: str) -> None:
+async def test_a_client_is_identified_by_its_name(given: str, name: str) -> None:
     assert agent_name(given) == name
 
 
-async def test_the_attempt_that_was_claimed_fences_off_what_came_after(ledger: Ledger, clock: ManualClock) -> None:
+async def test_an_older_process_of_a_session_is_fenced_off(ledger: Ledger, clock: ManualClock) -> None:
     """An older process of the same session, whose lease ended and was taken up again."""
     old, new, job = seated(ledger), seated(ledger), ledger.enqueue("draft").id
     async with desk(old) as before, desk(new) as after:
@@ -305,7 +309,7 @@ async def test_resume_takes_over_expired_tasks_without_a_sweeper(ledger: Ledger,
         assert (await dead.refused("complete", id=job))["error_code"] == "fence_lost"
 
 
-async def test_a_session_holds_so_many_jobs_and_no_more(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_holds_a_limited_number_of_jobs(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "OWN_TASKS_MAX", 2)
     monkeypatch.setattr(limits, "MCP_SESSIONS_MAX", 1)
     jobs, sessions = [ledger.enqueue("draft").id for _ in range(3)], seated(ledger)

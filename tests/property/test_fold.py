@@ -126,7 +126,7 @@ def test_events_fold_to_the_row(life: Life) -> None:
 
 @MANY
 @given(life=lives(), data=st.data())
-def test_every_beginning_of_a_history_is_a_history(life: Life, data: st.DataObject) -> None:
+def test_every_prefix_of_a_history_is_valid(life: Life, data: st.DataObject) -> None:
     beginning = life.events[: data.draw(st.integers(1, len(life.events)))]
     row = fold(beginning)
     assert row is not None and row.rev == len(beginning)
@@ -135,7 +135,7 @@ def test_every_beginning_of_a_history_is_a_history(life: Life, data: st.DataObje
 
 @MANY
 @given(life=lives(), data=st.data())
-def test_a_dropped_event_is_missed(life: Life, data: st.DataObject) -> None:
+def test_a_dropped_event_is_found(life: Life, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(life.events) - 1))
     assert check_history(life.events[:place] + life.events[place + 1 :], life.row)
 

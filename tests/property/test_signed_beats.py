@@ -159,5 +159,5 @@ def side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(policy=st.sampled_from(["none", "liveness", "all"]), sent=st.lists(SENT, min_size=1, max_size=8))
-def test_the_statement_and_the_core_say_the_same(side: Side, policy: str, sent: list[Sent]):
+def test_the_statement_and_decide_agree(side: Side, policy: str, sent: list[Sent]):
     side.run(policy, sent)

@@ -210,7 +210,7 @@ def refused(ledger: Ledger, verb: Any) -> None:
 
 @QUICK
 @given(args=objects, result=values, error=objects)
-def test_values_come_back_equal(shared: Ledger, args: Any, result: Any, error: Any) -> None:
+def test_values_are_returned_equal(shared: Ledger, args: Any, result: Any, error: Any) -> None:
     job = shared.enqueue("k", args)
     assert same(shared.get(job.id).args, args)
     shared.fail(begun(shared, job.id), error, retry_after=0)
@@ -228,7 +228,7 @@ def test_values_come_back_equal(shared: Ledger, args: Any, result: Any, error: A
     indent=st.sampled_from([None, 0, 3]),
     ascii_only=st.booleans(),
 )
-def test_bytes_come_back_as_they_came(
+def test_bytes_are_returned_unchanged(
     shared: Ledger, args: Any, result: Any, gaps: list[str], indent: int | None, ascii_only: bool
 ) -> None:
     """Inside and outside, except for blanks around the whole."""
@@ -243,12 +243,12 @@ def test_bytes_come_back_as_they_came(
 
 @QUICK
 @given(value=wrapped)
-def test_what_is_not_json_is_refused(shared: Ledger, value: Any) -> None:
+def test_values_that_are_not_json_are_refused(shared: Ledger, value: Any) -> None:
     refused_everywhere(shared, value)
 
 
 @pytest.mark.parametrize("make", [lambda: nested(NESTING_MAX), lambda: nested(100_000), circle], ids=["deep", "abyss", "circle"])
-def test_what_is_nested_too_deep_is_refused(shared: Ledger, make: Callable[[], Any]) -> None:
+def test_values_that_are_nested_too_deeply_are_refused(shared: Ledger, make: Callable[[], Any]) -> None:
     refused_everywhere(shared, make())
 
 
@@ -275,12 +275,12 @@ def test_broken_bytes_are_refused(shared: Ledger, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"1", b"[]", b'"{}"', b"true", b" [ {} ] "])
-def test_args_are_an_object(shared: Ledger, body: bytes) -> None:
+def test_args_must_be_an_object(shared: Ledger, body: bytes) -> None:
     refused(shared, partial(shared.enqueue, "k", raw(body)))
     refused(shared, partial(shared.enqueue, "k", json.loads(body)))
 
 
-def test_the_largest_fits_and_one_more_does_not(shared: Ledger) -> None:
+def test_a_value_at_the_limit_is_accepted_and_one_byte_more_is_refused(shared: Ledger) -> None:
     room = PAYLOAD_BYTES_MAX - len(b'{"v":""}')
     job = shared.enqueue("k", {"v": "x" * room})
     assert shared.get(job.id).args == {"v": "x" * room}

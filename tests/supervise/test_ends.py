@@ -82,7 +82,7 @@ def test_a_signal_to_stop_is_passed_on_and_ends_the_run(supervise: Supervise, ur
         assert ledger.runs()[0].terminal_reason == "operator_shutdown"
 
 
-def test_who_does_not_listen_is_killed_when_the_grace_is_over(supervise: Supervise) -> None:
+def test_a_program_that_ignores_the_signal_is_killed_after_the_grace(supervise: Supervise) -> None:
     one = supervise("--grace", "10ms", "--json", "--", *PYTHON, DEAF)
     pid = int(one.line())
     one.signal()
@@ -113,7 +113,7 @@ def escaped(one: Running) -> int:
     return pid
 
 
-def test_what_a_program_leaves_behind_ends_with_it(ended: Ended) -> None:
+def test_processes_that_a_program_leaves_behind_end_with_it(ended: Ended) -> None:
     done = ended("--grace", "10ms", "--", *PYTHON, ESCAPE, "leave")
     assert done.code == 0
     assert not is_alive(int(done.out))
@@ -144,7 +144,7 @@ def test_nothing_survives_a_keeper_that_is_killed(supervise: Supervise) -> None:
     assert (is_alive(first), is_alive(second)) == (False, True)
 
 
-def test_a_program_that_stops_its_keeper_ends_all_the_same(supervise: Supervise) -> None:
+def test_a_program_that_stops_its_keeper_is_still_ended(supervise: Supervise) -> None:
     one = supervise("--grace", "10ms", "--", *PYTHON, STOP_KEEPER)
     pid = int(one.line())
     one.signal()
@@ -152,7 +152,7 @@ def test_a_program_that_stops_its_keeper_ends_all_the_same(supervise: Supervise)
     assert not is_alive(pid)
 
 
-def test_a_program_that_stops_its_keeper_may_not_hang(ended: Ended) -> None:
+def test_a_hanging_program_that_stopped_its_keeper_is_ended(ended: Ended) -> None:
     done = ended("--grace", "10ms", "--stall-timeout", "1s", "--max-restarts", 0, "--", *PYTHON, STOP_KEEPER)
     assert (done.code, is_alive(int(done.out))) == (1, False)
     assert "is not started again: stall_timeout" in done.err
@@ -167,7 +167,7 @@ def test_a_keeper_that_was_stopped_does_not_outlive_its_supervisor(supervise: Su
     one.rest()
 
 
-def test_what_was_there_before_the_supervisor_stays(folder: Path, sockets: str) -> None:
+def test_processes_older_than_the_supervisor_are_not_ended(folder: Path, sockets: str) -> None:
     words = shlex.join(command("supervise", "--", "true"))
     shell = ["sh", "-c", f"sleep 1000 >&- 2>&- & echo $!; exec {words}"]
     done = subprocess.run(
@@ -186,7 +186,9 @@ def parent_of(pid: int) -> int:
 
 
 @pytest.mark.parametrize(("command", "code"), [("./nowhere", 127), ("nowhere", 127), ("./plain", 126), (".", 126)])
-def test_what_cannot_be_started_ends_as_in_a_shell(ended: Ended, folder: Path, url: str, command: str, code: int) -> None:
+def test_a_program_that_cannot_be_started_has_the_exit_code_of_a_shell(
+    ended: Ended, folder: Path, url: str, command: str, code: int
+) -> None:
     (folder / "plain").write_text("#!/bin/sh\n")
     done = ended("--name", "web", "--json", "--", command)
     assert (done.code, done.answer["error_code"]) == (code, "unrecoverable_error")

@@ -133,7 +133,7 @@ def _describes(row: Transition, job: JobRecord, events: list[EventRecord]) -> bo
 
 
 @pytest.mark.parametrize(("verb", "before", "act"), OTHERS.values(), ids=OTHERS)
-def test_what_a_verb_does_is_in_the_table(verb: str, before: Callable[[], History], act: Callable[[History], History]):
+def test_every_decision_is_in_the_table(verb: str, before: Callable[[], History], act: Callable[[History], History]):
     history = before()
     rows, events = _rows_of(verb, history, act)
     assert len(rows) == 1, events
@@ -158,7 +158,7 @@ def test_a_release_ends_an_aborting_job(status: str):
 
 
 @pytest.mark.parametrize(("verb", "status"), CELLS, ids=[f"{verb} from {status}" for verb, status in CELLS])
-def test_a_verb_from_a_status(verb: str, status: str):
+def test_a_verb_is_allowed_or_refused_from_a_status(verb: str, status: str):
     kind, fields, allowed = VERBS[verb]
     history = STATUSES[status]()
     if status in allowed:
@@ -174,7 +174,7 @@ def test_a_finished_job_is_not_claimed(status: str):
     assert code_of(STATUSES[status](), c.ClaimJob, actor=WORKER, **given) == "invalid_transition"
 
 
-def test_a_failure_without_attempts_left_is_the_end():
+def test_a_failure_without_attempts_left_ends_the_job():
     history = History(Policy(attempts_max=1)).start().fail(failure_stage=FailureStage.FETCH)
     assert (history.job.status, history.job.reason_code, history.job.failure_stage) == (
         "dead_lettered",
@@ -183,7 +183,7 @@ def test_a_failure_without_attempts_left_is_the_end():
     )
 
 
-def test_a_requeue_without_attempts_left_is_the_end():
+def test_a_requeue_without_attempts_left_ends_the_job():
     assert History(Policy(attempts_max=1)).start().stall().do(c.Requeue, actor=SYSTEM).job.status == "dead_lettered"
 
 

@@ -55,7 +55,7 @@ def test_a_lock_on_its_row_is_explained():
         (3 * 86_400 * SECOND, "3 d"),
     ],
 )
-def test_spans_have_the_unit_that_tells_enough(us: int, words: str):
+def test_durations_have_a_fitting_unit(us: int, words: str):
     assert format_duration(us) == words
 
 
@@ -83,14 +83,14 @@ def test_an_error_is_shown_in_one_line(error: bytes, words: str):
 # Queued
 
 
-def test_a_job_waits_for_others():
+def test_dependencies_of_a_waiting_job_are_explained():
     found = of(History(), unmet=(LinkedJob(3, Status.RUNNING),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "It waits for job 3 (running)." in found.text
     assert commands(found)[0] == "holdfast explain 3"
 
 
-def test_of_many_dependencies_some_are_named():
+def test_only_some_of_many_dependencies_are_named():
     found = of(History(), unmet=tuple(LinkedJob(n, Status.QUEUED) for n in range(10, 17)))
     assert "It waits for 7 jobs: 10 (queued), 11 (queued), 12 (queued), 13 (queued), 14 (queued) and 2 more." in found.text
 
@@ -123,7 +123,7 @@ def test_a_job_that_waits_for_others_has_a_time_of_its_own():
 
 
 @pytest.mark.parametrize(("choice", "ends"), [("wait", []), ("cancel", ["cancelled"]), ("dead_letter", ["dead-lettered"])])
-def test_what_becomes_of_a_job_that_waits_in_vain_comes_next(choice: str, ends: list[str]):
+def test_the_next_step_of_a_job_with_a_failed_dependency_is_explained(choice: str, ends: list[str]):
     history = History(available_at=NEVER)
     history.job = msgspec.structs.replace(history.job, on_dependency_failure=choice)
     found = of(history, unmet=(LinkedJob(3, Status.QUEUED),))
@@ -135,7 +135,7 @@ def test_a_queue_may_begin_with_a_dash():
     assert unpause("q -").command == "holdfast queue unpause 'q -'"
 
 
-def test_to_whom_could_claim_it_it_is_nothing_that_no_worker_is_there():
+def test_a_claimer_is_not_warned_that_no_worker_is_signed_in():
     found = of(History(), workers=(), ahead=3, is_asked_to_claim=True)
     assert (found.situation, found.next[0].by) == (Situation.READY, "the first worker to claim it")
     assert "It may be claimed; it has been ready for" in found.text and "worker" not in found.text
@@ -152,7 +152,7 @@ def test_further_obstacles_are_explained_too():
     assert found.why_not_running is not None and found.why_not_running.words in found.text
 
 
-def test_where_agents_are_at_work_one_may_take_it_up():
+def test_an_active_agent_may_take_the_job():
     history = History().wait(60)
     found = of(history, workers=(), agent_at=history.now - 60 * SECOND)
     assert (found.situation, found.next[0].by) == ("no_worker", "an agent, or a worker that serves k")
@@ -161,7 +161,7 @@ def test_where_agents_are_at_work_one_may_take_it_up():
     assert "task start" not in of(history, workers=(), agent_at=history.now - 3_601 * SECOND).commands[0].command
 
 
-def test_who_was_there_is_named():
+def test_the_last_worker_is_named():
     history = History().wait(60)
     assert "No worker that serves k is there now. w-1, which served it, fell silent 60 s ago (00:00:00Z)." in of(history).text
     other = SeenWorker("w-2", history.now, kinds=frozenset({"other"}))
@@ -169,7 +169,7 @@ def test_who_was_there_is_named():
     assert "none that serves k in q is signed in to this ledger" in of(history, workers=()).text
 
 
-def test_a_kind_that_is_served_in_another_queue_says_where():
+def test_the_queue_in_which_a_kind_is_served_is_named():
     history = History().wait(60)
     there = SeenWorker("w-2", history.now, queues=frozenset({"fetch", "index"}), kinds=frozenset({"k"}))
     found = of(history, workers=(there,))
@@ -181,17 +181,17 @@ def test_a_kind_that_is_served_in_another_queue_says_where():
 
 
 @pytest.mark.parametrize(("ahead", "words"), [(1, "1 job of its queue comes first"), (7, "7 jobs of its queue come first")])
-def test_how_many_come_first(ahead: int, words: str):
+def test_the_number_of_jobs_ahead_is_explained(ahead: int, words: str):
     assert words in of(History(), ahead=ahead).text
 
 
-def test_very_many_come_first():
+def test_jobs_ahead_are_counted_up_to_a_limit():
     found = of(History(), ahead=AHEAD_MAX, workers=(HERE, SeenWorker("w-2", T0)))
     assert "10,000 jobs or more of its queue come first" in found.text
     assert found.next[0].by == "the first with room of w-1, w-2"
 
 
-def test_those_ahead_of_a_job_in_backoff_are_no_matter():
+def test_jobs_ahead_of_a_delayed_job_are_not_mentioned():
     assert of(History(delay_us=SECOND), ahead=3).situation is Situation.SCHEDULED
 
 
@@ -205,11 +205,11 @@ def test_those_ahead_of_a_job_in_backoff_are_no_matter():
         (History().start().wait(31).sweep(), "Attempt 1, by w-1, ended: its holder fell silent (NO_HEARTBEAT)."),
     ],
 )
-def test_what_became_of_the_attempt_before(history: History, words: str):
+def test_the_outcome_of_the_previous_attempt_is_explained(history: History, words: str):
     assert words in of(history).text
 
 
-def test_an_undo_job_says_whose():
+def test_an_undo_job_names_its_original():
     history = History(kind=UNDO_KIND)
     history.job = msgspec.structs.replace(history.job, args=b'{"job_id":3,"steps":[]}')
     assert "It undoes job 3." in of(history).text
@@ -226,7 +226,7 @@ def test_an_undo_job_says_whose():
         (History().start().wait(11), Situation.BEATS_LATE, "Without another beat it stalls in 19 s (00:00:30Z)."),
     ],
 )
-def test_how_it_stands_with_the_holder(history: History, situation: Situation, words: str):
+def test_the_state_of_the_holder_is_explained(history: History, situation: Situation, words: str):
     found = of(history)
     assert found.situation is situation
     assert words in found.text
@@ -259,11 +259,11 @@ def test_an_aborting_job_is_cancelled_when_its_grace_is_over():
         (History(Policy(cancel_grace_ms=90_000)).start().cancel(), "without another beat it is stalled, and cancelled"),
     ],
 )
-def test_what_silence_leads_to(history: History, what: str):
+def test_the_consequence_of_silence_is_explained(history: History, what: str):
     assert of(history).next[-1].what == what
 
 
-def test_a_quiet_first_half_is_no_lack_of_progress():
+def test_lack_of_progress_is_reported_after_half_of_its_limit():
     policy = Policy(progress_timeout_ms=20_000)
     assert of(History(policy).start().wait(10)).situation is Situation.RUNNING
     found = of(History(policy).start().wait(9).beat().wait(5))
@@ -271,7 +271,7 @@ def test_a_quiet_first_half_is_no_lack_of_progress():
     assert "have not changed for 14 s. Without progress it stalls in 6 s (00:00:20Z)." in found.text
 
 
-def test_silence_past_the_limit_wants_a_sweep():
+def test_silence_past_the_limit_needs_a_sweep():
     history = History().start().wait(31)
     assert of(history).situation is Situation.STALL_DUE
     assert "A sweep was due 1 s ago (00:00:30Z): w-9 does it with its next tick." in of(history).text
@@ -301,13 +301,13 @@ def test_a_missing_signature_of_an_operator_is_named():
 # Stalled
 
 
-def test_nothing_is_to_be_swept_before_it_is_due():
+def test_a_sweep_is_suggested_only_if_it_is_due():
     history = History(WINDOW).start().stall()
     assert commands(of(history)) == ["holdfast job cancel 7"]
     assert commands(of(history.wait(61))) == ["holdfast sweep", "holdfast job cancel 7"]
 
 
-def test_a_claimed_job_that_stalled_and_beats_is_waited_for():
+def test_a_stalled_claimed_job_with_beats_stays_in_its_resume_window():
     """Only its holder can begin it: the system does not resume what never started."""
     history = History(WINDOW).claim().stall().wait(5)
     history.do(c.Heartbeat, beat=BeatPayload())
@@ -341,11 +341,11 @@ def test_a_stalled_job_that_is_being_cancelled_ends_with_the_first_of_its_limits
 @pytest.mark.parametrize(
     ("what", "expected"), [("all", Situation.NO_SERVER_KEY), ("liveness", Situation.REQUEUE_DUE), ("none", Situation.REQUEUE_DUE)]
 )
-def test_a_requeue_is_signed_only_where_everything_is(what: str, expected: Situation):
+def test_a_requeue_is_signed_only_if_the_policy_is_all(what: str, expected: Situation):
     assert of(signed(History(WINDOW).start().stall().wait(61), what), server_key=False).situation is expected
 
 
-def test_a_return_is_about_liveness():
+def test_a_resume_needs_the_server_key_under_a_liveness_policy():
     history = signed(History(WINDOW).start().stall().wait(1).beat().wait(1), "liveness")
     assert of(history).situation is Situation.RESUME_DUE
     assert of(history, server_key=False).situation is Situation.NO_SERVER_KEY
@@ -385,7 +385,7 @@ def test_a_hard_cancel_says_when_the_handler_learns_of_it():
     )
 
 
-def test_a_success_leaves_nothing_to_do():
+def test_a_succeeded_job_needs_no_action():
     found = of(History().start().complete())
     assert (found.next, found.commands) == ([], [])
 
@@ -408,7 +408,7 @@ def test_the_newest_replay_counts():
     assert commands(of(history, replays=(LinkedJob(8, Status.FAILED),))) == ["holdfast explain 8", "holdfast job replay 7"]
 
 
-def test_a_job_with_a_finished_replay_is_started_over_only_again():
+def test_a_job_with_a_finished_replay_is_replayed_only_with_again():
     failed, dead = failing(History().start()), History(Policy(attempts_max=1)).start().fail()
     found = of(failed, replays=(LinkedJob(8, Status.SUCCEEDED), LinkedJob(9, Status.CANCELLED)))
     assert commands(found) == ["holdfast explain 9", "holdfast job replay 7 --again"]
@@ -441,7 +441,7 @@ def test_a_failed_compensation_needs_an_action():
     assert of(history).situation is Situation.COMPENSATION_FAILED
 
 
-def test_a_clock_that_was_set_back_makes_nothing_negative():
+def test_durations_are_not_negative_after_the_clock_is_set_back():
     history = History().wait(60).start()
     history.now = T0
     found = of(history)
@@ -467,7 +467,7 @@ def test_a_clock_that_was_set_back_makes_nothing_negative():
         History(WINDOW).claim().stall().wait(50).do(c.Heartbeat, beat=BeatPayload()),
     ],
 )
-def test_a_sweep_does_it_when_it_was_announced_for(history: History):
+def test_a_sweep_acts_at_the_announced_time(history: History):
     due = of(history).next[-1]
     assert due.at is not None and due.by == "the sweeper, w-9"
     at, before = round(due.at.timestamp() * SECOND), len(history.events)
@@ -488,7 +488,7 @@ def test_a_sweep_does_it_when_it_was_announced_for(history: History):
         ),
     ],
 )
-def test_a_job_that_ended_for_another_names_it(unmet: list[LinkedJob], words: str) -> None:
+def test_a_job_that_ended_with_its_dependency_names_it(unmet: list[LinkedJob], words: str) -> None:
     history = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE)
     found = of(history, unmet=tuple(unmet))
     assert words in found.text

@@ -12,7 +12,7 @@ from holdfast.text import pluralize
     ("count", "said"),
     [(0, "0 leaves, 0 heads"), (1, "1 leaf, 1 head"), (2, "2 leaves, 2 heads"), (1_000, "1,000 leaves, 1,000 heads")],
 )
-def test_one_is_not_many(count: int, said: str):
+def test_counts_have_singular_and_plural(count: int, said: str):
     assert f"{pluralize(count, 'leaf', 'leaves')}, {pluralize(count, 'head')}" == said
 
 

@@ -57,5 +57,5 @@ def test_a_setting_is_exact_in_its_largest_unit() -> None:
     assert found == ["0s", "1500ms", "90s", "5m", "2h", "1d"]
 
 
-def test_a_long_list_names_some() -> None:
+def test_a_long_list_is_shortened() -> None:
     assert (join_some([1, 2], 2), join_some(range(1_003), 2), join_some([])) == ("1, 2", "0, 1 and 1,001 more", "")

@@ -105,7 +105,7 @@ def changes_and_trusted_keys(changes: int, keys: int) -> int:
 
 
 @pytest.mark.parametrize("of", [heads_and_keys, anchors_and_keys, revocations_and_keys, changes_and_trusted_keys])
-def test_no_cost_is_a_product_of_two_counts(of: Callable[[int, int], int]) -> None:
+def test_the_cost_grows_linearly_with_each_count(of: Callable[[int, int], int]) -> None:
     """What more of one thing costs does not depend on how much there is of the other."""
     few, many = 33, 65  # trees of two perfect halves each, whose roots cost the same
     more_beside_few, more_beside_many = of(many, few) - of(few, few), of(many, many) - of(few, many)
@@ -119,7 +119,7 @@ def test_keys_that_share_a_hash_are_distinguished(monkeypatch: pytest.MonkeyPatc
     assert verify_file(io.BytesIO(made.body), VerifyOptions(parse_trusted(made.trusted()))).intact
 
 
-def test_a_policy_is_not_as_long_as_a_file(export: Exported) -> None:
+def test_the_size_of_a_policy_is_limited(export: Exported) -> None:
     file = File(export)
     number = file.at("policy")
     file.of(number)["body"] += " " * POLICY_CHARACTERS_MAX
@@ -127,7 +127,7 @@ def test_a_policy_is_not_as_long_as_a_file(export: Exported) -> None:
     assert (found.line, found.rule, "characters" in found.detail) == (number, "policy", True)
 
 
-def test_a_job_is_not_as_large_as_a_file(export: Exported) -> None:
+def test_the_size_of_a_job_is_limited(export: Exported) -> None:
     file = File(export)
     event = next(line["event"] for line in file.lines if line.get("event", {}).get("type") == "enqueued")
     event["correlation_id"] = "a" * _COMPACT_BYTES_MAX

@@ -70,20 +70,20 @@ def _cut_back(export: Exported) -> File:
     return file
 
 
-def test_heads_signed_by_an_unknown_key(export: Exported):
+def test_heads_signed_by_an_unknown_key_are_found(export: Exported):
     file = _rewritten(export)
     file.reseal(MALLORY)
     found = first(verified(file.body(), export))
     assert (found.rule, found.line) == ("head", file.heads()[0])
 
 
-def test_a_rewrite_without_the_server_s_key(export: Exported):
+def test_a_rewrite_without_the_servers_key_is_found(export: Exported):
     """Everything recomputed, and the heads left as they were."""
     found = first(verified(_rewritten(export).body(), export))
     assert found.rule == "tree" and "41 leaves" in found.detail
 
 
-def test_a_rewrite_with_keys_of_one_s_own(export: Exported):
+def test_a_rewrite_with_the_attackers_keys_is_found(export: Exported):
     """The tree, the heads and the book of keys are all consistent: only who knows the keys notices."""
     file = _rewritten(export)
     _usurped(file)
@@ -115,7 +115,7 @@ def test_the_server_s_key_can_rewrite_what_was_never_anchored(export: Exported):
     assert verified(file.body(), export).intact
 
 
-def test_an_anchored_head_shows_what_the_server_rewrote(export: Exported):
+def test_an_anchored_head_reveals_a_rewrite_by_the_server(export: Exported):
     file = _rewritten(export)
     file.reseal()
     verdict = verified(file.body(), export, anchors=read_anchor("anchor", export.anchors[1]))
@@ -124,7 +124,7 @@ def test_an_anchored_head_shows_what_the_server_rewrote(export: Exported):
     assert found.from_line <= file.event_at("plain", 6) <= found.line
 
 
-def test_of_many_anchored_heads_the_first_that_does_not_fit_tells_most(export: Exported):
+def test_the_first_anchored_head_that_does_not_match_is_reported(export: Exported):
     file = _rewritten(export)
     file.reseal()
     verdict = verified(file.body(), export, anchors=read_anchor("anchor", "\n".join(export.anchors)))
@@ -132,7 +132,7 @@ def test_of_many_anchored_heads_the_first_that_does_not_fit_tells_most(export: E
     assert found.rule == "anchor" and (found.from_line, found.line) == (18, 44)
 
 
-def test_an_anchored_head_shows_what_was_cut_back(export: Exported):
+def test_an_anchored_head_reveals_a_truncation(export: Exported):
     file = _cut_back(export)
     vkey = parse_trusted(_vkey(export))
     assert verified(file.body(), export, trusted=vkey).intact
@@ -147,7 +147,7 @@ def _vkey(export: Exported) -> str:
     return NoteKey(origin_of(export.ledger_id), SERVER.public).text()
 
 
-def test_a_head_that_was_made_up_is_no_anchor(export: Exported):
+def test_an_invented_head_is_not_accepted_as_anchor(export: Exported):
     file = File(export)
     assert MALLORY.secret is not None
     note = file.head(file.hashes(), 41, MALLORY.secret)
@@ -155,7 +155,7 @@ def test_a_head_that_was_made_up_is_no_anchor(export: Exported):
     assert first(verdict).rule == "anchor" and first(verdict).place() == "an older head"
 
 
-def test_an_old_key_cannot_go_on_after_it_was_revoked(export: Exported):
+def test_a_revoked_key_cannot_sign_later_heads(export: Exported):
     """With the server's old key an attacker leaves the rotation out, and signs what followed with it."""
     file = File(export)
     file.take(file.at("key", change="revoked", key_id=SERVER.key_id))
@@ -169,7 +169,7 @@ def test_an_old_key_cannot_go_on_after_it_was_revoked(export: Exported):
     assert "trust" in rules
 
 
-def test_a_key_vouches_for_those_that_follow_from_it(store_url: str, clock: ManualClock):
+def test_a_trusted_key_covers_the_keys_enrolled_by_it(store_url: str, clock: ManualClock):
     """Each of the keys of three rotations is enough to know; the last signs the newest head."""
     from holdfast.proof.notes import NoteKey, origin_of
 
@@ -188,7 +188,7 @@ def test_a_key_vouches_for_those_that_follow_from_it(store_url: str, clock: Manu
 
 
 @pytest.mark.parametrize("is_keyed", [True, False])
-def test_a_revocation_that_is_said_to_be_gone_brings_no_key_back(is_keyed: bool, export: Exported):
+def test_a_hidden_revocation_does_not_restore_a_key(is_keyed: bool, export: Exported):
     """With the server's old key an attacker hides its revocation, appends a worker's key of their own, and seals that.
     The tree is the old one as far as it goes, and so is every head."""
     file = File(export)
@@ -203,7 +203,7 @@ def test_a_revocation_that_is_said_to_be_gone_brings_no_key_back(is_keyed: bool,
     assert "trust" in {finding.rule for finding in verified(file.body(), export, trusted=trusted, anchors=anchors).findings}
 
 
-def test_a_key_that_is_known_to_be_revoked_vouches_for_what_was_kept_only(export: Exported):
+def test_a_revoked_key_is_trusted_only_up_to_an_anchored_head(export: Exported):
     """Everything before the revocation: the thief of the key could have rewritten it, unless a head of that time was kept."""
     body = _cut_back(export).body()
     verdict = verified(body, export)
@@ -213,7 +213,7 @@ def test_a_key_that_is_known_to_be_revoked_vouches_for_what_was_kept_only(export
     assert [finding.rule for finding in older.findings] == ["trust"]
 
 
-def test_in_a_proof_a_revoked_key_vouches_for_nothing_new(store_url: str, clock: ManualClock):
+def test_a_revoked_key_is_not_trusted_in_a_new_proof(store_url: str, clock: ManualClock):
     from holdfast.cli.key import encode_document, public_keys
 
     with holdfast.open(store_url, clock=clock, keys=[SERVER, SERVER_2], actor="ann") as ledger:
@@ -243,7 +243,7 @@ def _enrolled_by(file: File, made: KeyFile, by: KeyFile) -> None:
 
 
 @pytest.mark.parametrize("trusted", ["keys", "first", "second"])
-def test_an_operator_s_key_makes_no_server_s(trusted: str, export: Exported):
+def test_an_operators_key_cannot_enrol_a_server_key(trusted: str, export: Exported):
     """An operator enrols a server's key, rewrites what was sealed, and signs one head over all of it."""
     file = _rewritten(export)
     _enrolled_by(file, MALLORY, OPERATOR)
@@ -258,7 +258,7 @@ def test_an_operator_s_key_makes_no_server_s(trusted: str, export: Exported):
     assert any("may not vouch for a server's key" in finding.detail for finding in found)
 
 
-def test_a_trace_that_was_planted_on_a_later_event(export: Exported):
+def test_a_trace_that_was_added_to_a_later_event_is_found(export: Exported):
     """It is in no leaf but the first event's."""
     file = File(export)
     file.event("plain", 6)["trace_id"] = "00-another"
@@ -266,7 +266,7 @@ def test_a_trace_that_was_planted_on_a_later_event(export: Exported):
     assert (found.rule, found.line) == ("correlation", file.event_at("plain", 6))
 
 
-def test_what_is_said_to_be_gone_may_hide_the_last_of_a_job(export: Exported):
+def test_an_event_hidden_as_gone_is_found_only_if_gone_events_are_refused(export: Exported):
     """What a hash cannot show, and --no-gone does: the page on proofs says so."""
     file = File(export)
     _hidden(file, file.event_at("cancelled", 2))

@@ -686,7 +686,7 @@ _PYTHON = re.compile(r"Error\b|Exception\b|`|\$\.|'\w*'|\bNone\b|<\w")
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_it_is_noticed_where_it_is(name: str, export: Exported):
+def test_each_change_is_found_at_its_place(name: str, export: Exported):
     file = File(export)
     place = ALL[name](file)
     verdict = verified(file.body(), export)
@@ -700,14 +700,14 @@ def test_it_is_noticed_where_it_is(name: str, export: Exported):
 
 
 @pytest.mark.parametrize("name", BY_RULE)
-def test_a_broken_rule_is_noticed_after_everything_was_sealed_again(name: str, export: Exported):
+def test_a_broken_rule_is_found_even_if_the_file_was_sealed_again(name: str, export: Exported):
     file = File(export)
     place = BY_RULE[name](file)
     file.reseal()
     _expect(file, place, first(verified(file.body(), export)))
 
 
-def test_there_are_many_of_them():
+def test_there_are_many_mutations():
     assert len(ALL) > 80
 
 

@@ -50,7 +50,7 @@ def test_a_graph_is_drained_in_its_order(app: App, start: Starter) -> None:
         assert app.ledger.check(job.id) == []
 
 
-def test_options_say_what_a_job_depends_on(app: App, start: Starter) -> None:
+def test_options_set_the_dependencies_of_a_job(app: App, start: Starter) -> None:
     order: list[str] = []
 
     @app.handler()
@@ -75,7 +75,7 @@ def test_options_say_what_a_job_depends_on(app: App, start: Starter) -> None:
     assert order.index("parent") < order.index("child")
 
 
-def test_an_async_handler_says_it_too(app: App, start: Starter) -> None:
+def test_an_async_handler_sets_the_dependencies_of_a_job(app: App, start: Starter) -> None:
     @app.handler()
     def step() -> str:
         return "done"
@@ -92,7 +92,7 @@ def test_an_async_handler_says_it_too(app: App, start: Starter) -> None:
     assert len(last.depends_on) == 1
 
 
-def test_time_does_not_pass_for_a_job_that_waits_in_vain(store_url: str) -> None:
+def test_a_drain_does_not_advance_the_clock_for_a_job_with_a_failed_dependency(store_url: str) -> None:
     clock = ManualClock()
     app = App(store_url, clock=clock, entropy=NoJitter())
 

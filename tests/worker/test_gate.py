@@ -67,7 +67,7 @@ def reason(context: Context) -> str:
 # What an attempt knows
 
 
-def test_an_attempts_own_receipt_is_the_ledgers(desk: Desk, clock: ManualClock) -> None:
+def test_the_receipt_of_an_attempt_equals_that_of_the_ledger(desk: Desk, clock: ManualClock) -> None:
     context = desk.hold()
     assert context.receipt() == desk.ledger.gate(context.fence)
     clock.advance(11)
@@ -108,14 +108,14 @@ def test_the_first_progress_is_sent_at_once_when_the_clock_starts_at_zero(desk: 
     assert desk.ledger.get(context.job.id).progress == 7
 
 
-def test_entering_a_passage_looks_again(desk: Desk, clock: ManualClock) -> None:
+def test_entering_the_context_of_may_proceed_checks_again(desk: Desk, clock: ManualClock) -> None:
     passage = desk.hold().may_proceed()
     clock.advance(31)
     with pytest.raises(GateDenied), passage:
         raise AssertionError("inside")
 
 
-def test_a_step_of_the_wall_clock_is_no_silence(desk: Desk, clock: ManualClock) -> None:
+def test_a_step_of_the_wall_clock_is_not_taken_for_silence(desk: Desk, clock: ManualClock) -> None:
     context = desk.hold()
     clock.jump(3_600)
     context.may_proceed()
@@ -134,7 +134,7 @@ def test_a_stalled_attempt_is_ambiguous_until_it_is_back(desk: Desk, clock: Manu
     assert context.receipt() == desk.ledger.gate(context.fence)
 
 
-def test_an_answer_that_comes_late_is_not_the_newest(desk: Desk, clock: ManualClock) -> None:
+def test_a_late_answer_does_not_replace_the_newest_receipt(desk: Desk, clock: ManualClock) -> None:
     context = desk.hold()
     late = desk.ledger.heartbeat(context.fence)
     clock.advance(5)
@@ -151,7 +151,7 @@ def test_more_attempts_than_allowed_may_not_proceed(desk: Desk) -> None:
     assert reason(context) == "restart_limit_exceeded"
 
 
-def test_a_lost_lease_and_a_cancel_come_first(desk: Desk, clock: ManualClock) -> None:
+def test_a_lost_lease_and_a_cancel_are_checked_first(desk: Desk, clock: ManualClock) -> None:
     context = desk.hold()
     desk.ledger.cancel(context.job.id)
     context.beat()
@@ -191,7 +191,7 @@ def test_a_late_result_is_not_recorded(timed: App, clock: ManualClock) -> None:
     assert timed.ledger.check(job.id) == []
 
 
-def test_without_the_gate_it_is(timed: App, clock: ManualClock) -> None:
+def test_without_the_gate_a_late_result_is_recorded(timed: App, clock: ManualClock) -> None:
     @timed.handler()
     def slow() -> int:
         clock.advance(31)
@@ -215,7 +215,7 @@ def test_a_denied_step_fails_the_attempt(timed: App, clock: ManualClock) -> None
     assert timed.ledger.get(job.id).last_error["code"] == "gate_denied"
 
 
-def test_a_result_that_cannot_be_kept_is_refused_as_ever(timed: App) -> None:
+def test_a_result_that_cannot_be_stored_has_its_usual_refusal(timed: App) -> None:
     @timed.handler(gate=True)
     def large() -> str:
         return "x" * 2_000_000
@@ -227,7 +227,7 @@ def test_a_result_that_cannot_be_kept_is_refused_as_ever(timed: App) -> None:
     assert (letter["reason_code"], letter["failure_stage"]) == ("validation_failed", "output")
 
 
-def test_gate_is_a_switch(timed: App) -> None:
+def test_the_gate_option_is_a_boolean(timed: App) -> None:
     with pytest.raises(ValidationError):
         timed.handler("odd", gate="yes")(lambda: None)  # type: ignore[call-overload]
 
@@ -258,7 +258,7 @@ def test_results_pass_the_gate_of_a_real_worker(app: App, start: Starter) -> Non
 
 
 @pytest.mark.parametrize("kind", ["passes", "passes_async"])
-def test_a_child_process_asks_the_ledger_where_its_parent_has_beaten(fleet: Fleet, real: Ledger, kind: str) -> None:
+def test_a_child_process_gets_its_receipt_from_the_ledger(fleet: Fleet, real: Ledger, kind: str) -> None:
     fleet.start("ant")
     job = real.enqueue(kind)
     found = real.wait(job.id, timeout=60)

@@ -88,7 +88,7 @@ def test_on_postgres_a_lost_answer_to_a_claim_costs_no_attempt(
         ran_once(direct, jobs, runs)
 
 
-def test_a_claim_that_the_server_carries_out_later_costs_no_attempt(cut_off: App, direct: App, proxy: Proxy, pg_url: str) -> None:
+def test_a_claim_that_commits_late_costs_no_attempt(cut_off: App, direct: App, proxy: Proxy, pg_url: str) -> None:
     """The connection breaks while the claim waits for a lock. The worker looks, finds nothing and claims again before it."""
     server_url, _, schema = pg_url.partition("?schema=")
     runs = Runs(cut_off)

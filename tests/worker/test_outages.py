@@ -92,7 +92,7 @@ def test_an_outage_and_its_end_are_each_logged_once(restartable_server: Postgres
     app.close()
 
 
-def test_a_worker_that_is_refused_a_setting_leaves_no_ledger_open(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_with_a_wrong_setting_leaves_no_ledger_open(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     @app.handler()
     def work() -> int:
         return 1

@@ -91,7 +91,7 @@ class Slot:
                 self._fleet.kill(name)
 
 
-def test_workers_that_are_killed_at_random_lose_nothing_and_double_nothing(
+def test_workers_killed_at_random_lose_no_job_and_run_none_twice(
     real: Ledger, fleet: Fleet, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     seconds, seed = pytestconfig.getoption("--kill-seconds"), random.randrange(10**6)
