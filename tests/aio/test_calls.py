@@ -73,7 +73,7 @@ def test_await_raises_refusals(store_url: str) -> None:
 
 
 def test_a_running_verb_does_not_block_the_loop(tmp_path: Path) -> None:
-    """A validator is called by the verb, and waits for what the loop does."""
+    """The verb calls a validator that waits until the loop has run other code."""
     seen = threading.Event()
 
     def validator(job: Any, result: Any) -> None:
@@ -221,7 +221,7 @@ def test_events_are_followed_with_async_for(store_url: str) -> None:
 
 
 def test_a_wait_that_is_cancelled_ends_its_thread(store_url: str) -> None:
-    """Also one that would wait for ever. Its thread would keep the program from ending."""
+    """Also a wait without a timeout: its thread would prevent the program from ending."""
 
     async def main() -> None:
         async with holdfast.aio.open(store_url) as ledger:

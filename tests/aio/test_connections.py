@@ -21,7 +21,7 @@ Test = Callable[[AsyncLedger, Any], Awaitable[None]]
 
 
 def on_connection(pg_url: str, test: Test, **options: Any) -> None:
-    """Run `test` with a ledger and an AsyncConnection to its database; a consistent ledger is left."""
+    """Run `test` with a ledger and an AsyncConnection to its database, and check the ledger afterwards."""
 
     async def main() -> None:
         async with holdfast.aio.open(pg_url) as ledger:
@@ -133,7 +133,7 @@ def test_a_sqlite_ledger_refuses_an_async_connection(pg_url: str, tmp_path: Any)
 
 
 def test_waiting_for_a_lock_does_not_block_the_loop(pg_url: str) -> None:
-    """Another transaction has the key. The one that holds it is ended by the same loop."""
+    """Another transaction has locked the key. The same loop ends that transaction."""
 
     async def test(ledger: AsyncLedger, connection: Any) -> None:
         holder = await psycopg.AsyncConnection.connect(pg_url.partition("?")[0])
@@ -154,7 +154,7 @@ def test_waiting_for_a_lock_does_not_block_the_loop(pg_url: str) -> None:
 
 
 def test_a_cancelled_call_ends_before_the_cancellation_is_raised(pg_url: str) -> None:
-    """Else its statements would run in the caller's next transaction."""
+    """Otherwise its statements would run in the caller's next transaction."""
 
     async def test(ledger: AsyncLedger, connection: Any) -> None:
         holder = await psycopg.AsyncConnection.connect(pg_url.partition("?")[0])
@@ -184,7 +184,7 @@ def test_a_cancelled_call_ends_before_the_cancellation_is_raised(pg_url: str) ->
 
 
 def test_a_call_waits_a_limited_time_for_a_blocked_loop(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A statement whose time is over does not run later."""
+    """A statement that has timed out does not run later."""
     monkeypatch.setattr(callers, "LOOP_SECONDS", 0.05)
 
     async def test(ledger: AsyncLedger, connection: Any) -> None:

@@ -17,7 +17,7 @@ from holdfast.worker.async_app import AsyncApp, AsyncEnqueuer
 from tools import async_ledger
 
 FOR_SERVICES = {"outbox", "sealed_log", "supervision"}
-"""What relays, sealers and supervisors work with. They run in threads of their own."""
+"""Used by relays, sealers and supervisors, which run in their own threads."""
 
 
 def members(kind: type) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def members(kind: type) -> dict[str, Any]:
 
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """With the names that a module imports for type checkers only."""
+    """The type hints of a function, including names that its module imports for type checkers only."""
     return typing.get_type_hints(function, {**vars(made), **function.__globals__})
 
 

@@ -49,7 +49,7 @@ def test_every_measurement_gives_a_figure_and_writes_its_events(host: Host, name
 
 
 def test_the_raw_loops_run_every_frozen_statement(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The schema moves on and the frozen texts do not: they have to go on fitting it."""
+    """The frozen statements must still work with the current schema."""
     used: set[str] = set()
     file = f"frozen/{'sqlite' if host.name == 'SQLite' else 'postgres'}.sql"
 
@@ -69,7 +69,7 @@ def test_the_raw_loops_run_every_frozen_statement(host: Host, monkeypatch: pytes
 
 
 class Noting(dict[str, str]):
-    """Statements that remember which of them were asked for."""
+    """A mapping of statements that records which of them were read."""
 
     def __init__(self, found: dict[str, str], used: set[str]) -> None:
         super().__init__(found)
@@ -81,7 +81,7 @@ class Noting(dict[str, str]):
 
 
 def test_raw_statements_and_holdfast_write_the_same_rows(host: Host) -> None:
-    """Two jobs, one each way: all that differs is who did it, and when."""
+    """Two jobs, one each way. Only actors and times differ."""
     import holdfast
     from bench import ours
 

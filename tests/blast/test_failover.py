@@ -38,12 +38,12 @@ def wait_for_standby(primary: PostgresServer) -> None:
 
 
 def enqueue(ledger: Ledger, request_id: str, log: Path, number: int) -> Job:
-    """Retry until it is answered. There is one job, also if an earlier try was committed."""
+    """Retry until there is an answer. The request id makes one job of all attempts."""
     while True:
         try:
             return ledger.enqueue("count", {"log": str(log), "n": number}, request_id=request_id)
         except Unavailable:
-            """The next try finds the new primary, or the answer that is kept there."""
+            """The next attempt finds the new primary, or the stored answer."""
 
 
 def test_a_replica_can_be_read_and_refuses_writes(restartable_server: PostgresServer, standby: Standby) -> None:

@@ -1,4 +1,4 @@
-"""Handlers that harm the process they run in: what becomes of the other jobs of their worker."""
+"""Handlers that harm the process they run in do not affect the other jobs of their worker."""
 
 import os
 import signal
@@ -27,14 +27,14 @@ def ledger(store_url: str) -> Iterator[Ledger]:
 
 @contextmanager
 def working(url: str) -> "Iterator[subprocess.Popen[str]]":
-    """A worker with one thread and one child process. At the end it has to stop in order, and its process to end."""
+    """A worker with one thread and one child process. It must stop in order when the block ends."""
     command = [sys.executable, "-m", "holdfast", "worker", "run", *APPS, "--threads", "1", "--processes", "1"]
     environment = {**os.environ, "HOLDFAST_URL": url}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     try:
         yield process
         process.send_signal(signal.SIGTERM)
-        # Not communicate(): what a handler has forked keeps the other end open.
+        # Not communicate(): a fork of a handler keeps the other end open.
         assert process.wait(60) == 0
     finally:
         process.kill()
@@ -57,7 +57,7 @@ def lines(path: Path) -> list[str]:
 def test_a_fork_that_returns_from_its_handler_runs_no_other_job(
     ledger: Ledger, store_url: str, tmp_path: Path, where: str
 ) -> None:
-    """The jobs that wait for the forking thread are run by it, and not by its copy as well."""
+    """Waiting jobs are run by the thread that forked, and not by its copy as well."""
     forks, ran = tmp_path / "forks", tmp_path / "ran"
     bad = ledger.enqueue(f"fork_in_{where}", {"log": str(forks), "lives": False}, priority=1)
     others = [ledger.enqueue(f"fine_in_{where}", {"log": str(ran), "n": n}) for n in range(20)]
@@ -146,7 +146,7 @@ def test_a_worker_with_a_blocked_loop_claims_no_async_jobs(tmp_path: Path) -> No
         wait_until(began.is_set)
         waiting = [app.enqueue(handler, n=1) for handler in (waits, waits_alone)]
         wait_until(lambda: [app.ledger.get(job.id).releases for job in waiting] == [1, 1])
-        # A sign that the worker has been round again since, and has claimed neither.
+        # The worker has claimed again since then, and has claimed neither job.
         assert ended(app.ledger, app.enqueue(plain)).result == 7
         assert [app.ledger.get(job.id).status for job in (blocker, *waiting)] == ["running", "queued", "queued"]
         free.set()
@@ -155,7 +155,7 @@ def test_a_worker_with_a_blocked_loop_claims_no_async_jobs(tmp_path: Path) -> No
 
 
 def test_a_worker_that_cannot_start_a_process_fails_no_job(tmp_path: Path) -> None:
-    """The worker has no descriptors left after leaks in a thread: its jobs for processes are released, uncounted."""
+    """A thread has used up all descriptors: jobs for child processes are released and the attempt is not counted."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with holdfast.open(url) as ledger, working(url):
         assert ended(ledger, ledger.enqueue("in_thread", {"harm": "leak_descriptors"})).status == "succeeded"

@@ -12,7 +12,7 @@ from tests.support.waiting import wait_until
 
 LEASE_SECONDS = 5.0
 SHORT_SECONDS, LONG_SECONDS = 6.0, 15.0
-"""Both longer than a lease. After the long one every worker has had its turn to sweep."""
+"""Both are longer than a lease. During the long one every worker has been the sweeper."""
 WITHIN_LEASE_SECONDS = 2.0
 BURST = 200
 """Short jobs a second, for one worker."""
@@ -30,7 +30,7 @@ EACH = [
 
 
 def test_without_a_fault_no_worker_loses_a_job(fleet: Fleet) -> None:
-    """What the other tests count is the faults' doing."""
+    """The other tests rely on this."""
     with Watch(fleet) as watch:
         watch.during(3, orphan=fleet.orphan())
 
@@ -44,7 +44,7 @@ def test_a_locked_job_does_not_affect_other_jobs(fleet: Fleet, way: str, statuse
             watch.spare(jobs.values())
             watch.during(seconds, orphan=fleet.orphan())
         locks.let_go(fleet)
-    # The jobs themselves go on as well, once they are let go.
+    # The jobs themselves continue when they are unlocked.
     for status in {"queued", "claimed", "running"} & jobs.keys():
         fleet.became(jobs[status], "succeeded")
 

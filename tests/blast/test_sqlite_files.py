@@ -1,4 +1,4 @@
-"""Files of a SQLite ledger are deleted, moved, replaced or made read-only while it is open: nothing is acknowledged any more."""
+"""Files of a SQLite ledger are deleted, moved, replaced or made read-only while it is open: no later write is acknowledged."""
 
 import fcntl
 import os
@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ledger(place: Path) -> Iterator[Ledger]:
-    """Opened long ago, as far as its folder tells: then one look at the folder is enough."""
+    """A ledger whose folder seems to be old, so that one look at the folder is enough."""
     with holdfast.open(f"sqlite:///{place}") as ledger:
         os.utime(place.parent, (0, 0))
         ledger.drop_duty("none", "none")
@@ -48,7 +48,7 @@ def delete(suffix: str) -> Harm:
 
 
 def replace(suffix: str) -> Harm:
-    """By a copy of itself: for the database that is a valid ledger with the same id."""
+    """Replace a file by a copy. A copied database is a valid ledger with the same id."""
 
     def harm(place: Path) -> None:
         copy = place.with_name("copy")
@@ -100,7 +100,7 @@ def test_a_lost_file_is_noticed_by_writes_and_reads(ledger: Ledger, place: Path,
     assert fence is not None
     do(place)
 
-    # Whether the first of them comes before or after the next look at the files: it is not acknowledged.
+    # The first write is not acknowledged, before or after the next look at the files.
     first = refused(lambda: ledger.enqueue("after"))
     calls: dict[str, Callable[[], Any]] = {
         "enqueue": lambda: ledger.enqueue("after"),
@@ -174,7 +174,7 @@ def test_closing_the_ledger_saves_commits_from_a_deleted_log(place: Path) -> Non
 
 @pytest.mark.parametrize("suffixes", [("",), ("", "-wal", "-shm")])
 def test_a_process_that_has_a_deleted_file_open_can_save_it(place: Path, suffixes: tuple[str, ...]) -> None:
-    """As the operating guide says: stop, copy, kill."""
+    """The steps of the operating guide: stop, copy, kill."""
     url = f"sqlite:///{place}"
     with Program("sqlite_writer", url) as program:
         assert program.answer() == ["ready"]
@@ -197,7 +197,7 @@ def test_a_process_that_has_a_deleted_file_open_can_save_it(place: Path, suffixe
 
 
 def test_no_ledger_is_created_next_to_a_log_without_a_database(ledger: Ledger, place: Path) -> None:
-    """SQLite would delete the log, and with it what is not in the database yet."""
+    """SQLite would delete the log, with commits that are not in the database yet."""
     job = ledger.enqueue("before")
     move("")(place)
     with pytest.raises(Unavailable, match="-wal") as caught:
@@ -328,7 +328,7 @@ def test_a_worker_logs_a_missing_file_once_and_continues_when_it_is_back(
 
 
 def test_no_data_is_lost_if_files_become_read_only(place: Path) -> None:
-    """What is open stays open: either a call is refused, or what it was answered is in the file."""
+    """Open files stay open: a call is refused, or its acknowledged change is in the file."""
     url = f"sqlite:///{place}"
     # Root may write to any file, unless it drops that right.
     without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []

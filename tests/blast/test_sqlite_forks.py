@@ -43,7 +43,7 @@ def test_many_forks_in_the_middle_of_transactions_lose_nothing(store_url: str) -
 
 
 def in_child(act: Callable[[], Any]) -> Any:
-    """What `act` answers in a fork of this process."""
+    """The result of `act` in a fork of this process."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -64,7 +64,7 @@ def in_child(act: Callable[[], Any]) -> Any:
 
 
 def elsewhere(url: str) -> list[str]:
-    """The kinds of all jobs, as a process of its own sees them, which closes the ledger again."""
+    """The kinds of all jobs, read by another process that then closes the ledger."""
     code = (
         "import holdfast, sys; ledger = holdfast.open(sys.argv[1]); print(*[job.kind for job in ledger.list()]); ledger.close()"
     )
@@ -72,7 +72,7 @@ def elsewhere(url: str) -> list[str]:
 
 
 def test_the_log_stays_while_a_child_has_the_ledger_open_again(tmp_path: Path) -> None:
-    """The parent's end, and that of any other process, must not delete the log under the child."""
+    """The end of the parent, or of any other process, must not delete the log while the child uses it."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     parent = holdfast.open(url)
     parent.enqueue("parent")

@@ -83,7 +83,7 @@ def test_help_names_every_noun(run: Run) -> None:
     assert [noun for noun in nouns if f"\n  {noun} " not in said] == []
 
 
-# How they answer
+# Answers
 
 
 @pytest.mark.parametrize(
@@ -125,14 +125,14 @@ def test_a_failure_as_json(run: Run, arguments: list[str], code: int, error_code
     assert plain.err and "Traceback" not in plain.err
 
 
-# The small nouns
+# Other commands
 
 
 def test_a_sweep_prints_its_counts(store_url: str, run: Run) -> None:
     with holdfast.open(store_url, clock=ManualClock(datetime.now(UTC) - timedelta(hours=1))) as ledger:
         ledger.enqueue("index", policy={"heartbeat_interval": "1s", "missed_beats_max": 1, "lease_ttl": "1s"})
         ledger.claim("ada")
-    # After the start of a server a holder has one lease more.
+    # After the start of a server every holder has a fresh interval.
     found = wait_until(lambda: run("sweep", "--db", store_url, "--json").answer["data"]["events"])
     assert found == {"stalled": 1, "requeued": 1}
     assert run("sweep", "--db", store_url).out == "Swept: nothing was due.\n"

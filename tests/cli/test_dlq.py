@@ -16,7 +16,7 @@ TRACE = f"Traceback:\n  File x\nError: {NASTY}"
 
 
 class Letters:
-    """Dead letters in a ledger, and the command about them."""
+    """A ledger with dead letters, and the command `holdfast dlq`."""
 
     def __init__(self, ledger: Ledger, url: str, run: Run) -> None:
         self.ledger = ledger
@@ -48,7 +48,7 @@ def dlq(store_url: str, run: Run) -> Iterator[Letters]:
 
 @pytest.fixture
 def dlq_here(tmp_path_factory: pytest.TempPathFactory, run: Run) -> Iterator[Letters]:
-    """Where one kind of store is enough."""
+    """The same on SQLite only."""
     url = f"sqlite:///{tmp_path_factory.mktemp('letters')}/holdfast.db"
     with holdfast.open(url) as ledger:
         yield Letters(ledger, url, run)

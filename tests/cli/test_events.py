@@ -13,7 +13,7 @@ from tests.support.signers import LIVENESS, SERVER, WORKER, enrol
 
 
 def robot_beat(folder: Path) -> tuple[Job, str]:
-    """A running job, and its robot's envelope."""
+    """A running job, and an envelope of its robot."""
     with holdfast.open(f"sqlite:///{folder}/jobs.db", keys=[SERVER]) as ledger:
         enrol(ledger, [SERVER, WORKER])
         ledger.enqueue("tidy", policy=LIVENESS)

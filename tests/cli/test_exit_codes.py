@@ -49,7 +49,7 @@ def test_every_command_and_noun_takes_json_and_no_color(name: str) -> None:
 
 
 def unread(words: str, folder: Path) -> tuple[int, bytes]:
-    """Its exit code and what it complains about, where its reader has gone before it says a word."""
+    """The exit code and standard error of a command whose reader is closed before its first output."""
     ours, theirs = os.pipe()
     os.close(ours)
     try:
@@ -94,7 +94,7 @@ def test_an_answer_that_cannot_be_written_to_a_full_disk_is_a_failure(folder: Pa
 
 
 def with_closed(closed: str, folder: Path, words: str) -> subprocess.CompletedProcess[bytes]:
-    """What comes of a command that a shell starts with closed streams."""
+    """The result of a command that a shell starts with closed streams."""
     shell = ["/bin/sh", "-c", f'"$@" {closed}', "sh", *command(*words.split())]
     return subprocess.run(shell, cwd=folder, env=environment(), capture_output=True, check=False, timeout=60)
 
@@ -132,7 +132,7 @@ def test_answers_are_printed_in_a_locale_without_their_characters(folder: Path, 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_interrupted_commands_end_with_130(start: Start, folder: Path, form: list[str]) -> None:
-    """It waits for a pipe without a writer. That the pipe is open shows that it is at work."""
+    """The command reads a pipe without a writer. When the pipe is open, the command is running."""
     running = start("job", "enqueue", "--lines", "gate", *form)
     with (folder / "gate").open("w"):
         running.signal(signal.SIGINT)
@@ -144,7 +144,7 @@ def test_interrupted_commands_end_with_130(start: Start, folder: Path, form: lis
         assert "interrupted" in done.err
 
 
-# What would speak to a terminal
+# Control characters
 
 
 def test_control_characters_in_texts_are_escaped(run: Run, folder: Path) -> None:

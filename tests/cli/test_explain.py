@@ -70,7 +70,7 @@ def test_contents_of_a_ledger_are_escaped_for_the_terminal(real: Ledger, store_u
 
 
 def test_suggested_commands_exist(real: Ledger) -> None:
-    """Those of nouns that are not there yet are left out."""
+    """Each suggestion names an existing noun and verb."""
     context = click.Context(main)
     for command in real.explain(dead_lettered(real).id).commands:
         words = shlex.split(command.command)[1:]
@@ -157,7 +157,7 @@ def test_a_url_that_cannot_be_read_is_refused(run: Run) -> None:
 
 
 def test_a_server_may_be_named_by_options_alone(postgres_url: str, run: Run) -> None:
-    """As one is that listens on a socket in a folder."""
+    """A server that listens on a socket in a folder, for example."""
     parts = urlsplit(postgres_url)
     url = f"postgresql://{parts.path}?host={parts.hostname}&port={parts.port}&user={parts.username}&schema=by_options"
     done = run("doctor", "--db", url, "--json").answer

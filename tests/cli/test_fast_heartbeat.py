@@ -42,7 +42,7 @@ def ada(ledger: Ledger) -> Agent:
 
 
 def quickly(url: str, id_: int, *more: object, request: str = "r1") -> Any:
-    """The task as it was answered; None where the command line would have to see to it."""
+    """The answered task, or None if the fast path leaves the call to the normal path."""
     said = try_heartbeat(["--db", url, "--id", str(id_), "--agent=ada", "--request-id", request, "--json", *map(str, more)])
     return None if said is None else json.loads(said)["data"]["task"]
 
@@ -140,7 +140,7 @@ def test_requests_beyond_a_plain_heartbeat_take_the_normal_path(
 
 
 def test_a_heartbeat_after_the_lease_takes_the_normal_path(url: str) -> None:
-    """A manual clock begins in the past."""
+    """A manual clock starts in the past, so the lease has expired."""
     with holdfast.open(url, clock=ManualClock()) as ledger:
         one = queued(ledger).id
         Agent(ledger, "ada").start(one)
@@ -148,7 +148,7 @@ def test_a_heartbeat_after_the_lease_takes_the_normal_path(url: str) -> None:
 
 
 def test_a_locked_file_takes_the_normal_path(ledger: Ledger, ada: Agent, url: str, tmp_path: Path) -> None:
-    """The lock is held without the lock file. Waiting on both paths, one after the other, would take twice as long."""
+    """The lock is held without the lock file. The fast path must not wait, because the normal path waits as well."""
     one = queued(ledger).id
     ada.start(one)
     with contextlib.closing(apsw.Connection(f"{tmp_path}/holdfast.db")) as other:

@@ -1,4 +1,4 @@
-"""Files that a command has to read: a device, a pipe or a huge file is refused at once, and nothing waits for it."""
+"""Files that a command has to read: a device, a pipe or a huge file is refused at once."""
 
 import os
 import threading
@@ -74,7 +74,7 @@ def test_a_line_has_a_maximum_length(run: Run, folder: Path, kind: str) -> None:
 
 
 def test_arguments_may_come_through_a_pipe(run: Run, folder: Path) -> None:
-    """As a shell makes one for @<(command)."""
+    """A shell makes such a pipe for @<(command)."""
     writer = threading.Thread(target=lambda: (folder / "gate").write_text('{"a": 1}'))
     writer.start()
     done = run("job", "enqueue", "index", "--queue", "default", "--args", "@gate", "--json")

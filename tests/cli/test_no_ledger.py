@@ -24,7 +24,7 @@ READING = [
 
 
 def urls(folder: Path) -> dict[str, str]:
-    """Places without a ledger: nothing, no folder, an empty file, the database of another program."""
+    """Urls without a ledger: no file, no folder, an empty file, the database of another program."""
     (folder / "empty.db").touch()
     theirs = apsw.Connection(str(folder / "theirs.db"))
     theirs.execute("CREATE TABLE songs (name)")
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_used_is_out_of_reach(run: Run, folder: Path, word
 
 
 def _bound_by_modes() -> None:
-    """Root may read and write everything, except with rights that it has dropped."""
+    """Drop the rights with which root may read and write every file."""
     if os.geteuid() == 0:
         for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
             ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability)
@@ -154,7 +154,7 @@ def test_a_path_is_not_a_url(run: Run) -> None:
 
 
 def test_a_reader_sees_commits_in_the_log_of_an_open_writer(folder: Path, start: Start, run: Run) -> None:
-    """What the writer has not copied out of its log yet is there for the reader."""
+    """The reader sees commits that are still in the writer's log."""
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         ledger.enqueue("index")
         assert "index" in run("job", "list").out

@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError
 from tests.cli.conftest import Done, Run
 
 PIECES = ("Zq7", "Xw9")
-"""Every password below is made of these, and nothing else that is printed contains them."""
+"""Every password below is made of these texts, and no other output contains them."""
 PASSWORDS = [
     "Zq7Xw9",
     "Zq7%Xw9",
@@ -86,7 +86,7 @@ COMMANDS = [
     ("worker", "run", "shop:app"),
     ("worker", "run", "shop:app", "--json"),
 ]
-"""Each ends at once where the ledger is out of reach; the ledger is appended as --db, or named otherwise."""
+"""Each ends at once if the ledger is out of reach. The ledger is appended as --db, or given in another way."""
 AT_IMPORT = """
 import os
 import holdfast
@@ -144,7 +144,7 @@ def test_no_command_shows_a_password_of_any_url_form(words: tuple[str, ...], run
     where = len(words) - 2 if "--" in words else len(words)
     for url in (URLS[1].format("Zq7@Xw9"), URLS[0].format("Zq7Xw9")):
         check_failed(run(*words[:where], "--db", url, *words[where:]))
-    if words[0] not in ("demo", "worker"):  # these take no ledger from the environment, or the app's own
+    if words[0] not in ("demo", "worker"):  # these do not read the environment, or use the ledger of the app
         check_failed(run(*words, HOLDFAST_URL=URLS[0].format("Zq7%Xw9")))
 
 

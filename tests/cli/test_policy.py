@@ -1,4 +1,4 @@
-"""`holdfast policy`: each number says where it comes from."""
+"""`holdfast policy`: each value is shown with its source."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ Declare = Callable[..., None]
 
 @pytest.fixture
 def declare(folder: Path) -> Declare:
-    """Declares as a worker does when it starts."""
+    """Declare a policy as a worker does when it starts."""
 
     def declared(**fields: Any) -> None:
         with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:

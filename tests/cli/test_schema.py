@@ -1,4 +1,4 @@
-"""Every command has a JSON Schema, and its answers fit it."""
+"""Every command has a JSON Schema, and its answers match it."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def said(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 ELSEWHERE = {"beat", "demo", "events append", "mcp", "worker run", "supervise", "task run"}
-"""Commands that want a process of their own: see below."""
+"""Commands that need their own process: see below."""
 
 
 def test_answers_match_their_schema(said: Said, folder: Path) -> None:

@@ -17,7 +17,7 @@ WHERE = [(), ("toml",), ("env",), ("env", "toml"), ("typed",), ("typed", "toml")
 
 
 def said_by(folder: Path, where: tuple[str, ...], name: str, option: str, value: str) -> tuple[list[str], dict[str, str]]:
-    """The options and the environment of a command for which a setting is said at these places, at each with its name."""
+    """The options and the environment that give a setting at these places, at each with the name of the place."""
     variable = f"HOLDFAST_{name.upper()}"
     if "toml" in where:
         text = json.dumps([value.format("toml")] if name == "keys" else value.format("toml"))
@@ -75,7 +75,7 @@ def test_an_agent_name_is_required(run: Run) -> None:
     assert (done.code, "--agent" in done.answer["error"]) == (2, True)
 
 
-# What cannot be meant
+# Wrong settings
 
 WRONG: list[tuple[bytes, str]] = [
     (b"url = \n", "cannot be read"),
@@ -107,7 +107,7 @@ def test_an_unreadable_settings_file_is_reported(run: Run, folder: Path) -> None
     assert (done.code, "holdfast.toml cannot be read" in done.err) == (2, True)
 
 
-# The quick way
+# The fast path
 
 
 OTHERS = 'agent = "bob"\nsession = "s"\nurl = "sqlite:///other.db"'
@@ -138,7 +138,8 @@ def test_the_fast_path_uses_the_same_settings(
     typed: list[str],
     is_quick: bool,
 ) -> None:
-    """The other way takes a beat that is recorded already for a repetition, and answers alike, if it means the same."""
+    """If both paths read the same settings, the normal path takes the recorded beat for a repetition and gives the
+    same answer."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
     for name in ("AGENT", "SESSION", "URL", "KEYS"):

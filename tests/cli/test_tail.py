@@ -50,7 +50,7 @@ def test_tail_ends_cleanly_on_a_signal(ledger: Ledger, start: Start, number: sig
 
 
 def test_tail_ends_when_its_reader_is_closed(ledger: Ledger, folder: Path) -> None:
-    """Though nothing more happens that it could fail to write."""
+    """Also if there is no further event whose write would fail."""
     ledger.enqueue("index")
     tail = subprocess.Popen(
         command("events", "tail", "--after", 0), cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -26,7 +26,7 @@ def real(store_url: str) -> Iterator[Ledger]:
 
 @pytest.fixture
 def ask(run: Run, store_url: str) -> Any:
-    """A command as ada, with a request id of its own unless it is given one."""
+    """Run a command as ada, with a new request id unless one is given."""
     numbers = iter(range(1, 1_000))
 
     def asking(*words: object, **env: str) -> Done:
@@ -193,7 +193,7 @@ def test_an_agent_name_is_required(run: Run, verb: str) -> None:
 
 
 def test_a_request_id_is_drawn_and_shown(real: Ledger, run: Run, store_url: str) -> None:
-    """The answer has what it takes to send the same request again."""
+    """The answer contains the request id, so that the same request can be sent again."""
     one = real.enqueue("index_page").id
     who = ("--agent", "ada", "--db", store_url, "--json")
     started = run("task", "start", one, *who).answer

@@ -1,4 +1,4 @@
-"""`holdfast top`: a ledger on a real terminal, which is restored at every kind of end."""
+"""`holdfast top`: a ledger on a real terminal, which is restored however the program ends."""
 
 import re
 import signal
@@ -30,7 +30,7 @@ def ledger(folder: Path) -> Iterator[Ledger]:
 
 @pytest.fixture
 def watch(folder: Path) -> Iterator[Watch]:
-    """Starts `top` on a terminal of its own."""
+    """Start `top` on its own terminal."""
     running: list[Terminal] = []
 
     def watcher(*arguments: str, program: list[str] | None = None, **size: int) -> Terminal:
@@ -200,7 +200,7 @@ def test_wide_characters_keep_the_columns_aligned(ledger: Ledger, watch: Watch) 
         return [
             column
             for row, line in top.screen.buffer.items()
-            for column in range(116 if row < top.screen.lines - 1 else 0)  # what a key is for is not a state
+            for column in range(116 if row < top.screen.lines - 1 else 0)  # the line that explains the keys is not a state
             if "".join(line[column + n].data for n in range(4)) == "open"
         ]
 

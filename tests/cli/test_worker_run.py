@@ -56,7 +56,7 @@ def test_the_second_signal_releases_all_jobs_at_once(store_url: str, start: Star
         assert worker.line() == f"began {job.id}"
         worker.signal()
         worker.logged("stopping: ")
-        time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
+        time.sleep(2 * ECHO_SECONDS)  # an earlier signal would be taken for a repetition of the first
         worker.signal()
 
         worker.logged("stopping at once: ")
@@ -116,7 +116,7 @@ def enqueue_both(folder: Path) -> None:
 
 
 def test_a_worker_may_use_another_ledger_than_its_app(store_url: str, folder: Path, start: Start) -> None:
-    """Handlers in other processes use the same ledger, however they use their app."""
+    """Handlers in child processes use the same ledger."""
     (folder / "far.py").write_text(
         "from holdfast import App\napp = App('sqlite:///far.db')\n"
         "@app.handler(isolation='process')\ndef far() -> int:\n    return app.enqueue('near').id\n"
@@ -302,7 +302,7 @@ def test_several_workers_are_kept_running(folder: Path, start: Start) -> None:
         )
 
         command.signal()
-        time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
+        time.sleep(2 * ECHO_SECONDS)  # an earlier signal would be taken for a repetition of the first
         command.signal()
         done = command.rest()
         assert done.code == 0
@@ -346,7 +346,7 @@ def test_several_workers_wait_for_an_unreachable_ledger_until_a_signal(start: St
 
 
 def test_a_worker_that_is_given_up_ends_the_others_in_order(folder: Path, start: Start) -> None:
-    """A release breaks the module while the workers run."""
+    """The module becomes broken while the workers run."""
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         command = start("worker", "run", "shop:app", "--workers", 2, "--name", "shop", "--json")
         wait_until(lambda: sorted(record.name for record in ledger.workers()) == ["shop-1", "shop-2"])
@@ -377,7 +377,7 @@ def test_each_of_several_workers_serves_metrics_on_a_port_of_its_own(start: Star
 
 
 def two_free_ports() -> int:
-    """The first of two in a row."""
+    """The first of two free ports in a row."""
     while True:
         with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError, OverflowError):
             first.bind(("127.0.0.1", 0))

@@ -27,7 +27,7 @@ def ledger(tmp_path: Path, clock: ManualClock) -> Iterator[Ledger]:
 
 
 def notes(path: Path) -> list[str]:
-    """As they were appended."""
+    """The notes in the order in which they were appended."""
     parts = path.read_text().split("\n\n")
     assert parts.pop() == ""
     return [f"{text}\n\n{signed}\n" for text, signed in zip(parts[::2], parts[1::2], strict=True)]
@@ -100,7 +100,7 @@ def test_an_anchor_that_fails_is_tried_again_with_the_next_head_and_sealing_goes
 
 
 def test_heads_are_sent_to_a_webhook_under_the_rules_of_all_webhooks(tmp_path: Path):
-    """On the real clock: a receiver refuses what is old."""
+    """On the real clock, because a receiver refuses old messages."""
     with Receiver() as receiver, holdfast.open(f"sqlite:///{tmp_path}/real.db", keys=[SERVER]) as ledger:
         enrol(ledger, SERVER)
         anchor = WebhookAnchor(ledger, receiver.url, secret=SECRET, allow_private=True)

@@ -197,7 +197,7 @@ def test_an_exhausted_stalled_job_cannot_be_claimed(ledger: Ledger, clock: Manua
     assert caught.value.context["why"] == "exhausted"
 
 
-# Failing for good
+# Permanent failures
 
 
 def test_a_permanent_error_fails_with_attempts_left(ledger: Ledger):

@@ -1,4 +1,4 @@
-"""Events in batches: the same history as in rows, no event lost at the border of a page, and no change that goes unseen."""
+"""Events in batches: the same history as in rows, no event is lost between pages, and every change is found."""
 
 import io
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ from tests.support.versions import run_sql
 
 SERVER = drawn()
 UNPACK = "UPDATE {events} SET pos = pos"
-"""A change of nothing, for which each event of a batch becomes a row."""
+"""A statement that changes nothing, but makes each event of a batch a row."""
 
 
 @pytest.fixture
 def ledger(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """A ledger whose server's key is enrolled and at hand."""
+    """A ledger with an enrolled server key."""
     with holdfast.open(store_url, clock=clock, keys=[SERVER]) as ledger:
         enrol(ledger, SERVER)
         yield ledger
@@ -78,14 +78,14 @@ def verified(url: str, vkey: str) -> VerificationReport:
 
 
 def seal(ledger: Ledger) -> str:
-    """The key to check the sealed ledger with."""
+    """Seal the ledger and return the key to verify it with."""
     with Sealer(ledger) as sealer:
         sealer.seal_all()
     return str(public_keys(ledger)["vkey"])
 
 
 def view(ledger: Ledger, clock: ManualClock) -> tuple[Any, ...]:
-    """Everything that a ledger says about its jobs and their events."""
+    """Everything that a ledger returns about its jobs and their events."""
     jobs = ledger.list()
     histories = {job.id: ledger.events(job.id) for job in jobs}
     trails = [ledger.events(correlation_id=f"order-{n}") for n in range(3)]
@@ -129,7 +129,7 @@ def test_the_view_has_every_event_that_the_ledger_shows(store_url: str, ledger: 
 
 
 def literal(url: str, values: list[int]) -> str:
-    """A list of numbers, in the words of each store."""
+    """A list of numbers in the SQL of each store."""
     inside = ",".join(map(str, values))
     return f"'[{inside}]'" if url.startswith("sqlite") else f"'{{{inside}}}'"
 
@@ -272,7 +272,7 @@ def test_retention_deletes_batches_of_which_no_job_is_left(store_url: str, ledge
     ledger.complete_many([(fence, None) for fence in held[:2]])
     clock.advance(1)
     assert ledger.prune(jobs_before=clock.now()) == {"jobs": 2}
-    # Their completion is gone. The other batches have jobs that are left.
+    # The batch of their completion is deleted. The other batches still have jobs.
     assert counts(store_url) == (3, 0, 1)
     assert {event.job_id for event in all_events(ledger)} == {held[2].job_id, held[3].job_id}
     ledger.heartbeat(held[2], stage="LAST")

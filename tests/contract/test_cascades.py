@@ -11,12 +11,12 @@ from tests.contract.builders import Made, claim, refused, refused_without_trace,
 from tests.support.histories import problems
 
 LONG = 1_500
-"""More than Python calls itself."""
+"""More than Python's limit of recursion."""
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A transaction brings down this many jobs."""
+    """Let a transaction end this many jobs of a cascade."""
     monkeypatch.setattr("holdfast.ledger.dependencies.CASCADE_MAX", 5)
     return 5
 
@@ -27,7 +27,7 @@ def wide(ledger: Ledger, on: int, count: int, choice: str = "cancel") -> list[in
 
 
 def line(ledger: Ledger, on: int, count: int, choice: str = "cancel") -> list[int]:
-    """Each waits for the one before."""
+    """A chain of jobs: each depends on the one before."""
     items: list[dict[str, Any]] = [
         {"kind": "step", "ref": f"s{n}", "depends_on": [f"s{n - 1}" if n else on], "on_dependency_failure": choice}
         for n in range(count)

@@ -181,7 +181,7 @@ def test_retention_deletes_all_but_the_newest_checkpoint(ledger: Ledger, clock: 
     assert ledger.check(made.id) == []
 
 
-# The second signal
+# Limits of progress
 
 
 @pytest.mark.parametrize(

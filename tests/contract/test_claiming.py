@@ -1,4 +1,4 @@
-"""Who gets which job, and when."""
+"""Which job a claim takes, and when."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ def _ids(ledger: Ledger, queues: list[str], limit: int = 100, **options) -> list
     return [job.id for job in ledger.claim(WORKER, queues, limit=limit, **options)]
 
 
-# The next ones
+# Claims from queues
 
 
 def test_queues_are_served_in_the_order_they_are_named(ledger: Ledger):
@@ -169,7 +169,7 @@ def test_jobs_may_be_enqueued_into_a_paused_queue(ledger: Ledger):
     assert ledger.enqueue("x", queue="a").status == "queued"
 
 
-# One by id
+# Claims by id
 
 
 def test_claiming_a_held_job_again_renews_the_lease_and_keeps_the_attempt(ledger: Ledger, clock: ManualClock):

@@ -161,7 +161,7 @@ def test_a_step_back_ends_the_fresh_interval_that_a_step_forward_began(ledger: L
 
 
 def test_a_step_back_gives_a_fresh_interval(ledger: Ledger, clock: ManualClock) -> None:
-    """The first step makes it look as if there was no progress for long. The second does not take back the excuse."""
+    """After the first step the progress seems to be old. The second step does not end the fresh interval."""
     policy: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 60, "progress_timeout": 2}
     ledger.enqueue("k", policy=policy)
     [job] = ledger.claim("w", start=True)

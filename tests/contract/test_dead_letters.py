@@ -154,7 +154,7 @@ def test_replaying_again_returns_the_live_replays(ledger: Ledger):
 
 
 def _replayed(ledger: Ledger, job_id: int, end: str) -> int:
-    """A replay of the job that came to this end."""
+    """Replay the job and end the replay in this status."""
     replay = ledger.replay(job_id)
     if end == "cancelled":
         ledger.cancel(replay.id)

@@ -144,7 +144,7 @@ def test_the_dependents_of_a_job_are_listed(ledger: Ledger) -> None:
         ledger.dependents(999_999)
 
 
-# A dependency that comes to nothing
+# A dependency that does not succeed
 
 
 @pytest.mark.parametrize("how", BAD_ENDS)
@@ -202,7 +202,7 @@ def test_a_dependency_by_name_has_the_same_default(ledger: Ledger) -> None:
 
 
 def test_an_enqueued_event_without_on_dependency_failure_means_wait(ledger: Ledger) -> None:
-    """Jobs that were enqueued when waiting was the default keep to it."""
+    """Jobs that were enqueued when waiting was the default still wait."""
     first = running(ledger)
     job_id = after(ledger, first.id, on_dependency_failure="wait")
     assert "on_dependency_failure" not in (ledger.events(job_id)[0].payload or {})

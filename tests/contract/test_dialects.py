@@ -24,7 +24,7 @@ from tests.support.signers import LIVENESS, SERVER, WORKER, enrol, opened
 OTHERS = [dialect for dialect in Dialect if dialect is not Dialect.HOLDFAST]
 NAMED = [(dialect, kind) for dialect in OTHERS for kind in EventType if has_name(dialect, kind)]
 STATEMENT = ("type", "at", "actor", "payload", "binding")
-"""The parts of an event in `liveness` that are signed where it is an envelope."""
+"""The fields of an event in `liveness` that are signed if it is an envelope."""
 
 
 def everything(ledger: Ledger) -> None:
@@ -141,7 +141,7 @@ def test_an_event_has_the_form_of_document_004(ledger: Ledger):
 
 @pytest.fixture
 def edge(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """The ledger behind an edge: it has the server's key, and signs for no worker."""
+    """A ledger with the server's key and without the keys of workers."""
     with opened(store_url, clock) as ledger:
         enrol(ledger)
     with opened(store_url, clock, [SERVER]) as ledger:
@@ -210,7 +210,7 @@ def test_an_envelope_is_written_as_it_was_received(edge: Ledger, clock: ManualCl
 
 
 def own_beat(ledger: Ledger, made: Made, job_id: Any) -> dict[str, Any]:
-    """A beat in Holdfast's own shape, not signed yet."""
+    """A beat in Holdfast's own form, not signed yet."""
     return {
         "v": 1,
         "ledger": ledger.id,
@@ -306,7 +306,7 @@ def test_a_sink_without_payloads_gets_no_secret(ledger: Ledger, dialect: Dialect
         assert (stall["payload"]["robotId"], stall["payload"]["reason"]) == ("w-1", "ROBOT_ERROR")
 
 
-# What is refused
+# Refused
 
 
 def test_there_are_four_dialects(ledger: Ledger):

@@ -17,7 +17,7 @@ from tests.contract import builders
 from tests.contract.builders import BUILDERS, WINDOW, refused, trace
 
 SITUATIONS: dict[Situation, Callable[[Ledger, ManualClock], int]] = {}
-"""How to get a job into each. No process sweeps and no worker has signed in unless the builder says so."""
+"""How to get a job into each situation. There is no sweeper and no worker unless the builder adds one."""
 _numbers = itertools.count(1)
 
 
@@ -30,7 +30,7 @@ def situation(name: Situation) -> Callable[..., Any]:
 
 
 def served(ledger: Ledger, **options: Any) -> int:
-    """A queued job for which a worker is there."""
+    """A queued job that a worker serves."""
     queue = f"served-{next(_numbers)}"
     ledger.sign_in("w-1", body={"queues": [queue], "kinds": ["index_page"]})
     return builders.queued(ledger, queue=queue, **options).id

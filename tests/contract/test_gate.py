@@ -106,7 +106,7 @@ def test_an_unknown_job_is_not_found(ledger: Ledger, job: Any, code: str):
         ledger.gate(job)
 
 
-# Completions that ask the gate
+# Completions with the gate
 
 
 def late(ledger: Ledger, clock: ManualClock) -> Made:
@@ -141,7 +141,7 @@ def test_a_completion_that_was_denied_may_pass_after_a_beat(ledger: Ledger, cloc
 
 
 def test_a_clock_that_steps_back_costs_no_attempt(ledger: Ledger, clock: ManualClock):
-    """What is written of a job is never dated before what was, the gate of a completion neither."""
+    """Times of a job never go back, also those of a completion with the gate."""
     made = running(ledger)
     clock.jump(-3_600)
     assert ledger.complete(made.fence, 1, gate=True).status == "succeeded"

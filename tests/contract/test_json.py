@@ -87,7 +87,7 @@ def test_missing_args_are_an_empty_object(ledger: Ledger):
     assert ledger.enqueue("a").args == {}
 
 
-# Bytes from elsewhere
+# Bytes of other programs
 
 
 @pytest.mark.parametrize("body", [b'{"b":1.0,"a":2}', b'{ "a" : 1e2 }', b'{"a":"\\u00e9"}', b'{"a":-0}', b'{"a":"\\u0000"}'])

@@ -1,4 +1,4 @@
-"""Keys: the first vouches for itself, every later change is vouched for, and each has its place in the total order."""
+"""Keys: the first signs itself, every later change is signed by an enrolled key, and each has a position in the total order."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -108,7 +108,7 @@ def test_no_other_role_may_enrol_a_key(server: Ledger, opened: Open, ring: tuple
 
 
 def test_an_operator_may_not_enrol_a_server_key(server: Ledger, opened: Open):
-    """Else the key of any operator could sign heads, through one that it enrols."""
+    """Otherwise an operator could enrol a server key and sign heads with it."""
     enrol(server, OPERATOR)
     enrol(server, holdfast.draw_key("server", "second"))
     before = log(server)
@@ -139,7 +139,7 @@ def test_enrolling_again_returns_the_same_answer(server: Ledger, opened: Open, c
     first = enrol(server, WORKER)
     clock.advance(5)
     assert enrol(server, WORKER) == first
-    assert opened().enrol_key(WORKER.public.public, role="worker", name="arm-1") == first  # nothing is vouched for
+    assert opened().enrol_key(WORKER.public.public, role="worker", name="arm-1") == first  # no signature
     assert opened().enrol_key(WORKER.public.public.hex(), role="worker", name="arm-1") == first
     assert len(log(server)) == 2
 

@@ -1,4 +1,4 @@
-"""Every limit's edge: at the limit it passes, one past it is refused and nothing changes."""
+"""Every limit: a value at the limit is accepted, one past it is refused and changes nothing."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

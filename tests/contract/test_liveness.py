@@ -1,4 +1,4 @@
-"""Stalling, resuming and requeuing: who may, and from which moment on."""
+"""Stalling, resuming and requeuing: by which roles, and from which time on."""
 
 from collections.abc import Callable
 from typing import Any

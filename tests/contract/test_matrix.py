@@ -1,7 +1,7 @@
 """Every verb from every status: what it records and where it leads, or how it is refused.
 
-The table is written by hand from the contract. A cell is `events > status/phase`, `events` alone where the status stays,
-or the code of the refusal.
+The table is written by hand from the contract. A cell is `events > status/phase`, `events` alone if the status does not
+change, or the code of the refusal.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ RESUMED_AGAIN = "resumed, stalled, requeued > queued"
 ENDED_BY_HOLDER = {"succeeded": INVALID, "failed": INVALID}
 ENDED_BY_OTHERS = {"cancelled": LOST, "dead_lettered": LOST}
 GONE = {"queued": LOST} | ENDED_BY_HOLDER | ENDED_BY_OTHERS
-"""A holder's verb on a job that is not its own any more: its own end is recognised; after any other end the fence is lost."""
+"""A holder's verb on a job that it no longer holds: its own end is recognised, after any other end the fence is lost."""
 FINISHED = {"succeeded": INVALID, "failed": INVALID, "cancelled": INVALID, "dead_lettered": INVALID}
 RUNNING = ("running", "aborting", "assisted")
 HELD = ("claimed", *RUNNING)

@@ -56,7 +56,7 @@ def state(ledger: Ledger, name: str = "inbox") -> SinkState:
 
 
 def drain(relay: Relay) -> int:
-    """Ticks until nothing is left: how many messages arrived."""
+    """Tick until no message is left, and return how many were delivered."""
     arrived = 0
     while counts := relay.tick():
         arrived += sum(count for name, count in counts.items() if name.endswith(".delivered"))
@@ -123,7 +123,7 @@ def test_args_are_sent_only_on_request(ledger: Ledger):
     assert whole.messages[0].as_dict()["data"]["payload"]["args"] == {"to": "a private address"}
 
 
-# Places
+# Positions
 
 
 def test_a_new_sink_starts_at_the_current_position(ledger: Ledger, inbox: Inbox):
@@ -241,7 +241,7 @@ def test_a_failing_sink_delays_no_other_sink(ledger: Ledger):
 
 
 def fail_until_dead(relay: Relay, clock: ManualClock, ledger: Ledger) -> int:
-    """How many tries that took; each comes as soon as the longest wait is over."""
+    """Tick after the longest wait until the sink is dead, and return the number of attempts."""
     for tries in range(100):
         if state(ledger).dead_at is not None:
             return tries
@@ -354,7 +354,7 @@ def test_one_relay_at_a_time_serves_a_sink(ledger: Ledger, clock: ManualClock, i
     assert [first.tick(), second.tick()] == [{"inbox.delivered": 1}, {}]
     queued(ledger)
     assert [second.tick(), first.tick()] == [{}, {"inbox.delivered": 1}]
-    # The first says nothing any more, and its time runs out.
+    # The first relay stops, and its duty expires.
     clock.advance(31)
     queued(ledger)
     assert [second.tick(), first.tick()] == [{"inbox.delivered": 1}, {}]
@@ -406,7 +406,7 @@ def test_duties_are_renewed_seldom(ledger: Ledger, clock: ManualClock, inbox: In
 
 
 def test_a_slow_sink_stays_with_its_relay(ledger: Ledger, clock: ManualClock, inbox: Inbox):
-    """Each try takes as long as a webhook's may."""
+    """Each delivery takes as long as the time limit of a webhook."""
     ledger.enqueue_many([{"kind": "work"}] * 6)
     inbox.refuse = lambda message: clock.advance(20)
     relay, other = Relay(ledger, [sink(inbox)]), Relay(ledger, [sink(Inbox())])
@@ -415,7 +415,7 @@ def test_a_slow_sink_stays_with_its_relay(ledger: Ledger, clock: ManualClock, in
 
 
 def test_a_slow_sink_does_not_delay_other_sinks_of_its_relay(ledger: Ledger, clock: ManualClock, inbox: Inbox):
-    """An event of two messages keeps the relay for longer than a duty lasts."""
+    """An event of two messages takes longer than a duty lasts."""
     made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
     ledger.stall(made.fence)
     rivals: list[dict[str, int]] = []
@@ -432,7 +432,7 @@ def test_a_slow_sink_does_not_delay_other_sinks_of_its_relay(ledger: Ledger, clo
 
 
 def test_a_relay_that_lost_its_duty_does_not_move_the_position(ledger: Ledger, inbox: Inbox):
-    """While it sends, another one gets further than it ever will."""
+    """While it sends, another relay reaches a later position."""
     made = queued(ledger)
     rival = Relay(ledger, [sink(Inbox())], duties=GrantEveryDuty())
 
@@ -449,7 +449,7 @@ def test_a_relay_that_lost_its_duty_does_not_move_the_position(ledger: Ledger, i
     assert relay.tick() == {"inbox.delivered": 1}
 
 
-# What is refused
+# Refused
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ DEFAULTS = {
 
 
 def _policy(ledger: Ledger, **options: Any) -> Policy:
-    """What a lease on such a job is issued under."""
+    """The policy of a lease on such a job."""
     policy = ledger.get(claimed(ledger, **options).id).policy
     assert policy is not None
     return policy

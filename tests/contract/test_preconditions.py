@@ -101,7 +101,7 @@ def test_the_id_of_an_event_is_job_and_revision(ledger: Ledger):
     assert [event.id for event in ledger.events(made.id)] == [f"{made.id}-{rev}" for rev in (1, 2, 3)]
 
 
-# Who may
+# Roles
 
 
 WORKS_ELSEWHERE = Actor(Role.WORKER, "w-9", "boot")

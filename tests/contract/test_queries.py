@@ -174,7 +174,7 @@ def test_assigned_is_read_as_claimed(ledger: Ledger, alias: str):
 
 @pytest.fixture
 def phased(ledger: Ledger) -> dict[str, int]:
-    """Jobs in every phase, running and stalled, and some in none."""
+    """Jobs in every phase, running and stalled, and some without a phase."""
     builders = {
         "queued": queued,
         "claimed": claimed,

@@ -1,4 +1,4 @@
-"""Rule 6: which answers are kept for a repetition: claims, batches, and what is forgotten."""
+"""Rule 6: which answers are kept for a repetition, and for how long."""
 
 from datetime import timedelta
 
@@ -98,7 +98,7 @@ def test_one_fence_may_beat_twice_in_a_batch(ledger: Ledger):
     assert ledger.check(made.id) == []
 
 
-# What is kept
+# Kept answers
 
 
 def test_events_of_the_sweep_have_a_request_id(ledger: Ledger, clock: ManualClock):

@@ -122,7 +122,7 @@ AS_CLIENT = [name for name in CASES if name in ("enqueue", "enqueue_many", "canc
 
 
 def _shape(answer: Any) -> Any:
-    """An answer with all that a caller can see in it."""
+    """An answer with everything that a caller can read in it."""
     if isinstance(answer, list):
         return [_shape(item) for item in answer]
     record = getattr(answer, "record", None)

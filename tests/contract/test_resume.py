@@ -56,7 +56,7 @@ def test_an_empty_answer_has_the_time_of_the_next_task(ledger: Ledger, ada: Agen
 
 
 def idle_counts(agent: Agent, **options: object) -> tuple[object, ...]:
-    """Why there is nothing, as held, waiting, scheduled, paused, and what then."""
+    """Resume without a free task: the counts of held, waiting, scheduled and paused tasks, and the advice."""
     brief = agent.resume(**options)  # type: ignore[arg-type]
     assert brief.task is None and brief.nothing is not None
     return msgspec.structs.astuple(brief.nothing)
@@ -408,7 +408,7 @@ def test_resume_does_not_wait_longer_than_its_timeout(ledger: Ledger, ada: Agent
 
 
 def test_the_time_to_try_again_is_when_a_task_becomes_due(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
-    """The time of the next task, or the end of the next claim; a second where that is past."""
+    """The time of the next task, or the end of the next claim, or a second from now if that is past."""
     bob = Agent(ledger, "bob")
     assert _seconds_until_due(ledger, ada.resume(), 300) == 300
     queued(ledger, delay="60s")

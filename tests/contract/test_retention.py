@@ -77,7 +77,7 @@ def test_failures_are_deleted_in_bounded_batches_beside_other_jobs(ledger: Ledge
 
 
 def test_a_replay_stays_while_the_job_that_it_replays_is_there(ledger: Ledger, clock: ManualClock):
-    """Otherwise the first one would seem to be an open failure for ever."""
+    """Otherwise the original would be counted as an open failure for ever."""
     made = running(ledger)
     ledger.heartbeat(made.fence, undo={"kind": "rename_back", "args": {}})
     ledger.fail(made.fence, "no", retryable=False)
@@ -255,7 +255,7 @@ def test_a_time_without_zone_is_refused(ledger: Ledger, clock: ManualClock, fiel
 
 
 def _known(ledger: Ledger) -> list[tuple[str, str]]:
-    """The agents of which the ledger knows where they stood."""
+    """The agents whose focus the ledger has stored."""
     asked = [("ada", "agent"), ("ada", "other"), ("bob", "agent"), ("eve", "agent")]
     return ledger._store.transact("work", lambda session: [one for one in asked if session.find_agent(*one).last])
 

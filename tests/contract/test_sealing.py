@@ -1,4 +1,5 @@
-"""The sealed log: everything in one tree, heads that can be checked independently, and no growth of a tree that was changed."""
+"""The sealed log: everything in one tree, heads that can be checked independently, and a tree that is not continued if
+it was changed."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -23,14 +24,14 @@ SERVER = drawn()
 
 @pytest.fixture
 def ledger(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """A ledger whose server's key is enrolled and at hand."""
+    """A ledger with an enrolled server key."""
     with holdfast.open(store_url, clock=clock, keys=[SERVER]) as ledger:
         enrol(ledger, SERVER)
         yield ledger
 
 
 def everything(ledger: Ledger, clock: ManualClock) -> None:
-    """A bit of every kind of thing that happens."""
+    """Write events of many types."""
     ledger.enqueue("ship", {"to": "Zoë"}, correlation_id="order-7", trace_id="00-" + "1" * 32 + "-" + "2" * 16 + "-01")
     done = builders.running(ledger)
     ledger.heartbeat(done.fence, stage="FETCH", progress=1)
@@ -43,7 +44,7 @@ def everything(ledger: Ledger, clock: ManualClock) -> None:
 
 
 def seal(ledger: Ledger) -> int:
-    """How much was sealed."""
+    """Seal all events and return their number."""
     with Sealer(ledger) as sealer:
         done = sealer.seal_all()
     assert done is not None
@@ -84,7 +85,7 @@ def test_without_new_events_there_is_no_new_head(ledger: Ledger):
 
 
 def test_a_sealer_continues_where_another_ended(ledger: Ledger):
-    """Over the edges of tiles too; every head's tree begins with the one before."""
+    """Also across tiles. The tree of each head begins with the tree of the head before."""
     for count in (200, 55, 1, 1, 300, 256):
         ledger.enqueue_many([{"kind": "index"}] * count)
         assert seal(ledger) in (count, count + 1)

@@ -17,7 +17,7 @@ AWKWARD = [None, 0, "", '"\\\n', "é☃😀", {"a": [1.5, True, None]}, "\u0000\
 
 
 def _recorded(ledger: Ledger, made: Made) -> tuple[Any, ...]:
-    """Everything but which job it is and where its events stand."""
+    """The job and its events without ids and positions."""
     job = ledger.get(made.id)
     events = [
         (event.rev, event.type, event.received_at, event.actor, event.attempt, event.to_status, event.payload)

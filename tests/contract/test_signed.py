@@ -34,13 +34,13 @@ def bare(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledger
 
 @pytest.fixture
 def robot(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """The same ledger in a process that has the worker's key alone."""
+    """The same ledger in a process that has only the worker's key."""
     with opened(store_url, clock, [WORKER]) as ledger:
         yield ledger
 
 
 def signers(ledger: Ledger, job_id: int) -> list[tuple[str, str | None]]:
-    """Who signed each event."""
+    """The signer of each event."""
     names = {each.key_id: each.name for each in ALL_KEYS}
     return [(event.type.value, names.get(event.key_id or "")) for event in ledger.events(job_id)]
 
@@ -224,23 +224,23 @@ def test_a_clock_that_is_set_back_stops_no_signer(signing: Ledger, clock: Manual
 
 def test_an_agent_without_a_key_skips_tasks_that_require_signatures(signing: Ledger, bare: Ledger):
     signing.set_policy("tidy", signed="liveness")
-    ours, plain = signing.enqueue("tidy").id, signing.enqueue("read").id
+    held, plain = signing.enqueue("tidy").id, signing.enqueue("read").id
     bob = Agent(bare, "bob")
     with refused_without_trace(signing, "signature_invalid") as caught:
-        bob.start(ours)
+        bob.start(held)
     assert "this process has no key of worker 'bob'" in str(caught.value)
     brief = bob.resume()
     assert brief.task is not None and (brief.task.id, brief.why) == (plain, "next")
     bob.complete(plain)
     assert bob.resume().task is None
     w = Agent(signing, "w-1")
-    assert w.resume().task.id == ours  # type: ignore[union-attr]
+    assert w.resume().task.id == held  # type: ignore[union-attr]
 
 
 def test_an_agent_without_its_former_key_takes_another_task(signing: Ledger, bare: Ledger):
     signing.set_policy("tidy", signed="liveness")
-    ours = signing.enqueue("tidy", priority=5).id
-    Agent(signing, "w-1").start(ours)
+    held = signing.enqueue("tidy", priority=5).id
+    Agent(signing, "w-1").start(held)
     plain = signing.enqueue("read").id
     brief = Agent(bare, "w-1").resume()
     assert brief.task is not None and brief.task.id == plain
@@ -381,7 +381,7 @@ def test_a_job_needs_no_signature_before_its_first_claim(signing: Ledger, bare: 
     assert newest(bare, made.id).key_id is None
 
 
-# Keys that come and go
+# Changes of keys
 
 
 def test_a_revoked_key_signs_nothing_more(signing: Ledger, robot: Ledger):

@@ -27,7 +27,7 @@ def _step(number: int) -> dict[str, Any]:
     return {"kind": "delete_file", "args": {"n": number}}
 
 
-def _done_things(ledger: Ledger, count: int = 2, **options: Any) -> Made:
+def _with_undo_steps(ledger: Ledger, count: int = 2, **options: Any) -> Made:
     made = running(ledger, **options)
     for number in range(count):
         ledger.heartbeat(made.fence, undo=_step(number))
@@ -39,7 +39,7 @@ def _undo_jobs(ledger: Ledger) -> list[Job]:
 
 
 def _failed(ledger: Ledger, **options: Any) -> Made:
-    made = _done_things(ledger, **options)
+    made = _with_undo_steps(ledger, **options)
     ledger.fail(made.fence, "no", retryable=False)
     return made
 
@@ -48,7 +48,7 @@ def _failed(ledger: Ledger, **options: Any) -> Made:
 
 
 def test_steps_are_read_in_the_order_they_were_registered(ledger: Ledger):
-    made = _done_things(ledger, 3)
+    made = _with_undo_steps(ledger, 3)
     assert ledger.undo_steps(made.id) == [_step(0), _step(1), _step(2)]
     assert ledger.get(made.id).undo_owed == 3
     assert ledger.check(made.id) == []
@@ -62,7 +62,7 @@ def test_args_may_be_left_out_or_raw(ledger: Ledger):
 
 
 def test_steps_are_kept_in_later_attempts(ledger: Ledger):
-    made = _done_things(ledger, 1)
+    made = _with_undo_steps(ledger, 1)
     ledger.release(made.fence)
     [job] = ledger.claim("w-2", [ledger.get(made.id).queue], start=True)
     ledger.heartbeat(held(job), undo=_step(1))
@@ -144,7 +144,7 @@ def _given_up(ledger: Ledger, made: Made) -> None:
 
 @pytest.mark.parametrize("end", [_cancelled, _dead, _given_up])
 def test_a_job_that_did_not_succeed_is_undone_once(ledger: Ledger, end: Any):
-    made = _done_things(ledger, priority=4, tier="in_home", correlation_id="order-7", trace_id="t")
+    made = _with_undo_steps(ledger, priority=4, tier="in_home", correlation_id="order-7", trace_id="t")
     assert ledger.sweep() == {}
     end(ledger, made)
     job, before = ledger.get(made.id), types(ledger, made.id)
@@ -160,7 +160,7 @@ def test_a_job_that_did_not_succeed_is_undone_once(ledger: Ledger, end: Any):
 
 
 def test_a_success_has_no_steps_to_undo(ledger: Ledger):
-    made = _done_things(ledger)
+    made = _with_undo_steps(ledger)
     ledger.complete(made.fence)
     assert ledger.get(made.id).undo_owed == 0
     assert ledger.undo_steps(made.id) == [_step(0), _step(1)]
@@ -186,7 +186,7 @@ def test_an_undo_job_does_not_wait_if_the_holder_ended_the_job(ledger: Ledger, c
 
 
 def test_an_undo_job_waits_for_the_lease_after_other_ends(ledger: Ledger, clock: ManualClock):
-    made = _done_things(ledger)
+    made = _with_undo_steps(ledger)
     clock.advance(10)
     ledger.cancel(made.id, hard=True)
     ledger.sweep()
@@ -198,7 +198,7 @@ def test_an_undo_job_waits_for_the_lease_after_other_ends(ledger: Ledger, clock:
 
 
 def test_an_undo_job_does_not_wait_for_an_expired_lease(ledger: Ledger, clock: ManualClock):
-    made = _done_things(ledger, policy={"attempts_max": 1})
+    made = _with_undo_steps(ledger, policy={"attempts_max": 1})
     clock.advance(100)
     assert ledger.sweep() == {"stalled": 1, "dead_lettered": 1, "enqueued": 1}
     assert _undo_jobs(ledger)[0].available_at == clock.now()
@@ -295,7 +295,7 @@ def test_an_undo_job_has_no_steps_of_its_own(ledger: Ledger):
         ledger.heartbeat(held(undo), undo=UNDO)
 
 
-# What is the ledger's own
+# Reserved names
 
 
 @pytest.mark.parametrize("kind", ["holdfast.undo", "holdfast.", "holdfast.demo.digest"])
@@ -326,7 +326,7 @@ def test_only_undo_jobs_may_have_the_reason_compensation_failed(ledger: Ledger):
 
 
 def test_steps_are_never_stripped(ledger: Ledger, clock: ManualClock):
-    made = _done_things(ledger)
+    made = _with_undo_steps(ledger)
     ledger.heartbeat(made.fence, progress=1)
     ledger.heartbeat(made.fence, progress=2)
     clock.advance(1)

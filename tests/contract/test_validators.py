@@ -12,12 +12,12 @@ from holdfast.errors import RefusedByValidator, TransientError
 from holdfast.ledger.validators import Hooks
 from holdfast.testing import ManualClock
 from tests.contract.builders import WORKER, claimed, queued, refused, refused_without_trace, running, types
-from tests.contract.test_append import ours
+from tests.contract.test_append import own_envelope
 from tests.support.signers import ALL_KEYS, enrol
 
 
 class Looked:
-    """A validator that remembers what it was shown, and accepts results above zero."""
+    """A validator that records its arguments and accepts results above zero."""
 
     def __init__(self) -> None:
         self.shown: list[tuple[int, Any]] = []
@@ -34,7 +34,7 @@ def looked() -> Looked:
 
 @pytest.fixture
 def strict(ledger: Ledger, store_url: str, clock: ManualClock, looked: Looked) -> Iterator[Ledger]:
-    """The ledger once more, with a validator for the kind that builders use."""
+    """The same ledger, with a validator for the kind of the builders."""
     with holdfast.open(store_url, clock=clock, validators={"index_page": looked}) as opened:
         yield opened
 
@@ -153,8 +153,8 @@ def test_an_appended_signed_success_is_validated(ledger: Ledger, store_url: str,
         enrol(strict, [*ALL_KEYS])
         made = running(strict, policy={"signed": "all"})
         with refused_without_trace(strict, "refused_by_validator"):
-            strict.append(ours(strict, made, "succeeded", body=b'{"result":-1}'), content=-1)
-        accepted = ours(strict, made, "succeeded", body=b'{"result":1}')
+            strict.append(own_envelope(strict, made, "succeeded", body=b'{"result":-1}'), content=-1)
+        accepted = own_envelope(strict, made, "succeeded", body=b'{"result":1}')
         assert strict.append(accepted, content=1).to_status == "succeeded"
         assert strict.append(accepted, content=1).to_status == "succeeded"
         assert looked.shown == [(made.id, -1), (made.id, 1)]

@@ -1,4 +1,4 @@
-"""The architecture page fits the code: files, packages, words."""
+"""The architecture page matches the code: files, packages, words."""
 
 import re
 import tomllib
@@ -65,7 +65,7 @@ def test_the_import_contract_has_every_package_and_module() -> None:
     assert set(layers()) == packages | modules
 
 
-# Words
+# Texts
 
 
 def glossary() -> list[tuple[str, str]]:

@@ -95,7 +95,7 @@ def test_a_demo_that_cannot_open_its_ledger_says_why(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_fails_fails_the_demo(tmp_path: Path) -> None:
-    """The workers find another holdfast than the parent, one that is broken."""
+    """The workers import a broken holdfast."""
     broken = tmp_path / "holdfast"
     broken.mkdir()
     (broken / "__init__.py").write_text("raise SystemExit(7)\n")

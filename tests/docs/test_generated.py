@@ -1,4 +1,4 @@
-"""Pages and code say the same."""
+"""Generated parts of pages match the code."""
 
 import inspect
 import re
@@ -47,7 +47,7 @@ def test_every_mark_is_known_and_closed(page: Path) -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=name)
 def test_table_rows_have_all_columns(page: Path) -> None:
-    """Markdown pads or drops cells without a word where a row is too short or too long."""
+    """Markdown silently pads or drops cells if a row is too short or too long."""
     tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text())
     lines = page.read_text().splitlines()
     for token in tokens:

@@ -1,4 +1,4 @@
-"""Many agents at once: no task is ever two agents' at a time, and every one is done once."""
+"""Many agents at once: no task is held by two agents at a time, and each is done once."""
 
 import random
 from collections import Counter
@@ -22,7 +22,7 @@ LAYER = 10
 
 
 def add_dependent_tasks(ledger: Ledger, count: int) -> list[int]:
-    """In layers: each waits for up to three tasks of the layer before."""
+    """Enqueue tasks in layers: each depends on up to three tasks of the layer before."""
     chance = random.Random(count)
     items: list[dict[str, Any]] = []
     for number in range(count):
@@ -94,7 +94,7 @@ def test_concurrent_processes_that_resume_get_different_tasks(store_url: str, op
 
 
 def test_processes_of_one_agent_share_its_task(store_url: str, opened: Opener) -> None:
-    """The same name and session is the same agent: its processes take turns, and all get what is in focus."""
+    """Processes with the same name and session are one agent: all get its focus."""
     ledger = opened(store_url)
     ledger.enqueue_many([{"kind": "work"}] * 5)
     together = Barrier(6)
@@ -110,14 +110,14 @@ def test_processes_of_one_agent_share_its_task(store_url: str, opened: Opener) -
 
 
 def waiting_sessions(server_url: str) -> int:
-    """How many sessions wait for a lock on a row."""
+    """The number of sessions that wait for a lock on a row."""
     with psycopg.connect(server_url, autocommit=True) as connection:
         [(count,)] = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchall()
         return int(count)
 
 
 def test_a_focus_that_ends_during_the_resume_is_skipped(pg_url: str, postgres_url: str, opened: Opener) -> None:
-    """The resume has read its focus as running, and waits for its row behind the one who ends it."""
+    """The resume has read its focus as running, and waits for its row, which another transaction has locked to end it."""
     ledger, other = opened(pg_url), opened(pg_url)
     one, two = (ledger.enqueue("work").id for _ in range(2))
     Agent(ledger, "ada").start(one)

@@ -11,7 +11,7 @@ from tests.support.processes import fleet
 
 
 def claimed_events(ledger: Ledger) -> dict[tuple[int, int], str]:
-    """Who claimed each attempt, as the events say; fails where two did."""
+    """The worker of each attempt by the events. Fail if an attempt has two."""
     found: dict[tuple[int, int], str] = {}
     for event in all_events(ledger):
         if event.type == "claimed":

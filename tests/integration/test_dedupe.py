@@ -1,4 +1,4 @@
-"""One live job a key, under concurrent calls and with other transactions open."""
+"""One live job for each key, with concurrent calls and open transactions."""
 
 import fcntl
 import threading
@@ -46,7 +46,7 @@ def test_one_job_is_enqueued_by_16_processes(store_url: str, real: Ledger) -> No
 
 @contextmanager
 def callers_connection(url: str, postgres_url: str) -> "Iterator[Any]":
-    """A foreign connection in its own transaction."""
+    """A connection of the caller in its own transaction."""
     if url.startswith("sqlite"):
         connection = apsw.Connection(url.removeprefix("sqlite:///"))
         connection.execute("BEGIN IMMEDIATE")
@@ -120,7 +120,7 @@ def test_an_enqueue_succeeds_after_a_wait_longer_than_the_lock_timeout(postgres_
     with psycopg.connect(postgres_url) as connection, ThreadPoolExecutor(1) as pool:
         first = ledger.enqueue("once", dedupe_key="key", connection=connection)
         rival = pool.submit(rival_ledger.enqueue, "once", dedupe_key="key")
-        # The second try begins when the first has waited in vain.
+        # The second attempt begins when the first has timed out.
         assert tries.acquire(timeout=30)
         assert tries.acquire(timeout=30)
         connection.commit()
@@ -158,7 +158,7 @@ def test_an_enqueue_without_a_key_never_waits(postgres_url: str, pg_url: str, op
 
 
 def test_a_key_whose_job_ends_during_the_enqueue_is_taken_again(pg_url: str, opened: Opener) -> None:
-    """The loser finds the key taken; before it can read who took it, that job is finished."""
+    """The enqueue finds the key taken. Before it reads the job of the key, that job ends."""
     ledger, other = opened(pg_url), opened(pg_url)
     winner = other.enqueue("once", dedupe_key="key")
     run = _session_class(ledger)._run

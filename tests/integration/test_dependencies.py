@@ -26,7 +26,7 @@ def running(ledger: Ledger, count: int) -> list[Fence]:
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:
-    """All at once; what each answers."""
+    """Run all calls at once and return their answers."""
     barrier = threading.Barrier(len(works))
 
     def run(work: Callable[[], Any]) -> Any:
@@ -80,7 +80,7 @@ def test_a_job_enqueued_while_its_dependency_is_cancelled_ends_with_it(store_url
 
 
 def test_batches_with_common_dependents_in_opposite_order_succeed(store_url: str, opened: Opener) -> None:
-    """Each of two callers completes jobs whose dependents the other one's jobs have too, in the opposite order."""
+    """Two callers complete jobs with common dependents, in opposite order."""
     one, other = opened(store_url), opened(store_url)
     for _ in range(ROUNDS):
         fences = running(one, 40)
@@ -95,7 +95,7 @@ def test_batches_with_common_dependents_in_opposite_order_succeed(store_url: str
 
 
 def test_ends_with_common_dependents_lock_them_in_one_order(pg_url: str, postgres_url: str) -> None:
-    """Two sessions tell the same jobs of two ends at once, over and over: they wait for each other, and none is ever a victim."""
+    """Two sessions update the same dependents for two ends at once, repeatedly. They wait for each other and never deadlock."""
     before = deadlocks(postgres_url)
     with holdfast.open(pg_url) as one, holdfast.open(pg_url) as other:
         for _ in range(MANY_ROUNDS):
@@ -116,7 +116,7 @@ def test_ends_with_common_dependents_lock_them_in_one_order(pg_url: str, postgre
 
 
 def deadlocks(server_url: str) -> int:
-    """How many there have been in the database, once its sessions have ended and reported it."""
+    """The number of deadlocks in the database, when its sessions have ended and reported them."""
     with psycopg.connect(server_url, autocommit=True) as connection:
 
         def count(question: str) -> int:

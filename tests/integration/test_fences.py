@@ -1,4 +1,4 @@
-"""The resource's side of fencing, on both kinds of database."""
+"""Fences that a resource checks, in both kinds of database."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -74,7 +74,7 @@ def test_an_older_attempt_is_refused_after_a_newer_one(connect: Connect) -> None
     assert passes(connection, NEW)
     assert not passes(connection, OLD)
     assert passes(connection, NEW)
-    # Another resource and another job have not seen it.
+    # Another resource and another job are not affected.
     assert passes(connection, OLD, "other arm")
     assert passes(connection, Fence(8, 1, "old"))
     connection.execute("COMMIT")
@@ -162,10 +162,10 @@ def test_a_fence_check_outside_a_transaction_is_refused(tmp_path: Path, postgres
 
 
 def test_one_of_two_concurrent_attempts_is_refused(connect: Connect) -> None:
-    """The older one waits for the newer one's transaction, and then finds out."""
+    """The older attempt waits for the newer one's transaction, and is then refused."""
     newer = connect()
     if isinstance(newer, apsw.Connection):
-        # One writer at a time: the other one's transaction cannot even begin before.
+        # SQLite has one writer at a time: the other transaction cannot begin before.
         assert passes(newer, NEW)
         newer.execute("COMMIT")
         assert not passes(connect(), OLD)
@@ -204,7 +204,7 @@ def test_many_processes_may_create_the_table_of_fences_at_once(connect: Connect,
 
 
 def test_a_worker_that_lost_its_job_is_refused_by_the_resource(real: Ledger, connect: Connect) -> None:
-    """The whole way: claimed, stalled, claimed by another; the first one still believes in its lease."""
+    """The job is claimed, stalled and claimed by another worker. The first worker does not know that yet."""
     real.enqueue("move")
     [first] = real.claim("first", start=True)
     assert first.fence is not None

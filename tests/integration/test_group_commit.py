@@ -19,7 +19,7 @@ Transact = Callable[[Any, Any], Any]
 
 
 class Hook:
-    """Stands between group commit and the store: counts transactions, and can stop or break one of them."""
+    """Wrap the store for group commit: count transactions, and stop or break one of them."""
 
     def __init__(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ledger = ledger
@@ -28,7 +28,7 @@ class Hook:
         self.go_on = threading.Event()
         self.break_with: BaseException | None = None
         self.sync_seconds = 0.0
-        """How long a commit takes besides: what a disk needs, where the store is kept in memory."""
+        """Additional time of a commit, as a disk needs it, if the store is kept in memory."""
         self._hold = False
         self._transact: Transact = ledger._store.transact
         monkeypatch.setattr(ledger._store, "transact", self._run)
@@ -96,9 +96,9 @@ def test_calls_of_64_threads_share_transactions(real: Ledger, hook: Hook) -> Non
 
 
 def test_calls_of_64_threads_share_commits(pg_url: str, postgres_url: str, on_postgres: Ledger) -> None:
-    """The server's own count, of everything the ledger does, notifications included."""
+    """By the server's own count, with notifications."""
     name = pg_url.partition("schema=")[2]
-    # In a database of its own no other session is counted.
+    # In a separate database no other session is counted.
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}".encode())
         try:
@@ -109,7 +109,7 @@ def test_calls_of_64_threads_share_commits(pg_url: str, postgres_url: str, on_po
             before = admin.execute(commits, (name,)).fetchone()
             with ThreadPoolExecutor(64) as pool:
                 list(pool.map(lambda number: ledger.enqueue("work"), range(1_000)))
-            # Closed connections have reported all they did.
+            # Closed connections have reported their commits.
             ledger.close()
             gone = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
             wait_until(lambda: admin.execute(gone, (name,)).fetchone() == (0,))
@@ -154,7 +154,7 @@ def test_one_job_keeps_the_order_of_its_commands_within_a_group(real: Ledger, ho
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), Unavailable("no disk")])
 def test_every_follower_gets_an_answer_when_the_leader_fails(real: Ledger, hook: Hook, error: BaseException) -> None:
-    """In the middle of the transaction, after all its work: nothing was committed, and no call may report that it was."""
+    """The leader fails before its commit: nothing was committed, and no call may report success."""
     with ThreadPoolExecutor(9) as pool:
         hook.hold()
         first = pool.submit(real.enqueue, "leader")
@@ -179,7 +179,7 @@ def test_every_follower_gets_an_answer_when_the_leader_fails(real: Ledger, hook:
             thread.join(30)
 
     assert len(answers) == 6
-    # One of them led, and hears the error itself; the others hear that their call did not go through.
+    # The leader gets the error itself. The others learn that their call failed.
     followers = [answer for answer in answers if answer is not error]
     assert len(followers) >= 5
     assert [type(answer) for answer in followers] == [Unavailable] * len(followers)
@@ -189,7 +189,7 @@ def test_every_follower_gets_an_answer_when_the_leader_fails(real: Ledger, hook:
 
 
 def test_an_error_in_the_leader_affects_no_other_call(real: Ledger, hook: Hook) -> None:
-    """Every call that is answered has a job, and no other."""
+    """Every call with an answer has one job, and no other call has one."""
     with ThreadPoolExecutor(9) as pool:
         hook.hold()
         pool.submit(real.enqueue, "leader")
@@ -212,18 +212,18 @@ def test_an_interrupted_follower_blocks_no_later_group(store_url: str) -> None:
         interrupted, answers, after, kinds = program.answer()
         program.wait()
     assert (interrupted, answers, after) == (True, 2, True)
-    # What was only waiting was not sent.
+    # A waiting call was not sent.
     assert kinds == ["after", "behind", "leader"]
 
 
-def weather(url: str, ledger: Ledger, seconds: float) -> None:
-    with Program("interrupted", "storm", url, seconds) as program:
+def interrupt_callers(url: str, ledger: Ledger, seconds: float) -> None:
+    with Program("interrupted", "interrupt_anywhere", url, seconds) as program:
         open_again, stuck, interrupted, answered, counts, surprises = program.answer()
     assert interrupted > 10
     assert open_again
     assert stuck == [False, False]
     assert surprises == []
-    # Every call that was answered has a job.
+    # Every call with an answer has a job.
     kinds = [event.payload["kind"] for event in all_events(ledger)]
     assert kinds.count("main") >= answered
     assert kinds.count("other") >= sum(counts)
@@ -231,16 +231,16 @@ def weather(url: str, ledger: Ledger, seconds: float) -> None:
 
 
 def test_many_interrupts_block_no_later_group(store_url: str, real: Ledger) -> None:
-    weather(store_url, real, 3)
+    interrupt_callers(store_url, real, 3)
 
 
 @pytest.mark.torture
 def test_very_many_interrupts_block_no_later_group(store_url: str, real: Ledger) -> None:
-    weather(store_url, real, 60)
+    interrupt_callers(store_url, real, 60)
 
 
 def poison(store_url: str, postgres_url: str) -> None:
-    """From now on the database itself refuses jobs of one kind."""
+    """Make the database refuse jobs of one kind."""
     if store_url.startswith("sqlite"):
         connection = apsw.Connection(store_url.removeprefix("sqlite:///"))
         connection.set_busy_timeout(10_000)

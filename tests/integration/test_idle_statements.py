@@ -1,4 +1,4 @@
-"""What a tick of an idle worker sends to the server, counted in the protocol's own messages."""
+"""The statements that a tick of an idle worker sends to the server, counted as messages of the protocol."""
 
 import re
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def test_a_read_of_a_snapshot_sends_three_statements(quiet: Ledger, tmp_path: Pa
 
 
 def sent(ledger: Ledger, folder: Path, act: Callable[[Ledger], Any]) -> int:
-    """How many statements it sends, as libpq itself traces them, once it is connected and they are prepared."""
+    """The number of statements that a call sends, by libpq's trace, on a connection where they are prepared."""
     for _ in range(5):
         act(ledger)
     [connection] = ledger._store._idle  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ def sent(ledger: Ledger, folder: Path, act: Callable[[Ledger], Any]) -> int:
 
 
 def test_a_lost_answer_is_reported_as_an_unknown_outcome(pg_url: str, postgres_url: str, opened: Opener) -> None:
-    """A change may have been made; taking the duty again tells."""
+    """The duty may have been taken. Taking it again shows whether it was."""
     port = int(re.findall(r":(\d+)/", pg_url)[0])
     with Proxy(port) as proxy:
         ledger = opened(proxy.url(pg_url))

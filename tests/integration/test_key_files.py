@@ -1,4 +1,4 @@
-"""Key files: who may read them, what is in them, and that no refusal gives a secret away."""
+"""Key files: their permissions and contents. No refusal shows a secret."""
 
 import os
 import traceback

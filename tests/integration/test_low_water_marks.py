@@ -17,7 +17,7 @@ from tests.integration.test_plans import nodes
 
 SCHEMA = "hf_marks"
 PLAIN = ("default", None)
-"""What claims from one queue for all kinds are known by."""
+"""The key of the mark for claims from one queue for all kinds."""
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ DEAD = 20_000
 def test_with_a_mark_a_worker_claim_skips_dead_rows(
     on_postgres: Ledger, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pages that the server reads are counted, while a transaction keeps it from vacuuming."""
+    """The pages that the server reads are counted while an open transaction prevents vacuum."""
     monkeypatch.setattr("holdfast.store.postgres.low_water_marks.SLOW_SECONDS", 0.0)
     sent: list[dict[str, Any]] = []
     run = PostgresSession._run

@@ -1,4 +1,4 @@
-"""Opening: many at once, again, by a newer version, and by an older one."""
+"""Open a ledger in many processes at once, again, with a newer version and with an older one."""
 
 import json
 from datetime import datetime
@@ -185,7 +185,7 @@ class Version:
 
 
 def test_workers_of_two_versions_share_a_ledger(store_url: str, newer_source: Path, opened: Opener) -> None:
-    """A ledger of the older version watches. It was opened before the migration, as was the older worker."""
+    """A ledger of the older version and an older worker were opened before the migration."""
     watch = opened(store_url)
 
     def succeeded(*ids: int) -> bool:
@@ -203,13 +203,13 @@ def test_workers_of_two_versions_share_a_ledger(store_url: str, newer_source: Pa
             newer = Version(newer_program)
             assert newer.opened == [watch.id, 2]
             migrated_at = watch.now()
-            # What was enqueued before the migration is run by the newer worker; the older one goes on with what it holds.
+            # The newer worker runs jobs from before the migration. The older one continues with the jobs that it holds.
             wait_until(lambda: succeeded(waits), what="the newer worker has run an older job")
             wait_until(lambda: has_beaten(watch, held, migrated_at), what="the older worker beats")
             older.finish(older_fence)
             assert older("diagnose") == "schema 2, but this Holdfast knows 1"
             assert newer("diagnose") == "schema 2 is the newest that this Holdfast knows"
-            # Each version enqueues for the other, and each ends by hand what the other has enqueued.
+            # Each version enqueues for the other, and each ends jobs that the other has enqueued.
             crossed = [older.run("work", "newer"), newer.run("work", "older")]
             kept = newer.run("hold", "newer")
             newer.run("by_hand", "default")
@@ -224,7 +224,7 @@ def test_workers_of_two_versions_share_a_ledger(store_url: str, newer_source: Pa
             newer("release")
             wait_until(lambda: succeeded(kept), what="the newer worker has ended its job")
             newer_program.wait()
-        # The newer version is gone: the older worker still goes on, and nothing of the older version can be started any more.
+        # The newer version is stopped: the older worker continues, but the older version cannot be started again.
         more = older.run("work", "older")
         older("release")
         wait_until(lambda: succeeded(held, more, by_hand), what="the older worker goes on alone")
@@ -234,7 +234,7 @@ def test_workers_of_two_versions_share_a_ledger(store_url: str, newer_source: Pa
             assert late.answer() == ["schema_too_new", 2, 1]
             late.wait()
         older_program.wait()
-    # And back: the newer version opens what the older one has written since.
+    # The newer version opens the ledger that the older one has written to since.
     with Program("versioned", store_url, "newer", source=newer_source) as newer_program:
         newer = Version(newer_program)
         again = newer.run("work", "newer")
@@ -251,7 +251,7 @@ def has_beaten(ledger: Ledger, id_: int, since: datetime) -> bool:
 def test_an_older_version_is_refused_and_changes_nothing(
     store_url: str, newer_source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newer version has made the ledger and works: the older one is refused, with a message that says what to do."""
+    """The newer version has created the ledger. The older one is refused with a message that says what to do."""
     with Program("versioned", store_url, "newer", source=newer_source) as program:
         newer = Version(program)
         before = catalog_of(store_url)
@@ -271,7 +271,7 @@ def test_an_older_version_is_refused_and_changes_nothing(
 
 
 def raise_version(url: str) -> None:
-    """As a much newer Holdfast would leave it."""
+    """Set the version of the schema to that of a much newer Holdfast."""
     run_sql(url, f"INSERT INTO holdfast.{'schema' if url.startswith('sqlite') else 'schema_version'} VALUES (9999)")
 
 
@@ -286,7 +286,7 @@ def test_a_newer_schema_is_refused(store_url: str) -> None:
         assert caught.value.context["found"] == 9999
         assert not caught.value.retryable
         del caught
-    # Nothing is left open by those that were refused.
+    # Refused calls leave nothing open.
     assert len(set(Path("/proc/self/fd").iterdir()) - files) <= 1
 
 

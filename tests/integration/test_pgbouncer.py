@@ -30,7 +30,7 @@ def bouncer(pg_server: PostgresServer) -> Iterator[PgBouncer]:
 
 @pytest.fixture
 def url(bouncer: PgBouncer, pg_url: str) -> str:
-    """An empty store, by way of PgBouncer."""
+    """An empty store through PgBouncer."""
     return f"{bouncer.url}?{urlsplit(pg_url).query}"
 
 
@@ -81,7 +81,7 @@ def test_many_threads_share_two_sessions(url: str, opened: Opener) -> None:
 
 
 def test_jobs_are_enqueued_in_the_callers_transaction(url: str, bouncer: PgBouncer, opened: Opener) -> None:
-    """More often than the driver needs to prepare a statement, on connections that take turns in the same two sessions."""
+    """Run often enough that the driver prepares the statement, on connections that share two sessions."""
     ledger = opened(url)
     with psycopg.connect(bouncer.url) as one, psycopg.connect(bouncer.url) as other:
         for number in range(8):

@@ -1,4 +1,4 @@
-"""With much history, a generic plan still reaches jobs by primary key, or by the small index that was made for it."""
+"""With much history, a generic plan reaches jobs by primary key or by a small index."""
 
 import json
 import re
@@ -71,7 +71,7 @@ DELAYED = 100_000
 
 
 def add_history(connection: "psycopg.Connection[Any]", schema: str, batch: int) -> None:
-    """Finished jobs with their events, in batches of this many jobs, written as the ledger would have left them. A tenth of the
+    """Add finished jobs with their events, in batches of this many jobs, as the ledger would write them. A tenth of the
     jobs also have a heartbeat with a payload, which is a row."""
     tables = {name: sql.Identifier(schema, name) for name in ("jobs", "event_batches", "event_rows", "open_claims")}
     params = {"jobs": HISTORY, "batch": batch, "first": FIRST_POS}
@@ -122,7 +122,7 @@ def add_history(connection: "psycopg.Connection[Any]", schema: str, batch: int) 
 
 
 def numbered(statement: str) -> tuple[str, int]:
-    """With $1, $2 … for its named parameters, each name one number."""
+    """Replace named parameters by $1, $2 …, one number for each name."""
     names: dict[str, int] = {}
     text = re.sub(r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", statement)
     return text.replace("%%", "%"), len(names)
@@ -134,15 +134,15 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-def ways_to(tables: set[str], plan: dict[str, Any], above: str = "") -> Iterator[str]:
-    """How each part of a plan reaches these tables: the name of an index, or the kind of scan."""
+def scans_of(tables: set[str], plan: dict[str, Any], above: str = "") -> Iterator[str]:
+    """The name of an index or the kind of scan by which each part of a plan reads these tables."""
     kind = plan["Node Type"]
     if plan.get("Relation Name") in tables and kind not in ("ModifyTable", "Bitmap Heap Scan"):
         yield plan.get("Index Name", kind)
     if kind == "Bitmap Index Scan" and above in tables:
         yield plan["Index Name"]
     for child in plan.get("Plans", []):
-        yield from ways_to(tables, child, plan.get("Relation Name", above))
+        yield from scans_of(tables, child, plan.get("Relation Name", above))
 
 
 def explained(connection: "psycopg.Connection[Any]", statement: str) -> dict[str, Any]:
@@ -181,10 +181,10 @@ def test_hot_statements_reach_jobs_by_key_only(on_postgres: Ledger, with_history
         text, count = numbered(on_postgres._store._sql[name])  # type: ignore[attr-defined]
         with_history.execute(f"PREPARE {name} AS {text}".encode())
         plan = explained(with_history, f"EXPLAIN (VERBOSE, FORMAT JSON) EXECUTE {name} ({', '.join(['NULL'] * count)})")
-        found[name] = set(ways_to({"jobs"}, plan))
-        scanned[name] = set(ways_to({"event_rows", "event_batches"}, plan)) - EVENT_INDEXES
+        found[name] = set(scans_of({"jobs"}, plan))
+        scanned[name] = set(scans_of({"event_rows", "event_batches"}, plan)) - EVENT_INDEXES
     assert {name: ways for name, ways in found.items() if not ways or not ways <= STATEMENTS[name]} == {}
-    # A few large batches are few rows: there, a scan of the table is a good plan.
+    # A few large batches are few rows: a scan of the table is a good plan.
     assert batch > 10 or {name: ways for name, ways in scanned.items() if ways} == {}
 
 
@@ -195,9 +195,9 @@ def test_leaves_are_read_by_position_only(on_postgres: Ledger, with_history: "ps
     after = FIRST_POS + 10 * 4 * 2_048 - 1
     plan = explained(with_history, f"EXPLAIN (ANALYZE, VERBOSE, FORMAT JSON) EXECUTE leaf_events ({after}, {after + 4 * 2_048})")
     assert plan["Actual Rows"] == 4 * batch + batch // 10
-    ways = set(ways_to({"event_rows", "event_batches"}, plan))
+    ways = set(scans_of({"event_rows", "event_batches"}, plan))
     assert ways == {"event_rows_pos", "event_batches_pkey"} or (batch > 10 and ways == {"event_rows_pos", "Seq Scan"})
-    assert set(ways_to({"jobs"}, plan)) == BY_KEY
+    assert set(scans_of({"jobs"}, plan)) == BY_KEY
     if batch == 10:
         read = [
             node["Actual Rows"] * node["Actual Loops"] for node in nodes(plan) if node.get("Relation Name") == "event_batches"
@@ -206,7 +206,7 @@ def test_leaves_are_read_by_position_only(on_postgres: Ledger, with_history: "ps
 
 
 def delay_many(connection: "psycopg.Connection[Any]", schema: str) -> None:
-    """Jobs with a delay of an hour, in two queues, and ready jobs."""
+    """Enqueue ready jobs and jobs with a delay of an hour, in two queues."""
     connection.execute(
         sql.SQL("""
             INSERT INTO {jobs} (id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at,
@@ -271,7 +271,7 @@ IN_A_FILE = {
     "jobs and events": ("leaf_events", "leaf_events_of_job", "events", "events_of_jobs", "find_event", "ended_jobs"),
     "events": ("page_end", "next_block", "events_after", "event_types"),
 }
-"""Statements about batches, by what they read."""
+"""Statements about batches, by the tables they read."""
 
 
 @pytest.mark.parametrize(("name", "reads"), [(name, reads) for reads, names in IN_A_FILE.items() for name in names])
@@ -295,7 +295,7 @@ def test_batches_reach_jobs_by_key_only_on_sqlite(on_sqlite: Ledger, sqlite_url:
 
 
 def test_a_new_ledger_needs_no_statistics(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was analyzed yet. Claims read the first jobs of the index only, and holders' jobs are not compared one by one."""
+    """No table is analyzed. Claims read only the first jobs of the index, and jobs of holders are found by key."""
     plans: dict[str, dict[str, Any]] = {}
     run = PostgresSession._run
 
@@ -315,7 +315,7 @@ def test_a_new_ledger_needs_no_statistics(on_postgres: Ledger, monkeypatch: pyte
     on_postgres.settle_many([(fence, None) for fence in fences], request_id="r-1")
     on_postgres.settle_many([(job.fence, job.id) for job in second if job.fence is not None], request_id="r-2")
     assert set(plans) == {"claim", "beat", "settle", "settle_alike"}
-    assert set(ways_to({"jobs"}, plans["claim"])) == {"jobs_ready", "jobs_pkey"}
+    assert set(scans_of({"jobs"}, plans["claim"])) == {"jobs_ready", "jobs_pkey"}
     assert not [node for node in nodes(plans["claim"]) if "priority" in str(node.get("Sort Key"))]
     loops = [node for plan in plans.values() for node in nodes(plan) if node["Node Type"] == "Nested Loop"]
     assert not [node for node in loops if "Join Filter" in node and "j.id" in node["Join Filter"]]

@@ -24,7 +24,7 @@ from tools.pgserver import PostgresServer
 
 @contextmanager
 def running(relay: Relay) -> Iterator[None]:
-    """The relay in a thread of its own, which ends with the block and in good order."""
+    """Run the relay in another thread, and stop it in order when the block ends."""
     stop, failed = threading.Event(), list[BaseException]()
 
     def run() -> None:
@@ -76,7 +76,7 @@ def test_all_events_of_four_writers_are_sent_once_and_in_order(store_url: str, r
 
 
 def test_a_waiting_relay_is_woken(store_url: str, real: Ledger, opened: Opener) -> None:
-    """Far sooner than it would look by itself; what wakes it comes from another process's ledger."""
+    """A notification from another ledger wakes the relay long before its next poll."""
     delivered = threading.Semaphore(0)
     relay = Relay(real, [CallableSink(lambda message: delivered.release(), start="beginning")])
     other = opened(store_url)
@@ -137,13 +137,13 @@ def test_a_relay_of_a_closed_ledger_ends(real: Ledger) -> None:
         relay.run(threading.Event())
 
 
-# Relays that die
+# Killed relays
 
 
 def live_and_die(url: str, receiver: Receiver, lives: int) -> None:
-    """One relay, until it kills itself after so many messages have arrived and before its place is saved.
+    """Run one relay until it kills itself after a number of messages, before its position is saved.
 
-    It begins when the duty of the one before it has run out.
+    It begins when the duty of the one before has expired.
     """
     before = len(receiver.received)
     with Program("relaying", url, receiver.url, lives) as program:
@@ -160,7 +160,7 @@ def kill_often(url: str, ledger: Ledger, *, lives: int) -> None:
             live_and_die(url, receiver, chance.randrange(1, 130))
         ids = expected(ledger)
         with Program("relaying", url, receiver.url, 0) as program:
-            # A look at the last one only: the receiver lives in this process, and has a long backlog to take.
+            # Look at the last message only: the receiver is in this process and has a long backlog.
             last = f"msg_{ledger.id}_{ids[-1]}_jobs"
             wait_until(lambda: receiver.received[-1].key == last, seconds=120, what="all is delivered")
             program.tell()
@@ -189,11 +189,11 @@ def test_a_sink_writes_lines_to_standard_output(store_url: str, real: Ledger) ->
     assert (second["data"]["to"], second["data"]["reason"]) == ("cancelled", "nicht nötig")
 
 
-# The price of doing nothing
+# The cost of idle relays
 
 
 class PatientOutbox(Outbox):
-    """Waits in no time at all, and keeps count of how long it would have been."""
+    """Return from waits at once, and add up their time."""
 
     def __init__(self, ledger: Ledger, stop: threading.Event, seconds: float) -> None:
         super().__init__(ledger._store, ledger._pipeline, ledger._entropy, self._passed)
@@ -216,7 +216,7 @@ class PatientOutbox(Outbox):
 
 
 def patient(relay: Relay, ledger: Ledger, stop: threading.Event, seconds: float) -> PatientOutbox:
-    """Lets a relay live so many seconds of waiting, which pass at once."""
+    """Run a relay for this many seconds of waiting, which pass at once."""
     outbox = PatientOutbox(ledger, stop, seconds)
     relay._outbox, relay._duties._monotonic = outbox, outbox._passed
     return outbox

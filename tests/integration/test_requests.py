@@ -1,4 +1,4 @@
-"""Request ids: one row a call, and the same answer however often the same call comes."""
+"""Request ids: one row for each call, and the same answer for each repetition."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ from tests.support.processes import fleet
 
 
 def kept(ledger: Ledger) -> int:
-    """How many answers the ledger keeps."""
+    """The number of stored answers."""
 
     def count(session: Any) -> int:
         schema = getattr(ledger._store, "_schema", None)

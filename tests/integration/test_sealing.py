@@ -114,7 +114,7 @@ def test_two_processes_that_seal_at_once_never_fork_the_tree(store_url: str, led
 
 
 def test_a_running_sealer_stops_with_an_error_if_its_tree_was_changed(store_url: str, ledger: Ledger, opened: Opener):
-    """Its own memory is good; what it is to add to is not."""
+    """The hashes in its memory are right, but the stored tree was changed."""
     sealer = Sealer(opened(store_url, keys=[SERVER]))
     ledger.enqueue("index")
     sealer.tick()

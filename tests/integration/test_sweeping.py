@@ -1,4 +1,4 @@
-"""Ten thousand leases run out at once: they are worked off in bounded steps, and claims go on in between."""
+"""Ten thousand leases expire at once: they are swept in bounded steps, and claims continue in between."""
 
 import threading
 from collections import Counter

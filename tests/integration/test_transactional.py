@@ -1,4 +1,4 @@
-"""Enqueueing inside the caller's own transaction: it happens with what the caller writes, or not at all."""
+"""Enqueueing in the caller's own transaction: the job is committed or rolled back with the caller's rows."""
 
 import sqlite3
 import threading
@@ -27,7 +27,7 @@ def pg_url(reused_url: str) -> str:
 
 @pytest.fixture
 def begin(store_url: str, postgres_url: str) -> Iterator[Begin]:
-    """A new connection of the caller's own, in an open transaction, with a table of the caller's own."""
+    """A new connection of the caller in an open transaction, with a table of the caller."""
     made: list[Any] = []
 
     def begin_sqlite() -> Any:
@@ -56,7 +56,7 @@ def test_a_job_is_committed_with_the_callers_rows(real: Ledger, begin: Begin) ->
     more = real.enqueue_many([{"kind": "ship"}] * 3, connection=connection)
     assert count_jobs(real) == 0
     if not isinstance(connection, apsw.Connection):
-        # A file has one writer at a time: there a claim would wait for the caller.
+        # SQLite has one writer at a time: a claim would wait for the caller.
         assert real.claim("worker", ["orders", "default"], limit=10) == []
     connection.execute("COMMIT")
 
@@ -75,7 +75,7 @@ def test_a_job_is_rolled_back_with_the_callers_rows(real: Ledger, begin: Begin) 
 
     assert count_jobs(real) == 0
     assert real.events() == []
-    # Nothing of it is remembered either: not the key, not the request, not the kind's policy.
+    # Caches have not kept the key, the request or the policy of the kind.
     job = real.enqueue("ship", request_id="r", dedupe_key="k", tier="in_home", policy={"attempts_max": 2})
     assert job.is_new
     [claimed] = real.claim("worker", start=True)
@@ -241,17 +241,17 @@ def test_the_callers_connection_settings_are_not_changed(on_postgres: Ledger, po
 
 
 def test_a_key_locked_by_another_transaction_is_reported_as_unavailable(on_postgres: Ledger, postgres_url: str) -> None:
-    """The caller's transaction cannot be run again from here, so the caller gets an error of the ledger."""
+    """The ledger cannot run the caller's transaction again, so the caller gets an error."""
     on_postgres.enqueue("warm")
     with psycopg.connect(postgres_url) as holder, psycopg.connect(postgres_url) as caller:
         on_postgres.enqueue("ship", dedupe_key="k", connection=holder)
         caller.execute("CREATE TEMPORARY TABLE mine AS SELECT 1")
-        # How long to wait is the caller's to say: it is the caller's transaction.
+        # The caller's own lock_timeout applies.
         caller.execute("SET LOCAL lock_timeout = '300ms'")
         with pytest.raises(Unavailable) as caught:
             on_postgres.enqueue("ship", dedupe_key="k", connection=caller)
         assert caught.value.outcome == "none"
-        # Only the enqueue is undone, not what the caller did before it.
+        # Only the enqueue is undone, not the caller's earlier statements.
         assert caller.execute("SELECT count(*) FROM mine").fetchone() == (1,)
         holder.commit()
         found = on_postgres.enqueue("ship", dedupe_key="k", connection=caller)

@@ -21,7 +21,7 @@ def _came_to_nothing(ledger: Ledger) -> set[int]:
 
 
 def _sweep_at_once(ledgers: list[Ledger]) -> list[str]:
-    """What all of them together have made, once each has found nothing more to do."""
+    """Sweep with all ledgers at once until nothing is left, and return the sum of their counts."""
     gate = threading.Barrier(len(ledgers))
     made: list[str] = []
 

@@ -1,4 +1,4 @@
-"""A connection that breaks around a COMMIT: applied once or not at all, and the caller can find out which."""
+"""A connection breaks during a COMMIT: the change is applied once or not at all, and the caller can find out which."""
 
 import threading
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def cut_off(pg_url: str, direct: Ledger, proxy: Proxy, opened: Opener) -> Ledger
 
 
 def running(ledger: Ledger) -> Fence:
-    """A running job, and a few that are queued; the connections have been used."""
+    """A running job and a few queued ones, on connections that have been used."""
     for _ in range(3):
         ledger.enqueue_many([{"kind": "work"}] * 2)
     [job] = ledger.claim("worker", start=True)
@@ -80,7 +80,7 @@ def test_a_commit_that_never_arrives_changes_nothing(cut_off: Ledger, direct: Le
     except Unavailable as error:
         refusal = error
 
-    # Refused without a trace, or tried again on a connection that works.
+    # Refused without a change, or run again on a connection that works.
     assert len(positions(direct) - before) == (EVENTS.get(verb, 1) if refusal is None else 0)
     assert refusal is None or refusal.outcome == "none"
 
@@ -147,7 +147,7 @@ def test_every_call_of_a_group_gets_the_unknown_outcome(
         waiting = cut_off._pipeline._groups["work"]._waiting
         wait_until(lambda: len(waiting) == 8, what="all calls wait for the leader")
         proxy.cut("after", then_gone=True)
-        # The leader's own commit is the one that is cut; then the group cannot reach the server.
+        # The connection of the leader's commit is cut, and then the group cannot reach the server.
         go_on.set()
         answers = [leader.result(60), *(call.result(60) for call in group)]
 

@@ -33,7 +33,7 @@ def state(ledger: Ledger) -> SinkState:
 
 
 def failure(ledger: Ledger, sink: WebhookSink) -> str:
-    """What the ledger keeps of one try that failed."""
+    """The stored error of one failed delivery."""
     ledger.enqueue("work")
     with Relay(ledger, [sink]) as relay:
         assert relay.tick() == {"hook.failed": 1}
@@ -42,7 +42,7 @@ def failure(ledger: Ledger, sink: WebhookSink) -> str:
     return kept
 
 
-# What is sent
+# Messages
 
 
 def test_a_message_arrives_signed(on_sqlite: Ledger) -> None:
@@ -123,7 +123,7 @@ def test_a_receiver_that_does_not_answer_is_a_failure(on_sqlite: Ledger) -> None
 
 
 def test_a_receiver_that_answers_too_slowly_is_a_failure(on_sqlite: Ledger) -> None:
-    """Every byte comes in time; all of them together never do."""
+    """Each byte arrives in time, but the whole answer does not."""
 
     def drip(handler: BaseHTTPRequestHandler, number: int) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Drip: ")
@@ -131,7 +131,7 @@ def test_a_receiver_that_answers_too_slowly_is_a_failure(on_sqlite: Ledger) -> N
             while not receiver.released.wait(0.02):
                 handler.wfile.write(b"x")
         except OSError:
-            """The other side has had enough."""
+            """The sink has closed the connection."""
 
     with Receiver(drip) as receiver:
         assert failure(on_sqlite, webhook(receiver.url, timeout="300ms")) == "timed out"
@@ -148,12 +148,12 @@ def test_only_the_beginning_of_an_endless_answer_is_read(on_sqlite: Ledger) -> N
             while not receiver.released.is_set():
                 written += handler.wfile.write(b"x" * 65_536)
         except OSError:
-            """The other side has had enough."""
+            """The sink has closed the connection."""
 
     on_sqlite.enqueue("work")
     with Receiver(pour) as receiver:
         assert Relay(on_sqlite, [webhook(receiver.url)]).tick() == {"hook.delivered": 1}
-    # What the system's buffers took is not what was read.
+    # The buffers of the system took more than was read.
     assert written < 64 << 20
 
 
@@ -176,7 +176,7 @@ def test_a_missing_server_is_a_failure(on_sqlite: Ledger) -> None:
     assert kept == "connection failed: Connection refused"
 
 
-# Where it goes
+# Addresses
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
@@ -209,7 +209,7 @@ def test_a_host_name_is_checked_at_every_attempt(on_sqlite: Ledger) -> None:
 
 
 def test_the_connection_goes_to_the_address_that_was_checked(on_sqlite: Ledger) -> None:
-    """A name that changes its answer right after it was checked is not asked a second time, and the system does not know it."""
+    """A name that resolves differently after the check is not resolved a second time."""
     on_sqlite.enqueue("work")
     asked: list[str] = []
 

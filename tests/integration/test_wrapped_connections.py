@@ -1,4 +1,4 @@
-"""Enqueueing in transactions of SQLAlchemy and Django, and what is said of drivers that cannot be used."""
+"""Enqueueing in transactions of SQLAlchemy and Django, and refusals of drivers that cannot be used."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -169,7 +169,10 @@ def refused(ledger: Ledger, connection: Any) -> UnsupportedConnection:
 
 
 def stand_in(driver: str) -> Any:
-    """An object of a class that such a driver's connections have. The drivers are not installed: only their name is looked at."""
+    """An object of the class of such a driver's connections.
+
+    The drivers are not installed: only the name of the class is read.
+    """
     return type("Connection", (), {"__module__": driver})()
 
 

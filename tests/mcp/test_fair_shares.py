@@ -1,4 +1,4 @@
-"""One client over HTTP cannot shut out another: real sockets, a real server, and each client with a token of its own."""
+"""One client over HTTP cannot block another: real sockets, a real server, and a token for each client."""
 
 import json
 import resource
@@ -50,7 +50,7 @@ class Client:
         return self.post(INITIALIZE)
 
     def works(self) -> None:
-        """It opens a session, calls a tool in it, and ends it."""
+        """Open a session, call a tool in it, and end it."""
         begun = self.open()
         assert begun.status_code == 200, begun.text
         session = {"mcp-session-id": begun.headers["mcp-session-id"]}
@@ -76,7 +76,7 @@ def connected(served: Served, said: bytes = b"") -> socket.socket:
 
 
 def heard(connection: socket.socket) -> bytes:
-    """Everything until the server closes the connection."""
+    """Read until the server closes the connection."""
     found = b""
     while data := connection.recv(65_536):
         found += data
@@ -95,7 +95,7 @@ def test_silent_connections_block_no_other_client(served: Served, modest: Client
     with ExitStack() as stack:
         idle = [stack.enter_context(connected(served, said)) for _ in range(limits.MCP_CONNECTIONS_MAX + 50)]
         modest.works()
-        # The oldest made room, with a word; a reset takes that back if what it sent was not read. The newest are still there.
+        # The oldest connections were closed, with an answer that a reset may discard. The newest are still open.
         with suppress(*([ConnectionResetError] if said else [])):
             assert heard(idle[0]).startswith(b"HTTP/1.1 503 ")
         idle[-1].setblocking(False)
@@ -113,7 +113,7 @@ def test_the_head_of_a_request_has_a_time_limit(served: Served, modest: Client) 
 
 
 def test_concurrent_requests_are_limited_for_each_token(served: Served, greedy: Client, modest: Client) -> None:
-    """Here they are streams, which stay open for as long as their client likes."""
+    """The requests are streams, which stay open as long as the client wants."""
     room_for(2 * limits.MCP_CONNECTIONS_MAX)
     share = limits.MCP_REQUESTS_MAX // limits.MCP_TOKENS_MAX
     head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {GREEDY}\r\nContent-Type: application/json\r\n"
@@ -141,7 +141,7 @@ def test_sessions_are_limited_for_each_token(served: Served, greedy: Client, mod
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
         assert answer.text == f"Too many sessions: at most {SHARE} may be open for this client. End some with DELETE."
         modest.works()
-        # What it has goes on, and what it ends makes room. Another client cannot use it, nor end it.
+        # Its open sessions continue, and ending one frees its place. Another client can neither use nor end it.
         assert greedy.post(RESUME, **{"mcp-session-id": opened[0]}).status_code == 200
         assert modest.post(RESUME, **{"mcp-session-id": opened[0]}).status_code == 404
         assert httpx2.delete(served.url, headers={**modest.headers, "mcp-session-id": opened[0]}).status_code == 404
@@ -152,7 +152,7 @@ def test_sessions_are_limited_for_each_token(served: Served, greedy: Client, mod
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """The server accepts a connection a little later than its client."""
+    """Repeat, because the server accepts a connection a little later than its client."""
     for _ in range(200):
         if holds():
             return

@@ -21,7 +21,7 @@ from holdfast.cli import main
 from holdfast.core import limits
 from holdfast.ledger import Ledger
 from holdfast.mcp.access import REFUSALS_S, RefusedTokenLog
-from tests.mcp.conftest import ACCEPT, ENDS, TOKEN, Desk, Letters, Serve, Served
+from tests.mcp.conftest import ACCEPT, ENDS, TOKEN, HttpClient, Serve, Served, ToolClient
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ MODES = ["auto", "legacy"]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Ledger]]:
-    """One server with a token, for all of these."""
+    """One server with a token, for all tests of this module."""
     folder = tmp_path_factory.mktemp("http")
     token = folder / "token"
     token.touch(mode=0o600)
@@ -47,16 +47,16 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Le
 
 
 @asynccontextmanager
-async def over_http(url: str, *, mode: str = "auto") -> AsyncIterator[Desk]:
+async def over_http(url: str, *, mode: str = "auto") -> AsyncIterator[ToolClient]:
     async with (
         httpx2.AsyncClient(headers=BEARER, timeout=60) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
-        yield Desk(client)
+        yield ToolClient(client)
 
 
-async def introduced(ask: Desk) -> dict[str, Any]:
-    """What the client has to say with each call: a session, where its transport has none."""
+async def introduced(ask: ToolClient) -> dict[str, Any]:
+    """Arguments of each call: a session, if the transport has none."""
     answer = await ask.ask("list_jobs", mine=True)
     return {"session": answer.structured_content["error_context"]["offered"]} if answer.is_error else {}
 
@@ -68,7 +68,7 @@ async def test_clients_that_resume_at_once_get_different_jobs(place: tuple[Serve
     jobs = [ledger.enqueue("draft", queue=queue).id for _ in range(20)]
     done: list[int] = []
 
-    async def work(ask: Desk) -> None:
+    async def work(ask: ToolClient) -> None:
         session = await introduced(ask)
         while (task := (await ask("resume", queues=[queue], **session))["task"]) is not None:
             await ask("progress", id=task["id"], progress=1, **session)
@@ -162,7 +162,7 @@ async def test_a_signal_releases_all_jobs_on_both_stores(store_url: str, serve: 
         job = ledger.enqueue("draft").id
         server = serve(store_url, "--http", "127.0.0.1:0")
         async with Client(server.url) as client:
-            ask = Desk(client)
+            ask = ToolClient(client)
             brief = await ask("resume", **await introduced(ask))
             assert (brief["task"]["id"], brief["task"]["claimed_by"]) == (job, "mcp")
             server.signal(SIGTERM)
@@ -174,7 +174,7 @@ def test_a_client_that_reconnects_continues(sqlite_url: str, serve: Serve) -> No
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url, "--http", "127.0.0.1:0", "--idle-limit", "1s")
-        client = Letters(server.url)
+        client = HttpClient(server.url)
         client.call("claim_job", id=job, ttl_s=1)
         server.logged("session is idle")
 
@@ -191,7 +191,7 @@ def test_open_streams_end_in_order(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url, "--http", "127.0.0.1:0")
-        client = Letters(server.url)
+        client = HttpClient(server.url)
         client.call("claim_job", id=job)
         with httpx2.stream("GET", server.url, headers=client.headers, timeout=60) as stream:
             assert stream.status_code == 200

@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast.core import limits
 from holdfast.mcp.stdio import InputLine, LineReader, error_response, validate_message
-from tests.mcp.conftest import INITIALIZE, RESUME, Desk, Serve, environment, over_stdio
+from tests.mcp.conftest import INITIALIZE, RESUME, Serve, ToolClient, environment, over_stdio
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ async def test_one_of_two_concurrent_clients_gets_the_job(sqlite_url: str) -> No
         lost: list[Any] = []
         async with over_stdio(sqlite_url) as one, over_stdio(sqlite_url, mode="legacy") as two:
 
-            async def claim(ask: Desk) -> None:
+            async def claim(ask: ToolClient) -> None:
                 answer = await ask.ask("claim_job", id=job)
                 (lost if answer.is_error else won).append(answer.structured_content)
 
@@ -38,7 +38,7 @@ async def test_one_of_two_concurrent_clients_gets_the_job(sqlite_url: str) -> No
             [refused] = lost
             assert refused["error_code"] == "lease_conflict" and refused["suggested_action"]
             assert ledger.get(job).status == "running"
-        # Both clients have gone.
+        # Both clients are closed.
         wait_until(lambda: ledger.get(job).status == "queued")
         assert ledger.check(job) == []
 
@@ -185,7 +185,7 @@ def test_a_closed_output_ends_the_server_in_order(sqlite_url: str, serve: Serve)
         server = serve(sqlite_url)
         server.send(json.dumps(INITIALIZE))
         server.answer()
-        server.deafen()
+        server.stop_reading()
         server.send(json.dumps(RESUME))
         server.logged("the client has closed its input")
         assert server.logged("handed back")["job_id"] == job
@@ -201,7 +201,7 @@ def test_a_missing_extra_is_reported_with_the_install_command(sqlite_url: str) -
 
 
 def test_a_ledger_that_was_not_named_is_not_created(tmp_path: Path) -> None:
-    """A client starts its servers wherever it likes: an empty ledger there would look like one with nothing to do."""
+    """A client may start its server in any folder. An empty ledger there would look like one without tasks."""
     command = [sys.executable, "-m", "holdfast", "mcp", "--json"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), input="", capture_output=True, text=True, check=False)
     assert (done.returncode, json.loads(done.stdout)["error_code"]) == (3, "no_ledger")

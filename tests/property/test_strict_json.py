@@ -42,7 +42,7 @@ blanks = st.text(" \t\r\n", max_size=3)
 
 
 class UnknownType:
-    """Nothing JSON knows."""
+    """A class that JSON does not have."""
 
 
 class Shade(enum.Enum):
@@ -96,7 +96,7 @@ not_json = st.one_of(
     st.integers(INTEGER_MAX + 1),
     st.integers(max_value=-INTEGER_MAX - 1),
 )
-"""Each of them, alone or inside something, is not JSON that all parsers read in the same way."""
+"""Values that not all JSON parsers read in the same way, alone or inside other values."""
 
 wrapped = st.recursive(
     not_json,
@@ -148,7 +148,7 @@ broken_bytes = st.sampled_from(
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """One ledger for all examples: each looks at jobs of its own."""
+    """One ledger for all examples. Each uses its own jobs."""
     if request.param == "sqlite":
         home: Path = tmp_path_factory.mktemp("strict")
         with holdfast.open(f"sqlite:///{home}/ledger.db", clock=ManualClock()) as ledger:
@@ -166,7 +166,7 @@ QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 
 
 def raw(body: bytes) -> Any:
-    """JSON that is written already."""
+    """JSON as bytes."""
     return msgspec.Raw(body)
 
 
@@ -182,7 +182,7 @@ ENDS: dict[str, int] = {}
 
 
 def position(ledger: Ledger) -> int:
-    """Where the total order ends: any accepted change moves it."""
+    """The last position. Every accepted change moves it."""
     after = ENDS.get(ledger.id, 0)
     events = ledger._store.read(lambda session: session.events(EventFilter(after=after, limit=1_000_000)))
     ENDS[ledger.id] = events[-1].pos if events else after
@@ -231,7 +231,7 @@ def test_values_are_returned_equal(shared: Ledger, args: Any, result: Any, error
 def test_bytes_are_returned_unchanged(
     shared: Ledger, args: Any, result: Any, gaps: list[str], indent: int | None, ascii_only: bool
 ) -> None:
-    """Inside and outside, except for blanks around the whole."""
+    """Except for blanks around the whole value."""
     args_text = json.dumps(args, indent=indent, ensure_ascii=ascii_only)
     result_text = json.dumps(result, indent=indent, ensure_ascii=ascii_only)
     job = shared.enqueue("k", raw(f"{gaps[0]}{args_text}{gaps[1]}".encode()), priority=1)

@@ -1,4 +1,4 @@
-"""Every process that a program has started ends with it, and it ends with its supervisor."""
+"""Every process that a program has started ends with it, and the program ends with its supervisor."""
 
 import os
 import shlex
@@ -71,7 +71,7 @@ def test_signals_are_passed_on(supervise: Supervise) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_stop_is_passed_on_and_ends_the_run(supervise: Supervise, url: str, number: signal.Signals) -> None:
-    """However the program then ends, it is not started again."""
+    """The program is not started again, with any exit code."""
     one = supervise("--name", "web", "--json", "--", *PYTHON, LISTEN, 7)
     assert one.line() == "ready"
     one.signal(number)
@@ -102,7 +102,7 @@ def test_the_second_signal_ends_the_grace(supervise: Supervise) -> None:
 
 
 def dead_after_signal(one: Running, pid: int) -> bool:
-    """Whether it is dead by now. A signal that follows another at once is taken for its echo."""
+    """Signal the supervisor and return whether the program is dead. A signal right after another is taken for a repetition."""
     one.signal()
     return not is_alive(pid)
 
@@ -136,7 +136,7 @@ def test_nothing_survives_a_supervisor_that_is_killed(supervise: Supervise) -> N
 
 
 def test_nothing_survives_a_keeper_that_is_killed(supervise: Supervise) -> None:
-    """That the program ended is all its supervisor knows then: it starts another."""
+    """The supervisor only knows that the program has ended, and starts it again."""
     one = supervise(*QUICK, "--", *PYTHON, ESCAPE, "stay")
     first = escaped(one)
     os.kill(parent_of(first), signal.SIGKILL)
@@ -182,7 +182,7 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
-# What cannot be started
+# Programs that cannot be started
 
 
 @pytest.mark.parametrize(("command", "code"), [("./nowhere", 127), ("nowhere", 127), ("./plain", 126), (".", 126)])
@@ -199,7 +199,7 @@ def test_a_program_that_cannot_be_started_has_the_exit_code_of_a_shell(
 
 
 def test_a_program_starts_as_it_would_without_a_supervisor(ended: Ended) -> None:
-    """Its signals as they were, nothing open but what is meant for it, a session of its own."""
+    """The program has default signal handlers, no other open descriptors, and its own session."""
     program = (
         "import os, signal\n"
         "print([n for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD)"

@@ -1,4 +1,4 @@
-"""A program that hangs is ended, however it used to say that it was alive."""
+"""A program that hangs is ended, whichever kind of heartbeat it sent."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def test_a_hang_is_a_failure_like_any_other(ended: Ended, url: str) -> None:
 
 
 def test_a_hung_program_that_exits_cleanly_on_a_signal_counts_as_hung(ended: Ended) -> None:
-    """A shell that traps TERM and exits with 0 is no clean exit."""
+    """Also a shell that traps TERM and exits with 0."""
     program = "trap 'exit 0' TERM; echo ran; while :; do sleep 1000 & wait; done"
     done = ended(*QUICK, "--stall-timeout", "1s", "--max-restarts", 1, "--json", "--", "sh", "-c", program)
     assert "stalled" in done.err
@@ -193,7 +193,7 @@ def test_beat_without_a_supervisor_is_reported(ended: Ended, folder: Path) -> No
 
 
 def test_a_beat_needs_neither_ledger_nor_supervisor() -> None:
-    """Scripts beat often."""
+    """Scripts beat often, so this must be fast."""
     program = (
         "import sys\nfrom holdfast.cli import main\n"
         "try:\n    main(['beat'])\nexcept SystemExit as end:\n    assert end.code == 1\n"

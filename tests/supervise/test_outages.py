@@ -1,4 +1,4 @@
-"""A ledger out of reach is no reason to end a healthy program, nor to start one that is not counted."""
+"""While the ledger is out of reach, a healthy program keeps running, and no program is started uncounted."""
 
 from pathlib import Path
 

@@ -24,7 +24,7 @@ def begin(ledger: holdfast.Ledger, **numbers: object) -> SupervisedRun:
     return SupervisedRun(ledger.supervision, "web", run_policy(numbers), ["serve"], None)
 
 
-# Places
+# Processes
 
 
 def test_a_process_that_is_gone_is_known_to_be_dead() -> None:
@@ -167,7 +167,7 @@ def test_timers_run_in_order_and_can_be_cancelled() -> None:
     assert (done, timers.timeout_s()) == (["first"], None)
 
 
-# People
+# Log lines
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_program_that_was_stopped_has_not_failed(caplog: pytest.LogCaptureFixt
 
 
 def test_on_a_terminal_output_and_log_lines_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    """The command has the same one: what it says stays whole, and so does what is said of it."""
+    """The program and its supervisor write to the same terminal, each in whole lines."""
     ours, theirs = pty.openpty()
     program = ["--name", "tty", "--max-restarts", "0", "--", "sh", "-c", "echo one; echo two; exit 3"]
     with subprocess.Popen(command("supervise", *program), cwd=tmp_path, env=environment(), stdout=theirs, stderr=theirs):
@@ -224,7 +224,7 @@ def test_on_a_terminal_output_and_log_lines_do_not_overwrite_each_other(tmp_path
 
 
 def _read(terminal: int) -> bytes:
-    """A terminal whose other side is closed is an error on Linux."""
+    """Read a terminal. On Linux a closed other end is an error."""
     try:
         return os.read(terminal, 4_096)
     except OSError:

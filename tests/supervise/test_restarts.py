@@ -1,4 +1,4 @@
-"""How often a program is started again, and that this outlives its supervisor."""
+"""Limits of restarts, which outlive the supervisor."""
 
 import json
 import signal
@@ -60,7 +60,7 @@ def test_after_a_clean_exit_a_new_run_begins(ended: Ended, url: str) -> None:
 
 
 def test_a_run_continues_after_its_supervisor_was_killed(supervise: Supervise, ended: Ended, url: str) -> None:
-    """Each time another one is killed counts: the limit holds over the death of supervisors."""
+    """Each killed supervisor counts as a restart of its program."""
     for restarts in range(3):
         one = supervise("--name", "web", *QUICK, "--max-restarts", 2, "--", "sh", "-c", "echo ran; exec sleep 1000")
         if restarts:
@@ -112,7 +112,7 @@ def test_supervision_works_on_postgresql(ended: Ended, postgres_url: str, store:
     assert ended("--db", postgres_url, "--reset", "web").code == 0
 
 
-# Its messages
+# Messages
 
 
 @pytest.mark.parametrize("policy", ["max_restarts=0", "policy.toml"])
@@ -160,7 +160,7 @@ def test_supervised_runs_are_listed(ended: Ended, url: str) -> None:
 
 
 def test_an_orderly_end_has_a_json_envelope(ended: Ended) -> None:
-    """What belongs to the command is the command's, a --json of its own too."""
+    """Options after the program belong to the program, also --json."""
     done = ended("--name", "web", "--json", "--", "test", "--json", "=", "--json")
     assert done.answer["data"]["reason"] == "clean_exit"
     assert '"message":"receipt"' in done.err

@@ -35,7 +35,7 @@ def ledger(url: str) -> Iterator[Ledger]:
 
 @pytest.fixture
 def start(folder: Path, ledger: Ledger) -> Iterator[Start]:
-    """Starts the loop around a command of the shell."""
+    """Start the loop with a shell command."""
     running: list[Running] = []
 
     def starter(script: str, *options: str, program: list[str] | None = None) -> Running:
@@ -58,7 +58,7 @@ def types(ledger: Ledger, id_: int) -> list[str]:
 
 
 def change_turn(ledger: Ledger, folder: Path, change: str) -> None:
-    """Change the turn of ada's loop behind its back: in another process, since closing a file ends this one's locks on it."""
+    """Change the duty of ada's loop from another process, because closing a file here would end this process's locks on it."""
     duty = task_loop.SessionLock(ledger, Agent(ledger, "ada"), "", lambda: None).duty
     program = """
 import sqlite3, sys
@@ -353,7 +353,7 @@ def test_a_cancel_is_noticed_within_15_seconds_under_any_ttl(ledger: Ledger) -> 
 
 @pytest.fixture
 def unread(folder: Path, ledger: Ledger) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
-    """Starts the loop with a standard error that is a pipe."""
+    """Start the loop with a pipe as standard error."""
     running: list[subprocess.Popen[bytes]] = []
 
     def starter(script: str) -> subprocess.Popen[bytes]:
@@ -413,7 +413,7 @@ def test_a_second_signal_kills_the_command(ledger: Ledger, start: Start, folder:
     begun(folder)
     running.signal(signal.SIGTERM)
     wait_until((folder / "signalled").exists, what="the first signal is passed on")
-    time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
+    time.sleep(2 * ECHO_SECONDS)  # an earlier signal would be taken for a repetition of the first
     running.signal(signal.SIGTERM)
     assert running.rest().out == "Tasks: 1 released.\n"
     assert ledger.get(job.id).status == "queued"
@@ -483,7 +483,7 @@ def test_a_signal_ends_the_wait_for_another_process(ledger: Ledger, start: Start
 
 
 class TestAnOutage:
-    """The ledger goes away while the command runs, and the command ends meanwhile."""
+    """The ledger is out of reach while the command runs and ends."""
 
     @pytest.fixture
     def there(self, restartable_server: PostgresServer) -> Iterator[Ledger]:

@@ -1,4 +1,4 @@
-"""Later versions of Holdfast, made up: the same code with more migrations."""
+"""Invented later versions of Holdfast: the same code with more migrations."""
 
 import shutil
 from collections.abc import Sequence

@@ -23,7 +23,7 @@ def value(ledger: Ledger, name: str, **labels: str) -> int:
 
 
 def counted(ledger: Ledger) -> dict[str, int]:
-    """Every counter that is not 0, over all its labels."""
+    """The sum over all labels of every counter that is not 0."""
     totals = {name: sum(series.values()) for name, series in ledger.metrics.read().counters.items()}
     return {name.removeprefix("holdfast_").removesuffix("_total"): total for name, total in totals.items() if total}
 

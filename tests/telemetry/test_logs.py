@@ -1,4 +1,4 @@
-"""Log lines: their fields, and that no text in them looks like another line."""
+"""Log lines: their fields, and texts that try to look like another line."""
 
 import contextlib
 import io
@@ -21,7 +21,7 @@ log = logging.getLogger("shop.orders")
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """Where lines go; the root logger is as it was afterwards."""
+    """The stream of log lines. The root logger is restored afterwards."""
     root = logging.getLogger()
     before = root.level
     sink = io.StringIO()

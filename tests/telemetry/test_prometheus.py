@@ -163,7 +163,7 @@ for call in (lambda: render(Metrics()), lambda: serve(None, 0)):
 
 
 def test_every_holder_s_work_is_counted_in_the_ledger(store_url: str, clock: ManualClock) -> None:
-    """The endpoint of one process tells of what others did: by the library and by agents."""
+    """The endpoint of one process counts the work of others, by the library and by agents."""
     with holdfast.open(store_url, clock=clock) as watching, holdfast.open(store_url, clock=clock) as other:
         before = other.enqueue("before")
         other.cancel(before.id)

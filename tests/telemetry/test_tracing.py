@@ -24,7 +24,7 @@ tracer = trace.get_tracer("test")
 
 @pytest.fixture(scope="module", autouse=True)
 def provider() -> None:
-    """A process has one provider for good: the first caller sets it."""
+    """A process has one provider, which the first caller sets."""
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         trace.set_tracer_provider(TracerProvider())
     found = trace.get_tracer_provider()

@@ -17,7 +17,7 @@ def refused(kind: type[HoldfastError], what: str) -> Any:
     return pytest.raises(kind, match=what)
 
 
-# What is run
+# Jobs that are run
 
 
 def test_ready_jobs_are_run_in_the_calling_thread_and_returned(app: App) -> None:
@@ -239,7 +239,7 @@ def test_a_wrong_call_to_holdfast_is_not_treated_as_bad_input(app: App, call: Ca
 
 
 def test_bad_input_found_by_a_check_is_treated_as_bad_input(app: App) -> None:
-    """Also after a call to Holdfast that went well, and with an error of Holdfast's as its cause."""
+    """Also after a successful call to Holdfast, and with an error of Holdfast as its cause."""
 
     @app.handler()
     def careful(job: Context) -> None:
@@ -429,7 +429,7 @@ def test_a_handler_that_takes_too_long_is_timed_out(app: App, clock: ManualClock
     assert app.ledger.get(job.id).last_error == {"type": "TimeoutError", "message": "took longer than 5 s"}
 
 
-# What a handler learns
+# The context of a handler
 
 
 def test_progress_is_recorded(app: App) -> None:

@@ -26,7 +26,7 @@ def greet(job: holdfast.Context, name: str) -> str:
 
 @pytest.fixture(autouse=True)
 def only_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the plugin is installed in this environment or not, it is loaded once."""
+    """Load the plugin once, also if it is installed in this environment."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 
@@ -79,7 +79,7 @@ def test_a_test_may_create_its_own_app(pytester: pytest.Pytester) -> None:
 
 
 def test_the_example_of_the_guide_works(pytester: pytest.Pytester) -> None:
-    """The files it shows, each under the name in its first line."""
+    """Write the files of the example, each under the name in its first line."""
     found = {block.text.split()[1]: block.text for block in blocks(ROOT / "docs/guides/testing.md", "py")}
     assert found.keys() == {"shop.py", "test_shop.py"}
     for name, text in found.items():

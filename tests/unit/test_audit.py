@@ -47,7 +47,7 @@ def _stalled() -> History:
 
 
 def _restalled(**changes: Any) -> list[EventRecord]:
-    """With other things said in the payload of the stall."""
+    """A stalled history with a changed payload of the stall."""
     history = _stalled()
     body = payloads.decode(payloads.StalledPayload, history.events[3].payload)
     return _mutated(history, 4, payload=replace(body, **changes).encode())
@@ -59,7 +59,7 @@ def _stalled_at(seconds: int) -> list[EventRecord]:
 
 
 def _refailed(history: History, **changes: Any) -> list[EventRecord]:
-    """A permanent failure with other things said in its payload."""
+    """A permanent failure with a changed payload."""
     history.fail(retryable=False)
     body = replace(payloads.decode(payloads.FailedPayload, history.events[3].payload), **changes)
     return _mutated(history, 4, payload=body.encode(), reason=body.reason_code)
@@ -108,19 +108,19 @@ def _asked() -> History:
     return History().start().beat(assist_requested=True).beat()
 
 
-def _undone_undo() -> list[EventRecord]:
+def _undo_step_of_an_undo_job() -> list[EventRecord]:
     history = History(kind="holdfast.undo").start().beat()
     return _mutated(history, 4, payload=payloads.BeatPayload(undo=STEP).encode())
 
 
 def _uncompensated() -> list[EventRecord]:
-    """An undo job's end, recorded for a job of another kind."""
+    """The end of an undo job on a job of another kind."""
     end = History(Policy(attempts_max=1), kind="holdfast.undo").start().fail().events[-1]
     return [*History(Policy(attempts_max=1)).start().events, end]
 
 
 def _waiting() -> History:
-    """Revs: 1 enqueued, waiting for two others and wanted after 5 s, 2 unblocked."""
+    """Revs: 1 enqueued with two dependencies and a delay of 5 s, 2 unblocked."""
     return History(depends_on=(3, 4), delay_us=5 * SECOND).wait(1).do(c.Unblock, actor=SYSTEM)
 
 
@@ -167,7 +167,7 @@ MUTATIONS: dict[str, tuple[Callable[[], list[EventRecord]], list[tuple[int, str]
         [(5, "reason")],
     ),
     "a wish without its mark": (lambda: _mutated(_asked(), 4, reason=None), [(4, "reason")]),
-    "an undo job with undo steps": (_undone_undo, [(4, "undo")]),
+    "an undo job with undo steps": (_undo_step_of_an_undo_job, [(4, "undo")]),
     "a compensation that failed where there was none": (_uncompensated, [(4, "undo")]),
     "assistance that ends before it began": (
         lambda: _mutated(History().start().do(c.Assist, actor=OPERATOR, on=True), 4, type=EventType.ASSIST_ENDED),
@@ -379,7 +379,7 @@ def test_pruned_beats_explain_only_differences_in_fields_of_beats():
     assert len(check_history(events, replace(history.job, attempt=9))) == 1
 
 
-# What a status requires
+# Fields of a status
 
 WAITS = "a job waits for others until it is available, no other does"
 BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {

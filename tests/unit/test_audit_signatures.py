@@ -19,7 +19,7 @@ from tests.unit.signing import ALL, HOLDER, KEYS, LEDGER, LIVENESS, SignedHistor
 
 
 def life() -> SignedHistory:
-    """A history with nearly every kind of signed event in it."""
+    """A history with nearly every type of signed event."""
     history = SignedHistory().start()
     history.wait(1).beat(stage="A", progress=1, undo=STEP).beat(assist_requested=True)
     history.do(c.Assist, actor=OPERATOR, on=True).do(c.Assist, actor=OPERATOR, on=False)
@@ -111,7 +111,7 @@ def test_a_signature_ahead_of_the_ledgers_time_is_refused():
 
 
 def server_says(history: SignedHistory, **changes: Any) -> None:
-    """The holder is stalled by a server elsewhere, in the seed's shape."""
+    """A server reports the holder as stalled, in the form for robots."""
     job = history.job
     given: dict[str, Any] = {
         "ledger_id": LEDGER, "job_id": 7, "attempt": 1, "rev": job.rev + 1, "server": "hq", "robot": "w-1", "at": history.now,

@@ -1,4 +1,4 @@
-"""decide(job, command, now): the rules the matrix of the contract suite does not show by itself."""
+"""decide(job, command, now): rules that the matrix of the contract suite does not test."""
 
 from typing import Any
 

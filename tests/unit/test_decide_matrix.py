@@ -1,4 +1,4 @@
-"""Each verb from each status: allowed where the contract says so, as a row of the table says, and refused anywhere else."""
+"""Each verb from each status: allowed if a row of the table allows it, and refused otherwise."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,9 +67,9 @@ def _refusal(verb: str, status: str) -> str:
 
 
 NO_OPS = {("cancel", "aborting"), ("cancel", "cancelled"), ("cancel hard", "cancelled")}
-"""Accepted, and nothing is recorded."""
+"""Accepted without an event."""
 ROW_VERBS = {("start", "claimed_stalled"): "resume"} | {("cancel hard", status): "cancel" for status in LIVE - RUNNING}
-"""The rows that describe a verb, where they are those of another verb."""
+"""Verbs that are described by the rows of another verb."""
 OTHERS: dict[str, tuple[str, Callable[[], History], Callable[[History], History]]] = {
     "a claim": ("claim", History, lambda h: h.claim()),
     "a claim of a stalled job": ("claim by id", STATUSES["running_stalled"], lambda h: h.claim()),
@@ -107,7 +107,7 @@ OTHERS: dict[str, tuple[str, Callable[[], History], Callable[[History], History]
 
 
 def _rows_of(verb: str, history: History, act: Callable[[History], Any]) -> tuple[list[Transition], list[EventRecord]]:
-    """The rows that describe what the verb records, and the events."""
+    """The rows that describe the verb, and its events."""
     count, job = len(history.events), history.job
     act(history)
     events = history.events[count:]
@@ -120,7 +120,7 @@ def _rows_of_cell(verb: str, status: str, history: History) -> list[Transition]:
 
 
 def _describes(row: Transition, job: JobRecord, events: list[EventRecord]) -> bool:
-    """A holder that comes back late is stalled and resumed before its verb."""
+    """Whether a row describes the events. A late holder is stalled and resumed before its verb."""
     source = job.status
     if row.verb != "claim by id" and len(events) > 1 and events[0].type is EventType.STALLED and events[0].actor == SYSTEM:
         source, events = events[0].to_status, events[1:]

@@ -1,4 +1,4 @@
-"""decide(job, command, now): what time alone changes, and how jobs end."""
+"""decide(job, command, now): time limits, sweeps and ends of jobs."""
 
 import msgspec
 import pytest

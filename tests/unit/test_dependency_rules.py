@@ -1,4 +1,4 @@
-"""The core's rules for jobs that wait for others."""
+"""The core's rules for jobs with dependencies."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Findings of the doctor from the facts that were read."""
+"""The doctor's findings from given facts."""
 
 from typing import Any
 

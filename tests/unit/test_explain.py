@@ -1,4 +1,4 @@
-"""Explanations of a job and its facts. The contract suite has every situation as a ledger makes it; here is the rest."""
+"""Explanations of a job and its facts. The contract suite tests every situation on a ledger. These are the other cases."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ HERE = SeenWorker("w-1", T0)
 
 
 def signed(history: History, what: str) -> History:
-    """As if its policy had required signatures, and every event so far were signed."""
+    """The history with a policy that requires signatures, and all events signed."""
     policy = msgspec.structs.replace(history.policy, signed=what)
     history.job = msgspec.structs.replace(history.job, policy=policy)
     return history
@@ -39,7 +39,7 @@ def test_a_lock_on_its_row_is_explained():
     assert text in found.text
 
 
-# Words
+# Texts
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_dependency_that_will_not_succeed_is_to_be_replayed():
 
 
 def test_a_waiting_job_is_not_called_scheduled():
-    """Its availability is the end of time until the last dependency has succeeded."""
+    """Its `available_at` is the maximum until the last dependency has succeeded."""
     found = of(History(available_at=253_402_300_799_000_000), unmet=(LinkedJob(3, Status.QUEUED),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "9999" not in found.text
@@ -308,7 +308,7 @@ def test_a_sweep_is_suggested_only_if_it_is_due():
 
 
 def test_a_stalled_claimed_job_with_beats_stays_in_its_resume_window():
-    """Only its holder can begin it: the system does not resume what never started."""
+    """Only its holder can start it: the system does not resume an attempt that never started."""
     history = History(WINDOW).claim().stall().wait(5)
     history.do(c.Heartbeat, beat=BeatPayload())
     assert of(history).situation is Situation.RESUME_WINDOW
@@ -351,7 +351,7 @@ def test_a_resume_needs_the_server_key_under_a_liveness_policy():
     assert of(history, server_key=False).situation is Situation.NO_SERVER_KEY
 
 
-# Over
+# Ended
 
 
 def failing(history: History) -> History:
@@ -448,7 +448,7 @@ def test_durations_are_not_negative_after_the_clock_is_set_back():
     assert found.last_proof_of_life is not None and found.last_proof_of_life.age_ms == 0
 
 
-# What is announced is what happens
+# Announced steps
 
 
 @pytest.mark.parametrize(

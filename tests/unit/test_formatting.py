@@ -1,4 +1,4 @@
-"""Numbers, errors and events in sentences."""
+"""Numbers, errors and events as text."""
 
 from typing import Any
 

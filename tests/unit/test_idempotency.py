@@ -1,4 +1,4 @@
-"""Refusals that were kept are raised again."""
+"""Stored refusals are raised again."""
 
 import pytest
 

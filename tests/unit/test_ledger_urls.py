@@ -1,4 +1,4 @@
-"""Urls of ledgers: shown without their password, and left to the driver as they were typed."""
+"""Urls of ledgers: shown without their password, and passed to the driver unchanged."""
 
 import re
 

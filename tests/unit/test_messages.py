@@ -1,4 +1,4 @@
-"""Which events give which messages, and how those read."""
+"""The messages of each event type, and their contents."""
 
 import msgspec
 import pytest

@@ -52,7 +52,7 @@ def test_a_waiting_job_cannot_be_rescheduled():
 
 
 def _forged(history: History, kind: EventType, body: payloads.Payload) -> list[str]:
-    """The rules that a history breaks once such an event follows."""
+    """The rules that a history breaks with such a forged event."""
     last = history.events[-1]
     event = EventRecord(
         job_id=7,

@@ -1,4 +1,4 @@
-"""Policies: what may be set, how the layers combine, when to try again."""
+"""Policies: their bounds, the combination of layers, and backoff."""
 
 from datetime import timedelta
 from typing import Any
@@ -269,7 +269,7 @@ def test_lowering_the_signed_policy_is_recognised(before: str | None, after: str
     assert lowers_signed(Settings(signed=before), Settings(signed=after)) is lowers
 
 
-# Two layers of one kind, and where a value comes from
+# Operator and handler layers, and sources of values
 
 
 def test_an_operator_overrides_a_handler_field_by_field():

@@ -138,7 +138,7 @@ def test_a_tick_is_a_millisecond():
     assert tick(1_999) == 1
 
 
-# Completions that ask the gate
+# Completions with the gate
 
 
 def test_a_healthy_holder_completes():

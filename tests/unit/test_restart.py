@@ -182,7 +182,7 @@ def test_the_controller_keeps_a_limited_number_of_restarts():
     assert RestartController.from_json(controller.to_json()).to_json() == controller.to_json()
 
 
-# What is kept
+# Saved state
 
 
 def test_a_controller_is_saved_and_restored():
@@ -310,11 +310,11 @@ def test_a_decision_is_not_made_with_a_wrong_value():
         Deny("clean_exit")  # type: ignore[arg-type]
 
 
-# Beside a model that forgets nothing
+# Comparison with a model
 
 
 class Model:
-    """Every restart there ever was; one that has left the window of any later one is forgotten."""
+    """A model that keeps all restarts, except those outside the window of a later one."""
 
     def __init__(self, config: RestartPolicyConfig) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""What has to be signed, and that a statement fits its command: one attempt, one incarnation, one time, once."""
+"""Which events must be signed. A statement is valid once, for one command, attempt, incarnation and time."""
 
 from hashlib import sha256
 from typing import Any
@@ -28,7 +28,7 @@ def signed(history: History) -> list[str]:
     return [event.type.value for event in history.events if event.statement is not None]
 
 
-# What is owed
+# Required signatures
 
 
 def test_no_signature_is_required_without_a_policy():
@@ -67,7 +67,7 @@ def test_a_missing_signature_of_a_holder_is_named(kind: type[c.JobCommand], fiel
     )
 
 
-# What is signed
+# Signed events
 
 
 def test_all_events_of_a_job_are_signed():
@@ -127,7 +127,7 @@ def test_counters_are_read_from_either_shape():
     assert counter_of(b'{"rev":6}') is None
 
 
-# What does not fit
+# Statements that do not match
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_signature_does_not_replace_an_ended_fence():
     assert refusal_of(history, c.Heartbeat, fence=Fence(7, 1, ""), signed=given, **BEAT).code == "fence_lost"
 
 
-# A server elsewhere
+# Reports of other servers
 
 
 def verdict(history: SignedHistory, **changes: Any) -> Statement:

@@ -221,7 +221,7 @@ def test_no_name_of_a_dialect_is_one_of_holdfasts_own():
     assert not own & {*vocabulary.EVENT_ALIASES, *vocabulary.REASON_ALIASES, *vocabulary.STATUS_ALIASES}
 
 
-# The table and its pictures
+# The table and its diagrams
 
 
 @pytest.mark.parametrize("kind", EventType)

@@ -81,7 +81,7 @@ def test_a_file_that_is_truncated_anywhere_is_reported(export: Exported):
 
 
 def test_an_unreadable_line_is_reported_first_and_alone(export: Exported):
-    """Line 2 enrols the server's key: without it no head has a signer, and every later finding would be that."""
+    """Line 2 enrols the server's key. Without it no head has a signer, and every later finding would be about that."""
     header, second, *rest = export.body.splitlines(keepends=True)
     anchors = read_anchor("anchor", "\n".join(export.anchors))
     verdict = verified(header + b" " + second + b"".join(rest), export, anchors=anchors)
@@ -154,8 +154,7 @@ def test_an_anchor_with_a_truncated_note_is_accepted(export: Exported):
 
 
 def test_an_anchor_with_a_note_truncated_anywhere_is_accepted(export: Exported):
-    """The sealer that goes on keeps its own note apart. A note that was not finished
-    says nothing about the ledger."""
+    """The next sealer separates its own note. An unfinished note is ignored."""
     before, cut, after = export.anchors[:3]
     for end in range(1, len(cut) - 1):
         others: list[str] = []
@@ -165,7 +164,7 @@ def test_an_anchor_with_a_note_truncated_anywhere_is_accepted(export: Exported):
 
 
 def test_an_anchor_with_a_very_long_line_is_read(export: Exported):
-    """It is read once, not once for each of its characters."""
+    """The line is read once, not once for each character."""
     assert len(read_anchor("anchor", "a" * 4_000_000 + "\n\n" + export.anchors[0])) == 1
 
 
@@ -176,7 +175,7 @@ def test_keys_of_another_ledger_are_refused(export: Exported):
 
 
 def test_keys_older_than_the_export_are_accepted(export: Exported):
-    """As they were before the rotation."""
+    """The keys before the rotation."""
     document = json.loads(export.trusted)
     document["keys"] = [{**known, "revoked_pos": None} for known in document["keys"] if known["enrolled_pos"] < 100]
     assert verified(export.body, export, trusted=parse_trusted(json.dumps(document))).intact

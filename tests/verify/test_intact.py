@@ -10,7 +10,7 @@ from holdfast.testing import ManualClock
 from tests.contract.builders import claim
 from tests.support.signers import ALL_KEYS, enrol
 from tests.verify.files import File, first, verified
-from tests.verify.rich import Exported, Story
+from tests.verify.rich import Exported, RichLedger
 
 
 def test_an_export_is_intact(export: Exported):
@@ -79,7 +79,7 @@ def test_a_lease_renewed_for_another_ttl_is_intact(tmp_path: Path):
     with holdfast.open(f"sqlite:///{tmp_path}/renewed.db", clock=clock, keys=list(ALL_KEYS), actor="ann") as ledger:
         enrol(ledger, [*ALL_KEYS])
         ledger.set_policy("live", signed="liveness")
-        story = Story(ledger, clock)
+        story = RichLedger(ledger, clock)
         fence = story.begin("live", "live")
         ledger.claim_job(fence.job_id, "w-1", ttl="15m")
         story.wait(800)

@@ -88,7 +88,7 @@ def _no_head(lines: Lines) -> tuple[str, int]:
 
 
 def _swapped(lines: Lines) -> tuple[str, int]:
-    """Two events change places in the tree."""
+    """Swap two events in the tree."""
     one, other = _at(lines, 4), _at(lines, 5)
     lines[one - 1]["leaf"], lines[other - 1]["leaf"] = lines[other - 1]["leaf"], lines[one - 1]["leaf"]
     return "leaf", one

@@ -15,13 +15,13 @@ from tests.support.signers import enrol, opened
 
 
 def _bytes(url: str, text: str) -> str:
-    """A text as bytes, in the words of each store."""
+    """A text as bytes in the SQL of each store."""
     return f"CAST('{text}' AS BLOB)" if url.startswith("sqlite") else f"convert_to('{text}', 'UTF8')"
 
 
 @pytest.fixture
 def vkey(store_url: str, clock: ManualClock) -> str:
-    """Three jobs, one of them done, all sealed; the key to check them with."""
+    """Seal three jobs, one of them succeeded, and return the key to verify them with."""
     from holdfast.cli.key import public_keys
 
     with opened(store_url, clock) as ledger:
@@ -37,7 +37,7 @@ def vkey(store_url: str, clock: ManualClock) -> str:
 
 
 def _jobs(url: str) -> str:
-    """The table of jobs, in the words of each store."""
+    """The table of jobs in the SQL of each store."""
     return "holdfast_jobs" if url.startswith("sqlite") else f"{parse_qs(urlsplit(url).query)['schema'][0]}.jobs"
 
 
@@ -91,7 +91,7 @@ def test_a_deleted_row_with_one_event_looks_like_retention(store_url: str, vkey:
 
 
 def test_deleted_events_are_distinguished_from_retention(store_url: str, vkey: str):
-    """Job 2 is gone as a whole, and job 1 lacks its claim and its start: of three hashes two are of deleted events."""
+    """Job 2 is deleted completely, and job 1 without its claim and start: two of the three hashes are of deleted events."""
     tamper(store_url, "DELETE FROM {events} WHERE job_id = 2 OR (job_id = 1 AND rev IN (2, 3))")
     tamper(store_url, f"DELETE FROM {_jobs(store_url)} WHERE id = 2")
     verdict = _verdict(store_url, vkey)
@@ -101,7 +101,7 @@ def test_deleted_events_are_distinguished_from_retention(store_url: str, vkey: s
 
 
 def test_a_changed_rev_is_not_reported_as_a_missing_event(store_url: str, vkey: str):
-    """Not even where retention took another job."""
+    """Also if retention has deleted another job."""
     tamper(store_url, "DELETE FROM {events} WHERE job_id = 3")
     tamper(store_url, f"DELETE FROM {_jobs(store_url)} WHERE id = 3")
     tamper(store_url, f"UPDATE {_jobs(store_url)} SET rev = rev + 1 WHERE id = 2")
@@ -154,7 +154,7 @@ def test_an_inserted_event_is_found(store_url: str, vkey: str):
 
 
 def test_an_unreadable_row_is_found(store_url: str, vkey: str):
-    """The others are still exported."""
+    """The other rows are still exported."""
     tamper(store_url, f"UPDATE {{jobs}} SET payload = {_bytes(store_url, 'no')} WHERE id = 2")
     found = _found(store_url, vkey)
     assert [(finding.rule, finding.job_id) for finding in found] == [("changed", 2), ("payload", 2), ("fold", 2)]

@@ -1,4 +1,4 @@
-"""What a worker claims, and how much of it."""
+"""Which jobs a worker claims, and how many."""
 
 import random
 import threading
@@ -29,8 +29,8 @@ def test_a_list_is_kept_in_its_order() -> None:
     assert QueueOrder(["z", "a"]).next() == ["z", "a"]
 
 
-class Quiet:
-    """As much of a shift as a crew needs, with a clock that its attempts move."""
+class PoolRuntime:
+    """The parts of the runtime that a thread pool needs, with a clock that its attempts move."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -40,8 +40,8 @@ class Quiet:
 
 
 def pool_that_ran(*seconds: float) -> ThreadPool:
-    """A crew of ten after attempts that took so long."""
-    runtime = Quiet()
+    """A pool of ten threads after attempts of these durations."""
+    runtime = PoolRuntime()
     left = iter(seconds)
 
     def run(context: Any) -> None:
@@ -83,7 +83,7 @@ def test_one_slow_attempt_is_noticed() -> None:
 
 
 def test_a_kind_with_a_limit_continues_when_its_job_has_ended(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but the end of the one job can tell the worker of its room: it would not look for itself in time."""
+    """Only the end of the one job wakes the worker: its next poll is too late."""
     monkeypatch.setattr("holdfast.worker.claim_loop.STALE_SECONDS", 3_600.0)
 
     @app.handler(concurrency=1)
@@ -96,7 +96,7 @@ def test_a_kind_with_a_limit_continues_when_its_job_has_ended(app: App, start: S
 
 
 def test_a_kind_with_a_limit_continues_beside_a_waiting_one(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that waits for the bell of one kind notices that it has room for another."""
+    """A worker that waits for a notification of one kind notices that it has capacity for another."""
     monkeypatch.setattr("holdfast.worker.claim_loop.WAIT_SLICE_SECONDS", 3_600.0)
 
     @app.handler(concurrency=1)
@@ -108,7 +108,7 @@ def test_a_kind_with_a_limit_continues_beside_a_waiting_one(app: App, start: Sta
     start()
     assert [ended(app, job).result for job in jobs] == list(range(20))
 
-    monkeypatch.undo()  # rung once more, it waits as ever, and sees its end
+    monkeypatch.undo()  # one more notification, so that it waits again and notices its stop
     ended(app, app.enqueue(work))
 
 
@@ -122,7 +122,7 @@ OPTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_undo_jobs_are_never_the_only_kind_of_a_claim(app: App, options: Any) -> None:
-    """Where much is ready, a claim for a kind that hardly ever is looks at all of it."""
+    """If many jobs are ready, a claim for a rare kind alone would read all of them."""
     app.handler(**options)(work)
     with app.worker() as worker:
         worker.start()
@@ -133,7 +133,7 @@ def work(job: Context) -> None: ...
 
 
 def test_an_attempt_counts_as_held_from_the_queue_to_its_end() -> None:
-    """A worker that stops waits until nothing is held: what is being taken from the line must not look like nothing."""
+    """A worker that stops waits until nothing is held. An attempt that is just taken from the queue must count."""
     seen: list[int] = []
     looking = threading.Thread(target=lambda: seen.append(pool.held()))
 
@@ -144,7 +144,7 @@ def test_an_attempt_counts_as_held_from_the_queue_to_its_end() -> None:
             looking.join(0.1)
             return taken
 
-    pool = ThreadPool(1, Quiet(), lambda _: looking.join(), lambda: None, "test")  # type: ignore[arg-type]
+    pool = ThreadPool(1, PoolRuntime(), lambda _: looking.join(), lambda: None, "test")  # type: ignore[arg-type]
     pool._waiting = Line([SimpleNamespace(abandoned=False)])
     pool._active = 1
     pool._run_waiting()

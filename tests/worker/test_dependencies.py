@@ -13,7 +13,7 @@ SIZE = 200
 
 
 def graph(seed: int) -> list[dict[str, Any]]:
-    """Items in an order that has nothing to do with who depends on whom."""
+    """Items of a graph in random order."""
     chance = random.Random(seed)
     items = []
     for number in range(SIZE):
@@ -24,7 +24,7 @@ def graph(seed: int) -> list[dict[str, Any]]:
 
 
 def test_a_graph_is_drained_in_its_order(app: App, start: Starter) -> None:
-    """What a handler has seen done before it is at least all that its job depends on, since each is recorded before the next."""
+    """When a handler runs, all dependencies of its job are recorded as done."""
     done: set[int] = set()
     early: list[tuple[int, set[int]]] = []
     lock = threading.Lock()
@@ -98,7 +98,7 @@ def test_a_drain_does_not_advance_the_clock_for_a_job_with_a_failed_dependency(s
 
     @app.handler()
     def step() -> None:
-        """Is never reached by the second job."""
+        """The second job never runs."""
 
     first = app.enqueue(step)
     app.options(depends_on=[first]).enqueue(step)

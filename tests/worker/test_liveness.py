@@ -1,4 +1,4 @@
-"""Leases are kept while handlers work, and handlers learn when they are to stop."""
+"""Leases are renewed while handlers run, and handlers learn when they must stop."""
 
 import asyncio
 import contextlib
@@ -149,7 +149,7 @@ def test_a_short_handler_without_progress_records_no_beat(app: App, start: Start
 
 
 def test_beating_without_progress_is_a_stall(app: App, start: Starter) -> None:
-    """The second signal: alive, and getting nowhere."""
+    """The job has heartbeats but no progress."""
     noticed: list[bool] = []
 
     @app.handler(policy={**TIGHT, "progress_timeout": 1, "attempts_max": 1})
@@ -370,7 +370,7 @@ def test_a_check_that_hangs_is_bounded_by_the_timeout(app: App, start: Starter) 
 
 
 def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) -> None:
-    """Its beats cannot get through; another holder has finished the job meanwhile."""
+    """Its beats do not arrive, and another holder has finished the job."""
     free = threading.Event()
     seen: list[str] = []
 
@@ -397,7 +397,7 @@ def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) ->
 
 
 def test_a_stalled_job_is_resumed_by_its_holders_beat(app: App, start: Starter) -> None:
-    """The ledger took its holder for dead; it was only slow, and no other worker has the job."""
+    """The ledger has stalled the job of a slow holder, and no other worker has claimed it."""
     free = threading.Event()
 
     @app.handler(policy={**TIGHT, "resume_window": "60s"})

@@ -1,4 +1,4 @@
-"""Handlers for child processes in the main program itself, however that was started."""
+"""Handlers for child processes in the main program, started in different ways."""
 
 import subprocess
 import sys

@@ -12,8 +12,8 @@ from tests.worker.conftest import became, ended
 from tools.pgserver import PostgresServer
 
 
-class BrokenBell:
-    """Fails as a driver does, not as the contract says."""
+class BrokenWaiter:
+    """A waiter that raises an error of the driver instead of one of Holdfast."""
 
     def wait(self, timeout: float) -> bool:
         raise OSError("broken")
@@ -34,7 +34,7 @@ def test_claims_continue_after_the_listener_breaks(app: App) -> None:
         if broken.is_set():
             return whole()
         broken.set()
-        return BrokenBell()
+        return BrokenWaiter()
 
     worker.runtime.ledger.waiter = waiter  # type: ignore[method-assign, assignment]
     with worker:

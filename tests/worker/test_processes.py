@@ -58,7 +58,7 @@ def test_a_killed_workers_job_is_finished_by_another(
 
 
 def freeze(fleet: Fleet, name: str, ledger: Ledger) -> None:
-    """Stop a process, but not in the middle of a transaction: on SQLite it would hold up every writer, and nothing would show."""
+    """Stop a process, but not in the middle of a transaction: on SQLite it would block every writer."""
     while True:
         fleet.send(name, signal.SIGSTOP)
         probe = threading.Thread(target=ledger.take_duty, args=("probe", "test"), kwargs={"ttl": 1})
@@ -228,7 +228,7 @@ def test_a_checkpoint_survives_the_death_of_its_worker(fleet: Fleet, real: Ledge
 
 
 def test_a_sweeper_that_dies_is_replaced(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
-    """All workers but one are killed, whichever had the duty, and their jobs come back."""
+    """All workers but one are killed, with the sweeper among them, and their jobs are requeued."""
     log = tmp_path / "log"
     pids = {fleet.start(name, threads=2): name for name in ("ant", "bee", "cat")}
     jobs = [real.enqueue("hold", {"log": str(log), "go": str(tmp_path / "never")}) for _ in range(6)]
@@ -267,7 +267,7 @@ def test_a_timedelta_of_a_retry_is_passed_from_a_child(fleet: Fleet, real: Ledge
 
 @pytest.mark.parametrize("everybody", [False, True])
 def test_a_child_process_learns_that_its_worker_stops(fleet: Fleet, real: Ledger, tmp_path: Path, everybody: bool) -> None:
-    """By its worker: a signal to the whole process group, as from a supervisor or a control group, ends no attempt."""
+    """The worker tells the child. A signal to the whole process group ends no attempt."""
     log = tmp_path / "log"
     job = real.enqueue("asked", {"log": str(log)})
     fleet.start("worker", processes=1, shutdown_timeout="3s")
@@ -297,7 +297,7 @@ def test_a_wrong_call_to_holdfast_in_a_child_process_is_tried_again(fleet: Fleet
 
 
 def test_a_process_that_was_killed_is_given_no_other_job() -> None:
-    """Between the kill and the end of the process there is a moment in which it still looks alive."""
+    """Between the kill and its end, a process still looks alive."""
     child = ChildProcess()
     child.kill()
     try:

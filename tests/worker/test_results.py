@@ -45,7 +45,7 @@ class Colour(enum.Enum):
 
 
 class Own:
-    """Nothing that JSON could be."""
+    """A class that JSON does not have."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def app(tmp_path: Path) -> Iterator[App]:
 
 
 def _ran(app: App, annotation: Any, result: Any, **options: Any) -> Job:
-    """A job whose handler has this annotation and returned this."""
+    """Run a handler with this return annotation and this result, and return its job."""
 
     def handle() -> Any:
         return result

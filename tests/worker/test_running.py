@@ -1,4 +1,4 @@
-"""A worker runs handlers, and what they do is what the ledger says."""
+"""A worker runs handlers, and the ledger records their outcomes."""
 
 import asyncio
 import logging
@@ -317,7 +317,7 @@ def test_validators_check_results(app: App, start: Starter) -> None:
     assert (ended(app, twice).result, app.ledger.get(twice.id).attempt) == (5, 2)
 
 
-# Jobs of jobs
+# Jobs enqueued by handlers
 
 
 def test_jobs_enqueued_by_a_handler_have_its_correlation(app: App, start: Starter) -> None:
@@ -365,7 +365,7 @@ def test_the_policy_of_an_operator_overrides_a_handler(app: App, start: Starter)
 
 
 def _version(app: App, **declared: Any) -> App:
-    """The same app, as another version of its code would be."""
+    """The same app with another version of its handlers."""
     made = App(app.url, clock=app.clock)
 
     @made.handler("declared", **declared)
@@ -445,7 +445,7 @@ def test_queues_are_served_in_strict_order(app: App, start: Starter) -> None:
 
 
 def test_a_worker_that_never_started_can_be_closed(app: App) -> None:
-    """So that the error that prevented the start is reported."""
+    """Otherwise the error that prevented the start would be hidden."""
     app.handler("nothing")(lambda: None)
     with app.worker():
         pass

@@ -1,4 +1,5 @@
-"""Workers whose jobs have to be signed: they sign by themselves, wherever a handler runs, and lose nothing for want of a key."""
+"""Workers of jobs that require signatures: they sign automatically, in every kind of handler, and lose no job if a key
+is missing."""
 
 import threading
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ def server(store_url: str) -> Iterator[Ledger]:
 
 @pytest.fixture
 def app(server: Ledger, store_url: str) -> Iterator[App]:
-    """An app whose workers have their own key alone."""
+    """An app whose workers have only their own key."""
     app = App(store_url, keys=[WORKER])
     yield app
     app.close()
@@ -105,7 +106,7 @@ def test_keys_given_to_an_app_reach_its_processes(store_url: str, server: Ledger
 def test_a_late_outcome_waits_for_a_process_with_the_server_key(
     app: App, server: Ledger, start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without heartbeats the lease ends. The worker cannot record that; a sweeper with the key can."""
+    """Without heartbeats the lease expires. The worker cannot record that, but a sweeper with the key can."""
     monkeypatch.setattr("holdfast.worker.heartbeats.HeartbeatLoop.tick", lambda self: None)
     free = threading.Event()
 

@@ -14,7 +14,7 @@ from tests.worker.fleet import Fleet
 
 JOBS = 100
 FATAL = 150
-"""The number of the message that is received and never answered, somewhere in the middle of all."""
+"""The number of a message in the middle that is received and never answered."""
 
 
 def test_a_killed_workers_sink_is_served_by_another(fleet: Fleet, real: Ledger) -> None:

@@ -40,7 +40,7 @@ def spans() -> Spans:
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """What was logged, as machines read it."""
+    """The logged lines as JSON."""
     stream = io.StringIO()
     handler = logs.configure(json=True, level="INFO", stream=stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -200,7 +200,7 @@ def test_a_refused_check_is_logged(app: App, start: Starter, lines: Callable[[],
 def test_a_retry_on_another_day_is_logged_with_its_date(
     store_url: str, clock: ManualClock, lines: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    """Released attempts do not count as tries, and on a manual clock no time passes."""
+    """Released attempts are not counted, and on a manual clock no time passes."""
     app = App(store_url, clock=clock)
 
     @app.handler(attempts=3)

@@ -18,12 +18,12 @@ from tests.worker.conftest import Starter, dead, ended
 
 
 class Site:
-    """An app whose `build` puts up stones, each with an undo step; what is taken down is written down."""
+    """An app whose handler `build` puts up stones, each with an undo step. Removed stones are recorded."""
 
     def __init__(self, app: App) -> None:
         self.app = app
         self.down: list[Any] = []
-        """Stones that were taken down, in that order."""
+        """The removed stones, in order."""
 
         @app.handler()
         def take_down(stone: str) -> None:
@@ -58,7 +58,7 @@ class Site:
 
 @pytest.fixture
 def still(store_url: str, clock: ManualClock) -> Iterator[App]:
-    """An app on a clock that stands still."""
+    """An app on a manual clock."""
     app = App(store_url, clock=clock, entropy=NoJitter())
     yield app
     assert check_all(app.ledger) == []
@@ -128,7 +128,7 @@ def test_a_success_is_not_undone(site: Site) -> None:
     assert site.down == []
 
 
-# By whom
+# Workers
 
 
 @pytest.mark.parametrize("of", ["def", "async def"])
@@ -227,7 +227,7 @@ def test_a_step_that_raises_once_is_run_again_and_earlier_ones_are_not(site: Sit
 
 
 def _with_step(site: Site, kind: str, **args: Any) -> Job:
-    """A job of one step that has failed."""
+    """A failed job with one undo step."""
     job = site.put_up()
     [held] = site.app.ledger.claim("w", start=True)
     assert held.fence is not None
@@ -329,7 +329,7 @@ def test_an_undo_job_may_be_cancelled_between_its_steps(site: Site) -> None:
     assert site.undo_job.checkpoint == {"done": 1}
 
 
-# What a step keeps for itself
+# Checkpoints of a step
 
 
 @pytest.mark.parametrize("of", ["def", "async def"])

@@ -31,14 +31,14 @@ def _stated(kind: EventType, content: bytes | None = None, **fields: Any) -> Sta
 
 
 def _since(history: History, act: Callable[[History], Any]) -> list[EventRecord]:
-    """What a command of the holder has caused, as it is kept with the holder's time."""
+    """The events of a holder's command, with the holder's time."""
     before = len(history.events)
     act(history)
     return [replace(event, at=AT) for event in history.events[before:] if event.actor == WORKER]
 
 
 def _late() -> History:
-    """Running, with its lease over: every verb of its holder resumes it first."""
+    """A running job with an expired lease: every verb of its holder resumes it first."""
     return History(WINDOW).start().wait(3_600)
 
 

@@ -1,4 +1,4 @@
-"""One spelling for bytes and times."""
+"""One encoding for bytes and times."""
 
 import pytest
 from hypothesis import given

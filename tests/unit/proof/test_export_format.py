@@ -1,4 +1,4 @@
-"""The lines of an export: what is written reads back, and nothing has a second spelling."""
+"""The lines of an export are read back, and each value has one encoding."""
 
 import msgspec
 import pytest

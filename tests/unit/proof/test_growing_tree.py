@@ -1,4 +1,4 @@
-"""A tree that grows from head to head is the tree that is made at once."""
+"""A tree that grows from head to head equals the tree that is built at once."""
 
 import pytest
 

@@ -13,7 +13,7 @@ from holdfast.proof.keys import KeyRole, SecretKey
 LEDGER = "ledger-1"
 SERVER, SECOND, OPERATOR, WORKER, OTHER = (SecretKey(bytes([number]) * 32) for number in range(1, 6))
 IDENTITY = b"\1" + bytes(31)
-"""The neutral point: as a key it would accept a signature made without a secret."""
+"""The neutral point. As a key it would accept a signature that was made without a secret."""
 
 
 def change(pos: int, key: SecretKey, role: str, *, by: SecretKey = SERVER, what: str = "enrolled", **fields: Any) -> KeyChange:
@@ -29,7 +29,7 @@ FIRST = change(3, SERVER, "server")
 
 
 def problems(*changes: KeyChange) -> list[str]:
-    """What is wrong after the first key."""
+    """The problems of key changes after the first key."""
     return [problem.detail for problem in check_key_changes(LEDGER, [FIRST, *changes])]
 
 

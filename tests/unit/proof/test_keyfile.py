@@ -1,4 +1,4 @@
-"""A key file says one thing or is refused, and no refusal gives a secret away."""
+"""A key file has one form or is refused, and no refusal shows a secret."""
 
 import json
 import traceback

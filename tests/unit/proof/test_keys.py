@@ -46,7 +46,7 @@ WEAK = [
     b"\xff" * 32,
     (2).to_bytes(32, "little"),
 ]
-"""Points of small order, spelled in more than one way, and what is no point at all."""
+"""Points of small order in several encodings, and bytes that are not a point."""
 
 
 @pytest.mark.parametrize(("seed", "public", "message", "signature"), VECTORS, ids=["1", "2", "3", "sha"])

@@ -54,7 +54,7 @@ SEED: dict[str, Any] = {
 
 
 def _put(value: dict[str, Any], path: str, given: Any) -> dict[str, Any]:
-    """`value` with one thing in it set, or left out where None is given."""
+    """A copy of `value` with one field set, or removed if None is given."""
     first, _, rest = path.partition(".")
     if rest:
         return value | {first: _put(value[first], rest, given)}

@@ -1,4 +1,4 @@
-"""Tiles say what the whole tree would."""
+"""Tiles give the same roots and proofs as the whole tree."""
 
 from collections.abc import Iterable
 
@@ -29,7 +29,7 @@ SIZES = [
 
 
 class Kept:
-    """Tiles in memory, grown in steps; counts its readings."""
+    """Tiles in memory that grow in steps. Counts the reads."""
 
     def __init__(self, steps: Iterable[int]) -> None:
         self.bodies: dict[tuple[int, int], bytes] = {}
