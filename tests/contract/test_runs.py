@@ -8,7 +8,7 @@ import pytest
 from holdfast import Ledger
 from holdfast.core.payloads import UNSET
 from holdfast.core.restart import RestartController, RestartPolicyConfig, TerminalReason
-from holdfast.ledger.verbs.runs import RunBody
+from holdfast.ledger.verbs.services import RunBody
 from holdfast.testing import ManualClock
 from tests.contract.builders import refused
 

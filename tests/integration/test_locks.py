@@ -15,7 +15,7 @@ from holdfast.core.commands import Heartbeat
 from holdfast.core.payloads import NO_BEAT
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.ledger.dispatch import execute
-from holdfast.ledger.idempotency import is_locked
+from holdfast.ledger.requests import is_locked
 from holdfast.testing import ManualClock
 from tests.support.histories import problems
 from tests.support.waiting import wait_until

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Ledger, Unavailable
-from holdfast.ledger.verbs.sinks import Outbox
+from holdfast.ledger.verbs.services import Outbox
 from holdfast.services import CallableSink, Message, Relay
 from tests.integration.conftest import Opener
 from tests.support.deliveries import check_deliveries, expected

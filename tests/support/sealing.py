@@ -102,7 +102,7 @@ _UNPACK = (
 
 
 def tamper(url: str, statement: str) -> None:
-    """Run a statement past the ledger. `{x}` in it is the table x.
+    """Run a statement directly on the database. `{x}` in it is the table x.
 
     For a statement about `{events}`, each event becomes a row that it can change.
     """

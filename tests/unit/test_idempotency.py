@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import errors, liveness
-from holdfast.ledger.idempotency import KeptItem
+from holdfast.ledger.requests import KeptItem
 
 
 @pytest.mark.parametrize("kind", [errors.LimitExceeded, errors.GateDenied, errors.FenceLost, errors.LeaseConflictError])

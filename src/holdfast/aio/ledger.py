@@ -21,8 +21,7 @@ from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event
 from holdfast.ledger.verbs.fleet import QueueRecord
 from holdfast.ledger.verbs.policies import DeclarationRecord
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
-from holdfast.ledger.verbs.runs import RunState
-from holdfast.ledger.verbs.sinks import SinkState
+from holdfast.ledger.verbs.services import RunState, SinkState
 from holdfast.proof.export_format import EndLine
 from holdfast.telemetry.metrics import Readings
 
