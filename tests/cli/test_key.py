@@ -140,7 +140,7 @@ def test_a_worker_key_creates_no_ledger(key_here: KeyCommands) -> None:
 
 
 def test_a_ledger_created_by_the_first_key_is_reported(key_here: KeyCommands) -> None:
-    assert "sqlite:///holdfast.db was not there" in key_here("new", "main", "--role", "server").err
+    assert "sqlite:///holdfast.db did not exist" in key_here("new", "main", "--role", "server").err
     assert key_here.standing == [("main", True)]
 
 

@@ -79,7 +79,7 @@ def test_the_advice_for_a_missing_database_is_not_to_try_again(postgres_url: str
 def test_writing_creates_a_ledger_and_reports_it_once(run: Run, folder: Path, words: str) -> None:
     (folder / "empty.db").touch()
     done = run(*words.split(), "--db", "sqlite:///elsewhere.db")
-    assert (done.code, done.err.splitlines()[0]) == (0, "sqlite:///elsewhere.db was not there: it is new, and empty.")
+    assert (done.code, done.err.splitlines()[0]) == (0, "sqlite:///elsewhere.db did not exist: an empty ledger was created.")
     assert run("job", "list", "--db", "sqlite:///elsewhere.db").err == ""
     assert run(*words.split(), "--db", "sqlite:///empty.db", "--json").code == 0
     assert run("job", "list", "--db", "sqlite:///empty.db").code == 0

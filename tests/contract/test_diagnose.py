@@ -76,7 +76,7 @@ def test_a_dead_sink_is_reported(ledger: Ledger):
 
     builders.queued(ledger)
     Relay(ledger, [CallableSink(broken, name="audit", start="beginning", attempts_max=1)]).tick()
-    assert wrong(ledger)["sinks"].words == "1 sink given up on: audit (OSError: out of order)"
+    assert wrong(ledger)["sinks"].words == "1 sink is dead: audit (OSError: out of order)"
     ledger.drop_sink("audit")
     assert wrong(ledger) == {}
 

@@ -301,7 +301,7 @@ def test_the_text_contains_the_most_important_fact(ledger: Ledger, clock: Manual
     assert "Attempt 1, by w-1, failed: ValueError: no answer." in text(Situation.BACKOFF)
     assert "ended: its holder fell silent (NO_HEARTBEAT)" in text(Situation.REQUEUED)
     assert "w-1 is late: a beat is due every 10 s." in text(Situation.BEATS_LATE)
-    assert "is asked to stop, and may go on for another 30 s" in text(Situation.ABORTING)
+    assert "is asked to stop, and may continue for another 30 s" in text(Situation.ABORTING)
 
 
 def test_a_running_job_shows_its_last_heartbeat_and_its_limit(ledger: Ledger, clock: ManualClock):

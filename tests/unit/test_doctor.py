@@ -152,15 +152,15 @@ def test_workers_seen_lately_are_reported():
     silent = SeenWorker("w-2", T0 - 46 * SECOND)
     assert finding("workers").severity is Severity.NOTE
     assert finding("workers", workers=(silent,)).words == "no worker is signed in to this ledger"
-    assert finding("workers", workers=(HERE,)).words == "1 worker is there, seen 0 s ago"
+    assert finding("workers", workers=(HERE,)).words == "1 worker is signed in, seen 0 s ago"
     late = SeenWorker("w-3", T0 - 43 * SECOND)
     assert (
         finding("workers", workers=(HERE, late, silent)).words
-        == "2 workers are there, seen 0 s to 43 s ago, 1 more has fallen silent"
+        == "2 workers are signed in, seen 0 s to 43 s ago, 1 more is silent"
     )
-    assert finding("workers", workers=(HERE, silent, silent)).words.endswith("2 more have fallen silent")
+    assert finding("workers", workers=(HERE, silent, silent)).words.endswith("2 more are silent")
     old = SeenWorker(HERE.name, T0 - 40 * SECOND)
-    assert finding("workers", workers=(HERE, old)).words == "1 worker is there, seen 0 s ago", "a newer one has replaced it"
+    assert finding("workers", workers=(HERE, old)).words == "1 worker is signed in, seen 0 s ago", "a newer one has replaced it"
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_dead_and_failing_sinks_are_reported():
     assert finding("sinks").words == "there are no sinks"
     assert finding("sinks", sinks=(well, failing)).severity is Severity.NOTE
     found = finding("sinks", sinks=(well, failing, dead))
-    assert (found.severity, found.words) == (Severity.WARNING, "1 sink given up on: c d (OSError: gone)")
+    assert (found.severity, found.words) == (Severity.WARNING, "1 sink is dead: c d (OSError: gone)")
     assert "holdfast sink revive 'c d'" in found.action
 
 
@@ -283,7 +283,7 @@ OPEN = "failed jobs and dead letters that are neither replayed nor discarded are
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        ([], "everything is kept while no worker is there: workers delete what is too old"),
+        ([], "everything is kept while no worker runs: only workers delete old data"),
         ([{}], f"answers to requests are kept, contents of heartbeats are kept, finished jobs are kept, {OPEN} kept"),
         (
             [{"requests": DAY_MS, "beats": 30 * DAY_MS, "jobs": 2 * DAY_MS}, {"beats": 3 * DAY_MS, "failed": DAY_MS}],

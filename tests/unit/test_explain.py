@@ -114,7 +114,7 @@ def test_a_job_that_waits_for_others_has_a_time_of_its_own():
     history.job = msgspec.structs.replace(history.job, wanted_at=T0 + 60 * SECOND)
     found = of(history, unmet=(LinkedJob(3, Status.QUEUED),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
-    assert "Besides: it was enqueued for later, and may not be claimed before its time either: in 60 s (00:01:00Z)." in found.text
+    assert "Besides: it was enqueued for later, and may not be claimed before its time: in 60 s (00:01:00Z)." in found.text
     assert [(step.what, step.at and step.at.timestamp() * SECOND) for step in found.next] == [
         ("it may be claimed once they have succeeded", T0 + 60 * SECOND)
     ]
@@ -148,7 +148,7 @@ def test_further_obstacles_are_explained_too():
     found = of(History(delay_us=60 * SECOND), pause=QueuePause(T0, "ada", "reindexing"), workers=())
     assert found.situation is Situation.QUEUE_PAUSED
     assert "Besides: it was enqueued for later, and may be claimed in 60 s (00:01:00Z)." in found.text
-    assert "Besides: no worker for it is there" in found.text
+    assert "Besides: no worker serves it" in found.text
     assert found.why_not_running is not None and found.why_not_running.words in found.text
 
 
@@ -163,7 +163,7 @@ def test_an_active_agent_may_take_the_job():
 
 def test_the_last_worker_is_named():
     history = History().wait(60)
-    assert "No worker that serves k is there now. w-1, which served it, fell silent 60 s ago (00:00:00Z)." in of(history).text
+    assert "No worker serves k now. w-1, which served it, fell silent 60 s ago (00:00:00Z)." in of(history).text
     other = SeenWorker("w-2", history.now, kinds=frozenset({"other"}))
     assert "the workers that are signed in do not serve k in q" in of(history, workers=(other,)).text
     assert "none that serves k in q is signed in to this ledger" in of(history, workers=()).text
@@ -188,7 +188,7 @@ def test_the_number_of_jobs_ahead_is_explained(ahead: int, words: str):
 def test_jobs_ahead_are_counted_up_to_a_limit():
     found = of(History(), ahead=AHEAD_MAX, workers=(HERE, SeenWorker("w-2", T0)))
     assert "10,000 jobs or more of its queue come first" in found.text
-    assert found.next[0].by == "the first with room of w-1, w-2"
+    assert found.next[0].by == "the first of w-1, w-2 with free capacity"
 
 
 def test_jobs_ahead_of_a_delayed_job_are_not_mentioned():
@@ -244,8 +244,10 @@ def test_an_aborting_job_is_cancelled_when_its_grace_is_over():
     history = History(Policy(heartbeat_interval_ms=60_000)).start().cancel(reason="enough").wait(10)
     found = of(history)
     assert found.situation is Situation.ABORTING
-    assert "It is being cancelled (enough): w-1 is asked to stop, and may go on for another 20 s (until 00:00:30Z)." in found.text
-    assert found.next[-1].what == "it is cancelled, even if its holder goes on"
+    assert (
+        "It is being cancelled (enough): w-1 is asked to stop, and may continue for another 20 s (until 00:00:30Z)." in found.text
+    )
+    assert found.next[-1].what == "it is cancelled, even if its holder continues"
     assert commands(found)[0] == "holdfast job cancel 7 --hard"
 
 
@@ -318,7 +320,7 @@ def test_the_error_of_a_stalled_job_is_explained():
     found = of(History(WINDOW).start().do(c.Stall, error=b'"worn"', reason=StallReason.WORKER_ERROR))
     assert "It stalled 0 s ago (00:00:00Z) while w-1 held it: its holder could not go on (WORKER_ERROR)." in found.text
     assert "Its last error: worn." in found.text
-    assert "w-1 may still return and go on, for another 60 s (until 00:01:00Z)." in found.text
+    assert "w-1 may still return and continue, for another 60 s (until 00:01:00Z)." in found.text
 
 
 @pytest.mark.parametrize(("choice", "what"), [("dead_letter", "it is dead-lettered"), ("fail", "it fails")])
@@ -425,10 +427,10 @@ def owing(steps: int = 1) -> History:
 def test_undo_steps_are_explained_until_they_are_done():
     found = of(owing(2), sweeper=None)
     assert found.situation is Situation.COMPENSATION_OWED
-    assert "It still owes 2 undo steps, and there is no undo job yet." in found.text
+    assert "It has 2 undo steps left to run, and there is no undo job yet." in found.text
     assert commands(found) == ["holdfast sweep", "holdfast job replay 7"]
     working = of(owing(), undo=LinkedJob(8, Status.RUNNING))
-    assert "It still owes 1 undo step; its undo job 8 is running." in working.text
+    assert "It has 1 undo step left to run; its undo job 8 is running." in working.text
     done = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATED)
     assert of(done).situation is Situation.FAILED
     assert "Its undo steps have run." in of(done).text

@@ -271,7 +271,7 @@ def _ledger_command(function: "Callable[..., CommandResult]", *, create: bool) -
 
 def report_new_ledger(url: str) -> None:
     """Print that the ledger is new: the user may have wanted another one."""
-    Page().remark(f"{url} was not there: it is new, and empty.")
+    Page().remark(f"{url} did not exist: an empty ledger was created.")
 
 
 def load_keys(given: Sequence[str]) -> "list[KeyFile]":
