@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.signals import ECHO_SECONDS
+from holdfast.signals import REPEAT_SECONDS
 from tests.cli.conftest import Run, Start
 from tests.support.waiting import wait_until
 
@@ -56,7 +56,7 @@ def test_the_second_signal_releases_all_jobs_at_once(store_url: str, start: Star
         assert worker.line() == f"began {job.id}"
         worker.signal()
         worker.logged("stopping: ")
-        time.sleep(2 * ECHO_SECONDS)  # an earlier signal would be taken for a repetition of the first
+        time.sleep(2 * REPEAT_SECONDS)  # an earlier signal would be taken for a repetition of the first
         worker.signal()
 
         worker.logged("stopping at once: ")
@@ -302,7 +302,7 @@ def test_several_workers_are_kept_running(folder: Path, start: Start) -> None:
         )
 
         command.signal()
-        time.sleep(2 * ECHO_SECONDS)  # an earlier signal would be taken for a repetition of the first
+        time.sleep(2 * REPEAT_SECONDS)  # an earlier signal would be taken for a repetition of the first
         command.signal()
         done = command.rest()
         assert done.code == 0

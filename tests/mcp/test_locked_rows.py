@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.ledger import Ledger
 from holdfast.mcp.sessions import HeartbeatThread
-from holdfast.signals import ECHO_SECONDS
+from holdfast.signals import REPEAT_SECONDS
 from holdfast.store.postgres import store as postgres
 from tests.conftest import drop_schema
 from tests.mcp.conftest import HttpClient, Serve, Served, Watch, beats, new_sessions, tool_client
@@ -169,7 +169,7 @@ def test_a_second_signal_ends_the_server_at_once(place: Place, ledger: Ledger, s
         server.signal(signal.SIGTERM)
         server.signal(signal.SIGTERM)  # a repetition of the first signal
         wait_until(lambda: place.waiting() == 1)
-        time.sleep(2 * ECHO_SECONDS)
+        time.sleep(2 * REPEAT_SECONDS)
         server.signal(signal.SIGTERM)
         code, _, err = server.end()
         assert (code, "does not answer" in err) == (130, False)

@@ -15,7 +15,7 @@ import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import Conflict
-from holdfast.signals import ECHO_SECONDS
+from holdfast.signals import REPEAT_SECONDS
 from holdfast.supervise import task_attempt, task_loop
 from tests.cli.conftest import Done, Running, command, environment
 from tests.supervise.conftest import is_alive
@@ -413,7 +413,7 @@ def test_a_second_signal_kills_the_command(ledger: Ledger, start: Start, folder:
     begun(folder)
     running.signal(signal.SIGTERM)
     wait_until((folder / "signalled").exists, what="the first signal is passed on")
-    time.sleep(2 * ECHO_SECONDS)  # an earlier signal would be taken for a repetition of the first
+    time.sleep(2 * REPEAT_SECONDS)  # an earlier signal would be taken for a repetition of the first
     running.signal(signal.SIGTERM)
     assert running.rest().out == "Tasks: 1 released.\n"
     assert ledger.get(job.id).status == "queued"

@@ -75,7 +75,7 @@ class AsyncLedger(AsyncLedgerBase):
     async def append(self, envelope: Mapping[str, Any] | bytes | str, *, content: Any = payloads.UNSET) -> Event:
         """Record a statement that another process has signed, and return the last event that it made.
 
-        The envelope is a statement in Holdfast's shape or the seed's, with its `keyId` and `signature`. A holder may sign
+        The envelope is a statement in Holdfast's own form or in that for robots, with `keyId` and `signature`. A holder may sign
         heartbeat, resumed, stalled, succeeded, requeued (a release) and cancelled (an acknowledged cancel). No token is needed:
         see the guide on signed events. A server may sign stalled, past the limit, and resumed, after a heartbeat that came after
         the stall.
