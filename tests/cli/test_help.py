@@ -72,7 +72,7 @@ def test_no_summary_is_cut(name: str, run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_says_what_it_does(name: str) -> None:
+def test_every_option_has_a_help_text(name: str) -> None:
     for option in COMMANDS[name].params:
         if isinstance(option, click.Option):
             said = re.sub(r"\[default.*", "", option.help or "").strip()

@@ -82,7 +82,7 @@ def test_a_running_job_is_asked_to_stop(jobs_cli: JobCommands) -> None:
     assert (over["status"], over["is_over"]) == ("cancelled", True)
 
 
-def test_cancelling_again_says_that_nothing_has_changed(jobs_cli: JobCommands) -> None:
+def test_a_repeated_cancel_reports_that_nothing_has_changed(jobs_cli: JobCommands) -> None:
     queued = jobs_cli.ledger.enqueue("index").id
     assert jobs_cli("job", "cancel", queued).out == f"Job {queued} is cancelled.\n"
     assert jobs_cli("job", "cancel", queued).out == f"Job {queued} was cancelled already: nothing has changed.\n"
@@ -95,7 +95,7 @@ def test_cancelling_again_says_that_nothing_has_changed(jobs_cli: JobCommands) -
     assert "asked to stop already: nothing has changed" in jobs_cli("job", "cancel", running).out
 
 
-def test_a_succeeded_job_is_not_replayed_and_says_what_replay_is_for(here: JobCommands) -> None:
+def test_a_succeeded_job_is_not_replayed_and_the_message_explains_replay(here: JobCommands) -> None:
     id_ = here.ledger.enqueue("index").id
     here.ledger.complete(here.held(), 1)
     done = here("job", "replay", id_)
@@ -220,7 +220,7 @@ def test_all_queued_jobs_that_filters_choose_are_cancelled(jobs_cli: JobCommands
     assert jobs_cli.ledger.get(other).status == "queued"
 
 
-def test_a_dependent_of_a_failed_job_says_so(here: JobCommands) -> None:
+def test_a_dependent_of_a_failed_job_shows_the_failed_job(here: JobCommands) -> None:
     first = here.ledger.enqueue("index").id
     ended = here.said("job", "enqueue", "other", "--queue", "default", "--depends-on", first)["job"]["id"]
     waits = here.said("job", "enqueue", "other", "--queue", "default", "--depends-on", first, "--on-dependency-failure", "wait")[

@@ -258,7 +258,7 @@ def test_a_child_process_logs_in_the_format_of_its_worker(folder: Path, start: S
         assert worker.rest().code == 0
 
 
-def test_a_worker_says_which_ledger_it_works_for(start: Start) -> None:
+def test_a_worker_logs_its_ledger(start: Start) -> None:
     worker = start("worker", "run", "shop:app", HOLDFAST_URL="postgresql://me:secret@db.example/jobs")
     warned = worker.logged("using the ledger that the app names; HOLDFAST_URL names another one")
     assert (warned["ledger"], warned["not"]) == ("sqlite:///shop.db", "postgresql://me:…@db.example/jobs")

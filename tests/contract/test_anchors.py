@@ -84,7 +84,7 @@ def test_anchors_get_heads_at_their_interval_and_the_last_head_at_the_end(ledger
     assert [auditor.read_head(note, SERVER.public.public)[1] for note in notes(file)] == [2, 5, 8, 9]
 
 
-def test_an_anchor_that_fails_is_tried_again_with_the_next_head_and_sealing_goes_on(
+def test_an_anchor_that_fails_gets_the_next_head_and_sealing_continues(
     ledger: Ledger, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ):
     anchor = Refusing()

@@ -248,7 +248,7 @@ def test_pages_have_every_remaining_event_after_retention(ledger: Ledger, clock:
     check_pages(ledger)
 
 
-def test_following_from_inside_a_batch_goes_on_with_its_next_event(ledger: Ledger, clock: ManualClock):
+def test_following_from_inside_a_batch_continues_with_its_next_event(ledger: Ledger, clock: ManualClock):
     mixed(ledger, clock)
     events = list(all_events(ledger))
     for number in range(0, len(events), 5):
@@ -265,7 +265,7 @@ def counts(url: str) -> tuple[int, int, int]:
     return tuple(count for [(count,)] in found)
 
 
-def test_retention_deletes_batches_of_which_no_job_is_left(store_url: str, ledger: Ledger, clock: ManualClock):
+def test_retention_deletes_batches_without_jobs(store_url: str, ledger: Ledger, clock: ManualClock):
     ledger.enqueue_many([{"kind": "index"}] * 4)
     held = claim(ledger, 4)
     ledger.heartbeat_many(held)

@@ -160,7 +160,7 @@ def test_a_focus_that_has_stalled_is_kept_and_claimed_within_its_window(ledger: 
     assert (ledger.get(one).status, ledger.get(one).attempt, ledger.get(two).status) == ("running", 2, "queued")
 
 
-def test_a_refused_start_leaves_the_focus_where_it_is(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+def test_a_refused_start_does_not_change_the_focus(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     ada.start(one)
     bob.start(two)

@@ -48,7 +48,7 @@ def test_a_ledger_without_runs_finds_none(ledger: Ledger):
     assert ledger.runs() == []
 
 
-def test_of_two_supervisors_the_second_is_refused(ledger: Ledger, clock: ManualClock):
+def test_a_second_supervisor_is_refused(ledger: Ledger, clock: ManualClock):
     begin(ledger)
     assert not ledger.supervision.take("web", "other", 15)
     with refused("conflict"):

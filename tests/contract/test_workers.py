@@ -128,7 +128,7 @@ def test_wrong_filters_are_refused(ledger: Ledger, options, code: str):
         ledger.workers(**options)
 
 
-def test_a_worker_holds_what_is_leased_to_it(ledger: Ledger) -> None:
+def test_the_number_of_held_jobs_is_that_of_the_workers_leases(ledger: Ledger) -> None:
     ledger.sign_in("w", body={"holding": 7})
     ledger.sign_in("w", incarnation="its namesake")
     ledger.enqueue_many([{"kind": "k"}] * 3)

@@ -54,7 +54,7 @@ def test_a_slow_scan_sets_a_mark_and_a_fast_one_removes_it(on_postgres: Ledger, 
     assert marks_of(on_postgres)._marks == {}
 
 
-def test_a_claim_that_finds_too_little_after_the_mark_looks_before_it(on_postgres: Ledger) -> None:
+def test_a_claim_that_finds_too_little_after_the_mark_reads_before_it(on_postgres: Ledger) -> None:
     job = on_postgres.enqueue("k", priority=5)
     far = LowWaterMark(0, to_timestamp(job.record.available_at), job.id + 1_000)
     marks_of(on_postgres)._marks[PLAIN] = (far, time.monotonic() + 3_600)

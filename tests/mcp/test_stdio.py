@@ -143,7 +143,7 @@ def test_a_second_initialize_does_not_change_the_client(sqlite_url: str, serve: 
         assert server.answer()["result"]["structuredContent"]["task"]["status"] == "succeeded"
 
 
-def test_a_signal_ends_it_in_order_and_the_next_process_of_a_named_session_goes_on(sqlite_url: str, serve: Serve) -> None:
+def test_a_signal_ends_the_server_in_order_and_the_next_process_of_the_session_continues(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         whys = []

@@ -73,7 +73,7 @@ def test_a_run_continues_after_its_supervisor_was_killed(supervise: Supervise, e
     assert states(url) == [("web", 1, "restart_limit_exceeded", 2)]
 
 
-def test_of_two_supervisors_of_one_name_the_second_is_refused(supervise: Supervise, ended: Ended) -> None:
+def test_a_second_supervisor_of_one_name_is_refused(supervise: Supervise, ended: Ended) -> None:
     one = supervise("--name", "web", "--", "sh", "-c", "echo ran; exec sleep 1000")
     assert one.line() == "ran"
     second = ended("--name", "web", "--json", "--", "echo", "ran")

@@ -128,7 +128,7 @@ def test_the_loop_runs_until_no_task_is_left(ledger: Ledger, ran: Ran) -> None:
         ),
     ],
 )
-def test_the_exit_code_says_how_it_failed(
+def test_the_exit_code_selects_the_kind_of_failure(
     ledger: Ledger, ran: Ran, script: str, status: str, reason: str | None, error: dict[str, object]
 ) -> None:
     job = ledger.enqueue("k", policy={"backoff_base": "1h", "backoff_max": "1h"})

@@ -82,7 +82,7 @@ def test_a_trace_continues_from_the_enqueue_to_calls_of_the_handler(ledger: Ledg
     assert claim.start_time == claim.end_time == int(clock.now().timestamp()) * 10**9
 
 
-def test_the_events_carry_the_trace_too(ledger: Ledger, spans: Spans) -> None:
+def test_the_events_have_the_trace(ledger: Ledger, spans: Spans) -> None:
     with tracer.start_as_current_span("request"):
         job = ledger.enqueue("a")
     assert job.trace_id == ledger.get(job.id).trace_id

@@ -69,7 +69,7 @@ def test_claim_order_is_kept(app: App) -> None:
     assert order[4:] == ["a3"]
 
 
-def test_a_kind_without_a_handler_is_left_alone(app: App) -> None:
+def test_a_kind_without_a_handler_is_not_run(app: App) -> None:
     @app.handler()
     def known() -> None: ...
 

@@ -144,7 +144,7 @@ def test_a_claimer_is_not_warned_that_no_worker_is_signed_in():
     assert (later.situation, "Besides" in later.text) == (Situation.SCHEDULED, False)
 
 
-def test_further_obstacles_are_explained_too():
+def test_further_obstacles_are_explained():
     found = of(History(delay_us=60 * SECOND), pause=QueuePause(T0, "ada", "reindexing"), workers=())
     assert found.situation is Situation.QUEUE_PAUSED
     assert "Besides: it was enqueued for later, and may be claimed in 60 s (00:01:00Z)." in found.text
@@ -360,7 +360,7 @@ def failing(history: History) -> History:
     return history.fail(retryable=False)
 
 
-def test_how_it_ended_is_explained():
+def test_the_end_of_a_job_is_explained():
     assert "It succeeded 0 s ago (00:00:00Z), in attempt 1, by w-1." in of(History().start().complete()).text
     assert "It failed 0 s ago (00:00:00Z) (permanent, in exec), in attempt 1: x." in of(failing(History().start())).text
     assert "in attempt 1 of 1: x" in of(failing(History(Policy(attempts_max=1)).start())).text
@@ -380,7 +380,7 @@ def test_a_dead_letter_with_wrong_arguments_is_to_be_discarded_first():
     assert commands(found) == ["holdfast dlq discard 7", "holdfast dlq get 7", "holdfast dlq replay 7"]
 
 
-def test_a_hard_cancel_says_when_the_handler_learns_of_it():
+def test_the_text_about_a_hard_cancel_says_when_the_handler_learns_of_it():
     aborting = of(History().start().cancel())
     assert aborting.commands[0].does.startswith(
         "ends it at once: its holder's writes are refused, and its next heartbeat stops the handler"

@@ -143,7 +143,7 @@ def test_a_stall_keeps_the_phase(on, phase: Phase):
     assert history.stall().job.phase is phase
 
 
-def test_a_stall_before_the_start_has_a_phase_too():
+def test_a_stall_before_the_start_has_a_phase():
     assert History(WINDOW).claim().stall().job.phase is Phase.EXECUTING
 
 
@@ -201,7 +201,7 @@ def test_the_context_of_a_refusal_names_the_holder():
     }
 
 
-def test_a_policy_knows_its_stall_after():
+def test_a_policy_computes_its_stall_after():
     assert Policy(heartbeat_interval_ms=5_000, missed_beats_max=2).stall_after_ms == 10_000
 
 

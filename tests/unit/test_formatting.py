@@ -46,7 +46,7 @@ ERROR = {"type": "TransientError", "message": "the server said 503"}
         (("failed", None, {"error": "slow"}), ("failed", "slow")),
     ],
 )
-def test_an_event_says_what_happened_and_why(event: tuple[str, str | None, dict[str, Any]], words: tuple[str, str]):
+def test_the_text_of_an_event_has_what_happened_and_why(event: tuple[str, str | None, dict[str, Any]], words: tuple[str, str]):
     assert describe_event(*event) == words
 
 

@@ -157,7 +157,7 @@ def test_message_keys_are_distinct_and_stable() -> None:
     assert "." not in "".join(keys), "the signature puts dots between its parts"
 
 
-def test_a_first_event_knows_its_queue_and_kind_by_itself() -> None:
+def test_a_first_event_contains_its_queue_and_kind() -> None:
     body = b'{"queue":"mail","kind":"send","args":{"to":"a secret"}}'
     first = event(EventType.ENQUEUED, None, Status.QUEUED, payload=body, attempt=0)
 

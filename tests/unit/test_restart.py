@@ -135,7 +135,7 @@ def test_a_breaker_of_zero_is_open_at_once():
     assert decisions(policy(circuit_breaker_max_failures=0), 10) == [BREAKER]
 
 
-def test_no_restarts_means_none():
+def test_a_limit_of_zero_allows_no_restart():
     assert decisions(policy(max_restarts=0), 10) == [LIMIT]
 
 

@@ -48,7 +48,7 @@ def test_an_age_has_one_unit_and_a_short_time_milliseconds(seconds: float, age: 
     assert (format_age(passed), format_elapsed(passed)) == (age, elapsed)
 
 
-def test_seconds_have_a_tenth_where_there_is_one() -> None:
+def test_seconds_have_a_tenth_if_it_is_not_zero() -> None:
     assert [format_seconds(us) for us in (0, 6_500_000, 31_000_000)] == ["0", "6.5", "31"]
 
 

@@ -36,7 +36,7 @@ DEEP = b"[" * 200_000
     ],
     ids=range(12),
 )
-def test_a_file_that_is_no_export_is_reported(body: bytes):
+def test_a_file_that_is_not_an_export_is_reported(body: bytes):
     verdict = verify_file(io.BytesIO(body), VerifyOptions())
     assert not verdict.intact and verdict.findings[0].line == 1 and verdict.findings[0].rule == "file"
 

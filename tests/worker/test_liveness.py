@@ -196,7 +196,7 @@ def test_a_soft_cancel_is_seen_at_the_next_beat(app: App, start: Starter) -> Non
     assert found.last_owner == "w0"
 
 
-def test_a_handler_may_finish_though_it_was_asked_to_stop(app: App, start: Starter) -> None:
+def test_a_handler_may_finish_after_it_was_asked_to_stop(app: App, start: Starter) -> None:
     @app.handler(policy=TIGHT)
     def almost(job: Context) -> str:
         wait_until(lambda: job.cancelled)

@@ -163,7 +163,7 @@ def test_a_kind_that_cannot_be_signed_is_not_claimed_from_other_queues(app: App)
     assert app.ledger.get(job.id).attempt == 0
 
 
-def test_a_handler_whose_beats_are_refused_may_not_proceed(app: App, server: Ledger, start: Starter) -> None:
+def test_a_handler_with_refused_beats_may_not_proceed(app: App, server: Ledger, start: Starter) -> None:
     begun, refused = threading.Event(), threading.Event()
     messages: list[str] = []
 
