@@ -118,7 +118,8 @@ def test_every_line_counts_as_a_heartbeat(line: bytes, fields: dict[str, object]
     assert (heard.fields, heard.refused is not None) == (fields, refused)
 
 
-def test_heartbeats_arrive_by_pipe_and_by_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pipe_and_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Heartbeats arrive by both. The test's name is short because it is a part of the socket's path, which has a limit."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     heard: list[ReceivedHeartbeat] = []
     with HeartbeatListener("ledger/web", heard.append) as listener:
