@@ -158,7 +158,7 @@ def _leaves(kind: type[errors.HoldfastError]) -> list[type[errors.HoldfastError]
 
 def error_table() -> str:
     return _table(
-        ["code", "class", "same call later?", "whose move", "HTTP", "what to do"],
+        ["code", "class", "same call later?", "who acts", "HTTP", "what to do"],
         [
             [
                 f"`{kind.code}`",

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Self
 
-ECHO_SECONDS = 0.2
+REPEAT_SECONDS = 0.2
 """Signals to stop within this time after another one count as the same request."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _PR_SET_PDEATHSIG = 1
@@ -38,18 +38,18 @@ def _written_to(writer: socket.socket, numbers: Iterable[signal.Signals]) -> Ite
         signal.set_wakeup_fd(previous_fd)
 
 
-class _EchoFilter:
+class _RepeatFilter:
     def __init__(self, stopping: Collection[int], monotonic: Callable[[], float]) -> None:
         self._stopping = stopping
         self._monotonic = monotonic
         self._stopped_at = float("-inf")
 
-    def is_echo(self, number: int) -> bool:
+    def is_repeated(self, number: int) -> bool:
         """Return whether this signal and an earlier one are the same request to stop."""
         if number not in self._stopping:
             return False
         now = self._monotonic()
-        if now - self._stopped_at <= ECHO_SECONDS:
+        if now - self._stopped_at <= REPEAT_SECONDS:
             return True
         self._stopped_at = now
         return False
@@ -57,7 +57,7 @@ class _EchoFilter:
 
 @contextlib.contextmanager
 def stop_on_signals(stop: Callable[[signal.Signals], object], *, hangup: bool = True) -> Iterator[None]:
-    """Call `stop` in a thread on each SIGTERM and SIGINT within the block, without echoes.
+    """Call `stop` in a thread on each SIGTERM and SIGINT within the block, without repeated ones.
 
     With `hangup`, also call it on SIGHUP, unless the program ignores that (nohup) or has its own handler.
     Only the main thread can receive signals. In another thread this does nothing.
@@ -71,10 +71,10 @@ def stop_on_signals(stop: Callable[[signal.Signals], object], *, hangup: bool = 
     writer.setblocking(False)
 
     def listen() -> None:
-        echoes = _EchoFilter(stopping, time.monotonic)
+        repeats = _RepeatFilter(stopping, time.monotonic)
         while numbers := reader.recv(64):
             for number in numbers:
-                if number in stopping and not echoes.is_echo(number):
+                if number in stopping and not repeats.is_repeated(number):
                     stop(signal.Signals(number))
 
     listener = threading.Thread(target=listen, name="holdfast-signals", daemon=True)
@@ -103,7 +103,7 @@ class SignalReader:
         stopping: Collection[signal.Signals] = STOP_SIGNALS,
     ) -> None:
         self._others = others
-        self._echoes = _EchoFilter(stopping, monotonic)
+        self._repeats = _RepeatFilter(stopping, monotonic)
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
         self._theirs.setblocking(False)
@@ -118,12 +118,12 @@ class SignalReader:
             self._theirs.send(b"\0")
 
     def read(self) -> list[signal.Signals]:
-        """Return the signals that have arrived, without echoes."""
+        """Return the signals that have arrived, without repeated ones."""
         try:
             numbers = self._ours.recv(1 << 10)
         except BlockingIOError:
             return []
-        return [signal.Signals(number) for number in numbers if number and not self._echoes.is_echo(number)]
+        return [signal.Signals(number) for number in numbers if number and not self._repeats.is_repeated(number)]
 
     def __enter__(self) -> Self:
         self._resources.enter_context(self._ours)

@@ -1,6 +1,6 @@
 """Counts, times, durations and lists as text, and texts made safe and short.
 
-Light commands import this, so it imports next to nothing.
+Fast commands import this, so it imports little.
 """
 
 from collections.abc import Sequence

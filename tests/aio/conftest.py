@@ -1,4 +1,4 @@
-"""What the tests of `holdfast.aio` share."""
+"""Fixtures of the tests of `holdfast.aio`."""
 
 import pytest
 

@@ -39,7 +39,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_job_from_its_enqueue_to_its_end(store_url: str) -> None:
+def test_a_job_is_enqueued_claimed_and_completed(store_url: str) -> None:
     async def main() -> None:
         async with holdfast.aio.open(store_url, actor="web") as ledger:
             job = await ledger.enqueue("mail", {"to": "ada"}, priority=3)
@@ -56,7 +56,7 @@ def test_a_job_from_its_enqueue_to_its_end(store_url: str) -> None:
     asyncio.run(main())
 
 
-def test_refusals_are_raised_where_they_are_awaited(store_url: str) -> None:
+def test_await_raises_refusals(store_url: str) -> None:
     async def main() -> None:
         async with holdfast.aio.open(store_url) as ledger:
             with pytest.raises(NotFound):
@@ -72,8 +72,8 @@ def test_refusals_are_raised_where_they_are_awaited(store_url: str) -> None:
     asyncio.run(main())
 
 
-def test_the_loop_is_free_while_a_verb_runs(tmp_path: Path) -> None:
-    """A validator is called by the verb, and waits for what the loop does."""
+def test_a_running_verb_does_not_block_the_loop(tmp_path: Path) -> None:
+    """The verb calls a validator that waits until the loop has run other code."""
     seen = threading.Event()
 
     def validator(job: Any, result: Any) -> None:
@@ -91,7 +91,7 @@ def test_the_loop_is_free_while_a_verb_runs(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_no_more_threads_than_allowed_run_calls(tmp_path: Path) -> None:
+def test_calls_use_at_most_the_allowed_number_of_threads(tmp_path: Path) -> None:
     async def main() -> None:
         async with holdfast.aio.open(f"sqlite:///{tmp_path}/jobs.db") as ledger:
             jobs = await asyncio.gather(*(ledger.enqueue("n", {"n": n}) for n in range(200)))
@@ -102,7 +102,7 @@ def test_no_more_threads_than_allowed_run_calls(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_cancelled_call_is_settled_by_its_request_id(tmp_path: Path) -> None:
+def test_a_cancelled_call_can_be_repeated_with_its_request_id(tmp_path: Path) -> None:
     """The call continues in its thread. The same call again returns its answer."""
     begun, go_on = threading.Event(), threading.Event()
 
@@ -129,7 +129,7 @@ def test_a_cancelled_call_is_settled_by_its_request_id(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_call_may_outlive_its_loop(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_call_may_finish_after_its_loop_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def validator(job: Any, result: Any) -> None:
@@ -174,7 +174,7 @@ async def _opened(url: str) -> AsyncLedger:
     return ledger
 
 
-def test_a_call_that_is_cancelled_before_its_turn_does_not_run(tmp_path: Path) -> None:
+def test_a_call_that_is_cancelled_while_it_waits_for_a_thread_does_not_run(tmp_path: Path) -> None:
     begun, go_on = threading.Semaphore(0), threading.Event()
 
     def validator(job: Any, result: Any) -> None:
@@ -221,7 +221,7 @@ def test_events_are_followed_with_async_for(store_url: str) -> None:
 
 
 def test_a_wait_that_is_cancelled_ends_its_thread(store_url: str) -> None:
-    """Also one that would wait for ever. Its thread would keep the program from ending."""
+    """Also a wait without a timeout: its thread would prevent the program from ending."""
 
     async def main() -> None:
         async with holdfast.aio.open(store_url) as ledger:
@@ -302,7 +302,7 @@ def test_an_app_enqueues_from_a_loop(store_url: str) -> None:
     asyncio.run(main())
 
 
-def test_an_opening_that_is_cancelled_leaves_nothing_open(tmp_path: Path) -> None:
+def test_a_cancelled_open_leaves_nothing_open(tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
     before = set(threading.enumerate())
 

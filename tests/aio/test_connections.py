@@ -21,7 +21,7 @@ Test = Callable[[AsyncLedger, Any], Awaitable[None]]
 
 
 def on_connection(pg_url: str, test: Test, **options: Any) -> None:
-    """Run `test` with a ledger and an AsyncConnection to its database; a consistent ledger is left."""
+    """Run `test` with a ledger and an AsyncConnection to its database, and check the ledger afterwards."""
 
     async def main() -> None:
         async with holdfast.aio.open(pg_url) as ledger:
@@ -72,7 +72,7 @@ def test_a_job_is_committed_or_rolled_back_with_the_transaction(pg_url: str) -> 
     on_connection(pg_url, test)
 
 
-def test_the_rows_and_cursors_of_the_caller_do_not_matter(pg_url: str) -> None:
+def test_the_callers_row_and_cursor_factories_are_ignored(pg_url: str) -> None:
     async def test(ledger: AsyncLedger, connection: Any) -> None:
         await ledger.enqueue("ship", {"n": 1}, connection=connection)
         await connection.commit()
@@ -112,7 +112,7 @@ def test_a_connection_in_autocommit_is_refused(pg_url: str) -> None:
     on_connection(pg_url, test, autocommit=True)
 
 
-def test_a_verb_that_is_not_awaited_refuses_it(pg_url: str) -> None:
+def test_a_blocking_verb_refuses_an_async_connection(pg_url: str) -> None:
     async def test(ledger: AsyncLedger, connection: Any) -> None:
         with pytest.raises(UnsupportedConnection) as caught:
             ledger.sync.enqueue("ship", connection=connection)
@@ -122,7 +122,7 @@ def test_a_verb_that_is_not_awaited_refuses_it(pg_url: str) -> None:
     on_connection(pg_url, test)
 
 
-def test_a_ledger_in_a_file_refuses_it(pg_url: str, tmp_path: Any) -> None:
+def test_a_sqlite_ledger_refuses_an_async_connection(pg_url: str, tmp_path: Any) -> None:
     async def test(_: AsyncLedger, connection: Any) -> None:
         async with holdfast.aio.open(f"sqlite:///{tmp_path}/jobs.db") as ledger:
             with pytest.raises(UnsupportedConnection) as caught:
@@ -132,8 +132,8 @@ def test_a_ledger_in_a_file_refuses_it(pg_url: str, tmp_path: Any) -> None:
     on_connection(pg_url, test)
 
 
-def test_the_loop_runs_on_while_a_lock_is_waited_for(pg_url: str) -> None:
-    """Another transaction has the key. The one that holds it is ended by the same loop."""
+def test_waiting_for_a_lock_does_not_block_the_loop(pg_url: str) -> None:
+    """Another transaction has locked the key. The same loop ends that transaction."""
 
     async def test(ledger: AsyncLedger, connection: Any) -> None:
         holder = await psycopg.AsyncConnection.connect(pg_url.partition("?")[0])
@@ -153,8 +153,8 @@ def test_the_loop_runs_on_while_a_lock_is_waited_for(pg_url: str) -> None:
     on_connection(pg_url, test)
 
 
-def test_a_cancelled_call_has_ended_when_the_cancellation_is_raised(pg_url: str) -> None:
-    """Else its statements would run in the caller's next transaction."""
+def test_a_cancelled_call_ends_before_the_cancellation_is_raised(pg_url: str) -> None:
+    """Otherwise its statements would run in the caller's next transaction."""
 
     async def test(ledger: AsyncLedger, connection: Any) -> None:
         holder = await psycopg.AsyncConnection.connect(pg_url.partition("?")[0])
@@ -183,8 +183,8 @@ def test_a_cancelled_call_has_ended_when_the_cancellation_is_raised(pg_url: str)
     on_connection(pg_url, test)
 
 
-def test_a_loop_that_is_blocked_is_not_waited_for_without_end(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A statement whose time is over does not run later."""
+def test_a_call_waits_a_limited_time_for_a_blocked_loop(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A statement that has timed out does not run later."""
     monkeypatch.setattr(callers, "LOOP_SECONDS", 0.05)
 
     async def test(ledger: AsyncLedger, connection: Any) -> None:
@@ -209,7 +209,7 @@ def test_a_loop_that_is_blocked_is_not_waited_for_without_end(pg_url: str, monke
     on_connection(pg_url, test)
 
 
-def test_a_session_of_sqlalchemy_on_a_loop(pg_url: str) -> None:
+def test_a_job_is_enqueued_in_an_async_sqlalchemy_session(pg_url: str) -> None:
     async def test(ledger: AsyncLedger, engine: AsyncEngine) -> None:
         async with AsyncSession(engine) as session, session.begin():
             await ledger.enqueue("session", connection=session)

@@ -17,7 +17,7 @@ from holdfast.worker.async_app import AsyncApp, AsyncEnqueuer
 from tools import async_ledger
 
 FOR_SERVICES = {"outbox", "sealed_log", "supervision"}
-"""What relays, sealers and supervisors work with. They run in threads of their own."""
+"""Used by relays, sealers and supervisors, which run in their own threads."""
 
 
 def members(kind: type) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def members(kind: type) -> dict[str, Any]:
 
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """With the names that a module imports for type checkers only."""
+    """The type hints of a function, including names that its module imports for type checkers only."""
     return typing.get_type_hints(function, {**vars(made), **function.__globals__})
 
 
@@ -39,7 +39,7 @@ def answer(function: Callable[..., Any]) -> Any:
     return hints(function)["return"]
 
 
-def test_the_made_file_is_up_to_date() -> None:
+def test_the_generated_file_is_up_to_date() -> None:
     assert async_ledger.MADE.read_text() == async_ledger.made(), "run `make docs`"
 
 
@@ -81,7 +81,7 @@ def test_fences_are_checked_with_the_same_arguments() -> None:
     assert answer(holdfast.aio.check_fence) == answer(holdfast.check_fence)
 
 
-def test_what_an_app_sends_to_the_ledger_can_be_awaited() -> None:
+def test_every_app_method_that_writes_to_the_ledger_can_be_awaited() -> None:
     """Handlers are registered, and workers run, without `await`."""
     assert members(AsyncApp).keys() == {"enqueue", "enqueue_many", "options", "close"}
     assert members(AsyncEnqueuer).keys() == members(Enqueuer).keys()

@@ -29,7 +29,7 @@ def setting(postgres_url: str, tmp_path: Path) -> Iterator[Setting]:
         yield Setting(tmp_path, url, None, Path(sys.executable), tmp_path)
 
 
-def test_our_worker_drains_and_begins_lone_jobs(ours: Peer, setting: Setting) -> None:
+def test_the_worker_drains_queues_and_starts_single_jobs(ours: Peer, setting: Setting) -> None:
     ours.prepare(setting)
     turn = ours.drain(setting, 700)
     assert turn.rate > 0
@@ -47,7 +47,7 @@ def test_every_contender_has_its_own_name() -> None:
     assert names[0][0] == "holdfast"
 
 
-def test_a_contender_that_is_not_installed_is_absent(setting: Setting) -> None:
+def test_a_contender_that_is_not_installed_is_left_out(setting: Setting) -> None:
     stranger = Scripted("stranger", "postgres", "default", "no_such_program", "SELECT 0")
     with pytest.raises(Absent, match="no_such_program"):
         stranger.prepare(setting)
@@ -55,7 +55,7 @@ def test_a_contender_that_is_not_installed_is_absent(setting: Setting) -> None:
         stranger.prepare(setting._replace(python=setting.home / "nowhere"))
 
 
-def test_the_tables_hold_contenders_against_us_on_the_same_storage() -> None:
+def test_the_tables_compare_contenders_with_holdfast_on_the_same_storage() -> None:
     us = Taken(PEERS[0], drain=[Turn(100.0, Cpu(12.0))])
     turns = [Turn(rate, Cpu(7.0, 9.0)) for rate in (20.0, 30.0, 25.0)]
     them = Taken(Scripted("them", "sqlite", "tuned", "", ""), drain=turns)

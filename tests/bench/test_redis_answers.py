@@ -42,7 +42,7 @@ def test_every_kind_of_answer_is_read(url: str) -> None:
         assert connection.count("HLEN", "jobs") == 5
 
 
-def test_a_store_adds_up_what_its_commands_count(url: str) -> None:
+def test_the_counts_of_commands_are_added_up(url: str) -> None:
     store = Redis(url, "LLEN jobs")
     assert store.left() == 7
     store.close()

@@ -31,7 +31,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_figure_comes_out_and_has_written_its_events(host: Host, name: str) -> None:
+def test_every_measurement_gives_a_figure_and_writes_its_events(host: Host, name: str) -> None:
     heading, measure = FIGURES[name]
     rows = measure(host, TINY)
     if (name in ("horizon", "fleet") and host.name == "SQLite") or (name == "cli" and host.name == "PostgreSQL"):
@@ -49,7 +49,7 @@ def test_every_figure_comes_out_and_has_written_its_events(host: Host, name: str
 
 
 def test_the_raw_loops_run_every_frozen_statement(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The schema moves on and the frozen texts do not: they have to go on fitting it."""
+    """The frozen statements must still work with the current schema."""
     used: set[str] = set()
     file = f"frozen/{'sqlite' if host.name == 'SQLite' else 'postgres'}.sql"
 
@@ -69,7 +69,7 @@ def test_the_raw_loops_run_every_frozen_statement(host: Host, monkeypatch: pytes
 
 
 class Noting(dict[str, str]):
-    """Statements that remember which of them were asked for."""
+    """A mapping of statements that records which of them were read."""
 
     def __init__(self, found: dict[str, str], used: set[str]) -> None:
         super().__init__(found)
@@ -80,8 +80,8 @@ class Noting(dict[str, str]):
         return super().__getitem__(name)
 
 
-def test_raw_and_ours_leave_the_same_rows(host: Host) -> None:
-    """Two jobs, one each way: all that differs is who did it, and when."""
+def test_raw_statements_and_holdfast_write_the_same_rows(host: Host) -> None:
+    """Two jobs, one each way. Only actors and times differ."""
     import holdfast
     from bench import ours
 
@@ -99,7 +99,7 @@ def test_raw_and_ours_leave_the_same_rows(host: Host) -> None:
         raw.close()
 
 
-def test_filled_jobs_have_an_honest_history(host: Host) -> None:
+def test_generated_jobs_have_a_valid_history(host: Host) -> None:
     import holdfast
 
     with host.place() as place:
@@ -123,7 +123,7 @@ def test_the_command_prints_tables_and_writes_json(tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("arguments", [["nothing"], ["--jobs", "0"], ["--jobs", "many"]])
-def test_the_command_refuses_what_it_does_not_know(arguments: list[str]) -> None:
+def test_the_command_refuses_unknown_names(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(arguments)
 
@@ -139,12 +139,14 @@ def test_the_command_refuses_what_it_does_not_know(arguments: list[str]) -> None
         (Heading("ratio"), 1.0, 10.0, None, None),
     ],
 )
-def test_a_target_is_met_or_not(heading: Heading, ours: float, base: float, target: float | None, expected: bool | None) -> None:
+def test_a_target_is_reported_as_met_or_missed(
+    heading: Heading, ours: float, base: float, target: float | None, expected: bool | None
+) -> None:
     assert met(heading, Row("here", ours, base, target, 1, {})) is expected
 
 
 @pytest.mark.parametrize("work", WORKS)
-def test_versions_take_turns(tmp_path: Path, work: str) -> None:
+def test_versions_are_measured_in_turns(tmp_path: Path, work: str) -> None:
     processes = 2 if work == "lone" else 1
     results = measure(lambda: sqlite_site(tmp_path), [HERE, HERE], work=work, processes=processes, turns=2, seconds=0.02)
     first, second = results

@@ -15,7 +15,7 @@ FAILED = pytest.StashKey[bool]()
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note whether a test has failed, for its fixtures to know."""
+    """Record whether a test has failed, so that its fixtures can read it."""
     report = yield
     item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
     return report
@@ -23,7 +23,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="module")
 def schema_url(postgres_url: str) -> Iterator[Callable[[], str]]:
-    """Makes addresses of empty stores on the shared server."""
+    """Make urls of empty stores on the shared server."""
     schemas: list[str] = []
 
     def made() -> str:
@@ -36,7 +36,7 @@ def schema_url(postgres_url: str) -> Iterator[Callable[[], str]]:
 
 
 class Shared:
-    """One fleet for the tests of a module, until one of them fails: the next one gets a fleet that was not harmed."""
+    """One fleet for the tests of a module. After a failed test the next one gets a new fleet."""
 
     def __init__(self, make: Callable[[], Fleet]) -> None:
         self._make = make
@@ -62,7 +62,7 @@ class Shared:
 
 @pytest.fixture(scope="module")
 def make_fleet(schema_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Fleet]:
-    """Makes the fleets of a module, each with a ledger of its own. A module whose faults ask for other fleets has its own."""
+    """Make the fleets of a module, each with its own ledger. A module that needs other fleets overrides this fixture."""
     return lambda: Fleet(schema_url(), tmp_path_factory.mktemp("fleet"))
 
 
@@ -75,7 +75,7 @@ def shared(make_fleet: Callable[[], Fleet]) -> Iterator[Shared]:
 
 @pytest.fixture
 def fleet(shared: Shared, request: pytest.FixtureRequest) -> Iterator[Fleet]:
-    """A fleet at work, which is shared by the tests of a module."""
+    """A running fleet that the tests of a module share."""
     yield shared.get()
     if request.node.stash.get(FAILED, False):
         shared.give_up()

@@ -34,7 +34,7 @@ ENDS_SECONDS = 60
 
 
 class Offer:
-    """Enqueues short jobs at a steady rate, in a thread with a ledger of its own. What it is late with, it offers at once."""
+    """Enqueue short jobs at a steady rate, in a thread with its own ledger. Late jobs are enqueued at once."""
 
     def __init__(self, ledger: Ledger, queue: str, rate: int) -> None:
         self.queue = queue
@@ -49,7 +49,7 @@ class Offer:
         begun = time.monotonic()
         while not self._stop.wait(0.1):
             late = int((time.monotonic() - begun) * self.rate) - len(self.ids)
-            # What is refused while the server is away is offered again.
+            # Jobs that are refused while the server is away are enqueued again.
             with contextlib.suppress(HoldfastError):
                 self.ids += [job.id for job in self._ledger.enqueue_many([{"kind": "quick", "queue": self.queue}] * late)]
 
@@ -61,10 +61,10 @@ class Offer:
 
 
 class Fleet:
-    """Entered, all workers hold their jobs and short ones are offered. Leaving it ends every process."""
+    """When the block begins, all workers hold their jobs and short jobs are enqueued. The end of the block ends every process."""
 
     def __init__(self, url: str, folder: Path, *, clock: Path | None = None, through: dict[str, str] | None = None) -> None:
-        """`clock` is a file that says by how many seconds the ledger's clock is off. `through` has urls for some workers."""
+        """`clock` is a file with the offset of the ledger's clock in seconds. `through` has urls for some workers."""
         self.url = url
         self.place = Place.of(url)
         self.folder = folder
@@ -74,7 +74,7 @@ class Fleet:
         self._go = folder / "go"
         self.ledger = self.open()
         self.offers: list[Offer] = []
-        """Who gets short jobs."""
+        """The workers that get short jobs."""
         self.held: dict[int, str] = {}
         """The long jobs, and which worker holds each."""
 
@@ -82,14 +82,14 @@ class Fleet:
         return holdfast.open(self.url, clock=None if self._clock is None else SteppedClock(str(self._clock)))
 
     def query(self, statement: str, *params: Any) -> list[tuple[Any, ...]]:
-        """Past the ledger. `{s}` is its schema."""
+        """Run SQL directly on the database. `{s}` is the schema of the ledger."""
         with psycopg.connect(self.place.server, autocommit=True) as connection:
             return connection.execute(statement.replace("{s}", self.place.schema), params).fetchall()
 
     # Processes
 
     def start(self, name: str, queue: str | None = None) -> None:
-        """A worker for its own queue, unless said otherwise; it is about to work when this returns."""
+        """Start a worker, by default for its own queue. It is ready to claim when this returns."""
         env = {**os.environ, "HOLDFAST_URL": self._through.get(name, self.url)}
         if self._clock is not None:
             env["BLAST_CLOCK"] = str(self._clock)
@@ -111,14 +111,14 @@ class Fleet:
             assert stdout.readline() == "ready\n", self.said(name)
 
     def said(self, name: str) -> str:
-        """The end of what a worker has logged."""
+        """The last lines of a worker's log."""
         return (self.folder / f"{name}.log").read_text()[-2_000:]
 
     def send(self, name: str, number: signal.Signals) -> None:
         self.processes[name].send_signal(number)
 
     def stop(self, name: str) -> int:
-        """Let a worker finish in order; its exit code."""
+        """Stop a worker in order and return its exit code."""
         self.send(name, signal.SIGTERM)
         process = self.processes.pop(name)
         process.communicate(timeout=ENDS_SECONDS)
@@ -153,7 +153,7 @@ class Fleet:
         return job.id
 
     def describe(self, job_id: int) -> str:
-        """What has become of a job, without its beats."""
+        """The history of a job without its beats, as text."""
         steps = [
             f"rev {event.rev} {event.type}{f' {event.reason}' if event.reason else ''} (attempt {event.attempt}, {event.actor},"
             f" {event.received_at:%H:%M:%S.%f})"
@@ -163,7 +163,7 @@ class Fleet:
         return f"job {job_id} of {self.held.get(job_id, 'no worker')}: {'; '.join(steps[-8:])}"
 
     def offer(self, queue: str, rate: int) -> Offer:
-        """Offer short jobs from here on."""
+        """Start to enqueue short jobs."""
         self.offers.append(Offer(self.open(), queue, rate))
         return self.offers[-1]
 
@@ -172,11 +172,11 @@ class Fleet:
         self.offers.remove(offer)
 
     def done(self) -> dict[str, int]:
-        """How many jobs of each queue are done."""
+        """The number of succeeded jobs of each queue."""
         return {queue: counts.get("succeeded", 0) for queue, counts in self.ledger.counts().items()}
 
     def ready(self) -> None:
-        """Until every long job is held and no short one is waited for: the state that faults begin from."""
+        """Wait until every long job is held and no short job is late. Faults begin from this state."""
 
         def is_ready() -> bool:
             held, done = {job.id for job in self.ledger.list(status=["claimed", "running"], limit=1_000)}, self.done()
@@ -203,7 +203,7 @@ class Fleet:
         self.ledger.close()
 
     def finish(self) -> None:
-        """Let every long job end, then every worker, and look at everything that was recorded."""
+        """Let every long job end, stop every worker, and check all histories."""
         for offer in list(self.offers):
             self.end_offer(offer)
         self._go.touch()

@@ -1,4 +1,4 @@
-"""Jobs of every status, and the ways in which a foreign transaction keeps their rows locked."""
+"""Jobs of every status, and ways in which a foreign transaction keeps their rows locked."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from tests.support import forked
 UNDO = {"kind": "quick", "args": {}}
 STRANDED: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "resume_window": 3, "backoff_base": 0}
 
-# Ways to lock. Each yields what locks the rows of some jobs, until the block ends.
+# Ways to lock. Each yields a function that locks the rows of some jobs until the block ends.
 
 Lock = Callable[[Iterable[int]], object]
 
@@ -68,12 +68,12 @@ WAYS: dict[str, Callable[[Fleet], AbstractContextManager[Lock]]] = {
 
 
 def queued(fleet: Fleet) -> Job:
-    """Due while it is locked, in a queue that is served."""
+    """A job that becomes ready while it is locked, in a queue that a worker serves."""
     return fleet.ledger.enqueue("quick", queue=SHORT, delay=2)
 
 
 def claimed(fleet: Fleet) -> Job:
-    """A worker holds it and has not begun."""
+    """A job that a worker has claimed and not started."""
     [job] = fleet.hold("w1", kind="hold_claimed", go=fleet.folder / "go-on")
     return fleet.became(job.id, "claimed")
 
@@ -84,7 +84,7 @@ def running(fleet: Fleet) -> Job:
 
 
 def stalled(fleet: Fleet) -> Job:
-    """To be requeued while it is locked: its holder is gone."""
+    """A job without a holder that is to be requeued while it is locked."""
     job = fleet.ledger.enqueue("stranded", queue=UNSERVED, policy=STRANDED)
     fleet.ledger.claim_job(job.id, "gone")
     return fleet.became(job.id, "stalled")
@@ -107,7 +107,7 @@ def cancelled(fleet: Fleet) -> Job:
 
 
 def _owing(fleet: Fleet) -> Fence:
-    """The fence of a running job with an undo step: once it is over, the sweeper has something to do for it."""
+    """The fence of a running job with an undo step. When the job has ended, the sweeper must enqueue its undo job."""
     job = fleet.ledger.enqueue("broken", queue=UNSERVED)
     fence = fleet.ledger.claim_job(job.id, "another").fence
     assert fence is not None
@@ -117,7 +117,7 @@ def _owing(fleet: Fleet) -> Fence:
 
 
 MAKERS: dict[str, Callable[[Fleet], Job]] = {
-    # The one that takes longest to make comes first, those that are soon looked at come last.
+    # The job that takes longest to make comes first. Jobs that become due soon come last.
     "stalled": stalled,
     "claimed": claimed,
     "running": running,
@@ -136,5 +136,5 @@ def make(fleet: Fleet, statuses: Sequence[str]) -> dict[str, int]:
 
 
 def let_go(fleet: Fleet) -> None:
-    """What `make` left in a worker's hands may end."""
+    """Let the jobs end that `make` gave to workers."""
     (fleet.folder / "go-on").touch()

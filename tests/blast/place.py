@@ -1,4 +1,4 @@
-"""Where a ledger on PostgreSQL is."""
+"""The database and schema of a ledger on PostgreSQL."""
 
 from typing import NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 class Place(NamedTuple):
     server: str
-    """The address of the database, for a connection past the ledger."""
+    """The url of the database, for a direct connection."""
     schema: str
 
     @classmethod

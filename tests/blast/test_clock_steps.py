@@ -1,7 +1,7 @@
 """The ledger's clock steps while a fleet is at work and while a worker joins it. No job is taken from its holder.
 
-The processes are real. The step is injected: their ledgers, and that of the test, read the machine's clock and add what a file
-says. The monotonic clock is the machine's, which no step changes.
+The processes are real. The step is injected: their ledgers, and that of the test, read the machine's clock and add the
+offset in a file. The monotonic clock is the machine's, which no step changes.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Clock:
         self.step(0)
 
     def step(self, seconds: float) -> None:
-        """For all who read it at the same moment."""
+        """Change the offset for all processes at the same time."""
         self._offset += seconds
         new = self.path.with_suffix(".new")
         new.write_text(str(self._offset))
@@ -42,7 +42,7 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
 
 @pytest.fixture(scope="module")
 def make_fleet(schema_url: Callable[[], str], clock: Clock, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Fleet]:
-    """Their ledgers are on the clock that steps."""
+    """Fleets whose ledgers use the stepped clock."""
     return lambda: Fleet(schema_url(), tmp_path_factory.mktemp("fleet"), clock=clock.path)
 
 
@@ -58,6 +58,6 @@ def test_a_step_of_the_clock_takes_no_job_from_its_holder(
                 fleet.start(joining)
                 fleet.held |= {job.id: joining for job in fleet.hold(joining)}
                 fleet.started(joining)
-            watch.everybody_beats()
+            watch.all_holders_beat()
         watch.during(2)
     assert {fleet.ledger.get(job_id).attempt for job_id in fleet.held} == {1}

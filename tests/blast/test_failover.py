@@ -38,12 +38,12 @@ def wait_for_standby(primary: PostgresServer) -> None:
 
 
 def enqueue(ledger: Ledger, request_id: str, log: Path, number: int) -> Job:
-    """Retry until it is answered. There is one job, also if an earlier try was committed."""
+    """Retry until there is an answer. The request id makes one job of all attempts."""
     while True:
         try:
             return ledger.enqueue("count", {"log": str(log), "n": number}, request_id=request_id)
         except Unavailable:
-            """The next try finds the new primary, or the answer that is kept there."""
+            """The next attempt finds the new primary, or the stored answer."""
 
 
 def test_a_replica_can_be_read_and_refuses_writes(restartable_server: PostgresServer, standby: Standby) -> None:
@@ -65,9 +65,7 @@ def test_a_replica_can_be_read_and_refuses_writes(restartable_server: PostgresSe
         assert problems(ledger) == []
 
 
-def test_a_commit_that_was_lost_with_its_server_is_not_asked_of_another(
-    restartable_server: PostgresServer, standby: Standby
-) -> None:
+def test_the_outcome_of_a_commit_is_not_asked_of_another_server(restartable_server: PostgresServer, standby: Standby) -> None:
     """A promoted replica draws transaction ids again that the primary had used."""
     primary = restartable_server
     ports = f"{primary.host}:{primary.port},{standby.host}:{standby.port}"

@@ -11,7 +11,7 @@ FROZEN_SECONDS = 6.0
 
 
 def freeze(fleet: Fleet, name: str) -> None:
-    """Freeze a worker until another one has its jobs, then thaw it."""
+    """Freeze a worker until another worker has its jobs, then let it continue."""
     spare = f"{name}-spare"
     fleet.start(spare, name)
     fleet.started(spare)
@@ -27,7 +27,7 @@ def freeze(fleet: Fleet, name: str) -> None:
             )
         finally:
             fleet.send(name, signal.SIGCONT)
-    # The thawed worker finds its leases lost, and works on.
+    # The worker finds that its leases are lost, and continues with other jobs.
     assert {fleet.ledger.get(job_id).attempt for job_id in mine} == {2}
     [again] = fleet.hold(name, go=fleet.folder)
     fleet.became(again.id, "succeeded")

@@ -21,7 +21,7 @@ FULL_SECONDS = 12
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    """A small disk, which takes the right to mount one. Not below pytest's own folder: the server may run as another user."""
+    """A small disk. This needs the right to mount. It is not below pytest's folder: the server may run as another user."""
     place = Path(tempfile.mkdtemp(prefix="holdfast-disk-"))
     place.chmod(0o755)
     command = ["mount", "-t", "tmpfs", "-o", "size=320m,mode=755", "tmpfs", str(place)]
@@ -60,14 +60,14 @@ def fill(disk: Path) -> Path:
 @pytest.mark.torture
 @pytest.mark.parametrize("what", ["tables", "log"])
 def test_a_full_disk_takes_no_job_from_its_holder(fleet: Fleet, server: PostgresServer, disk: Path, what: str) -> None:
-    """Without room for its log, the server stops by itself, and cannot start before there is some."""
+    """Without space for its log, the server stops by itself and cannot start until there is space again."""
     with Watch(fleet, late=True):
         ballast = fill(disk)
         wait_until(lambda: _is_full(fleet), what="the server has no room")
         if what == "log":
             _fill_log(server)
         else:
-            # Reads go on.
+            # Reads continue.
             assert {fleet.ledger.get(job_id).attempt for job_id in fleet.held} == {1}
         threading.Event().wait(FULL_SECONDS)
         ballast.unlink()
@@ -86,14 +86,14 @@ def _is_full(fleet: Fleet) -> bool:
 
 
 def _fill_log(server: PostgresServer) -> None:
-    """Until there is no room for another piece of the log, and the server stops."""
+    """Fill the disk until the server cannot extend its log and stops."""
     with contextlib.suppress(psycopg.Error), psycopg.connect(server.url, autocommit=True) as connection:
         while True:
             connection.execute("SELECT pg_logical_emit_message(false, 'fill', repeat('x', 100000)), pg_switch_wal()")
 
 
 def _surely_start(server: PostgresServer) -> None:
-    """It may have recovered by itself."""
+    """Start the server, unless it has recovered by itself."""
     try:
         psycopg.connect(server.url).close()
     except psycopg.Error:

@@ -1,4 +1,4 @@
-"""Handlers that harm the process they run in: what becomes of the other jobs of their worker."""
+"""Handlers that harm the process they run in do not affect the other jobs of their worker."""
 
 import os
 import signal
@@ -27,14 +27,14 @@ def ledger(store_url: str) -> Iterator[Ledger]:
 
 @contextmanager
 def working(url: str) -> "Iterator[subprocess.Popen[str]]":
-    """A worker with one thread and one child process. At the end it has to stop in order, and its process to end."""
+    """A worker with one thread and one child process. It must stop in order when the block ends."""
     command = [sys.executable, "-m", "holdfast", "worker", "run", *APPS, "--threads", "1", "--processes", "1"]
     environment = {**os.environ, "HOLDFAST_URL": url}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
     try:
         yield process
         process.send_signal(signal.SIGTERM)
-        # Not communicate(): what a handler has forked keeps the other end open.
+        # Not communicate(): a fork of a handler keeps the other end open.
         assert process.wait(60) == 0
     finally:
         process.kill()
@@ -54,8 +54,10 @@ def lines(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("store_url", "where"), [("sqlite", "loop"), ("postgres", "thread")], indirect=["store_url"])
-def test_a_fork_that_comes_back_runs_nothing_else(ledger: Ledger, store_url: str, tmp_path: Path, where: str) -> None:
-    """The jobs that wait for the forking thread are run by it, and not by its copy as well."""
+def test_a_fork_that_returns_from_its_handler_runs_no_other_job(
+    ledger: Ledger, store_url: str, tmp_path: Path, where: str
+) -> None:
+    """Waiting jobs are run by the thread that forked, and not by its copy as well."""
     forks, ran = tmp_path / "forks", tmp_path / "ran"
     bad = ledger.enqueue(f"fork_in_{where}", {"log": str(forks), "lives": False}, priority=1)
     others = [ledger.enqueue(f"fine_in_{where}", {"log": str(ran), "n": n}) for n in range(20)]
@@ -72,7 +74,7 @@ def _state(pid: str) -> str:
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_a_fork_that_lives_on_keeps_no_worker_from_ending(ledger: Ledger, store_url: str, tmp_path: Path) -> None:
+def test_a_worker_ends_although_a_fork_of_its_handler_lives(ledger: Ledger, store_url: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     job = ledger.enqueue("fork_in_thread", {"log": str(log), "lives": True})
     with working(store_url):
@@ -82,7 +84,7 @@ def test_a_fork_that_lives_on_keeps_no_worker_from_ending(ledger: Ledger, store_
 
 
 @pytest.mark.parametrize("where", ["thread", "loop", "process"])
-def test_memory_that_a_handler_has_eaten_is_there_again_after_it(tmp_path: Path, where: str) -> None:
+def test_a_worker_recovers_after_a_handler_ran_out_of_memory(tmp_path: Path, where: str) -> None:
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with holdfast.open(url) as ledger, working(url):
         bad = ledger.enqueue(f"in_{where}", {"harm": "eat_memory"})
@@ -101,7 +103,7 @@ def test_memory_that_a_handler_has_eaten_is_there_again_after_it(tmp_path: Path,
         ("pour", "dead_lettered"),
     ],
 )
-def test_what_a_handler_does_to_its_own_process_harms_no_other_job(tmp_path: Path, harm: str, status: str) -> None:
+def test_a_handler_that_harms_its_child_process_harms_no_other_job(tmp_path: Path, harm: str, status: str) -> None:
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with holdfast.open(url) as ledger, working(url):
         assert ended(ledger, ledger.enqueue("in_process", {"harm": harm})).status == status
@@ -109,14 +111,14 @@ def test_what_a_handler_does_to_its_own_process_harms_no_other_job(tmp_path: Pat
 
 
 @pytest.mark.parametrize("harm", ["close_output", "leave_a_thread"])
-def test_a_worker_ends_though_a_handler_has(tmp_path: Path, harm: str) -> None:
+def test_a_worker_continues_and_ends_after_a_handler_harmed_its_process(tmp_path: Path, harm: str) -> None:
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with holdfast.open(url) as ledger, working(url):
         assert ended(ledger, ledger.enqueue("in_thread", {"harm": harm})).status == "succeeded"
         assert ended(ledger, ledger.enqueue("fine_in_thread", {"log": os.devnull, "n": 1})).result == 1
 
 
-def test_a_worker_whose_loop_is_blocked_leaves_async_jobs_to_others(tmp_path: Path) -> None:
+def test_a_worker_with_a_blocked_loop_claims_no_async_jobs(tmp_path: Path) -> None:
     """Jobs that the loop has not begun are released, and no more are claimed for it until it runs again."""
     app = App(f"sqlite:///{tmp_path}/holdfast.db")
     began, free = threading.Event(), threading.Event()
@@ -144,7 +146,7 @@ def test_a_worker_whose_loop_is_blocked_leaves_async_jobs_to_others(tmp_path: Pa
         wait_until(began.is_set)
         waiting = [app.enqueue(handler, n=1) for handler in (waits, waits_alone)]
         wait_until(lambda: [app.ledger.get(job.id).releases for job in waiting] == [1, 1])
-        # A sign that the worker has been round again since, and has claimed neither.
+        # The worker has claimed again since then, and has claimed neither job.
         assert ended(app.ledger, app.enqueue(plain)).result == 7
         assert [app.ledger.get(job.id).status for job in (blocker, *waiting)] == ["running", "queued", "queued"]
         free.set()
@@ -152,8 +154,8 @@ def test_a_worker_whose_loop_is_blocked_leaves_async_jobs_to_others(tmp_path: Pa
     app.close()
 
 
-def test_a_worker_that_cannot_start_a_process_blames_no_job(tmp_path: Path) -> None:
-    """The worker has no descriptors left after leaks in a thread: its jobs for processes are released, uncounted."""
+def test_a_worker_that_cannot_start_a_process_fails_no_job(tmp_path: Path) -> None:
+    """A thread has used up all descriptors: jobs for child processes are released and the attempt is not counted."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with holdfast.open(url) as ledger, working(url):
         assert ended(ledger, ledger.enqueue("in_thread", {"harm": "leak_descriptors"})).status == "succeeded"

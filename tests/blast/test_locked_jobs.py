@@ -12,7 +12,7 @@ from tests.support.waiting import wait_until
 
 LEASE_SECONDS = 5.0
 SHORT_SECONDS, LONG_SECONDS = 6.0, 15.0
-"""Both longer than a lease. After the long one every worker has had its turn to sweep."""
+"""Both are longer than a lease. During the long one every worker has been the sweeper."""
 WITHIN_LEASE_SECONDS = 2.0
 BURST = 200
 """Short jobs a second, for one worker."""
@@ -30,13 +30,13 @@ EACH = [
 
 
 def test_without_a_fault_no_worker_loses_a_job(fleet: Fleet) -> None:
-    """What the other tests count is the faults' doing."""
+    """The other tests rely on this."""
     with Watch(fleet) as watch:
         watch.during(3, orphan=fleet.orphan())
 
 
 @pytest.mark.parametrize(("way", "statuses", "seconds"), [*SHORT, *EACH])
-def test_a_locked_job_harms_no_other(fleet: Fleet, way: str, statuses: list[str], seconds: float) -> None:
+def test_a_locked_job_does_not_affect_other_jobs(fleet: Fleet, way: str, statuses: list[str], seconds: float) -> None:
     with Watch(fleet) as watch:
         with WAYS[way](fleet) as lock:
             jobs = locks.make(fleet, statuses)
@@ -44,13 +44,13 @@ def test_a_locked_job_harms_no_other(fleet: Fleet, way: str, statuses: list[str]
             watch.spare(jobs.values())
             watch.during(seconds, orphan=fleet.orphan())
         locks.let_go(fleet)
-    # The jobs themselves go on as well, once they are let go.
+    # The jobs themselves continue when they are unlocked.
     for status in {"queued", "claimed", "running"} & jobs.keys():
         fleet.became(jobs[status], "succeeded")
 
 
 @pytest.mark.parametrize("way", [pytest.param(way, marks=() if way == "for_update" else pytest.mark.torture) for way in WAYS])
-def test_a_held_job_that_is_locked_for_less_than_its_lease_goes_on(fleet: Fleet, way: str) -> None:
+def test_a_held_job_continues_if_it_is_locked_for_less_than_its_lease(fleet: Fleet, way: str) -> None:
     jobs = locks.make(fleet, ["claimed", "running"])
     fleet.held |= dict.fromkeys(jobs.values(), "w1")
     with Watch(fleet) as watch, WAYS[way](fleet) as lock:
@@ -63,7 +63,7 @@ def test_a_held_job_that_is_locked_for_less_than_its_lease_goes_on(fleet: Fleet,
 
 
 @pytest.mark.parametrize("seconds", [pytest.param(3.0, id="3s"), pytest.param(12.0, id="12s", marks=pytest.mark.torture)])
-def test_a_locked_job_that_is_done_does_not_hold_up_the_completions_of_its_worker(fleet: Fleet, seconds: float) -> None:
+def test_a_locked_job_does_not_delay_other_completions_of_its_worker(fleet: Fleet, seconds: float) -> None:
     """One worker completes many short jobs. One more of its jobs ends while its row is locked."""
     go: Path = fleet.folder / f"done-{seconds}"
     fleet.start("busy")

@@ -33,16 +33,16 @@ def ledger(url: str) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def stranger(url: str) -> Iterator[Stranger]:
-    """Has a transaction open until the test ends."""
-    with psycopg.connect(Place.of(url).server, application_name="stranger") as connection:
+def other_session(url: str) -> Iterator[Stranger]:
+    """A connection with a transaction that is open until the test ends."""
+    with psycopg.connect(Place.of(url).server, application_name="other_session") as connection:
         yield connection
         connection.rollback()
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls give up on a lock after little more than a second."""
+    """Calls stop waiting for a lock after little more than a second."""
     monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0, 1.1))
     monkeypatch.setattr(postgres, "_READ", postgres._READ.replace(str(postgres.READ_LOCK_MS), "1100"))
 
@@ -53,70 +53,72 @@ def refusal_of(call: Callable[[], object]) -> Unavailable:
     return refused.value
 
 
-def names(refused: Unavailable, stranger: Stranger) -> bool:
-    named = f"process {stranger.info.backend_pid} (stranger), idle in transaction for " in refused.message
+def names(refused: Unavailable, other_session: Stranger) -> bool:
+    named = f"process {other_session.info.backend_pid} (other_session), idle in transaction for " in refused.message
     return refused.locked and named and "pg_terminate_backend" in str(refused.action)
 
 
-def test_an_agent_learns_which_process_has_locked_its_task(url: str, ledger: Ledger, stranger: Stranger, quick: None) -> None:
+def test_a_refusal_names_the_process_that_locked_the_agents_task(
+    url: str, ledger: Ledger, other_session: Stranger, quick: None
+) -> None:
     job = ledger.enqueue("work")
-    stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
-    assert names(refusal_of(lambda: Agent(ledger, "ada").start(job.id, request_id="r1")), stranger)
-    stranger.rollback()
+    other_session.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
+    assert names(refusal_of(lambda: Agent(ledger, "ada").start(job.id, request_id="r1")), other_session)
+    other_session.rollback()
     assert Agent(ledger, "ada").start(job.id, request_id="r1").id == job.id
 
 
-def test_a_locked_queue_names_its_table_and_who_has_locked_it(url: str, ledger: Ledger, stranger: Stranger, quick: None) -> None:
+def test_a_refusal_for_a_locked_queue_names_the_table_and_the_process(
+    url: str, ledger: Ledger, other_session: Stranger, quick: None
+) -> None:
     ledger.pause("mail")
-    stranger.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
+    other_session.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
     refused = refusal_of(lambda: ledger.unpause("mail"))
-    assert names(refused, stranger)
+    assert names(refused, other_session)
     assert 'in relation "queues"' in refused.message
     assert ledger.claim("worker", ["other"]) == []
 
 
-def test_reads_of_a_locked_table_end_and_name_who_has_locked_it(
-    url: str, ledger: Ledger, stranger: Stranger, quick: None
-) -> None:
+def test_reads_of_a_locked_table_end_and_name_the_process(url: str, ledger: Ledger, other_session: Stranger, quick: None) -> None:
     job = ledger.enqueue("work")
-    stranger.execute(f"LOCK TABLE {Place.of(url).schema}.jobs IN ACCESS EXCLUSIVE MODE")
+    other_session.execute(f"LOCK TABLE {Place.of(url).schema}.jobs IN ACCESS EXCLUSIVE MODE")
     with ThreadPoolExecutor() as at_once:
         refused = list(at_once.map(refusal_of, [lambda: ledger.get(job.id), ledger.diagnose]))
-    assert [names(each, stranger) for each in refused] == [True, True]
+    assert [names(each, other_session) for each in refused] == [True, True]
     assert ledger.paused() == {}
 
 
-def test_opening_beside_a_locked_table_ends_and_names_who_has_locked_it(
-    url: str, ledger: Ledger, stranger: Stranger, quick: None
+def test_opening_with_a_locked_table_ends_and_names_the_process(
+    url: str, ledger: Ledger, other_session: Stranger, quick: None
 ) -> None:
-    stranger.execute(f"LOCK TABLE {Place.of(url).schema}.meta IN ACCESS EXCLUSIVE MODE")
+    other_session.execute(f"LOCK TABLE {Place.of(url).schema}.meta IN ACCESS EXCLUSIVE MODE")
     refused = refusal_of(lambda: holdfast.open(url))
-    assert names(refused, stranger)
+    assert names(refused, other_session)
     assert refused.message.startswith("cannot open the ledger: ")
 
 
 @pytest.fixture
 def newer_code(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What opens the ledger from now on is a newer version, whose migration changes the table of queues."""
+    """From now on the ledger is opened by a newer version, whose migration changes the table of queues."""
     add_versions(monkeypatch, "ALTER TABLE holdfast.queues ADD COLUMN made_up integer NOT NULL DEFAULT 7;")
 
 
 def test_a_migration_that_cannot_lock_a_table_delays_no_other_session(
-    url: str, ledger: Ledger, newer_code: None, stranger: Stranger
+    url: str, ledger: Ledger, newer_code: None, other_session: Stranger
 ) -> None:
     place = Place.of(url)
     ledger.pause("mail")
-    stranger.execute(f"SELECT FROM {place.schema}.queues FOR UPDATE")
+    other_session.execute(f"SELECT FROM {place.schema}.queues FOR UPDATE")
     opened: list[Ledger] = []
     opening = threading.Thread(target=lambda: opened.append(holdfast.open(url)), daemon=True)
     opening.start()
     with psycopg.connect(place.server, autocommit=True) as admin:
         for _ in range(3):
             wait_until(lambda: admin.execute(WAITS, [f"{place.schema}.queues"]).fetchone() == (1,), what="the migration waits")
-            # A claim reads the table. It waits behind the migration, and then goes on.
+            # A claim reads the table. It waits behind the migration, and then continues.
             assert ledger.claim("worker", ["other"]) == []
             assert opening.is_alive()
-    stranger.rollback()
+    other_session.rollback()
     opening.join(30)
     assert [found.paused().keys() for found in opened] == [{"mail"}]
     assert versions_of(url) == [1, 2]
@@ -124,15 +126,15 @@ def test_a_migration_that_cannot_lock_a_table_delays_no_other_session(
 
 
 def test_a_migration_that_never_gets_a_table_is_refused_and_changes_nothing(
-    url: str, ledger: Ledger, newer_code: None, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+    url: str, ledger: Ledger, newer_code: None, other_session: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.migration.MIGRATE_LOCK_SECONDS", 1.0)
     before = catalog_of(url)
     ledger.pause("mail")
-    stranger.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
+    other_session.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
     refused = refusal_of(lambda: holdfast.open(url))
-    assert names(refused, stranger)
-    stranger.rollback()
+    assert names(refused, other_session)
+    other_session.rollback()
     assert (catalog_of(url), versions_of(url)) == (before, [1])
     with holdfast.open(url) as newer:
         assert newer.paused().keys() == {"mail"}
@@ -160,8 +162,8 @@ def test_a_frozen_process_does_not_keep_the_locks_of_its_migration(
 
 
 @pytest.mark.parametrize("row", ["duties WHERE name = 'relay:one'", "sinks WHERE name = 'one'"])
-def test_a_sink_whose_row_is_locked_holds_up_no_other(
-    url: str, ledger: Ledger, stranger: Stranger, monkeypatch: pytest.MonkeyPatch, row: str
+def test_a_sink_with_a_locked_row_delays_no_other_sink(
+    url: str, ledger: Ledger, other_session: Stranger, monkeypatch: pytest.MonkeyPatch, row: str
 ) -> None:
     monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0,))
     heard: dict[str, list[int]] = {"one": [], "two": []}
@@ -176,20 +178,20 @@ def test_a_sink_whose_row_is_locked_holds_up_no_other(
     tick()
     job = ledger.enqueue("work")
     ledger.take_duty("relay:one", "the last relay", ttl="1s")
-    assert ledger.outbox.page(0, 10)  # no open transaction can come before what is settled now
-    stranger.execute(f"SELECT FROM {Place.of(url).schema}.{row} FOR UPDATE")
+    assert ledger.outbox.page(0, 10)  # no open transaction can have an earlier position
+    other_session.execute(f"SELECT FROM {Place.of(url).schema}.{row} FOR UPDATE")
     if row.startswith("sinks"):
         ledger.drop_duty("relay:one", "the last relay")
     tick()
     assert heard["two"] == [job.id]
-    stranger.rollback()
+    other_session.rollback()
     ledger.drop_duty("relay:one", "the last relay")
     tick()
     assert set(heard["one"]) == {job.id}
     assert heard["two"] == [job.id]
 
 
-def test_retention_passes_over_locked_rows(url: str, ledger: Ledger, stranger: Stranger) -> None:
+def test_retention_skips_locked_rows(url: str, ledger: Ledger, other_session: Stranger) -> None:
     schema = Place.of(url).schema
     for number in range(2):
         job = ledger.enqueue("work", request_id=f"r{number}")
@@ -197,21 +199,21 @@ def test_retention_passes_over_locked_rows(url: str, ledger: Ledger, stranger: S
         agent = Agent(ledger, f"a{number}")
         agent.start(job.id)
         agent.complete(job.id)
-    stranger.execute(f"SELECT FROM {schema}.requests WHERE request_id = 'r0' FOR UPDATE")
-    stranger.execute(f"SELECT FROM {schema}.workers WHERE name = 'w0' FOR UPDATE")
-    stranger.execute(f"SELECT FROM {schema}.agents WHERE name = 'a0' FOR UPDATE")
+    other_session.execute(f"SELECT FROM {schema}.requests WHERE request_id = 'r0' FOR UPDATE")
+    other_session.execute(f"SELECT FROM {schema}.workers WHERE name = 'w0' FOR UPDATE")
+    other_session.execute(f"SELECT FROM {schema}.agents WHERE name = 'a0' FOR UPDATE")
     now = ledger.now()
 
     def prune() -> dict[str, int]:
         return ledger.prune(requests_before=now, workers_before=now, agents_before=now)
 
     assert min(prune().values()) > 0
-    stranger.rollback()
+    other_session.rollback()
     assert prune() == {"requests": 1, "workers": 1, "agents": 1}
 
 
-def test_a_worker_that_stops_says_that_a_lock_keeps_it_from_recording_an_outcome(
-    url: str, stranger: Stranger, caplog: pytest.LogCaptureFixture
+def test_a_stopping_worker_logs_that_a_lock_prevents_an_outcome(
+    url: str, other_session: Stranger, caplog: pytest.LogCaptureFixture
 ) -> None:
     app, free = App(url), threading.Event()
 
@@ -224,18 +226,16 @@ def test_a_worker_that_stops_says_that_a_lock_keeps_it_from_recording_an_outcome
     worker = app.worker(name="w")
     worker.start()
     wait_until(lambda: app.ledger.get(job.id).status == "running", what="the job runs")
-    stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
+    other_session.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
     free.set()
     worker.close()
     assert "another transaction has locked the job: this outcome is not recorded" in caplog.messages
     app.close()
 
 
-def test_a_session_of_another_account_is_named_though_its_state_is_not_shown(
-    url: str, ledger: Ledger, stranger: Stranger
-) -> None:
+def test_a_session_of_another_account_is_named_without_its_state(url: str, ledger: Ledger, other_session: Stranger) -> None:
     job = ledger.enqueue("work")
-    stranger.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
+    other_session.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
     with holdfast.open(f"{url}&options=-crole%3Dpg_read_all_data") as unprivileged:
         found = [unprivileged._store.lock_holder(job.id), unprivileged._store.lock_holder()]
-    assert found == [f"process {stranger.info.backend_pid} (stranger)"] * 2
+    assert found == [f"process {other_session.info.backend_pid} (other_session)"] * 2

@@ -14,7 +14,7 @@ SHORT_SECONDS, LONG_SECONDS = 6.0, 20.0
 
 
 def fill(fleet: Fleet) -> None:
-    """Every table has a row that the fleet might want."""
+    """Put a row that the fleet may need into every table."""
     for queue in (*WORKERS, SHORT):
         fleet.ledger.pause(queue)
         fleet.ledger.unpause(queue)

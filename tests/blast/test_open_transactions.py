@@ -23,7 +23,7 @@ ANSWER_SECONDS = 12.0
 
 
 class Call:
-    """A call in a thread of its own, and what it came to."""
+    """A call in its own thread, and its outcome."""
 
     def __init__(self, call: Callable[[], Job]) -> None:
         self.came_to = ""
@@ -69,7 +69,7 @@ class Beats:
 
 @pytest.mark.parametrize("verb", [pytest.param("enqueue", marks=pytest.mark.torture), "replay"])
 def test_a_dedupe_key_in_an_open_transaction_delays_no_other_call(fleet: Fleet, verb: str) -> None:
-    """The same process repeats the key, and beats for an unrelated job."""
+    """The same process enqueues the key again, and sends heartbeats for an unrelated job."""
     key, ledger = f"key of {verb}", fleet.open()
     gone = ledger.enqueue("quick", queue=UNSERVED, dedupe_key=key)
     ledger.cancel(gone.id, hard=True)
@@ -118,7 +118,7 @@ def test_a_request_id_in_an_open_transaction_does_not_stop_its_process(fleet: Fl
 
 
 def test_handlers_that_lock_their_own_jobs_harm_no_other_job_of_their_workers(fleet: Fleet) -> None:
-    """Two then have a checkpoint to keep, which is kept or refused in bounded time. One works on past its time."""
+    """Two then save a checkpoint, which is stored or refused in bounded time. One runs past its time limit."""
     waiting = {"w1": "dependent", "w2": "for_update"}
     with Watch(fleet) as watch:
         jobs = {way: fleet.ledger.enqueue("wait_for_itself", {"way": way}, queue=worker).id for worker, way in waiting.items()}

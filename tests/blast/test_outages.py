@@ -1,4 +1,4 @@
-"""The server is away for a while, in each way to stop it. Afterwards every healthy holder continues its attempt."""
+"""The server is stopped for a while, in every way. Afterwards every healthy holder continues its attempt."""
 
 import signal
 import threading
@@ -26,7 +26,7 @@ OUTAGES = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """For this module alone, since it is stopped and started."""
+    """A server for this module only, because it is stopped and started."""
     with PostgresServer.create() as server:
         yield server
 
@@ -46,7 +46,7 @@ def stop(server: PostgresServer, mode: str) -> None:
 
 
 def stop_smart(server: PostgresServer) -> None:
-    """No new connections; those there are go on for two seconds, until an operator ends them."""
+    """Accept no new connections. Existing ones continue for two seconds, until an operator ends them."""
     with psycopg.connect(server.url, autocommit=True) as admin:
         server._control("stop", "-m", "smart", "-W")
         threading.Event().wait(2)
@@ -58,7 +58,7 @@ def stop_smart(server: PostgresServer) -> None:
 
 @pytest.mark.parametrize(("mode", "seconds"), OUTAGES)
 def test_no_healthy_job_is_taken_away_after_an_outage(fleet: Fleet, server: PostgresServer, mode: str, seconds: int) -> None:
-    """After one that is longer than a lease, a worker may come back somewhat later than the others."""
+    """After an outage that is longer than a lease, some workers may reconnect later than others."""
     with Watch(fleet, late=True):
         stop(server, mode)
         threading.Event().wait(seconds)

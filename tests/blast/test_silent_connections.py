@@ -10,7 +10,7 @@ from tests.support.proxy import Proxy
 from tools.pgserver import PostgresServer
 
 SECONDS = 6.0
-"""Longer than a lease: what depends on a silent connection has lost its lease by then."""
+"""Longer than a lease: a holder that depends on a silent connection has lost its lease by then."""
 MUTE_SECONDS = 2.0
 """Far shorter than a lease."""
 
@@ -23,7 +23,7 @@ def proxy(pg_server: PostgresServer) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="module")
 def make_fleet(schema_url: Callable[[], str], proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Fleet]:
-    """Their worker w1 is connected through the proxy."""
+    """Fleets whose worker w1 is connected through the proxy."""
 
     def made() -> Fleet:
         url = schema_url()
@@ -33,7 +33,7 @@ def make_fleet(schema_url: Callable[[], str], proxy: Proxy, tmp_path_factory: py
 
 
 def goes_on(fleet: Fleet) -> None:
-    """The worker claims, runs and completes over new connections."""
+    """Check that the worker claims, runs and completes jobs over new connections."""
     job = fleet.ledger.enqueue("quick", queue="w1")
     assert fleet.became(job.id, "succeeded").last_owner == "w1"
 
@@ -80,8 +80,8 @@ def test_a_connection_that_goes_silent_in_mid_transaction_harms_no_other_worker(
     goes_on(fleet)
 
 
-def test_a_worker_whose_network_flaps_keeps_no_dead_job_from_being_taken_back(fleet: Fleet, proxy: Proxy) -> None:
-    """Only that worker is cut off, again and again, and more often than the dead job's lease is long."""
+def test_a_worker_with_a_flapping_network_does_not_delay_the_requeue_of_lost_jobs(fleet: Fleet, proxy: Proxy) -> None:
+    """Only that worker is disconnected, repeatedly, at intervals shorter than the lost job's lease."""
     with Watch(fleet) as watch:
         orphan = fleet.orphan(lease_seconds=5)
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""Files of a SQLite ledger are deleted, moved, replaced or made read-only while it is open: nothing is acknowledged any more."""
+"""Files of a SQLite ledger are deleted, moved, replaced or made read-only while it is open: no later write is acknowledged."""
 
 import fcntl
 import os
@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def ledger(place: Path) -> Iterator[Ledger]:
-    """Opened long ago, as far as its folder tells: then one look at the folder is enough."""
+    """A ledger whose folder seems to be old, so that one look at the folder is enough."""
     with holdfast.open(f"sqlite:///{place}") as ledger:
         os.utime(place.parent, (0, 0))
         ledger.drop_duty("none", "none")
@@ -48,7 +48,7 @@ def delete(suffix: str) -> Harm:
 
 
 def replace(suffix: str) -> Harm:
-    """By a copy of itself: for the database that is a valid ledger with the same id."""
+    """Replace a file by a copy. A copied database is a valid ledger with the same id."""
 
     def harm(place: Path) -> None:
         copy = place.with_name("copy")
@@ -100,7 +100,7 @@ def test_a_lost_file_is_noticed_by_writes_and_reads(ledger: Ledger, place: Path,
     assert fence is not None
     do(place)
 
-    # Whether the first of them comes before or after the next look at the files: it is not acknowledged.
+    # The first write is not acknowledged, before or after the next look at the files.
     first = refused(lambda: ledger.enqueue("after"))
     calls: dict[str, Callable[[], Any]] = {
         "enqueue": lambda: ledger.enqueue("after"),
@@ -162,7 +162,7 @@ def test_a_file_lost_in_the_middle_of_a_transaction_is_an_unknown_outcome(ledger
     assert refused(lambda: ledger.enqueue("after")).outcome == "none"
 
 
-def test_what_only_a_deleted_log_had_is_saved_by_closing(place: Path) -> None:
+def test_closing_the_ledger_saves_commits_from_a_deleted_log(place: Path) -> None:
     with holdfast.open(f"sqlite:///{place}") as ledger:
         jobs = [ledger.enqueue("before").id for _ in range(20)]
         beside(place, "-wal").unlink()
@@ -173,8 +173,8 @@ def test_what_only_a_deleted_log_had_is_saved_by_closing(place: Path) -> None:
 
 
 @pytest.mark.parametrize("suffixes", [("",), ("", "-wal", "-shm")])
-def test_a_deleted_file_is_saved_from_a_process_that_has_it_open(place: Path, suffixes: tuple[str, ...]) -> None:
-    """As the operating guide says: stop, copy, kill."""
+def test_a_process_that_has_a_deleted_file_open_can_save_it(place: Path, suffixes: tuple[str, ...]) -> None:
+    """The steps of the operating guide: stop, copy, kill."""
     url = f"sqlite:///{place}"
     with Program("sqlite_writer", url) as program:
         assert program.answer() == ["ready"]
@@ -196,8 +196,8 @@ def test_a_deleted_file_is_saved_from_a_process_that_has_it_open(place: Path, su
         assert problems(ledger) == []
 
 
-def test_no_ledger_is_made_beside_a_log_that_has_lost_its_database(ledger: Ledger, place: Path) -> None:
-    """SQLite would delete the log, and with it what is not in the database yet."""
+def test_no_ledger_is_created_next_to_a_log_without_a_database(ledger: Ledger, place: Path) -> None:
+    """SQLite would delete the log, with commits that are not in the database yet."""
     job = ledger.enqueue("before")
     move("")(place)
     with pytest.raises(Unavailable, match="-wal") as caught:
@@ -208,7 +208,7 @@ def test_no_ledger_is_made_beside_a_log_that_has_lost_its_database(ledger: Ledge
         assert again.get(job.id).status == "queued"
 
 
-def test_a_connection_to_a_file_that_was_replaced_takes_no_part(place: Path) -> None:
+def test_a_connection_to_a_replaced_file_is_refused(place: Path) -> None:
     with holdfast.open(f"sqlite:///{place}") as ledger:
         ledger.enqueue("before")
     old = apsw.Connection(str(place))
@@ -224,7 +224,7 @@ def test_a_connection_to_a_file_that_was_replaced_takes_no_part(place: Path) -> 
     old.close()
 
 
-def test_a_second_ledger_of_the_process_leaves_the_locks_of_the_first(ledger: Ledger, place: Path) -> None:
+def test_closing_a_second_ledger_keeps_the_locks_of_the_first(ledger: Ledger, place: Path) -> None:
     """Closing any descriptor of a file drops the locks that the process has on it, those of SQLite too."""
 
     def locks() -> list[str]:
@@ -243,7 +243,7 @@ def test_a_second_ledger_of_the_process_leaves_the_locks_of_the_first(ledger: Le
 
 
 @pytest.mark.parametrize("harm", [delete, replace])
-def test_a_new_lock_file_is_the_one_that_is_locked(ledger: Ledger, place: Path, harm: Callable[[str], Harm]) -> None:
+def test_a_new_lock_file_is_locked(ledger: Ledger, place: Path, harm: Callable[[str], Harm]) -> None:
     ledger.enqueue("before")
     harm("-lock")(place)
 
@@ -266,7 +266,7 @@ def test_a_new_lock_file_is_the_one_that_is_locked(ledger: Ledger, place: Path, 
 
 
 @pytest.mark.parametrize("harm", [delete, replace])
-def test_a_waiter_whose_wake_file_is_gone_still_wakes(ledger: Ledger, place: Path, harm: Callable[[str], Harm]) -> None:
+def test_a_waiter_wakes_without_its_wake_file(ledger: Ledger, place: Path, harm: Callable[[str], Harm]) -> None:
     waiter = ledger.waiter()
     try:
         while waiter.wait(0.1):
@@ -282,7 +282,7 @@ def test_a_waiter_whose_wake_file_is_gone_still_wakes(ledger: Ledger, place: Pat
         waiter.close()
 
 
-def test_a_waiter_does_not_wait_in_files_that_are_gone(ledger: Ledger, place: Path) -> None:
+def test_a_waiter_is_refused_while_its_files_are_gone(ledger: Ledger, place: Path) -> None:
     waiter = ledger.waiter()
     try:
         move("")(place)
@@ -294,7 +294,7 @@ def test_a_waiter_does_not_wait_in_files_that_are_gone(ledger: Ledger, place: Pa
         waiter.close()
 
 
-def test_a_worker_says_once_that_its_file_is_gone_and_goes_on_when_it_is_back(
+def test_a_worker_logs_a_missing_file_once_and_continues_when_it_is_back(
     place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="holdfast")
@@ -327,8 +327,8 @@ def test_a_worker_says_once_that_its_file_is_gone_and_goes_on_when_it_is_back(
     app.close()
 
 
-def test_files_made_read_only_lose_nothing(place: Path) -> None:
-    """What is open stays open: either a call is refused, or what it was answered is in the file."""
+def test_no_data_is_lost_if_files_become_read_only(place: Path) -> None:
+    """Open files stay open: a call is refused, or its acknowledged change is in the file."""
     url = f"sqlite:///{place}"
     # Root may write to any file, unless it drops that right.
     without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []

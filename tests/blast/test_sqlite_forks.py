@@ -43,7 +43,7 @@ def test_many_forks_in_the_middle_of_transactions_lose_nothing(store_url: str) -
 
 
 def in_child(act: Callable[[], Any]) -> Any:
-    """What `act` answers in a fork of this process."""
+    """The result of `act` in a fork of this process."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -64,7 +64,7 @@ def in_child(act: Callable[[], Any]) -> Any:
 
 
 def elsewhere(url: str) -> list[str]:
-    """The kinds of all jobs, as a process of its own sees them, which closes the ledger again."""
+    """The kinds of all jobs, read by another process that then closes the ledger."""
     code = (
         "import holdfast, sys; ledger = holdfast.open(sys.argv[1]); print(*[job.kind for job in ledger.list()]); ledger.close()"
     )
@@ -72,7 +72,7 @@ def elsewhere(url: str) -> list[str]:
 
 
 def test_the_log_stays_while_a_child_has_the_ledger_open_again(tmp_path: Path) -> None:
-    """The parent's end, and that of any other process, must not delete the log under the child."""
+    """The end of the parent, or of any other process, must not delete the log while the child uses it."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     parent = holdfast.open(url)
     parent.enqueue("parent")
@@ -99,7 +99,7 @@ def test_the_log_stays_while_a_child_has_the_ledger_open_again(tmp_path: Path) -
         os.close(fd)
 
 
-def test_a_child_keeps_no_lock_of_a_parent_that_was_killed(tmp_path: Path) -> None:
+def test_a_child_does_not_keep_the_locks_of_a_killed_parent(tmp_path: Path) -> None:
     """An flock lives as long as any copy of its descriptor."""
     url = f"sqlite:///{tmp_path}/holdfast.db"
     code = (
@@ -144,7 +144,7 @@ def test_a_child_forked_within_a_transaction_opens_no_ledger_on_that_file(tmp_pa
         assert in_child(lambda: holdfast.open(url).enqueue("child").id) == 2
 
 
-def test_a_connection_of_the_programs_own_spoils_its_file_for_the_child(tmp_path: Path) -> None:
+def test_a_child_cannot_open_a_file_to_which_the_parent_has_its_own_connection(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with holdfast.open(url) as ledger:
         ledger.enqueue("before")

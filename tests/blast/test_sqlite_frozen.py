@@ -1,4 +1,4 @@
-"""A process is stopped in the middle of a SQLite transaction: others are refused in bounded time, and read on."""
+"""A process is stopped in the middle of a SQLite transaction: other writers are refused in bounded time, and reads continue."""
 
 import os
 import signal
@@ -27,13 +27,13 @@ __all__ = ["opened", "sqlite_url"]
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callers of this process do not wait for long."""
+    """Make calls of this process wait for a short time only."""
     monkeypatch.setattr(write_lock, "WAIT_SECONDS", 0.2)
 
 
 @pytest.fixture
 def frozen(sqlite_url: str) -> Iterator[Program]:
-    """A process that has the right to write and is stopped."""
+    """A stopped process that holds the write lock."""
     with Program("sqlite_writer", sqlite_url) as program:
         assert program.answer() == ["ready"]
         program.tell("stop")
@@ -73,7 +73,7 @@ def locks_on(url: str) -> list[str]:
 
 
 def waiting_for(url: str) -> int:
-    """How many wait for the right to write."""
+    """The number of processes that wait for the write lock."""
     return sum("->" in line for line in locks_on(url))
 
 
@@ -98,7 +98,7 @@ def test_a_writer_is_refused_and_the_stopped_process_is_named(
 ) -> None:
     for _ in range(5):
         check_refused(live, frozen.pid)
-    # However often it is refused, one thread waits.
+    # Only one thread waits, also after several refusals.
     assert locks_open(sqlite_url) == 2
     assert f"process {frozen.pid} has the write lock and is stopped" in findings(live)["writer"]
     thaw(frozen)
@@ -110,7 +110,7 @@ def test_a_writer_is_refused_and_the_stopped_process_is_named(
     assert locks_open(sqlite_url) == 2
 
 
-def test_readers_go_on(short: None, live: Ledger, frozen: Program, opened: Opener, sqlite_url: str) -> None:
+def test_readers_continue(short: None, live: Ledger, frozen: Program, opened: Opener, sqlite_url: str) -> None:
     check_refused(live, frozen.pid)
     late = opened(sqlite_url)
     for ledger in (live, late):
@@ -119,15 +119,15 @@ def test_readers_go_on(short: None, live: Ledger, frozen: Program, opened: Opene
         assert [event.type for event in ledger.follow(timeout=0.1)] == ["enqueued"]
 
 
-def test_the_end_of_the_stopped_process_frees_the_rest(short: None, live: Ledger, frozen: Program) -> None:
+def test_other_writers_continue_when_the_stopped_process_ends(short: None, live: Ledger, frozen: Program) -> None:
     check_refused(live, frozen.pid)
     frozen.kill()
     assert live.enqueue("after").id == 2
     assert problems(live) == []
 
 
-def test_a_waiting_caller_gets_its_turn_when_the_process_goes_on(live: Ledger, frozen: Program, sqlite_url: str) -> None:
-    """Those who are still waiting need not ask again, and threads wait as one."""
+def test_a_waiting_caller_gets_the_lock_when_the_process_continues(live: Ledger, frozen: Program, sqlite_url: str) -> None:
+    """Waiting callers need not repeat their calls, and one thread waits for all threads of a process."""
     with ThreadPoolExecutor(4) as pool:
         calls: list[Callable[[], Any]] = [
             lambda: live.enqueue("waited"),
@@ -150,14 +150,14 @@ def test_a_lock_that_is_granted_after_its_caller_left_is_released(
     check_refused(live, frozen.pid)
     check_refused(other, frozen.pid)
     thaw(frozen)
-    # `live` gets no further call, and still keeps no other process waiting.
+    # `live` gets no further call, and does not block other processes.
     wait_until(lambda: not locked(sqlite_url) and not waiting_for(sqlite_url))
     frozen.tell("enqueue")
     assert frozen.answer()[0] == "enqueued"
 
 
-def test_a_transaction_of_the_callers_own_that_does_not_end_is_named(short: None, live: Ledger, sqlite_url: str) -> None:
-    """It has SQLite's own lock, and the process that waits for it has the write lock file: the first one is named."""
+def test_a_refusal_names_the_callers_own_open_transaction(short: None, live: Ledger, sqlite_url: str) -> None:
+    """The transaction has SQLite's own lock, and the process that waits for it has the lock file. The transaction is named."""
     foreign = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
     foreign.execute("BEGIN IMMEDIATE")
     with holdfast.open(sqlite_url) as other, ThreadPoolExecutor(1) as pool:
@@ -191,7 +191,7 @@ def test_a_thread_that_writes_within_its_own_transaction_is_refused(live: Ledger
 BEAT = ["--id", "1", "--agent", "a", "--request-id", "r", "--db"]
 
 
-def test_a_quick_beat_leaves_the_waiting_to_the_command_line(live: Ledger, frozen: Program, sqlite_url: str) -> None:
+def test_the_fast_heartbeat_does_not_wait_for_a_lock(live: Ledger, frozen: Program, sqlite_url: str) -> None:
     assert fast_heartbeat.try_heartbeat([*BEAT, sqlite_url]) is None
 
 

@@ -1,4 +1,4 @@
-"""The disk of a SQLite ledger is full under a fleet of workers, and freed again: no help is needed, and no job is lost."""
+"""The disk of a SQLite ledger is full while workers run, and then has space again: they continue and lose no job."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ STEADY: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 8, "lease_t
 
 
 class Disk:
-    """A tmpfs that can be filled. Where mounting is not allowed, the workers may write no more to any file."""
+    """A tmpfs that can be filled. If mounting is not allowed, a limit prevents the workers from writing to any file."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -65,7 +65,7 @@ def beaten(ledger: Ledger, after: int) -> set[int]:
 
 
 def full_until_refused(ledger: Ledger, disk: Disk, pids: list[int]) -> list[int]:
-    """Jobs that were answered while the disk filled up, until there was room for none."""
+    """Enqueue until the disk is full, and return the acknowledged jobs."""
     made = []
     disk.fill(pids)
     if disk.is_real:
@@ -87,7 +87,7 @@ def test_a_full_disk_costs_no_worker_a_job(disk: Disk, tmp_path: Path) -> None:
         wait_until(lambda: beaten(ledger, 0) == steady)
         quick = [ledger.enqueue("count", {"log": str(tmp_path / "log"), "n": n}).id for n in range(200)]
         quick += full_until_refused(ledger, disk, pids)
-        # Reads go on. Wait until every worker has been refused a beat.
+        # Reads continue. Wait until every worker has been refused a beat.
         fullest = ledger.position()
         wait_until(lambda: all(missed(ledger, id_) for id_ in steady), what="beats that found no room")
         disk.free(pids)

@@ -1,4 +1,4 @@
-"""A power cut: ext4 on a loop device is shut down without its journal being flushed. What was acknowledged is recovered."""
+"""A power cut: ext4 on a loop device is shut down without flushing its journal. Acknowledged commits are recovered."""
 
 import fcntl
 import json
@@ -33,7 +33,10 @@ def run(*words: str) -> bool:
 
 
 class Disk:
-    """An ext4 file system that can lose its power. Where mounting is not allowed, a folder: its processes are only killed."""
+    """An ext4 file system that can lose its power.
+
+    If mounting is not allowed, it is a folder, and its processes are killed instead.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._image = folder / "image"
@@ -47,12 +50,12 @@ class Disk:
         return run("mount", "-o", "loop", str(self._image), str(self.place))
 
     def cycle(self) -> None:
-        """Off and on again: the file system is recovered from its journal."""
+        """Unmount and mount again: the file system is recovered from its journal."""
         self.close()
         assert not self._is_real or self._mounted()
 
     def cut(self) -> None:
-        """Everything that was not synced is gone; every later write fails."""
+        """Cut the power. Data that was not synced is lost, and every later write fails."""
         if not self._is_real:
             return
         fd = os.open(self.place, os.O_RDONLY)
@@ -73,7 +76,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def cut_once(disk: Disk, url: str, life: int, lines: int) -> list[list[Any]]:
-    """What one process was answered until the power went off under it, in the middle of its next call."""
+    """The acknowledged calls of a process whose power is cut in the middle of its next call."""
     with Program("batches", url, life) as program:
         assert program.answer() == ["ready"]
         said = [program.answer() for _ in range(lines)]
@@ -94,17 +97,17 @@ def cut_often(disk: Disk, *, lives: int, lines: int) -> None:
         check(ledger, said)
 
 
-def test_what_was_acknowledged_before_a_power_cut_is_recovered(disk: Disk) -> None:
+def test_acknowledged_commits_survive_a_power_cut(disk: Disk) -> None:
     cut_often(disk, lives=3, lines=20)
 
 
 @pytest.mark.torture
-def test_what_was_acknowledged_before_many_power_cuts_is_recovered(disk: Disk) -> None:
+def test_acknowledged_commits_survive_many_power_cuts(disk: Disk) -> None:
     cut_often(disk, lives=30, lines=60)
 
 
-def test_many_processes_lose_nothing_to_a_power_cut(disk: Disk) -> None:
-    """Every acknowledged write is there, whichever process wrote last."""
+def test_acknowledged_commits_of_many_processes_survive_a_power_cut(disk: Disk) -> None:
+    """Every acknowledged write is recovered, also if another process wrote last."""
     url = f"sqlite:///{disk.place}/holdfast.db"
     programs = [Program("sqlite_writer", url) for _ in range(4)]
     try:
@@ -129,7 +132,7 @@ def test_many_processes_lose_nothing_to_a_power_cut(disk: Disk) -> None:
         for thread in threads:
             thread.start()
         under_way.wait(60)
-        # Only what was answered before the cut counts: see `cut_once`.
+        # Only calls that were acknowledged before the cut count: see `cut_once`.
         answered = [set(found) for found in answered]
         disk.cut()
     finally:
@@ -144,6 +147,6 @@ def test_many_processes_lose_nothing_to_a_power_cut(disk: Disk) -> None:
     with holdfast.open(url) as ledger:
         there = {job.id for job in all_jobs(ledger)}
         assert set().union(*answered) <= there
-        # At most one call of each process was on its way.
+        # At most one call of each process was running.
         assert len(there) <= sum(map(len, answered)) + len(programs)
         assert problems(ledger) == []

@@ -21,8 +21,8 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 @pytest.mark.parametrize("length", ["99999999999999999999", "1000000000000", "nonsense", "-1"])
-def test_how_much_a_receiver_says_that_it_will_send_does_not_matter(ledger: Ledger, length: str) -> None:
-    """It has said that the message has arrived; no memory is set aside for the rest."""
+def test_a_huge_content_length_of_an_answer_is_ignored(ledger: Ledger, length: str) -> None:
+    """The status line confirms the delivery. No memory is allocated for the body."""
 
     def boast(handler: BaseHTTPRequestHandler, number: int) -> None:
         handler.wfile.write(f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nx".encode())
@@ -35,7 +35,7 @@ def test_how_much_a_receiver_says_that_it_will_send_does_not_matter(ledger: Ledg
 
 @contextmanager
 def deaf(host: str, port: int) -> Iterator[None]:
-    """An address that answers no connection: the queue of those that wait to be accepted is full."""
+    """An address that accepts no connection: its backlog is full."""
     with ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -48,7 +48,7 @@ def deaf(host: str, port: int) -> Iterator[None]:
         yield
 
 
-def test_an_address_that_never_answers_leaves_time_for_the_next(ledger: Ledger) -> None:
+def test_an_address_that_never_answers_does_not_use_up_the_time_of_the_next(ledger: Ledger) -> None:
     ledger.enqueue("work")
     with Receiver() as receiver, deaf("127.0.0.2", receiver.port):
         sink = WebhookSink(

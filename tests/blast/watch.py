@@ -11,9 +11,9 @@ from holdfast import Event
 from tests.blast.fleet import Fleet
 
 SHARE = 0.9
-"""Of the short jobs that are offered during a fault, so many are done during it."""
+"""The share of the short jobs enqueued during a fault that must be done during it."""
 LATE_SECONDS = 4.0
-"""How much longer a fault may last on a busy machine until they are."""
+"""How much longer a fault may last on a busy machine until these jobs are done."""
 BACK_SECONDS = 15.0
 """The longest time after a fault until every worker sends heartbeats again."""
 LOOK_SECONDS = 0.2
@@ -22,11 +22,11 @@ SHOWN = 6
 
 
 class Watch:
-    """Watches the fleet over one fault: `with Watch(fleet) as watch:` begins before it, `watch.during(…)` is called while it
-    lasts, and the end of the block looks at what is on record afterwards.
+    """Watches the fleet over one fault: `with Watch(fleet) as watch:` begins before it, `watch.during(…)` is
+    called while it lasts, and the end of the block checks the histories.
 
-    `but` are the jobs that the fault is about. `late` is for faults that stop all heartbeats for longer than a lease: a
-    holder that comes back late may have its stall on record, with its return, and only the long jobs count.
+    `but` are the jobs that the fault concerns. `late` is for faults that stop all heartbeats for longer than a lease:
+    then a job may be stalled and resumed, and only the long jobs are checked.
     """
 
     def __init__(self, fleet: Fleet, *, but: Collection[int] = (), late: bool = False) -> None:
@@ -34,7 +34,7 @@ class Watch:
         self._but = set(but)
         self._may_be_late = late
         self._late: dict[int, float] = {}
-        """Leases that were over while their jobs were held, and by how many seconds."""
+        """Leases that expired while their jobs were held, and for how many seconds."""
         self._found: list[str] = []
         self._mark = 0
 
@@ -44,13 +44,13 @@ class Watch:
         return self
 
     def spare(self, job_ids: Iterable[int]) -> None:
-        """The fault is about these jobs too."""
+        """The fault concerns these jobs too."""
         self._but.update(job_ids)
 
     def during(self, seconds: float, *, orphan: int | None = None) -> None:
-        """Let the fault last so long, and until the short jobs of that time are done and the orphan is taken back.
+        """Let the fault last this long, and until the short jobs of that time are done and the orphan is requeued.
 
-        Both are waited for a little longer; if they do not come, that is a finding.
+        If that does not happen within a little more time, it is a finding.
         """
         before, begun = self._fleet.done(), time.monotonic()
         wanted = {offer.queue: int(SHARE * offer.rate * seconds) for offer in self._fleet.offers}
@@ -86,7 +86,7 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None:
             return
-        self.everybody_beats()
+        self.all_holders_beat()
         harmed = self._harmed()
         report = [
             *self._found,
@@ -97,7 +97,7 @@ class Watch:
         assert not report, "\n".join(["others were harmed:", *report])
         assert [found for id_ in self._fleet.held for found in self._fleet.ledger.check(id_)] == []
 
-    def everybody_beats(self) -> None:
+    def all_holders_beat(self) -> None:
         """Wait for a new beat of each long job: by then every change to it is recorded. A missing heartbeat is a finding."""
         ledger, mark = self._fleet.ledger, self._fleet.ledger.position()
         deadline = time.monotonic() + BACK_SECONDS

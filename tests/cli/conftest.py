@@ -45,7 +45,7 @@ class Done(NamedTuple):
 
     @property
     def answer(self) -> Any:
-        """The one line of JSON that it said."""
+        """The one line of JSON that the command printed."""
         [line] = self.out.splitlines()
         assert line.isascii()
         return json.loads(line)
@@ -68,7 +68,7 @@ class Running:
         return text.rstrip("\n")
 
     def logged(self, message: str) -> dict[str, Any]:
-        """The next line of its log that says this."""
+        """The next line of its log that contains this text."""
         assert self._process.stderr is not None
         for text in self._process.stderr:
             found: dict[str, Any] = json.loads(text)
@@ -77,7 +77,7 @@ class Running:
         raise AssertionError(f"never logged: {message}")
 
     def says(self, words: str) -> str:
-        """The next line on its standard error with these words."""
+        """The next line on its standard error that contains this text."""
         assert self._process.stderr is not None
         for text in self._process.stderr:
             if words in text:
@@ -88,7 +88,7 @@ class Running:
         self._process.send_signal(number)
 
     def rest(self) -> Done:
-        """Once it has ended."""
+        """Wait until the command has ended, and return its result."""
         out, err = self._process.communicate(timeout=60)
         return Done(self._process.returncode, out, err)
 
@@ -103,7 +103,7 @@ Start = Callable[..., Running]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where commands run: an app in shop.py, and the pipe that its handler waits at."""
+    """The folder in which commands run, with an app in shop.py and the pipe that its handler reads."""
     folder = tmp_path / "here"
     folder.mkdir()
     (folder / "shop.py").write_text(SHOP)
@@ -122,7 +122,7 @@ def environment(**more: str) -> dict[str, str]:
 
 @pytest.fixture
 def run(folder: Path) -> Run:
-    """Runs a command to its end."""
+    """Run a command to its end."""
 
     def runner(*arguments: object, stdin: str | None = None, **env: str) -> Done:
         return Done(*forked.run(command(*arguments), folder, environment(**env), stdin=stdin or ""))
@@ -132,7 +132,7 @@ def run(folder: Path) -> Run:
 
 @pytest.fixture
 def start(folder: Path) -> Iterator[Start]:
-    """Starts a command; what is left of it ends with the test."""
+    """Start a command. The test ends it if it still runs."""
     running: list[Running] = []
 
     def starter(*arguments: object, **env: str) -> Running:

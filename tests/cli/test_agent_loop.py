@@ -20,7 +20,7 @@ AGENTS = ("ada", "bob", "cyd")
 
 @pytest.fixture
 def loop(folder: Path) -> Path:
-    """The script as the guide has it, with `holdfast` being the one under test."""
+    """The script of the guide, which runs the `holdfast` under test."""
     found = re.search(r"```sh\n(# agent\.sh\n.*?)```", GUIDE.read_text(), re.DOTALL)
     assert found is not None
     program = f'holdfast() {{ {forked.shell_command("holdfast")} "$@"; }}\n'
@@ -29,9 +29,10 @@ def loop(folder: Path) -> Path:
 
 
 def test_three_agents_share_eight_tasks(folder: Path, loop: Path, store_url: str) -> None:
-    """All wait for a task that another agent has. Once that is done, eight others are free, and the ledger wakes them.
+    """All wait while another agent holds the only task.
 
-    They would wait for an hour: without being woken they would not be done in time.
+    When it is done, eight tasks are free, and the ledger wakes the agents. Without the wake-up they would wait for an
+    hour.
     """
     loop.write_text(loop.read_text().replace("wait=60s", "wait=1h"))
     with holdfast.open(store_url) as ledger:
@@ -55,7 +56,7 @@ def test_three_agents_share_eight_tasks(folder: Path, loop: Path, store_url: str
                 )
             for agent in agents:
                 assert agent.stderr is not None
-                assert agent.stderr.readline() == b"Released: none.\n"  # it has found nothing, and waits from now on
+                assert agent.stderr.readline() == b"Released: none.\n"  # it has found nothing and waits
             dan.complete(first)
             wait_until(lambda: ledger.counts()["default"] == {"succeeded": 9}, seconds=120)
         finally:

@@ -25,13 +25,13 @@ def test_the_version_needs_neither_store_nor_worker() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_taught_to_complete(run: Run, shell: str) -> None:
+def test_a_completion_script_is_printed_for_each_shell(run: Run, shell: str) -> None:
     assert f"_HOLDFAST_COMPLETE={shell}_complete" in run("completion", shell).out
     found = run(COMP_WORDS="holdfast jo", COMP_CWORD="1", _HOLDFAST_COMPLETE="bash_complete").out
     assert found == "plain,job\n"
 
 
-def test_a_shell_is_offered_the_queues_of_the_ledger(run: Run) -> None:
+def test_shell_completion_offers_the_queues_of_the_ledger(run: Run) -> None:
     asked = {"COMP_WORDS": "holdfast queue pause cr", "COMP_CWORD": "3", "_HOLDFAST_COMPLETE": "bash_complete"}
     assert run(**asked) == (0, "\n", "")
     for queue in ("crawl", "mail"):
@@ -50,11 +50,11 @@ def test_shell_completion_knows_file_arguments(run: Run) -> None:
     ("typed", "meant"),
     [("jobs", "'job'"), ("enqueue", "'job enqueue'"), ("doctr", "'doctor'"), ("replay", "'dlq replay' or 'job replay'")],
 )
-def test_a_command_that_is_not_there_is_guessed(run: Run, typed: str, meant: str) -> None:
+def test_an_unknown_command_gets_a_suggestion(run: Run, typed: str, meant: str) -> None:
     assert f"No such command '{typed}'. Did you mean {meant}?" in run(typed).err
 
 
-def test_a_ledger_is_brought_up_to_date(store_url: str, run: Run) -> None:
+def test_migrate_updates_the_ledger(store_url: str, run: Run) -> None:
     first = run("migrate", "--db", store_url, "--json").answer["data"]
     assert first["found"] == 0
     assert first["applied"]
@@ -83,7 +83,7 @@ def test_help_names_every_noun(run: Run) -> None:
     assert [noun for noun in nouns if f"\n  {noun} " not in said] == []
 
 
-# How they answer
+# Answers
 
 
 @pytest.mark.parametrize(
@@ -125,14 +125,14 @@ def test_a_failure_as_json(run: Run, arguments: list[str], code: int, error_code
     assert plain.err and "Traceback" not in plain.err
 
 
-# The small nouns
+# Other commands
 
 
-def test_a_sweep_says_what_it_did(store_url: str, run: Run) -> None:
+def test_a_sweep_prints_its_counts(store_url: str, run: Run) -> None:
     with holdfast.open(store_url, clock=ManualClock(datetime.now(UTC) - timedelta(hours=1))) as ledger:
         ledger.enqueue("index", policy={"heartbeat_interval": "1s", "missed_beats_max": 1, "lease_ttl": "1s"})
         ledger.claim("ada")
-    # After the start of a server a holder has one lease more.
+    # After the start of a server every holder has a fresh interval.
     found = wait_until(lambda: run("sweep", "--db", store_url, "--json").answer["data"]["events"])
     assert found == {"stalled": 1, "requeued": 1}
     assert run("sweep", "--db", store_url).out == "Swept: nothing was due.\n"

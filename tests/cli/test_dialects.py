@@ -31,7 +31,7 @@ def job_id(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_show_tail_and_export_have_the_names_of_the_dialect(run: Run, folder: Path, job_id: int, dialect: Dialect) -> None:
+def test_show_tail_and_export_use_the_names_of_the_dialect(run: Run, folder: Path, job_id: int, dialect: Dialect) -> None:
     shown = run("events", "get", job_id, "--dialect", dialect)
     assert [line.split()[2] for line in shown.out.splitlines()[1:]] == NAMES[dialect]
     translated = run("events", "get", job_id, "--dialect", dialect, "--json").answer["data"]["events"]
@@ -55,7 +55,7 @@ def test_a_follower_gets_the_types_it_names_in_its_dialect(folder: Path, start: 
     assert (event["payload"]["robotId"], event["payload"]["t"], event["payload"]["stage"]) == ("rob_1", event["at"], "TASK")
 
 
-def test_types_are_taken_by_any_name(run: Run, job_id: int) -> None:
+def test_types_are_accepted_by_any_name(run: Run, job_id: int) -> None:
     for name in ("heartbeat", "JOB_HEARTBEAT", "job_heartbeat", "task_heartbeat"):
         assert len(run("events", "tail", "--once", "--type", name).out.splitlines()) == 1
     assert run("events", "tail", "--once", "--type", "beat").code == 2

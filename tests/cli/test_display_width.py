@@ -24,7 +24,7 @@ from holdfast.cli.top_view import PANES, PaneRow
         ("█░–", 3),
     ],
 )
-def test_how_wide_a_text_is(text: str, columns: int) -> None:
+def test_the_width_of_a_text_is_counted_in_columns(text: str, columns: int) -> None:
     assert display_width(text) == columns
 
 
@@ -32,7 +32,7 @@ def test_how_wide_a_text_is(text: str, columns: int) -> None:
     ("text", "columns", "left"),
     [("abc", 2, "ab"), ("日本", 3, "日"), ("日本", 4, "日本"), ("日", 1, ""), ("e\u0301x", 1, "e\u0301"), ("a", 0, "")],
 )
-def test_what_fits(text: str, columns: int, left: str) -> None:
+def test_a_text_is_cut_to_fit_its_columns(text: str, columns: int, left: str) -> None:
     assert clip(text, columns) == left
     assert display_width(shorten(text * 9, 8)) <= 8
     assert display_width(pad(text, 9)) == display_width(pad(text, 9, to_right=True)) == 9

@@ -16,7 +16,7 @@ TRACE = f"Traceback:\n  File x\nError: {NASTY}"
 
 
 class Letters:
-    """Dead letters in a ledger, and the command about them."""
+    """A ledger with dead letters, and the command `holdfast dlq`."""
 
     def __init__(self, ledger: Ledger, url: str, run: Run) -> None:
         self.ledger = ledger
@@ -48,13 +48,13 @@ def dlq(store_url: str, run: Run) -> Iterator[Letters]:
 
 @pytest.fixture
 def dlq_here(tmp_path_factory: pytest.TempPathFactory, run: Run) -> Iterator[Letters]:
-    """Where one kind of store is enough."""
+    """The same on SQLite only."""
     url = f"sqlite:///{tmp_path_factory.mktemp('letters')}/holdfast.db"
     with holdfast.open(url) as ledger:
         yield Letters(ledger, url, run)
 
 
-def test_from_a_dead_letter_to_its_replay(dlq: Letters) -> None:
+def test_a_dead_letter_is_listed_shown_and_replayed(dlq: Letters) -> None:
     id_ = dlq.make()
     assert "red \\x1b[31m" in dlq("list").out
 
@@ -76,7 +76,7 @@ def test_from_a_dead_letter_to_its_replay(dlq: Letters) -> None:
     assert (dlq.ids(), dlq.ids("--discarded")) == ([], [id_])
 
 
-def test_filters_choose(dlq: Letters) -> None:
+def test_filters_select_dead_letters(dlq: Letters) -> None:
     first, second, third = dlq.make(), dlq.make("mail", queue="out"), dlq.make(reason="parse_error")
     assert dlq.ids() == [first, second, third]
     assert dlq.ids("--kind", "index") == [first, third]
@@ -91,7 +91,7 @@ def test_filters_choose(dlq: Letters) -> None:
     assert dlq.ids("--after", second) == [third]
 
 
-def test_replaying_what_filters_choose(dlq: Letters) -> None:
+def test_filters_select_what_is_replayed(dlq: Letters) -> None:
     first, second, third = dlq.make(), dlq.make("mail"), dlq.make()
     done = dlq("replay", "--all", "--kind", "index", "--json").answer["data"]["replayed"]
     assert [one["job_id"] for one in done] == [first, third]
@@ -100,7 +100,7 @@ def test_replaying_what_filters_choose(dlq: Letters) -> None:
     assert [(one["job_id"], one["is_new"]) for one in done] == [(second, True)]
 
 
-def test_replaying_all_skips_what_was_replayed(dlq: Letters) -> None:
+def test_replaying_all_skips_replayed_letters(dlq: Letters) -> None:
     first = dlq.make()
     assert dlq("replay", "--all", "--json").answer["data"]["skipped"] == 0
     [replay] = dlq.ledger.list(replay_of=first)
@@ -151,14 +151,14 @@ def test_a_replay_that_was_cancelled_does_not_count(dlq_here: Letters) -> None:
 
 
 @pytest.mark.parametrize("everything", [False, True])
-def test_a_replay_says_why(dlq_here: Letters, everything: bool) -> None:
+def test_a_replay_records_its_reason(dlq_here: Letters, everything: bool) -> None:
     id_ = dlq_here.make()
     chosen = ["--all", "--reason", "timeout"] if everything else [id_]
     [replay] = dlq_here("replay", *chosen, "--because", "mended", "--json").answer["data"]["replayed"]
     assert dlq_here.ledger.events(replay["replayed_as"])[0].reason == "mended"
 
 
-def test_one_that_is_refused_does_not_affect_the_others(dlq_here: Letters) -> None:
+def test_a_refused_replay_does_not_affect_the_others(dlq_here: Letters) -> None:
     keyed, plain = dlq_here.make(dedupe_key="k"), dlq_here.make()
     holder = dlq_here.ledger.enqueue("index", dedupe_key="k")
 
@@ -189,18 +189,18 @@ def test_other_jobs_are_not_dead_letters(dlq_here: Letters) -> None:
 @pytest.mark.parametrize(
     "arguments", [(), (1, "--all"), (1, "--kind", "x"), (1, "--limit", 3), ("--all", "--since", "soon"), (0,)]
 )
-def test_replay_wants_ids_or_filters(dlq_here: Letters, arguments: tuple[object, ...]) -> None:
+def test_replay_requires_ids_or_filters(dlq_here: Letters, arguments: tuple[object, ...]) -> None:
     assert dlq_here("replay", *arguments).code == 2
 
 
-def test_since_is_by_the_ledger_s_time(store_url: str, run: Run) -> None:
+def test_since_uses_the_ledgers_clock(store_url: str, run: Run) -> None:
     with holdfast.open(store_url, clock=ManualClock(datetime.now(UTC) - timedelta(hours=3))) as ledger:
         letters = Letters(ledger, store_url, run)
         letters.make()
     assert (letters.ids("--since", "2h"), len(letters.ids("--since", "4h"))) == ([], 1)
 
 
-def test_a_letter_says_what_it_was_replayed_as(dlq_here: Letters) -> None:
+def test_a_letter_shows_its_replay(dlq_here: Letters) -> None:
     first, second = dlq_here.make(), dlq_here.make()
     made = dlq_here.ledger.replay(first)
     shown = {letter["job_id"]: letter["replayed_as"] for letter in dlq_here("list", "--json").answer["data"]["dead_letters"]}
@@ -208,7 +208,7 @@ def test_a_letter_says_what_it_was_replayed_as(dlq_here: Letters) -> None:
     assert f"{made.id}, queued" in dlq_here("list").out
 
 
-def test_what_the_filters_choose_is_discarded(dlq_here: Letters) -> None:
+def test_filters_select_what_is_discarded(dlq_here: Letters) -> None:
     first, second, third = dlq_here.make("a"), dlq_here.make("b"), dlq_here.make("b")
     dlq_here.ledger.replay(second)
     assert dlq_here("discard", "--all", "--replayed").out == f"1 discarded: {second}.\n"
@@ -219,7 +219,7 @@ def test_what_the_filters_choose_is_discarded(dlq_here: Letters) -> None:
     assert dlq_here("discard", first, "--kind", "a").code == 2
 
 
-def test_a_replay_may_put_its_letter_aside(dlq_here: Letters) -> None:
+def test_a_replay_may_discard_its_letter(dlq_here: Letters) -> None:
     first, second = dlq_here.make(), dlq_here.make()
     done = dlq_here("replay", "--all", "--discard", "--json").answer["data"]
     assert done["discarded"] == [letter["job_id"] for letter in done["replayed"]] == [first, second]

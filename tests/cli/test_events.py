@@ -13,7 +13,7 @@ from tests.support.signers import LIVENESS, SERVER, WORKER, enrol
 
 
 def robot_beat(folder: Path) -> tuple[Job, str]:
-    """A running job, and its robot's envelope."""
+    """A running job, and an envelope of its robot."""
     with holdfast.open(f"sqlite:///{folder}/jobs.db", keys=[SERVER]) as ledger:
         enrol(ledger, [SERVER, WORKER])
         ledger.enqueue("tidy", policy=LIVENESS)
@@ -65,7 +65,7 @@ def test_a_signed_result_is_recorded_with_its_content(run: Run, folder: Path):
     assert done.answer["data"]["event"]["payload"] == {"result": {"rooms": 2}}
 
 
-def test_a_forged_one_is_refused(run: Run, folder: Path):
+def test_a_forged_event_is_refused(run: Run, folder: Path):
     _, envelope = robot_beat(folder)
     forged = json.loads(envelope)
     forged["payload"]["stage"] = "DONE"

@@ -20,7 +20,7 @@ SEEN = r"a\x1b[31m\x9b2J\u202eb\u2066\nc\x00\u2028d"
 
 
 @pytest.mark.parametrize("words", [["--json", "job", "list"], ["job", "--json", "list"], ["job", "list", "--json"]])
-def test_json_may_be_asked_for_anywhere(run: Run, words: list[str]) -> None:
+def test_the_json_option_is_accepted_at_every_place(run: Run, words: list[str]) -> None:
     assert run("migrate").code == 0
     done = run(*words)
     assert (done.code, done.answer["data"]) == (0, {"jobs": [], "next_after": None, "counts": {}})
@@ -33,14 +33,14 @@ MISUSES = [
 
 
 @pytest.mark.parametrize("words", MISUSES)
-def test_misuse_has_an_envelope_too(run: Run, words: str) -> None:
+def test_usage_errors_have_a_json_envelope(run: Run, words: str) -> None:
     done = run(*words.split())
     assert (done.code, done.err) == (2, "")
     assert (done.answer["success"], done.answer["error_code"]) == (False, "usage")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_noun_takes_it(name: str) -> None:
+def test_every_command_and_noun_takes_json_and_no_color(name: str) -> None:
     options = [option for parameter in COMMANDS[name].params for option in parameter.opts]
     assert "--json" in options and "--no-color" in options
 
@@ -49,7 +49,7 @@ def test_every_command_and_noun_takes_it(name: str) -> None:
 
 
 def unread(words: str, folder: Path) -> tuple[int, bytes]:
-    """Its exit code and what it complains about, where its reader has gone before it says a word."""
+    """The exit code and standard error of a command whose reader is closed before its first output."""
     ours, theirs = os.pipe()
     os.close(ours)
     try:
@@ -65,7 +65,7 @@ def unread(words: str, folder: Path) -> tuple[int, bytes]:
     "words",
     ["events export", "job list", "job list --json", "job get 99 --json", "top", "--help", "job --help", "schema"],
 )
-def test_a_reader_that_has_gone_ends_it_quietly(folder: Path, words: str) -> None:
+def test_a_closed_reader_ends_a_command_quietly(folder: Path, words: str) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         ledger.enqueue("index")
     code, said = unread(words, folder)
@@ -82,7 +82,7 @@ def test_a_heartbeat_is_recorded_if_its_answer_is_not_read(folder: Path, run: Ru
 
 
 @pytest.mark.parametrize("words", ["job list", "job list --json", "events export"])
-def test_an_answer_that_finds_no_room_is_a_failure(folder: Path, words: str) -> None:
+def test_an_answer_that_cannot_be_written_to_a_full_disk_is_a_failure(folder: Path, words: str) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         ledger.enqueue("index")
     with Path("/dev/full").open("wb") as full:
@@ -94,13 +94,13 @@ def test_an_answer_that_finds_no_room_is_a_failure(folder: Path, words: str) -> 
 
 
 def with_closed(closed: str, folder: Path, words: str) -> subprocess.CompletedProcess[bytes]:
-    """What comes of a command that a shell starts with closed streams."""
+    """The result of a command that a shell starts with closed streams."""
     shell = ["/bin/sh", "-c", f'"$@" {closed}', "sh", *command(*words.split())]
     return subprocess.run(shell, cwd=folder, env=environment(), capture_output=True, check=False, timeout=60)
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_stream_counts_as_dev_null(folder: Path, closed: str) -> None:
+def test_a_closed_stream_is_treated_as_dev_null(folder: Path, closed: str) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         for words in ("job enqueue index --queue default", "top", "doctor", "supervise --name n -- true"):
             done = with_closed(closed, folder, words)
@@ -120,7 +120,7 @@ LOCALES = [
 
 
 @pytest.mark.parametrize("variables", LOCALES, ids=["ascii", "latin-1"])
-def test_a_locale_that_cannot_spell_an_answer_does_no_harm(folder: Path, variables: dict[str, str]) -> None:
+def test_answers_are_printed_in_a_locale_without_their_characters(folder: Path, variables: dict[str, str]) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         ledger.enqueue("größe", {"an": "日本語"})
     (folder / "p.toml").write_text('window = "1m"  # größe\n', encoding="utf-8")
@@ -132,7 +132,7 @@ def test_a_locale_that_cannot_spell_an_answer_does_no_harm(folder: Path, variabl
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_interrupted_commands_end_with_130(start: Start, folder: Path, form: list[str]) -> None:
-    """It waits for a pipe without a writer. That the pipe is open shows that it is at work."""
+    """The command reads a pipe without a writer. When the pipe is open, the command is running."""
     running = start("job", "enqueue", "--lines", "gate", *form)
     with (folder / "gate").open("w"):
         running.signal(signal.SIGINT)
@@ -144,10 +144,10 @@ def test_interrupted_commands_end_with_130(start: Start, folder: Path, form: lis
         assert "interrupted" in done.err
 
 
-# What would speak to a terminal
+# Control characters
 
 
-def test_hostile_texts_are_made_visible(run: Run, folder: Path) -> None:
+def test_control_characters_in_texts_are_escaped(run: Run, folder: Path) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         made = ledger.enqueue("index", {"said": HOSTILE})
         ledger.dead_letter(made.id, reason_code="timeout", failure_stage="exec", error={"message": HOSTILE.replace("\n", "")})
@@ -168,7 +168,7 @@ def test_hostile_texts_are_made_visible(run: Run, folder: Path) -> None:
         ["job", "list", "--db", f"sqlite:///{HOSTILE}"], ["worker", "run", HOSTILE], ["queue", "pause", HOSTILE],
     ],
 )  # fmt: skip
-def test_hostile_words_are_made_visible(run: Run, words: list[str]) -> None:
+def test_control_characters_in_arguments_are_escaped(run: Run, words: list[str]) -> None:
     words = [word.replace("\0", "") for word in words]
     done = run(*words)
     assert done.code != 0

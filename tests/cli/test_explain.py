@@ -28,7 +28,7 @@ def real(store_url: str) -> Iterator[Ledger]:
         yield ledger
 
 
-def test_the_words_come_first_then_facts_then_commands(real: Ledger, store_url: str, run: Run) -> None:
+def test_explain_prints_text_then_facts_then_commands(real: Ledger, store_url: str, run: Run) -> None:
     made = running(real)
     said = run("explain", made.id, "--db", store_url)
     assert said.code == 0
@@ -39,7 +39,7 @@ def test_the_words_come_first_then_facts_then_commands(real: Ledger, store_url: 
     assert f"holdfast job cancel --db {shlex.quote(store_url)} {made.id}" in said.out
 
 
-def test_a_beat_that_has_not_come_was_due(folder: Path, run: Run) -> None:
+def test_a_missing_beat_is_shown_as_overdue(folder: Path, run: Run) -> None:
     url = f"sqlite:///{folder}/holdfast.db"
     with holdfast.open(url, clock=ManualClock(datetime.now(UTC) - timedelta(seconds=20))) as ledger:
         made = running(ledger)
@@ -48,7 +48,7 @@ def test_a_beat_that_has_not_come_was_due(folder: Path, run: Run) -> None:
     assert re.search(r"requeued +in \d", said)
 
 
-def test_the_same_for_machines(real: Ledger, store_url: str, run: Run) -> None:
+def test_explain_has_the_same_content_as_json(real: Ledger, store_url: str, run: Run) -> None:
     made = queued(real, queue="crawl")
     data = run("explain", made.id, "--json", HOLDFAST_URL=store_url).answer["data"]
     assert (data["status"], data["situation"], data["holder"]) == ("queued", "no_worker", None)
@@ -57,7 +57,7 @@ def test_the_same_for_machines(real: Ledger, store_url: str, run: Run) -> None:
     assert data["policy"]["attempts_max"] == 5
 
 
-def test_there_has_to_be_a_job(real: Ledger, store_url: str, run: Run) -> None:
+def test_an_unknown_job_is_not_found(real: Ledger, store_url: str, run: Run) -> None:
     assert run("explain", 7, "--db", store_url, "--json").answer["error_code"] == "not_found"
     assert run("explain", "x", "--db", store_url).code == 2
 
@@ -69,8 +69,8 @@ def test_contents_of_a_ledger_are_escaped_for_the_terminal(real: Ledger, store_u
     assert "\x1b" not in said.out and "gone" in said.out
 
 
-def test_commands_that_are_there_understand_what_is_suggested(real: Ledger) -> None:
-    """Those of nouns that are not there yet are left out."""
+def test_suggested_commands_exist(real: Ledger) -> None:
+    """Each suggestion names an existing noun and verb."""
     context = click.Context(main)
     for command in real.explain(dead_lettered(real).id).commands:
         words = shlex.split(command.command)[1:]
@@ -104,7 +104,7 @@ def test_doctor_prints_text(run: Run, folder: Path) -> None:
     assert (said.out.splitlines()[-1], said.err) == ("1 finding needs attention: permissions.", "")
 
 
-def test_what_real_workers_say_of_themselves_is_understood(real: Ledger, store_url: str, run: Run, start: Start) -> None:
+def test_explain_and_doctor_read_the_details_of_real_workers(real: Ledger, store_url: str, run: Run, start: Start) -> None:
     held, other = real.enqueue("hold", queue="hold"), real.enqueue("unheard_of", queue="hold")
     later = real.enqueue("hold", queue="hold", delay=600)
     worker = start("worker", "run", "shop:app", "--name", "ada", SHOP_URL=store_url)
@@ -119,7 +119,7 @@ def test_what_real_workers_say_of_themselves_is_understood(real: Ledger, store_u
     assert [f["words"] for f in findings if f["code"] == "workers"] != []
 
 
-def test_a_ledger_of_a_newer_holdfast(run: Run, folder: Path) -> None:
+def test_doctor_reports_a_ledger_of_a_newer_version(run: Run, folder: Path) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db"):
         pass
     with contextlib.closing(apsw.Connection(f"{folder}/holdfast.db")) as connection:
@@ -128,19 +128,19 @@ def test_a_ledger_of_a_newer_holdfast(run: Run, folder: Path) -> None:
     assert (done.code, done.answer["error_code"]) == (3, "schema_too_new")
 
 
-def test_a_doctor_makes_no_ledger(run: Run, folder: Path) -> None:
+def test_doctor_creates_no_ledger(run: Run, folder: Path) -> None:
     done = run("doctor", "--json")
     assert (done.code, done.answer["error_code"]) == (3, "no_ledger")
     assert not (folder / "holdfast.db").exists()
 
 
-def test_a_ledger_out_of_reach(run: Run) -> None:
+def test_doctor_reports_a_ledger_out_of_reach(run: Run) -> None:
     done = run("doctor", "--db", "postgresql://u:secret@127.0.0.1:1/jobs", "--json")
     assert (done.code, done.answer["error_code"]) == (3, "unavailable")
     assert "secret" not in done.out + done.err
 
 
-def test_a_doctor_keeps_a_password_to_itself(postgres_url: str, run: Run) -> None:
+def test_doctor_does_not_show_a_password(postgres_url: str, run: Run) -> None:
     joined = "&" if "?" in postgres_url else "?"
     url = f"{postgres_url}{joined}password=secret&schema=doctors"
     nowhere = run("doctor", "--db", url, "--json")
@@ -157,14 +157,14 @@ def test_a_url_that_cannot_be_read_is_refused(run: Run) -> None:
 
 
 def test_a_server_may_be_named_by_options_alone(postgres_url: str, run: Run) -> None:
-    """As one is that listens on a socket in a folder."""
+    """A server that listens on a socket in a folder, for example."""
     parts = urlsplit(postgres_url)
     url = f"postgresql://{parts.path}?host={parts.hostname}&port={parts.port}&user={parts.username}&schema=by_options"
     done = run("doctor", "--db", url, "--json").answer
     assert (done.get("data") or done["error_context"])["url"] == url
 
 
-def test_what_is_suggested_is_for_the_ledger_that_was_asked(run: Run, folder: Path) -> None:
+def test_suggested_commands_name_the_ledger_of_the_call(run: Run, folder: Path) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as near, holdfast.open(f"sqlite:///{folder}/far.db") as far:
         for ledger in (near, far):
             assert ledger.enqueue("k", queue="-q").id == 1
@@ -194,7 +194,7 @@ def test_what_is_suggested_is_for_the_ledger_that_was_asked(run: Run, folder: Pa
         ("no holdfast here", "no holdfast here"),
     ],
 )
-def test_every_command_of_ours_gets_the_url_before_its_arguments(text: str, pasted: str) -> None:
+def test_suggested_commands_have_the_url_before_their_arguments(text: str, pasted: str) -> None:
     context = click.Context(main)
     db = context.command.params[0]
     remember_ledger(context, db, "postgresql://ann:secret@h/jobs?password=secret&schema=a")
@@ -205,7 +205,7 @@ def test_every_command_of_ours_gets_the_url_before_its_arguments(text: str, past
         assert with_db_option(text) == text
 
 
-def test_a_doctor_counts_what_it_finds_twice(run: Run, folder: Path) -> None:
+def test_doctor_counts_findings_with_the_same_code(run: Run, folder: Path) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         for queue in ("a", "b"):
             ledger.enqueue("index", queue=queue)

@@ -42,7 +42,7 @@ def ada(ledger: Ledger) -> Agent:
 
 
 def quickly(url: str, id_: int, *more: object, request: str = "r1") -> Any:
-    """The task as it was answered; None where the command line would have to see to it."""
+    """The answered task, or None if the fast path leaves the call to the normal path."""
     said = try_heartbeat(["--db", url, "--id", str(id_), "--agent=ada", "--request-id", request, "--json", *map(str, more)])
     return None if said is None else json.loads(said)["data"]["task"]
 
@@ -61,7 +61,7 @@ TELLINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", TELLINGS)
-def test_it_is_the_same_beat(ledger: Ledger, ada: Agent, url: str, fields: dict[str, Any]) -> None:
+def test_the_fast_path_records_the_same_heartbeat(ledger: Ledger, ada: Agent, url: str, fields: dict[str, Any]) -> None:
     one, two = queued(ledger, queue="q").id, queued(ledger, queue="q").id
     ada.start(one)
     ada.start(two)
@@ -80,7 +80,7 @@ def test_it_is_the_same_beat(ledger: Ledger, ada: Agent, url: str, fields: dict[
 
 
 @pytest.mark.parametrize("fields", TELLINGS)
-def test_its_answer_is_kept_for_a_repetition(ledger: Ledger, ada: Agent, url: str, fields: dict[str, Any]) -> None:
+def test_the_answer_is_kept_for_a_repetition(ledger: Ledger, ada: Agent, url: str, fields: dict[str, Any]) -> None:
     one = queued(ledger).id
     ada.start(one)
     words = [word for name, value in fields.items() for word in (f"--{name}", value)]
@@ -139,16 +139,16 @@ def test_requests_beyond_a_plain_heartbeat_take_the_normal_path(
     assert [ledger.events(id_) for id_ in (one, queued_one, signed)] == before
 
 
-def test_a_lease_that_is_over_is_left_to_decide(url: str) -> None:
-    """A manual clock begins in the past."""
+def test_a_heartbeat_after_the_lease_takes_the_normal_path(url: str) -> None:
+    """A manual clock starts in the past, so the lease has expired."""
     with holdfast.open(url, clock=ManualClock()) as ledger:
         one = queued(ledger).id
         Agent(ledger, "ada").start(one)
     assert quickly(url, one) is None
 
 
-def test_a_locked_file_is_left_to_the_normal_path(ledger: Ledger, ada: Agent, url: str, tmp_path: Path) -> None:
-    """The lock is held without the lock file. Waiting on both paths, one after the other, would take twice as long."""
+def test_a_locked_file_takes_the_normal_path(ledger: Ledger, ada: Agent, url: str, tmp_path: Path) -> None:
+    """The lock is held without the lock file. The fast path must not wait, because the normal path waits as well."""
     one = queued(ledger).id
     ada.start(one)
     with contextlib.closing(apsw.Connection(f"{tmp_path}/holdfast.db")) as other:
@@ -159,14 +159,14 @@ def test_a_locked_file_is_left_to_the_normal_path(ledger: Ledger, ada: Agent, ur
     assert 10 * fast_heartbeat._BUSY_MS <= BUSY_MS
 
 
-def test_another_schema_is_left_to_the_normal_path(ledger: Ledger, ada: Agent, url: str) -> None:
+def test_another_schema_takes_the_normal_path(ledger: Ledger, ada: Agent, url: str) -> None:
     one = queued(ledger).id
     ada.start(one)
     ledger._store.transact("work", lambda session: session._connection.execute("INSERT INTO holdfast_schema VALUES (999)"))  # type: ignore[attr-defined]
     assert quickly(url, one) is None
 
 
-def test_it_reads_few_modules(ledger: Ledger, ada: Agent, url: str) -> None:
+def test_the_fast_path_imports_few_modules(ledger: Ledger, ada: Agent, url: str) -> None:
     one = queued(ledger).id
     ada.start(one)
     program = "import sys; from holdfast.program import main; main(); print(sorted(sys.modules), file=sys.stderr)"

@@ -18,7 +18,7 @@ def real(store_url: str) -> Iterator[Ledger]:
         yield ledger
 
 
-def test_a_live_holder_may_go_on(real: Ledger, store_url: str, run: Run) -> None:
+def test_a_live_holder_may_proceed(real: Ledger, store_url: str, run: Run) -> None:
     made = running(real)
     said = run("gate", made.id, "--db", store_url)
     assert (said.code, said.out.splitlines()[0]) == (0, f"Job {made.id} may proceed: w-1 is healthy.")
@@ -38,7 +38,7 @@ def test_another_worker_may_not_proceed(real: Ledger, store_url: str, run: Run) 
     assert done.answer["error_context"]["receipt"]["health_verdict"] == "crashed"
 
 
-def test_there_has_to_be_a_job(real: Ledger, store_url: str, run: Run) -> None:
+def test_an_unknown_job_is_not_found(real: Ledger, store_url: str, run: Run) -> None:
     assert run("gate", 7, "--db", store_url, "--json").answer["error_code"] == "not_found"
     done = run("gate", "x", "--db", store_url)
     assert done.code == 2

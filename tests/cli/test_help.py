@@ -26,7 +26,7 @@ COMMANDS = dict(commands(main))
 
 
 def examples(command: click.Command, mark: str) -> list[str]:
-    """The lines below the mark. What follows `Try:` works on a ledger with nothing in it."""
+    """The lines below the mark. Examples below `Try:` work on an empty ledger."""
     found = re.search(rf"^ *{mark}s?:\n(.*?)(\n\n|\Z)", command.help or "", re.DOTALL | re.MULTILINE)
     return [line.strip() for line in found[1].splitlines() if line.strip()] if found else []
 
@@ -39,7 +39,7 @@ def test_every_command_has_examples_of_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if examples(command, "Try")])
-def test_what_can_be_tried_works(
+def test_examples_that_can_be_tried_work(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -72,7 +72,7 @@ def test_no_summary_is_cut(name: str, run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_says_what_it_does(name: str) -> None:
+def test_every_option_has_a_help_text(name: str) -> None:
     for option in COMMANDS[name].params:
         if isinstance(option, click.Option):
             said = re.sub(r"\[default.*", "", option.help or "").strip()
@@ -106,7 +106,9 @@ def test_a_reason_code_has_one_name_in_the_help(words: str, run: Run) -> None:
         (["--no-color"], {"FORCE_COLOR": "1"}, False),
     ],
 )
-def test_colour_is_for_those_who_want_it(run: Run, arguments: list[str], env: dict[str, str], coloured: bool) -> None:
+def test_options_and_environment_turn_colour_on_and_off(
+    run: Run, arguments: list[str], env: dict[str, str], coloured: bool
+) -> None:
     env = {"FORCE_COLOR": "", "NO_COLOR": "", **env}
     assert run("job", "enqueue", "index", "--queue", "default").code == 0
     assert ("\x1b[" in run("job", "list", *arguments, **env).out) is coloured

@@ -1,4 +1,4 @@
-"""Files that a command has to read: a device, a pipe or a huge file is refused at once, and nothing waits for it."""
+"""Files that a command has to read: a device, a pipe or a huge file is refused at once."""
 
 import os
 import threading
@@ -29,7 +29,7 @@ def made(path: Path, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_settings_are_a_plain_file_of_a_bounded_size(
+def test_the_settings_must_be_a_regular_file_of_bounded_size(
     run: Run, folder: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(folder / "holdfast.toml", kind)
@@ -58,7 +58,7 @@ def test_the_settings_are_a_plain_file_of_a_bounded_size(
     ],
     ids=lambda words: words[0] + words[-2] if words[-1] == "{}" else " ".join(words[:2]),
 )
-def test_other_files_are_plain_and_bounded_too(run: Run, folder: Path, words: list[str], kind: str) -> None:
+def test_other_files_must_be_regular_and_of_bounded_size(run: Run, folder: Path, words: list[str], kind: str) -> None:
     made(folder / "odd", kind)
     done = run(*(word.format("odd") for word in words))
     assert done.code in (1, 2)
@@ -67,14 +67,14 @@ def test_other_files_are_plain_and_bounded_too(run: Run, folder: Path, words: li
 
 
 @pytest.mark.parametrize("kind", ["device", "huge"])
-def test_a_line_has_an_end(run: Run, folder: Path, kind: str) -> None:
+def test_a_line_has_a_maximum_length(run: Run, folder: Path, kind: str) -> None:
     made(folder / "odd", kind)
     done = run("job", "enqueue", "--lines", "odd")
     assert (done.code, "odd, line 1: it has 16777217 bytes; the limit is 16777216" in done.err) == (2, True)
 
 
 def test_arguments_may_come_through_a_pipe(run: Run, folder: Path) -> None:
-    """As a shell makes one for @<(command)."""
+    """A shell makes such a pipe for @<(command)."""
     writer = threading.Thread(target=lambda: (folder / "gate").write_text('{"a": 1}'))
     writer.start()
     done = run("job", "enqueue", "index", "--queue", "default", "--args", "@gate", "--json")
@@ -83,7 +83,7 @@ def test_arguments_may_come_through_a_pipe(run: Run, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_result_that_is_no_plain_file_is_none(tmp_path: Path, kind: str) -> None:
+def test_a_result_that_is_not_a_regular_file_is_ignored(tmp_path: Path, kind: str) -> None:
     found = read_result(made(tmp_path / "result", kind))
     assert (found is None) == (kind != "huge")
 

@@ -15,7 +15,7 @@ from tests.cli.conftest import Done, Run
 NASTY = "red \x1b[31m, C1 \x9b1m, turned \u202e"
 
 
-class Desk:
+class JobCommands:
     """A ledger and the command line."""
 
     def __init__(self, ledger: Ledger, url: str, run: Run) -> None:
@@ -44,58 +44,58 @@ class Desk:
 
 
 @pytest.fixture
-def desk(store_url: str, run: Run) -> Iterator[Desk]:
+def jobs_cli(store_url: str, run: Run) -> Iterator[JobCommands]:
     with holdfast.open(store_url) as ledger:
-        yield Desk(ledger, store_url, run)
+        yield JobCommands(ledger, store_url, run)
 
 
 @pytest.fixture
-def here(folder: Path, run: Run) -> Iterator[Desk]:
-    """Where one kind of store is enough."""
+def here(folder: Path, run: Run) -> Iterator[JobCommands]:
+    """The same on SQLite only."""
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
-        yield Desk(ledger, f"sqlite:///{folder}/holdfast.db", run)
+        yield JobCommands(ledger, f"sqlite:///{folder}/holdfast.db", run)
 
 
-def test_from_enqueue_to_replay(desk: Desk) -> None:
-    made = desk.said("job", "enqueue", "index", "--queue", "crawl", "--args", '{"url": "a"}', "--priority", "5")
+def test_a_job_is_enqueued_shown_cancelled_and_replayed(jobs_cli: JobCommands) -> None:
+    made = jobs_cli.said("job", "enqueue", "index", "--queue", "crawl", "--args", '{"url": "a"}', "--priority", "5")
     id_ = made["job"]["id"]
     assert (made["is_new"], made["job"]["status"], made["job"]["args"]) == (True, "queued", {"url": "a"})
-    assert desk.said("job", "get", id_)["job"] == made["job"]
-    assert [job["id"] for job in desk.said("job", "list", "--queue", "crawl", "--status", "queued")["jobs"]] == [id_]
+    assert jobs_cli.said("job", "get", id_)["job"] == made["job"]
+    assert [job["id"] for job in jobs_cli.said("job", "list", "--queue", "crawl", "--status", "queued")["jobs"]] == [id_]
 
-    assert desk("job", "cancel", id_, "--reason", "a typo").out == f"Job {id_} is cancelled.\n"
-    assert desk.ledger.get(id_).cancel_reason == "a typo"
-    [again] = desk.said("job", "replay", id_)["replayed"]
+    assert jobs_cli("job", "cancel", id_, "--reason", "a typo").out == f"Job {id_} is cancelled.\n"
+    assert jobs_cli.ledger.get(id_).cancel_reason == "a typo"
+    [again] = jobs_cli.said("job", "replay", id_)["replayed"]
     assert (again["job_id"], again["is_new"]) == (id_, True)
-    assert [job["id"] for job in desk.said("job", "list", "--replay-of", id_)["jobs"]] == [again["replayed_as"]]
-    events = desk.said("job", "events", id_)["events"]
+    assert [job["id"] for job in jobs_cli.said("job", "list", "--replay-of", id_)["jobs"]] == [again["replayed_as"]]
+    events = jobs_cli.said("job", "events", id_)["events"]
     assert [event["type"] for event in events] == ["enqueued", "cancelled"]
-    assert [event["rev"] for event in desk.said("job", "events", id_, "--type", "cancelled")["events"]] == [2]
+    assert [event["rev"] for event in jobs_cli.said("job", "events", id_, "--type", "cancelled")["events"]] == [2]
 
 
-def test_a_running_job_is_asked_first(desk: Desk) -> None:
-    id_ = desk.ledger.enqueue("index").id
-    desk.held()
-    [asked] = desk.said("job", "cancel", id_)["cancelled"]
+def test_a_running_job_is_asked_to_stop(jobs_cli: JobCommands) -> None:
+    id_ = jobs_cli.ledger.enqueue("index").id
+    jobs_cli.held()
+    [asked] = jobs_cli.said("job", "cancel", id_)["cancelled"]
     assert (asked["status"], asked["is_over"]) == ("running", False)
-    [over] = desk.said("job", "cancel", id_, "--hard")["cancelled"]
+    [over] = jobs_cli.said("job", "cancel", id_, "--hard")["cancelled"]
     assert (over["status"], over["is_over"]) == ("cancelled", True)
 
 
-def test_cancelling_again_says_that_nothing_has_changed(desk: Desk) -> None:
-    queued = desk.ledger.enqueue("index").id
-    assert desk("job", "cancel", queued).out == f"Job {queued} is cancelled.\n"
-    assert desk("job", "cancel", queued).out == f"Job {queued} was cancelled already: nothing has changed.\n"
-    [again] = desk.said("job", "cancel", queued)["cancelled"]
+def test_a_repeated_cancel_reports_that_nothing_has_changed(jobs_cli: JobCommands) -> None:
+    queued = jobs_cli.ledger.enqueue("index").id
+    assert jobs_cli("job", "cancel", queued).out == f"Job {queued} is cancelled.\n"
+    assert jobs_cli("job", "cancel", queued).out == f"Job {queued} was cancelled already: nothing has changed.\n"
+    [again] = jobs_cli.said("job", "cancel", queued)["cancelled"]
     assert (again["is_over"], again["changed"]) == (True, False)
-    running = desk.ledger.enqueue("index").id
-    desk.held()
-    [asked] = desk.said("job", "cancel", running)["cancelled"]
+    running = jobs_cli.ledger.enqueue("index").id
+    jobs_cli.held()
+    [asked] = jobs_cli.said("job", "cancel", running)["cancelled"]
     assert (asked["is_over"], asked["changed"]) == (False, True)
-    assert "asked to stop already: nothing has changed" in desk("job", "cancel", running).out
+    assert "asked to stop already: nothing has changed" in jobs_cli("job", "cancel", running).out
 
 
-def test_a_succeeded_job_is_not_replayed_and_says_what_replay_is_for(here: Desk) -> None:
+def test_a_succeeded_job_is_not_replayed_and_the_message_explains_replay(here: JobCommands) -> None:
     id_ = here.ledger.enqueue("index").id
     here.ledger.complete(here.held(), 1)
     done = here("job", "replay", id_)
@@ -104,7 +104,7 @@ def test_a_succeeded_job_is_not_replayed_and_says_what_replay_is_for(here: Desk)
     assert "holdfast job get --db " in here("job", "cancel", id_).err
 
 
-def test_a_job_named_by_id_is_not_replayed_twice(here: Desk) -> None:
+def test_a_job_named_by_id_is_not_replayed_twice(here: JobCommands) -> None:
     job = here.ledger.enqueue("index").id
     here.ledger.cancel(job)
     [made] = here.said("job", "replay", job, "--request-id", "r-1")["replayed"]
@@ -118,21 +118,21 @@ def test_a_job_named_by_id_is_not_replayed_twice(here: Desk) -> None:
     assert again["replayed_as"] > fence.job_id
 
 
-def test_advice_is_printed_once(here: Desk, folder: Path) -> None:
+def test_advice_is_printed_once(here: JobCommands, folder: Path) -> None:
     for words in (["task", "start", "--id", 1], ["job", "replay", 99], ["job", "frobnicate"]):
         assert here(*words).err.count("Try") == 1, words
     assert here._run("job", "list", "--db", "holdfast.db").err.count("Try") == 1
 
 
-def test_a_repeated_request_is_done_once(desk: Desk) -> None:
+def test_a_repeated_request_is_done_once(jobs_cli: JobCommands) -> None:
     first, second = (
-        desk.said("job", "enqueue", "index", "--queue", "default", "--request-id", "r1")["job"]["id"] for _ in range(2)
+        jobs_cli.said("job", "enqueue", "index", "--queue", "default", "--request-id", "r1")["job"]["id"] for _ in range(2)
     )
     assert first == second
-    assert len(desk.ledger.list()) == 1
+    assert len(jobs_cli.ledger.list()) == 1
 
 
-def test_a_dedupe_key_finds_the_job_that_has_it(here: Desk) -> None:
+def test_a_dedupe_key_finds_the_job_that_has_it(here: JobCommands) -> None:
     first = here.said("job", "enqueue", "index", "--queue", "default", "--dedupe-key", "k")
     second = here.said("job", "enqueue", "index", "--queue", "default", "--dedupe-key", "k")
     assert (second["job"]["id"], second["is_new"]) == (first["job"]["id"], False)
@@ -142,7 +142,7 @@ def test_a_dedupe_key_finds_the_job_that_has_it(here: Desk) -> None:
     )
 
 
-def test_a_job_waits_for_others(here: Desk) -> None:
+def test_a_job_waits_for_others(here: JobCommands) -> None:
     first = here.ledger.enqueue("index").id
     later = here.said(
         "job", "enqueue", "index", "--queue", "default", "--depends-on", first, "--on-dependency-failure", "cancel"
@@ -152,24 +152,24 @@ def test_a_job_waits_for_others(here: Desk) -> None:
     assert here.ledger.get(later["id"]).status == "cancelled"
 
 
-def test_failed_jobs_are_listed_and_discarded(desk: Desk) -> None:
-    made = desk.ledger.enqueue("index")
-    desk.ledger.fail(desk.held(), "no page", retryable=False)
-    desk.ledger.enqueue("index")
-    assert [job["id"] for job in desk.said("job", "list", "--failed")["jobs"]] == [made.id]
-    assert desk("dlq", "list").out == "There are no dead letters.\n  There are failed jobs: holdfast job list --failed\n"
-    found = desk("doctor")
+def test_failed_jobs_are_listed_and_discarded(jobs_cli: JobCommands) -> None:
+    made = jobs_cli.ledger.enqueue("index")
+    jobs_cli.ledger.fail(jobs_cli.held(), "no page", retryable=False)
+    jobs_cli.ledger.enqueue("index")
+    assert [job["id"] for job in jobs_cli.said("job", "list", "--failed")["jobs"]] == [made.id]
+    assert jobs_cli("dlq", "list").out == "There are no dead letters.\n  There are failed jobs: holdfast job list --failed\n"
+    found = jobs_cli("doctor")
     assert "1 failed job, neither replayed nor discarded" in found.out
     assert "Look at them (holdfast job list" in found.out
-    assert desk("job", "discard", made.id, "--reason", "a typo").out == f"1 discarded: {made.id}.\n"
-    assert desk.ledger.events(made.id)[-1].reason == "a typo"
-    assert "there are no failed jobs" in desk("doctor").out
-    live = desk.ledger.enqueue("other")
-    code, error, _ = desk.refused("job", "discard", live.id)
+    assert jobs_cli("job", "discard", made.id, "--reason", "a typo").out == f"1 discarded: {made.id}.\n"
+    assert jobs_cli.ledger.events(made.id)[-1].reason == "a typo"
+    assert "there are no failed jobs" in jobs_cli("doctor").out
+    live = jobs_cli.ledger.enqueue("other")
+    code, error, _ = jobs_cli.refused("job", "discard", live.id)
     assert (code, error) == (1, "invalid_transition")
 
 
-def test_dead_letters_are_among_the_failed_jobs_with_their_errors(here: Desk) -> None:
+def test_dead_letters_are_among_the_failed_jobs_with_their_errors(here: JobCommands) -> None:
     failed, dead, _ = (here.ledger.enqueue("index").id for _ in range(3))
     here.ledger.fail(here.held(), "no page", retryable=False)
     here.ledger.dead_letter(dead, reason_code="timeout", error={"type": "TimeoutError", "message": "too slow " * 50})
@@ -182,7 +182,7 @@ def test_dead_letters_are_among_the_failed_jobs_with_their_errors(here: Desk) ->
     assert "there are no failed jobs; there are dead letters, see below" in here("doctor").out
 
 
-def test_jobs_of_an_owner_and_jobs_for_later_are_listed(here: Desk) -> None:
+def test_jobs_of_an_owner_and_jobs_for_later_are_listed(here: JobCommands) -> None:
     held, later, due = here.ledger.enqueue("index"), here.ledger.enqueue("index", delay=90_000), here.ledger.enqueue("index")
     waits = here.ledger.enqueue("index", depends_on=[due.id])
     here.held()
@@ -197,30 +197,30 @@ def test_jobs_of_an_owner_and_jobs_for_later_are_listed(here: Desk) -> None:
     assert here("job", "list", "--scheduled", "--failed").code == 2
 
 
-def test_all_queued_jobs_that_filters_choose_are_cancelled(desk: Desk) -> None:
-    running = desk.ledger.enqueue("index", queue="crawl").id
-    desk.ledger.claim("ada", queues=["crawl"], start=True)
-    first = desk.ledger.enqueue("index", queue="crawl").id
-    after = desk.ledger.enqueue("index", queue="crawl", depends_on=[first]).id
-    mail, other = desk.ledger.enqueue("mail", queue="crawl").id, desk.ledger.enqueue("index", queue="other").id
+def test_all_queued_jobs_that_filters_choose_are_cancelled(jobs_cli: JobCommands) -> None:
+    running = jobs_cli.ledger.enqueue("index", queue="crawl").id
+    jobs_cli.ledger.claim("ada", queues=["crawl"], start=True)
+    first = jobs_cli.ledger.enqueue("index", queue="crawl").id
+    after = jobs_cli.ledger.enqueue("index", queue="crawl", depends_on=[first]).id
+    mail, other = jobs_cli.ledger.enqueue("mail", queue="crawl").id, jobs_cli.ledger.enqueue("index", queue="other").id
 
-    dry = desk("job", "cancel", "--all", "--queue", "crawl", "--dry-run")
+    dry = jobs_cli("job", "cancel", "--all", "--queue", "crawl", "--dry-run")
     assert dry.out == "3 jobs would be cancelled. Nothing was changed.\n"
-    assert desk.said("job", "cancel", "--all", "--dry-run")["count"] == 4
-    assert desk("job", "cancel", "--all", "--queue", "crawl", "--limit", 1).out == f"1 cancelled: {mail}.\n"
-    done = desk.said("job", "cancel", "--all", "--queue", "crawl", "--kind", "index", "--reason", "not needed")
+    assert jobs_cli.said("job", "cancel", "--all", "--dry-run")["count"] == 4
+    assert jobs_cli("job", "cancel", "--all", "--queue", "crawl", "--limit", 1).out == f"1 cancelled: {mail}.\n"
+    done = jobs_cli.said("job", "cancel", "--all", "--queue", "crawl", "--kind", "index", "--reason", "not needed")
     assert [one["job_id"] for one in done["cancelled"]] == [after, first]
     assert (done["count"], done["skipped"], done["dry_run"]) == (2, 0, False)
-    assert desk.ledger.events(first)[-1].reason == "not needed"
-    assert desk("job", "cancel", "--all", "--queue", "crawl").out == "There are no such jobs.\n"
-    assert desk("job", "cancel", "--all", "--status", "running").out == f"1 asked to stop: {running}.\n"
-    again = desk.said("job", "cancel", "--all", "--status", "running")["cancelled"]
+    assert jobs_cli.ledger.events(first)[-1].reason == "not needed"
+    assert jobs_cli("job", "cancel", "--all", "--queue", "crawl").out == "There are no such jobs.\n"
+    assert jobs_cli("job", "cancel", "--all", "--status", "running").out == f"1 asked to stop: {running}.\n"
+    again = jobs_cli.said("job", "cancel", "--all", "--status", "running")["cancelled"]
     assert [(one["job_id"], one["changed"]) for one in again] == [(running, False)]
-    assert desk("job", "cancel", "--all", "--status", "running", "--hard").out == f"1 cancelled: {running}.\n"
-    assert desk.ledger.get(other).status == "queued"
+    assert jobs_cli("job", "cancel", "--all", "--status", "running", "--hard").out == f"1 cancelled: {running}.\n"
+    assert jobs_cli.ledger.get(other).status == "queued"
 
 
-def test_a_dependent_of_a_failed_job_says_so(here: Desk) -> None:
+def test_a_dependent_of_a_failed_job_shows_the_failed_job(here: JobCommands) -> None:
     first = here.ledger.enqueue("index").id
     ended = here.said("job", "enqueue", "other", "--queue", "default", "--depends-on", first)["job"]["id"]
     waits = here.said("job", "enqueue", "other", "--queue", "default", "--depends-on", first, "--on-dependency-failure", "wait")[
@@ -237,7 +237,7 @@ def test_a_dependent_of_a_failed_job_says_so(here: Desk) -> None:
     assert f"It depends on job {first} (failed)." in here("explain", ended).out
 
 
-def test_a_job_goes_to_the_queue_that_its_kind_is_served_in(here: Desk, folder: Path) -> None:
+def test_a_job_goes_to_the_queue_that_its_kind_is_served_in(here: JobCommands, folder: Path) -> None:
     here.ledger.declare_policy("index", queue="crawl")
     assert here.said("job", "enqueue", "index")["job"]["queue"] == "crawl"
     assert here.said("job", "enqueue", "index", "--queue", "other")["job"]["queue"] == "other"
@@ -246,7 +246,7 @@ def test_a_job_goes_to_the_queue_that_its_kind_is_served_in(here: Desk, folder: 
     assert [job.queue for job in here.ledger.list()] == ["crawl", "other", "crawl", "other"]
 
 
-def test_a_kind_that_no_worker_has_declared_needs_a_queue(here: Desk) -> None:
+def test_a_kind_that_no_worker_has_declared_needs_a_queue(here: JobCommands) -> None:
     here.ledger.declare_policy("index", queue="crawl")
     code, error_code, context = here.refused("job", "enqueue", "indx")
     assert (code, error_code, context) == (1, "not_found", {"kind": "indx"})
@@ -264,7 +264,7 @@ def test_a_kind_that_no_worker_has_declared_needs_a_queue(here: Desk) -> None:
     assert "Did you mean" not in done.err
 
 
-def test_arguments_as_other_tools_take_them_get_a_hint(here: Desk) -> None:
+def test_arguments_as_other_tools_take_them_get_a_hint(here: JobCommands) -> None:
     done = here("job", "enqueue", "index", "--queue", "crawl", "--args", "name=x")
     assert done.code == 2
     assert """Write --args '{"name": "x"}'""" in done.err
@@ -272,7 +272,7 @@ def test_arguments_as_other_tools_take_them_get_a_hint(here: Desk) -> None:
     assert """Write --policy '{"attempts_max": 3}'""" in done.err
 
 
-def test_a_retry_and_a_stall_have_different_types(here: Desk) -> None:
+def test_a_retry_and_a_stall_have_different_types(here: JobCommands) -> None:
     id_ = here.ledger.enqueue("index").id
     here.ledger.fail(here.held(), "busy")
     assert [event["reason"] for event in here.said("job", "events", id_, "--type", "retried")["events"]] == ["TRANSIENT_ERROR"]
@@ -280,7 +280,7 @@ def test_a_retry_and_a_stall_have_different_types(here: Desk) -> None:
     assert here("job", "events", id_, "--type", "nosuch").code == 2
 
 
-def test_many_are_all_or_none(here: Desk, folder: Path) -> None:
+def test_several_jobs_are_enqueued_together_or_not_at_all(here: JobCommands, folder: Path) -> None:
     lines = [{"kind": "index", "args": {"n": n}, "queue": "crawl"} for n in range(3)]
     (folder / "jobs.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n\n")
     said = here.said("job", "enqueue", "--lines", "jobs.jsonl")
@@ -291,7 +291,7 @@ def test_many_are_all_or_none(here: Desk, folder: Path) -> None:
     assert len(here.ledger.list()) == 3
 
 
-def test_an_item_that_is_refused_does_not_affect_the_others(here: Desk) -> None:
+def test_an_item_that_is_refused_does_not_affect_the_others(here: JobCommands) -> None:
     first, second = here.ledger.enqueue("index").id, here.ledger.enqueue("index").id
     code, error_code, context = here.refused("job", "cancel", first, 99, second)
     assert (code, error_code) == (1, "not_found")
@@ -309,7 +309,7 @@ def test_an_item_that_is_refused_does_not_affect_the_others(here: Desk) -> None:
         ("replay", [], "replayed"),
     ],
 )
-def test_each_job_that_was_refused_has_a_line(here: Desk, verb: str, options: list[str], word: str) -> None:
+def test_each_job_that_was_refused_has_a_line(here: JobCommands, verb: str, options: list[str], word: str) -> None:
     ended, wanted = here.ledger.enqueue("index").id, here.ledger.enqueue("index").id
     here.ledger.complete(here.held())
     if verb == "replay":
@@ -352,27 +352,27 @@ def test_each_job_that_was_refused_has_a_line(here: Desk, verb: str, options: li
     ],
     ids=" ".join,
 )
-def test_what_cannot_be_meant(here: Desk, folder: Path, arguments: list[str]) -> None:
+def test_wrong_arguments_are_reported(here: JobCommands, folder: Path, arguments: list[str]) -> None:
     (folder / "deep.json").write_text('{"a":' * 100_000)
     assert here.refused("job", *arguments)[:2] == (2, "usage")
     plain = here("job", *arguments)
     assert (plain.code, plain.out, "Traceback" in plain.err) == (2, "", False)
 
 
-def test_an_expected_revision_is_kept_to(here: Desk) -> None:
+def test_a_wrong_expected_revision_is_refused(here: JobCommands) -> None:
     id_ = here.ledger.enqueue("index").id
     assert here.refused("job", "cancel", id_, "--expected-rev", 7)[:2] == (1, "conflict")
     assert here.said("job", "cancel", id_, "--expected-rev", 1)
 
 
-def test_contents_of_a_job_are_escaped_for_the_terminal(here: Desk) -> None:
+def test_contents_of_a_job_are_escaped_for_the_terminal(here: JobCommands) -> None:
     id_ = here.ledger.enqueue("index", {"text": NASTY}, queue="default").id
     here.ledger.heartbeat(here.held(), stage="TASK", progress=3)
     assert "red \\x1b[31m" in here("job", "get", id_).out.replace("\\u001b", "\\x1b")
     assert "TASK 3" in here("job", "list").out
 
 
-def test_an_operator_helps_by_command(here: Desk) -> None:
+def test_an_operator_assists_a_job_by_command(here: JobCommands) -> None:
     id_ = here.ledger.enqueue("index", queue="default").id
     assert here.refused("job", "assist", id_)[:2] == (1, "invalid_transition")
     here.held()
@@ -385,7 +385,7 @@ def test_an_operator_helps_by_command(here: Desk) -> None:
     assert all(actor.startswith("operator:") for actor in actors)
 
 
-def test_an_operator_says_why(here: Desk) -> None:
+def test_an_operator_gives_a_reason(here: JobCommands) -> None:
     id_ = here.ledger.enqueue("index", queue="default").id
     here.held()
     for verb in ("assist", "unassist"):
@@ -396,7 +396,7 @@ def test_an_operator_says_why(here: Desk) -> None:
     assert reasons == ["assist it", "unassist it", "cancel it", "replay it"]
 
 
-def test_a_failed_job_says_where_and_why(here: Desk) -> None:
+def test_a_failed_job_shows_its_stage_and_reason(here: JobCommands) -> None:
     id_ = here.ledger.enqueue("index", policy={"attempts_max": 1, "on_exhausted": "fail"}).id
     fence = here.ledger.claim_job(id_, "robot-1").fence
     assert fence is not None
@@ -408,30 +408,30 @@ def test_a_failed_job_says_where_and_why(here: Desk) -> None:
     assert "failed in" in shown and "fetch" in shown and "timeout" in shown
 
 
-def test_a_retry_does_not_read_as_a_stall(desk: Desk) -> None:
-    id_ = desk.ledger.enqueue("index", policy={"attempts_max": 2, "backoff_base": 0}).id
+def test_a_retry_does_not_read_as_a_stall(jobs_cli: JobCommands) -> None:
+    id_ = jobs_cli.ledger.enqueue("index", policy={"attempts_max": 2, "backoff_base": 0}).id
     for number in range(2):
-        desk.ledger.fail(
-            desk.held(), {"type": "TransientError", "message": f"the server said 50{number}", "traceback": "x" * 4_000}
+        jobs_cli.ledger.fail(
+            jobs_cli.held(), {"type": "TransientError", "message": f"the server said 50{number}", "traceback": "x" * 4_000}
         )
         if not number:
-            assert "queued, retried: TransientError: the server said 500" in desk("job", "list").out
-            assert "stall" not in desk("job", "get", id_).out.lower()
+            assert "queued, retried: TransientError: the server said 500" in jobs_cli("job", "list").out
+            assert "stall" not in jobs_cli("job", "get", id_).out.lower()
     for command in ("job events", "events get", "dlq get", "task get --id", "events tail --once --job"):
-        shown = desk(*command.split(), id_)
+        shown = jobs_cli(*command.split(), id_)
         assert shown.code == 0, command
         [retried] = [line for line in shown.out.splitlines() if "retried" in line]
         assert retried.endswith("TransientError: the server said 500"), command
         assert "stalled" not in shown.out and "TRANSIENT_ERROR" not in shown.out, command
         assert "exhausted_retries: TransientError: the server said 501" in shown.out, command
-    listed = desk("job", "get", id_).out
+    listed = jobs_cli("job", "get", id_).out
     assert "retried: TransientError: the server said 500" in listed
     assert "dead_lettered: exhausted_retries: TransientError: the server said 501" in listed
-    events = desk.said("events", "get", id_)["events"]
+    events = jobs_cli.said("events", "get", id_)["events"]
     assert [(event["type"], event["reason"]) for event in events][3] == ("stalled", "TRANSIENT_ERROR")
 
 
-def test_jobs_are_listed_by_phase(here: Desk) -> None:
+def test_jobs_are_listed_by_phase(here: JobCommands) -> None:
     ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 3)]
     for id_ in ids[:2]:
         fence = here.ledger.claim_job(id_, "robot-1").fence
@@ -444,7 +444,7 @@ def test_jobs_are_listed_by_phase(here: Desk) -> None:
     assert [task["id"] for task in here.said("task", "list", "--phase", "executing")["tasks"]] == ids[1:2]
 
 
-def test_pages_go_on_where_they_ended(here: Desk) -> None:
+def test_a_page_continues_after_the_previous_one(here: JobCommands) -> None:
     ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 3)]
     first = here.said("job", "list", "--limit", 2)
     assert ([job["id"] for job in first["jobs"]], first["next_after"]) == (ids[:0:-1], ids[1])
@@ -452,55 +452,58 @@ def test_pages_go_on_where_they_ended(here: Desk) -> None:
     assert ([job["id"] for job in rest["jobs"]], rest["next_after"]) == (ids[:1], None)
 
 
-def test_a_paused_queue_gives_nothing_out(desk: Desk) -> None:
-    desk.ledger.enqueue("index", queue="crawl")
-    assert desk("queue", "pause", "crawl").out == "Queue crawl is paused: nothing more is claimed from it.\n"
-    assert desk.ledger.claim("ada", queues=["crawl"]) == []
-    [one] = desk.said("queue", "list")["queues"]
+def test_nothing_is_claimed_from_a_paused_queue(jobs_cli: JobCommands) -> None:
+    jobs_cli.ledger.enqueue("index", queue="crawl")
+    assert jobs_cli("queue", "pause", "crawl").out == "Queue crawl is paused: nothing more is claimed from it.\n"
+    assert jobs_cli.ledger.claim("ada", queues=["crawl"]) == []
+    [one] = jobs_cli.said("queue", "list")["queues"]
     assert (one["name"], one["counts"]["queued"], one["paused_at"] is None) == ("crawl", 1, False)
-    assert "paused" in desk("queue", "list").out
-    assert "has no jobs" in desk("queue", "pause", "carwl").err
-    assert desk.said("queue", "unpause", "crawl")["queue"] == {"name": "crawl", "paused_at": None}
-    assert len(desk.ledger.claim("ada", queues=["crawl"])) == 1
+    assert "paused" in jobs_cli("queue", "list").out
+    assert "has no jobs" in jobs_cli("queue", "pause", "carwl").err
+    assert jobs_cli.said("queue", "unpause", "crawl")["queue"] == {"name": "crawl", "paused_at": None}
+    assert len(jobs_cli.ledger.claim("ada", queues=["crawl"])) == 1
 
 
-def test_there_may_be_nothing(here: Desk) -> None:
+def test_empty_lists_are_reported(here: JobCommands) -> None:
     assert here("queue", "list").out == "There are no queues.\n"
     assert here("job", "list").out == "There are no such jobs.\n"
 
 
-def test_the_dependencies_of_a_job_are_shown(desk: Desk) -> None:
-    desk("job", "enqueue", "first", "--queue", "default")
-    desk("job", "enqueue", "second", "--queue", "default")
-    waiting = desk("job", "enqueue", "third", "--queue", "default", "--depends-on", 1, "--depends-on", 2)
+def test_the_dependencies_of_a_job_are_shown(jobs_cli: JobCommands) -> None:
+    jobs_cli("job", "enqueue", "first", "--queue", "default")
+    jobs_cli("job", "enqueue", "second", "--queue", "default")
+    waiting = jobs_cli("job", "enqueue", "third", "--queue", "default", "--depends-on", 1, "--depends-on", 2)
     assert waiting.out == "Job 3 is queued in default; it waits for 1, 2.\n"
-    assert "once 1, 2 have succeeded" in desk("job", "get", 3).out
-    assert "9999" not in desk("job", "get", 3).out
-    assert "queued, waits for 1, 2" in desk("job", "list").out
-    assert [job["id"] for job in desk.said("job", "list", "--waiting")["jobs"]] == [3]
-    assert "is not a valid job id, a whole number" in desk("job", "enqueue", "k", "--queue", "default", "--depends-on", "1,2").err
+    assert "once 1, 2 have succeeded" in jobs_cli("job", "get", 3).out
+    assert "9999" not in jobs_cli("job", "get", 3).out
+    assert "queued, waits for 1, 2" in jobs_cli("job", "list").out
+    assert [job["id"] for job in jobs_cli.said("job", "list", "--waiting")["jobs"]] == [3]
+    assert (
+        "is not a valid job id, a whole number"
+        in jobs_cli("job", "enqueue", "k", "--queue", "default", "--depends-on", "1,2").err
+    )
 
 
-def test_an_unknown_policy_field_is_answered_with_the_known_ones(desk: Desk) -> None:
-    assert "attempts_max" in desk("job", "enqueue", "k", "--queue", "default", "--policy", '{"attempts": 3}').err
+def test_an_unknown_policy_field_is_answered_with_the_known_ones(jobs_cli: JobCommands) -> None:
+    assert "attempts_max" in jobs_cli("job", "enqueue", "k", "--queue", "default", "--policy", '{"attempts": 3}').err
 
 
-def test_the_list_shows_the_newest_first_and_what_there_is(desk: Desk) -> None:
-    made = [desk.ledger.enqueue("index", {"page": number}).id for number in range(3)]
-    desk.ledger.enqueue("note", queue="other")
-    desk.ledger.complete(desk.held(), "indexed")
-    first = desk.said("job", "list", "--queue", "default", "--limit", "2")
+def test_the_list_shows_the_newest_jobs_first_and_the_counts(jobs_cli: JobCommands) -> None:
+    made = [jobs_cli.ledger.enqueue("index", {"page": number}).id for number in range(3)]
+    jobs_cli.ledger.enqueue("note", queue="other")
+    jobs_cli.ledger.complete(jobs_cli.held(), "indexed")
+    first = jobs_cli.said("job", "list", "--queue", "default", "--limit", "2")
     assert [job["id"] for job in first["jobs"]] == [made[2], made[1]]
     assert first["counts"] == {"queued": 2, "succeeded": 1}
-    rest = desk.said("job", "list", "--queue", "default", "--after", first["next_after"])
+    rest = jobs_cli.said("job", "list", "--queue", "default", "--after", first["next_after"])
     assert [job["id"] for job in rest["jobs"]] == [made[0]]
-    assert [job["id"] for job in desk.said("job", "list", "--order", "oldest", "--limit", "1")["jobs"]] == [made[0]]
-    assert "  4 jobs in all: 3 queued, 1 succeeded" in desk("job", "list").out
-    assert [job["id"] for job in desk.said("job", "list", "--text", '"page":1', "--since", "1h")["jobs"]] == [made[1]]
-    assert desk.said("job", "list", "--until", "1h")["jobs"] == []
+    assert [job["id"] for job in jobs_cli.said("job", "list", "--order", "oldest", "--limit", "1")["jobs"]] == [made[0]]
+    assert "  4 jobs in all: 3 queued, 1 succeeded" in jobs_cli("job", "list").out
+    assert [job["id"] for job in jobs_cli.said("job", "list", "--text", '"page":1', "--since", "1h")["jobs"]] == [made[1]]
+    assert jobs_cli.said("job", "list", "--until", "1h")["jobs"] == []
 
 
-def test_a_finished_job_says_who_did_it_and_for_how_long(here: Desk) -> None:
+def test_a_finished_job_shows_its_last_worker_and_its_duration(here: JobCommands) -> None:
     id_ = here.ledger.enqueue("index").id
     here.ledger.complete(here.held(), None)
     out = here("job", "get", id_).out
@@ -511,21 +514,21 @@ def test_a_finished_job_says_who_did_it_and_for_how_long(here: Desk) -> None:
     assert "took" not in here("job", "get", called_off).out
 
 
-def test_queued_jobs_are_moved_reprioritised_and_rescheduled(desk: Desk) -> None:
-    first, second = desk.ledger.enqueue("index").id, desk.ledger.enqueue("index").id
-    moved = desk.said("job", "move", first, second, "--queue", "fetch")["jobs"]
+def test_queued_jobs_are_moved_reprioritised_and_rescheduled(jobs_cli: JobCommands) -> None:
+    first, second = jobs_cli.ledger.enqueue("index").id, jobs_cli.ledger.enqueue("index").id
+    moved = jobs_cli.said("job", "move", first, second, "--queue", "fetch")["jobs"]
     assert [(job["job_id"], job["queue"]) for job in moved] == [(first, "fetch"), (second, "fetch")]
-    assert desk("job", "reprioritise", first, "--priority", 5).out.startswith(f"Job {first} is queued in fetch, priority 5, ")
-    later = desk.said("job", "reschedule", first, "--delay", "1h")["jobs"][0]["available_at"]
-    assert later > desk.said("job", "reschedule", first)["jobs"][0]["available_at"]
-    types = [event["type"] for event in desk.said("job", "events", first)["events"]]
+    assert jobs_cli("job", "reprioritise", first, "--priority", 5).out.startswith(f"Job {first} is queued in fetch, priority 5, ")
+    later = jobs_cli.said("job", "reschedule", first, "--delay", "1h")["jobs"][0]["available_at"]
+    assert later > jobs_cli.said("job", "reschedule", first)["jobs"][0]["available_at"]
+    types = [event["type"] for event in jobs_cli.said("job", "events", first)["events"]]
     assert types == ["enqueued", "moved", "reprioritised", "rescheduled", "rescheduled"]
-    desk.ledger.cancel(second)
-    code, error, _ = desk.refused("job", "move", second, "--queue", "other")
+    jobs_cli.ledger.cancel(second)
+    code, error, _ = jobs_cli.refused("job", "move", second, "--queue", "other")
     assert (code, error) == (1, "invalid_transition")
 
 
-def test_the_command_that_explain_gives_works(here: Desk) -> None:
+def test_the_command_that_explain_gives_works(here: JobCommands) -> None:
     id_ = here.ledger.enqueue("index", queue="wrong").id
     here.ledger.sign_in("w-1", body={"queues": ["fetch"], "kinds": ["index"]})
     found = here.said("explain", id_)
@@ -537,7 +540,7 @@ def test_the_command_that_explain_gives_works(here: Desk) -> None:
     assert here.said("explain", id_)["situation"] == "ready"
 
 
-def test_a_request_id_is_drawn_for_one_job(here: Desk) -> None:
+def test_a_request_id_is_drawn_for_one_job(here: JobCommands) -> None:
     made = here("job", "enqueue", "index", "--queue", "default", "--json").answer
     assert here.ledger.events(made["data"]["job"]["id"])[0].request_id == made["request_id"]
     ids = [here.ledger.enqueue("index").id for _ in range(3)]
@@ -548,7 +551,7 @@ def test_a_request_id_is_drawn_for_one_job(here: Desk) -> None:
     assert here("job", "cancel", *ids[1:], "--request-id", "r", "--json").answer["error_code"] == "usage"
 
 
-def test_the_ledger_may_be_named_before_the_noun(here: Desk, folder: Path) -> None:
+def test_the_ledger_may_be_named_before_the_noun(here: JobCommands, folder: Path) -> None:
     id_ = here.ledger.enqueue("index", queue="only here").id
     for words in (
         ["--db", here._url, "job", "list"],

@@ -16,8 +16,8 @@ from holdfast.proof.notes import parse_key
 from tests.cli.conftest import Done, Run
 
 
-class Desk:
-    """A folder with keys, and the commands about them."""
+class KeyCommands:
+    """A folder with keys, and the command `holdfast key`."""
 
     def __init__(self, run: Run, folder: Path, url: str) -> None:
         self._run = run
@@ -36,7 +36,7 @@ class Desk:
         return done.answer["data"]
 
     def unenrolled(self, *arguments: object, **env: str) -> Any:
-        """What is said of a key that was made, and could not be enrolled."""
+        """The error of a key that was created and could not be enrolled."""
         done = self(*arguments, "--json", **env)
         assert (done.code, done.answer["error_code"]) == (1, "not_enrolled"), done
         return done.answer["error_context"]
@@ -47,7 +47,7 @@ class Desk:
 
     @property
     def standing(self) -> list[tuple[str, bool]]:
-        """Every key's name, and whether it is good."""
+        """Every key's name, and whether it is valid."""
         with self.opened() as ledger:
             found = ledger.keys()
         return [(record.name, record.revoked_pos is None) for record in found]
@@ -57,7 +57,7 @@ class Desk:
         return holdfast.open(f"sqlite:///{self.folder / path}" if path != self.url else self.url, keys=keys)
 
     def start(self, *rest: tuple[str, str]) -> None:
-        """The first key, in main.key, and others without a file."""
+        """Create the first key in main.key, and others without a file."""
         first = holdfast.draw_key("server", "main")
         write_key(self.folder / "main.key", first)
         with self.opened(first) as ledger:
@@ -67,24 +67,24 @@ class Desk:
 
 
 @pytest.fixture
-def key(run: Run, folder: Path, store_url: str) -> Desk:
-    return Desk(run, folder, store_url)
+def key(run: Run, folder: Path, store_url: str) -> KeyCommands:
+    return KeyCommands(run, folder, store_url)
 
 
 @pytest.fixture
-def key_here(run: Run, folder: Path) -> Desk:
-    """Where one kind of store is enough."""
-    return Desk(run, folder, "sqlite:///holdfast.db")
+def key_here(run: Run, folder: Path) -> KeyCommands:
+    """The same on SQLite only."""
+    return KeyCommands(run, folder, "sqlite:///holdfast.db")
 
 
 @pytest.fixture
-def started(key_here: Desk) -> Desk:
+def started(key_here: KeyCommands) -> KeyCommands:
     """With the first key."""
     key_here.start()
     return key_here
 
 
-def test_from_the_first_key_to_its_rotation(key: Desk) -> None:
+def test_keys_are_created_enrolled_rotated_and_revoked(key: KeyCommands) -> None:
     first = key.ask("new", "main", "--role", "server")
     assert (first["role"], first["name"], first["file"], first["enrolled"]) == ("server", "main", "main.key", True)
     arm = key.ask("new", "arm-1", "--role", "worker", "--key", "main.key")
@@ -96,13 +96,13 @@ def test_from_the_first_key_to_its_rotation(key: Desk) -> None:
     assert (turned["revoked"], turned["file"]) == (arm["key_id"], f"arm-1-{turned['key_id']}.key")
     server = key.ask("rotate", first["key_id"], "--key", "main.key", "--out", "next.key")
     key.ask("revoke", turned["key_id"], "--key", "next.key")
-    assert key("revoke", turned["key_id"], "--key", "main.key").code == 0  # it is so already
+    assert key("revoke", turned["key_id"], "--key", "main.key").code == 0  # it is revoked already
     assert key.standing == [("main", False), ("arm-1", False), ("arm-1", False), ("main", True)]
     assert key.ask("list")["keys"][-1]["key_id"] == server["key_id"]
     assert "revoked" in key("list").out
 
 
-def test_a_key_file_is_its_owners_alone(started: Desk) -> None:
+def test_a_key_file_is_readable_by_its_owner_only(started: KeyCommands) -> None:
     file = started.folder / "main.key"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert decode_key(file.read_text()).secret is not None
@@ -118,7 +118,7 @@ def test_a_key_file_is_its_owners_alone(started: Desk) -> None:
     assert not (started.folder / "arm-1.key").exists()
 
 
-def test_a_key_without_an_enrolling_key_is_created_and_not_enrolled(started: Desk) -> None:
+def test_a_key_without_an_enrolling_key_is_created_and_not_enrolled(started: KeyCommands) -> None:
     done = started("new", "arm-1", "--role", "worker")
     assert done.code == 1
     assert "enrolled  no: this process has no key that may vouch" in done.out
@@ -133,25 +133,25 @@ def test_a_key_without_an_enrolling_key_is_created_and_not_enrolled(started: Des
     assert started("enrol", arm["public"], "--role", "worker", *asked).code == 2
 
 
-def test_a_worker_key_makes_no_ledger(key_here: Desk) -> None:
+def test_a_worker_key_creates_no_ledger(key_here: KeyCommands) -> None:
     made = key_here.unenrolled("new", "arm-1", "--role", "worker")
     assert made["why_not"] == "there is no ledger at sqlite:///holdfast.db"
     assert not list(key_here.folder.glob("*.db"))
 
 
-def test_a_ledger_that_a_first_key_makes_is_remarked_upon(key_here: Desk) -> None:
-    assert "sqlite:///holdfast.db was not there" in key_here("new", "main", "--role", "server").err
+def test_a_ledger_created_by_the_first_key_is_reported(key_here: KeyCommands) -> None:
+    assert "sqlite:///holdfast.db did not exist" in key_here("new", "main", "--role", "server").err
     assert key_here.standing == [("main", True)]
 
 
-def test_a_key_is_created_if_the_ledger_is_out_of_reach(key_here: Desk) -> None:
+def test_a_key_is_created_if_the_ledger_is_out_of_reach(key_here: KeyCommands) -> None:
     key_here.url = "postgresql://127.0.0.1:1/none"
     made = key_here.unenrolled("new", "main", "--role", "server")
     assert not made["enrolled"]
     assert "cannot reach the database" in made["why_not"]
 
 
-def test_a_rotation_that_is_refused_leaves_no_file(started: Desk) -> None:
+def test_a_rotation_that_is_refused_leaves_no_file(started: KeyCommands) -> None:
     done = started("rotate", "main")
     assert done.code == 1
     assert "forbidden" in done.err and "--key" in done.err
@@ -176,7 +176,7 @@ def test_a_rotation_that_is_refused_leaves_no_file(started: Desk) -> None:
         (["enrol", "none.key"], 1, "No such file"),
     ],
 )
-def test_wrong_arguments_are_reported(key_here: Desk, arguments: list[str], code: int, message: str) -> None:
+def test_wrong_arguments_are_reported(key_here: KeyCommands, arguments: list[str], code: int, message: str) -> None:
     key_here.start(("twin", "worker"), ("twin", "operator"))
     (key_here.folder / "shop.py").chmod(0o600)
     done = key_here(*arguments, *([] if "--key" in arguments else ["--key", "main.key"]))
@@ -184,7 +184,7 @@ def test_wrong_arguments_are_reported(key_here: Desk, arguments: list[str], code
     assert key_here.standing == [("main", True), ("twin", True), ("twin", True)]
 
 
-def test_the_operator_is_whose_key_is_loaded(started: Desk) -> None:
+def test_the_operator_is_the_owner_of_the_loaded_key(started: KeyCommands) -> None:
     started.ask("new", "ann", "--role", "operator", "--key", "main.key")
     arm = started.ask("new", "arm-1", "--role", "worker", "--key", "ann.key", "--key", "main.key")
     first, ann, found = started.ask("list")["keys"]
@@ -196,13 +196,13 @@ def test_the_operator_is_whose_key_is_loaded(started: Desk) -> None:
     assert started.ask("revoke", "ann", "--key", "main.key")["key"]["name"] == "ann"
 
 
-def test_a_file_may_be_named_with_what_it_says(started: Desk) -> None:
+def test_enrol_accepts_a_role_and_name_that_match_the_file(started: KeyCommands) -> None:
     started.ask("new", "ann", "--role", "operator", "--no-enrol")
     asked = ("--role", "operator", "--name", "ann", "--key", "main.key")
     assert started.ask("enrol", "ann.key", *asked)["key"]["name"] == "ann"
 
 
-def test_keys_are_named_by_the_environment_or_the_settings(started: Desk) -> None:
+def test_key_files_are_found_by_the_environment_or_the_settings(started: KeyCommands) -> None:
     (started.folder / "bad.key").write_text(json.dumps({"secret": "not a key"}))
     (started.folder / "bad.key").chmod(0o600)
     assert started.ask("new", "a", "--role", "worker", HOLDFAST_KEYS="main.key")["enrolled"]
@@ -215,7 +215,7 @@ def test_keys_are_named_by_the_environment_or_the_settings(started: Desk) -> Non
     assert started("list").code == 1
 
 
-def test_public_keys_are_handed_out(key: Desk) -> None:
+def test_public_keys_are_exported(key: KeyCommands) -> None:
     with key.opened():
         assert key.ask("export")["vkey"] is None
     first = key.ask("new", "main", "--role", "server")

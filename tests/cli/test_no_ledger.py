@@ -24,7 +24,7 @@ READING = [
 
 
 def urls(folder: Path) -> dict[str, str]:
-    """Places without a ledger: nothing, no folder, an empty file, the database of another program."""
+    """Urls without a ledger: no file, no folder, an empty file, the database of another program."""
     (folder / "empty.db").touch()
     theirs = apsw.Connection(str(folder / "theirs.db"))
     theirs.execute("CREATE TABLE songs (name)")
@@ -37,7 +37,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("words", READING)
-def test_reading_makes_no_ledger(run: Run, folder: Path, words: str) -> None:
+def test_reading_creates_no_ledger(run: Run, folder: Path, words: str) -> None:
     before = contents(folder)
     done = run(*words.split())
     assert (done.code, "Traceback" in done.err) == (3, False)
@@ -47,7 +47,7 @@ def test_reading_makes_no_ledger(run: Run, folder: Path, words: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["none.db", "no/folder.db", "empty.db", "theirs.db"])
-def test_what_has_no_ledger_stays_as_it_is(run: Run, folder: Path, name: str) -> None:
+def test_files_that_are_not_a_ledger_are_not_changed(run: Run, folder: Path, name: str) -> None:
     url, before = urls(folder)[name], contents(folder)
     done = run("job", "list", "--db", url, "--json")
     assert (done.code, done.err) == (3, "")
@@ -56,7 +56,7 @@ def test_what_has_no_ledger_stays_as_it_is(run: Run, folder: Path, name: str) ->
     assert contents(folder) == before
 
 
-def test_reading_makes_no_schema_on_a_server(postgres_url: str, run: Run) -> None:
+def test_reading_creates_no_schema_on_a_server(postgres_url: str, run: Run) -> None:
     joined = "&" if "?" in postgres_url else "?"
     url = f"{postgres_url}{joined}schema=not_there"
     for _ in range(2):
@@ -67,7 +67,7 @@ def test_reading_makes_no_schema_on_a_server(postgres_url: str, run: Run) -> Non
 
 
 @pytest.mark.parametrize("words", ["job list", "job enqueue index"])
-def test_a_database_that_does_not_exist_is_not_asked_for_again(postgres_url: str, run: Run, words: str) -> None:
+def test_the_advice_for_a_missing_database_is_not_to_try_again(postgres_url: str, run: Run, words: str) -> None:
     parts = urlsplit(postgres_url)
     done = run(*words.split(), "--db", urlunsplit(parts._replace(path="/not_there")), "--json")
     assert (done.code, done.answer["error_code"]) == (3, "no_ledger")
@@ -76,10 +76,10 @@ def test_a_database_that_does_not_exist_is_not_asked_for_again(postgres_url: str
 
 
 @pytest.mark.parametrize("words", ["job enqueue index --queue default", "migrate", "sweep", "dlq replay --all", "queue pause a"])
-def test_writing_makes_a_ledger_and_remarks_on_it_once(run: Run, folder: Path, words: str) -> None:
+def test_writing_creates_a_ledger_and_reports_it_once(run: Run, folder: Path, words: str) -> None:
     (folder / "empty.db").touch()
     done = run(*words.split(), "--db", "sqlite:///elsewhere.db")
-    assert (done.code, done.err.splitlines()[0]) == (0, "sqlite:///elsewhere.db was not there: it is new, and empty.")
+    assert (done.code, done.err.splitlines()[0]) == (0, "sqlite:///elsewhere.db did not exist: an empty ledger was created.")
     assert run("job", "list", "--db", "sqlite:///elsewhere.db").err == ""
     assert run(*words.split(), "--db", "sqlite:///empty.db", "--json").code == 0
     assert run("job", "list", "--db", "sqlite:///empty.db").code == 0
@@ -87,7 +87,7 @@ def test_writing_makes_a_ledger_and_remarks_on_it_once(run: Run, folder: Path, w
 
 @pytest.mark.parametrize("words", ["job list", "job enqueue index --queue default", "doctor", "task list"])
 @pytest.mark.parametrize("name", ["folder.db", "words.db"])
-def test_what_can_be_no_ledger_is_refused(run: Run, folder: Path, words: str, name: str) -> None:
+def test_paths_that_cannot_be_a_ledger_are_refused(run: Run, folder: Path, words: str, name: str) -> None:
     (folder / "folder.db").mkdir()
     (folder / "words.db").write_text("not a database, but long enough to be taken for one")
     before = contents(folder)
@@ -110,14 +110,14 @@ def test_a_file_that_cannot_be_used_is_out_of_reach(run: Run, folder: Path, word
 
 
 def _bound_by_modes() -> None:
-    """Root may read and write everything, except with rights that it has dropped."""
+    """Drop the rights with which root may read and write every file."""
     if os.geteuid() == 0:
         for capability in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
             ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, capability)
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o444])
-def test_an_account_that_may_not_write_may_not_read(folder: Path, mode: int) -> None:
+def test_reading_requires_the_right_to_write(folder: Path, mode: int) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db"):
         pass
     for path in folder.glob("holdfast.db*"):
@@ -131,7 +131,7 @@ def test_an_account_that_may_not_write_may_not_read(folder: Path, mode: int) -> 
     assert "because they take locks" in answer["suggested_action"]
 
 
-def test_a_right_that_is_missing_does_not_come_by_waiting(tmp_path: Path) -> None:
+def test_a_missing_right_is_not_retryable(tmp_path: Path) -> None:
     from holdfast.store.sqlite.files import open_error
 
     denied, busy = open_error(tmp_path, PermissionError("no")), open_error(tmp_path, apsw.IOError("disk"))
@@ -139,7 +139,7 @@ def test_a_right_that_is_missing_does_not_come_by_waiting(tmp_path: Path) -> Non
     assert (busy.retryable, busy.action) == (True, Unavailable.action)
 
 
-def test_a_doctor_says_why_it_cannot_look(run: Run, folder: Path) -> None:
+def test_doctor_reports_why_it_cannot_open_the_ledger(run: Run, folder: Path) -> None:
     done = run("doctor", "--json")
     [finding] = done.answer["error_context"]["findings"]
     assert (done.answer["error_code"], finding["code"], finding["severity"]) == ("no_ledger", "ledger", "warning")
@@ -153,15 +153,15 @@ def test_a_path_is_not_a_url(run: Run) -> None:
     assert (done.code, done.answer["suggested_action"]) == (2, "Name it as sqlite:///jobs.db")
 
 
-def test_a_reader_beside_a_writer_that_has_just_begun(folder: Path, start: Start, run: Run) -> None:
-    """What the writer has not copied out of its log yet is there for the reader."""
+def test_a_reader_sees_commits_in_the_log_of_an_open_writer(folder: Path, start: Start, run: Run) -> None:
+    """The reader sees commits that are still in the writer's log."""
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         ledger.enqueue("index")
         assert "index" in run("job", "list").out
 
 
 @pytest.mark.parametrize(("url", "error"), [("none.db", NoLedger), ("no/folder.db", NoLedger), ("", ValidationError)])
-def test_a_program_may_ask_not_to_make_one(tmp_path: Path, url: str, error: type[HoldfastError]) -> None:
+def test_open_without_create_creates_nothing(tmp_path: Path, url: str, error: type[HoldfastError]) -> None:
     with pytest.raises(error):
         holdfast.open(f"sqlite:///{tmp_path}/{url}", create=False)
     assert list(tmp_path.iterdir()) == []

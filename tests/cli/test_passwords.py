@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError
 from tests.cli.conftest import Done, Run
 
 PIECES = ("Zq7", "Xw9")
-"""Every password below is made of these, and nothing else that is printed contains them."""
+"""Every password below is made of these texts, and no other output contains them."""
 PASSWORDS = [
     "Zq7Xw9",
     "Zq7%Xw9",
@@ -86,7 +86,7 @@ COMMANDS = [
     ("worker", "run", "shop:app"),
     ("worker", "run", "shop:app", "--json"),
 ]
-"""Each ends at once where the ledger is out of reach; the ledger is appended as --db, or named otherwise."""
+"""Each ends at once if the ledger is out of reach. The ledger is appended as --db, or given in another way."""
 AT_IMPORT = """
 import os
 import holdfast
@@ -107,7 +107,9 @@ def check_failed(done: Done) -> None:
 
 
 @pytest.mark.parametrize("password", PASSWORDS, ids=ascii)
-def test_an_error_and_its_traceback_do_not_show_it(password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_and_its_traceback_do_not_show_a_password(
+    password: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for url in URLS:
         with pytest.raises(HoldfastError) as refused:
@@ -119,7 +121,7 @@ def test_an_error_and_its_traceback_do_not_show_it(password: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("password", PASSWORDS, ids=ascii)
-def test_no_command_shows_it_wherever_it_was_named(password: str, run: Run, folder: Path) -> None:
+def test_no_command_shows_a_password_from_any_source(password: str, run: Run, folder: Path) -> None:
     url = URLS[0].format(password)
     if "\n" not in password and "\udcff" not in password:
         (folder / "holdfast.toml").write_text(f"url = '''{url}'''\nkeys = []\n")
@@ -132,21 +134,21 @@ def test_no_command_shows_it_wherever_it_was_named(password: str, run: Run, fold
 
 
 @pytest.mark.parametrize("url", URLS)
-def test_no_form_of_a_url_shows_it(url: str, run: Run) -> None:
+def test_no_form_of_a_url_shows_its_password(url: str, run: Run) -> None:
     check_failed(run("doctor", "--db", url.format("Zq7%Xw9"), "--json"))
     check_failed(run("job", "list", "--db", url.format("Zq7@Xw9")))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_no_command_shows_it_in_any_form(words: tuple[str, ...], run: Run) -> None:
+def test_no_command_shows_a_password_of_any_url_form(words: tuple[str, ...], run: Run) -> None:
     where = len(words) - 2 if "--" in words else len(words)
     for url in (URLS[1].format("Zq7@Xw9"), URLS[0].format("Zq7Xw9")):
         check_failed(run(*words[:where], "--db", url, *words[where:]))
-    if words[0] not in ("demo", "worker"):  # these take no ledger from the environment, or the app's own
+    if words[0] not in ("demo", "worker"):  # these do not read the environment, or use the ledger of the app
         check_failed(run(*words, HOLDFAST_URL=URLS[0].format("Zq7%Xw9")))
 
 
-def test_a_module_that_opens_a_ledger_is_shown_without_it(run: Run, folder: Path) -> None:
+def test_the_traceback_of_a_module_does_not_show_a_password(run: Run, folder: Path) -> None:
     (folder / "eager.py").write_text(AT_IMPORT)
     for password in PASSWORDS[:4]:
         done = run("worker", "run", "eager:app", SHOP_URL=URLS[0].format(password))
@@ -168,11 +170,11 @@ def test_a_module_that_opens_a_ledger_is_shown_without_it(run: Run, folder: Path
         ["mcp", "--http", "postgresql://ann:Zq7Xw9@127.0.0.1/jobs", "--json"],
     ],
 )
-def test_a_url_that_a_shell_has_cut_or_that_stands_elsewhere_is_not_repeated(words: list[str], run: Run) -> None:
+def test_a_url_that_is_cut_or_misplaced_is_not_repeated(words: list[str], run: Run) -> None:
     check_failed(run(*words))
 
 
-def test_a_log_does_not_show_it(caplog: pytest.LogCaptureFixture, postgres_url: str) -> None:
+def test_a_log_does_not_show_a_password(caplog: pytest.LogCaptureFixture, postgres_url: str) -> None:
     """On a server that accepts every password."""
     before, _, place = postgres_url.partition("@")
     app = holdfast.App(f"{before}:Zq7%20Xw9@{place}?schema=logged&sslpassword=Zq7")

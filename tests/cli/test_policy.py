@@ -1,4 +1,4 @@
-"""`holdfast policy`: each number says where it comes from."""
+"""`holdfast policy`: each value is shown with its source."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ Declare = Callable[..., None]
 
 @pytest.fixture
 def declare(folder: Path) -> Declare:
-    """Declares as a worker does when it starts."""
+    """Declare a policy as a worker does when it starts."""
 
     def declared(**fields: Any) -> None:
         with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
@@ -28,7 +28,7 @@ def fields(run: Run, *words: str) -> dict[str, tuple[Any, str]]:
     return {one["name"]: (one["value"], one["source"]) for one in answer["data"]["fields"]}
 
 
-def test_where_each_number_comes_from(run: Run, declare: Declare) -> None:
+def test_each_value_shows_its_layer(run: Run, declare: Declare) -> None:
     declare(attempts_max=7, lease_ttl="2m")
     run("policy", "set", "index", "attempts_max=3")
     found = fields(run, "policy", "get", "index", "--tier", "in_home")
@@ -43,7 +43,7 @@ def test_where_each_number_comes_from(run: Run, declare: Declare) -> None:
     assert ["resume_window", "90s", "stall_after", "–"] in lines
 
 
-def test_what_operators_set_and_handlers_declare_is_listed(run: Run, declare: Declare) -> None:
+def test_values_of_operators_and_handlers_are_listed(run: Run, declare: Declare) -> None:
     declare(attempts_max=7)
     run("policy", "set", "index", "signed=liveness", "requires_operator_coverage=true", "heartbeat_interval=2.5")
     run("policy", "set", "--tier", "in_home", "cancel_grace=0")
@@ -58,7 +58,7 @@ def test_what_operators_set_and_handlers_declare_is_listed(run: Run, declare: De
     assert ["tier", "in_home", "operator", "cancel_grace", "0s"] in lines
 
 
-def test_setting_leaves_other_fields_and_unsetting_leaves_the_handlers(run: Run, declare: Declare) -> None:
+def test_set_keeps_other_fields_and_unset_keeps_the_handlers_values(run: Run, declare: Declare) -> None:
     declare(attempts_max=7)
     run("policy", "set", "index", "attempts_max=3", "lease_ttl=2m")
     assert fields(run, "policy", "set", "index", "attempts_max=4")["lease_ttl_ms"] == (120_000, "operator_kind")
@@ -85,14 +85,14 @@ def test_setting_leaves_other_fields_and_unsetting_leaves_the_handlers(run: Run,
         ("unset index signed --declared", 1, "as a whole"),
     ],
 )
-def test_what_cannot_be_meant_changes_nothing(run: Run, words: str, code: int, said: str) -> None:
+def test_wrong_arguments_change_nothing(run: Run, words: str, code: int, said: str) -> None:
     run("migrate")
     done = run("policy", *words.split())
     assert (done.code, said in done.err) == (code, True), done.err
     assert run("policy", "list", "--json").answer["data"] == {"kinds": [], "tiers": []}
 
 
-def test_what_was_set_and_does_not_count_is_remarked_on(run: Run, declare: Declare) -> None:
+def test_a_value_without_effect_is_reported(run: Run, declare: Declare) -> None:
     declare(attempts_max=7)
     done = run("policy", "set", "index", "lease_ttl=10s", "attempts_max=3")
     assert "lease_ttl=10s is set, but 30s applies: a lease does not end before stall_after, which is" in done.out
@@ -115,7 +115,7 @@ def test_what_was_set_and_does_not_count_is_remarked_on(run: Run, declare: Decla
         ("unset index --declared", "No handler has declared kind index: nothing has changed."),
     ],
 )
-def test_unsetting_nothing_is_remarked_on(run: Run, words: str, remark: str) -> None:
+def test_unset_without_effect_is_reported(run: Run, words: str, remark: str) -> None:
     run("policy", "set", "index", "attempts_max=3")
     done = run("policy", *words.split())
     assert (done.code, done.out.splitlines()[-1]) == (0, remark)

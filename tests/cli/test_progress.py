@@ -18,7 +18,7 @@ BLOCKED = b"opening the ledger"
 
 @pytest.fixture
 def show(folder: Path) -> Iterator[Show]:
-    """Starts a command on a terminal of its own."""
+    """Start a command on its own terminal."""
     shown: list[Terminal] = []
 
     def shower(words: str, program: list[str] | None = None) -> Terminal:
@@ -38,8 +38,8 @@ def ledger(folder: Path) -> Iterator[Ledger]:
 
 
 @pytest.mark.parametrize(("words", "last"), [("migrate", "The ledger "), ("job enqueue index --queue default", "Job ")])
-def test_what_waits_says_for_how_long(show: Show, folder: Path, words: str, last: str) -> None:
-    """A new ledger waits for its lock. With --json, and where it cannot be written over, nothing is said of that."""
+def test_a_waiting_command_shows_for_how_long(show: Show, folder: Path, words: str, last: str) -> None:
+    """A new ledger waits for its lock. With --json, or without a terminal, this is not shown."""
     with (folder / "holdfast.db-lock").open("w+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         quiet = [show(f"{words} --json"), show(f"--json {words}"), show(words, ["env", "TERM=dumb"])]
@@ -53,8 +53,8 @@ def test_what_waits_says_for_how_long(show: Show, folder: Path, words: str, last
         assert BLOCKED not in one.written and b"\x1b[K" not in one.written
 
 
-def test_a_check_says_how_far_it_is(ledger: Ledger, show: Show, folder: Path) -> None:
-    """A pipe that gives more lines until the progress was seen."""
+def test_a_check_shows_its_progress(ledger: Ledger, show: Show, folder: Path) -> None:
+    """The input is a pipe that gives more lines until the progress was seen."""
     lines: list[bytes] = []
     ledger.export(lines.append)
     checking = show("verify gate")
@@ -72,7 +72,7 @@ def test_a_check_says_how_far_it_is(ledger: Ledger, show: Show, folder: Path) ->
     assert " events of 0 jobs" in checking.screen.display[0]
 
 
-def test_a_failure_leaves_a_clean_line_too(show: Show, folder: Path) -> None:
+def test_a_failure_removes_the_progress_line(show: Show, folder: Path) -> None:
     with (folder / "holdfast.db-lock").open("w+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         shown = show("job enqueue index --queue default --depends-on 99")
@@ -82,8 +82,8 @@ def test_a_failure_leaves_a_clean_line_too(show: Show, folder: Path) -> None:
     assert any(line.startswith("Failed: not_found: there is no job 99") for line in shown.screen.display)
 
 
-def test_nothing_of_it_is_in_a_pipe(show: Show, start: Start, folder: Path) -> None:
-    """The one on a terminal has waited long enough, and so has the one before it."""
+def test_a_pipe_gets_no_progress(show: Show, start: Start, folder: Path) -> None:
+    """When the command on the terminal shows its progress, the one in the pipe has waited as long."""
     with (folder / "holdfast.db-lock").open("w+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         piped = start("migrate")
@@ -111,8 +111,8 @@ main(sys.argv[1:])
         ("seal --once --key main.key", "leaves sealed: ", "Sealed up to position"),
     ],
 )
-def test_every_long_command_says_it(ledger: Ledger, folder: Path, run: Run, words: str, said: str, last: str) -> None:
-    """In a hurry: what would be said every half second is said at every step."""
+def test_every_long_command_shows_progress(ledger: Ledger, folder: Path, run: Run, words: str, said: str, last: str) -> None:
+    """Show the progress at every step instead of every half second."""
     for _ in range(2):
         ledger.dead_letter(ledger.enqueue("index").id, reason_code="timeout", failure_stage="exec")
     if words.startswith("seal"):

@@ -1,4 +1,4 @@
-"""Every command has a JSON Schema, and its answers fit it."""
+"""Every command has a JSON Schema, and its answers match it."""
 
 import json
 import os
@@ -27,12 +27,12 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
         yield from leaves(found, (*path, name))
 
 
-def test_every_command_says_what_it_answers() -> None:
+def test_every_command_has_a_schema() -> None:
     assert set(leaves(main)) == SHAPES.keys()
 
 
 @pytest.mark.parametrize("command", SHAPES)
-def test_a_schema_is_one(command: str) -> None:
+def test_every_schema_is_a_valid_json_schema(command: str) -> None:
     jsonschema.Draft202012Validator.check_schema(schema_of(command))
 
 
@@ -43,7 +43,7 @@ def check(command: str, line: str) -> Any:
 
 
 @pytest.mark.parametrize("line", ['{"success":true}', "{}", '{"schema_version":"v1","success":true,"data":{"job":{},"x":1}}'])
-def test_other_lines_are_not_of_that_form(line: str) -> None:
+def test_wrong_answers_do_not_match_the_schema(line: str) -> None:
     with pytest.raises(jsonschema.ValidationError):
         check("job get", line)
 
@@ -75,10 +75,10 @@ def said(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 ELSEWHERE = {"beat", "demo", "events append", "mcp", "worker run", "supervise", "task run"}
-"""Commands that want a process of their own: see below."""
+"""Commands that need their own process: see below."""
 
 
-def test_answers_are_of_the_form_that_the_schema_says(said: Said, folder: Path) -> None:
+def test_answers_match_their_schema(said: Said, folder: Path) -> None:
     first = said("job", "enqueue", "index", "--queue", "default", "--args", '{"n": [1, null, "x"]}', "--tier", "critical")["job"][
         "id"
     ]
@@ -200,7 +200,7 @@ def answered(command: str, done: Done) -> None:
     assert check(command, done.out)["success"]
 
 
-def test_commands_with_processes_answer_in_their_form(run: Run) -> None:
+def test_answers_of_commands_with_processes_match_their_schema(run: Run) -> None:
     answered("supervise", run("supervise", "--name", "once", "--json", "--", "true"))
     answered("supervise", run("supervise", "--list", "--json"))
     answered("task run", run("task", "run", "--agent", "ada", "--json", "--", "true"))
@@ -208,13 +208,13 @@ def test_commands_with_processes_answer_in_their_form(run: Run) -> None:
     check("beat", run("beat", "--json").out)
 
 
-def test_an_appended_event_is_answered_in_its_form(run: Run, folder: Path) -> None:
+def test_the_answer_to_an_appended_event_matches_its_schema(run: Run, folder: Path) -> None:
     _, envelope = robot_beat(folder)
     answered("events append", run("events", "append", "-", "--db", "sqlite:///jobs.db", "--json", stdin=envelope))
 
 
 @pytest.mark.parametrize("arguments", [["job", "get", "9"], ["dlq", "get", "9"], ["gate", "9"]], ids=" ".join)
-def test_a_failure_is_of_that_form_too(run: Run, arguments: list[str]) -> None:
+def test_a_failure_matches_the_schema(run: Run, arguments: list[str]) -> None:
     nowhere = run(*arguments, "--json")
     assert (nowhere.code, check(" ".join(arguments[:-1]), nowhere.out)["success"]) == (3, False)
     run("migrate")

@@ -21,7 +21,7 @@ def made(folder: Path) -> holdfast.Ledger:
     return ledger
 
 
-def test_once_seals_what_is_there_and_anchors_it(folder: Path, run: Run):
+def test_once_seals_and_anchors_all_events(folder: Path, run: Run):
     with made(folder) as ledger:
         ledger.enqueue("index")
         done = run("seal", "--once", "--anchor", "heads.txt", "--json", HOLDFAST_KEYS="srv.key")
@@ -34,7 +34,7 @@ def test_once_seals_what_is_there_and_anchors_it(folder: Path, run: Run):
     assert run("seal", "--once", HOLDFAST_KEYS="srv.key").out == f"Sealed up to position {head.pos}: 2 leaves.\n"
 
 
-def test_it_seals_until_a_signal(folder: Path, start: Start):
+def test_seal_runs_until_a_signal(folder: Path, start: Start):
     with made(folder) as ledger:
         sealer = start("seal", "--every", "50ms", "--anchor", "heads.txt", "--json", HOLDFAST_KEYS="srv.key")
         began = sealer.logged("sealing")
@@ -47,7 +47,7 @@ def test_it_seals_until_a_signal(folder: Path, start: Start):
         check_sealed(ledger, SERVER)
 
 
-def test_a_second_one_is_not_let_in(folder: Path, run: Run):
+def test_a_second_sealer_is_refused(folder: Path, run: Run):
     with made(folder) as ledger:
         assert ledger.take_duty("seal", "another", ttl=60)
         done = run("seal", "--once", "--json", HOLDFAST_KEYS="srv.key")
@@ -61,7 +61,7 @@ def test_without_a_key_nothing_is_sealed(folder: Path, run: Run):
         assert ledger.head() is None
 
 
-def test_a_tree_that_was_tampered_with_ends_it(folder: Path, run: Run):
+def test_a_tampered_tree_ends_the_sealer(folder: Path, run: Run):
     with made(folder) as ledger:
         run("seal", "--once", HOLDFAST_KEYS="srv.key")
         tamper(f"sqlite:///{folder}/holdfast.db", "UPDATE {heads} SET note = 'trust me'")
@@ -79,7 +79,7 @@ def test_heads_go_to_a_webhook_with_a_secret(folder: Path, run: Run):
     assert auditor.read_head(json.loads(received.body)["data"]["note"], SERVER.public.public)[1] == 1
 
 
-def test_a_worker_seals_where_it_is_asked_to(folder: Path, start: Start):
+def test_a_worker_seals_if_configured(folder: Path, start: Start):
     write_key(folder / "srv.key", SERVER)
     with holdfast.open(f"sqlite:///{folder}/shop.db", keys=[SERVER]) as ledger:
         enrol(ledger, SERVER)
@@ -94,6 +94,6 @@ def test_a_worker_seals_where_it_is_asked_to(folder: Path, start: Start):
     assert (folder / "heads.txt").read_text().endswith(head.note + "\n")
 
 
-def test_a_worker_that_does_not_seal_has_nothing_to_anchor(folder: Path, run: Run):
+def test_a_worker_that_does_not_seal_refuses_anchors(folder: Path, run: Run):
     done = run("worker", "run", "shop:app", "--anchor", "heads.txt")
     assert (done.code, done.err) == (2, "Failed: --anchor and --anchor-url are for a worker that seals\nTry: Add --seal.\n")

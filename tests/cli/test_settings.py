@@ -17,7 +17,7 @@ WHERE = [(), ("toml",), ("env",), ("env", "toml"), ("typed",), ("typed", "toml")
 
 
 def said_by(folder: Path, where: tuple[str, ...], name: str, option: str, value: str) -> tuple[list[str], dict[str, str]]:
-    """The options and the environment of a command for which a setting is said at these places, at each with its name."""
+    """The options and the environment that give a setting at these places, at each with the name of the place."""
     variable = f"HOLDFAST_{name.upper()}"
     if "toml" in where:
         text = json.dumps([value.format("toml")] if name == "keys" else value.format("toml"))
@@ -27,7 +27,7 @@ def said_by(folder: Path, where: tuple[str, ...], name: str, option: str, value:
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_the_nearest_ledger_is_meant(run: Run, folder: Path, where: tuple[str, ...]) -> None:
+def test_the_nearest_setting_selects_the_ledger(run: Run, folder: Path, where: tuple[str, ...]) -> None:
     for name in (*PLACES, "holdfast"):
         with holdfast.open(f"sqlite:///{folder}/{name}.db") as ledger:
             ledger.sign_in(name)
@@ -37,7 +37,7 @@ def test_the_nearest_ledger_is_meant(run: Run, folder: Path, where: tuple[str, .
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_the_nearest_keys_are_meant(run: Run, folder: Path, where: tuple[str, ...]) -> None:
+def test_the_nearest_setting_selects_the_keys(run: Run, folder: Path, where: tuple[str, ...]) -> None:
     from holdfast.composition import draw_key
     from holdfast.keyfiles import write_key
 
@@ -51,7 +51,7 @@ def test_the_nearest_keys_are_meant(run: Run, folder: Path, where: tuple[str, ..
 
 @pytest.mark.parametrize("verb", ["start", "heartbeat"])
 @pytest.mark.parametrize("where", WHERE[1:])
-def test_the_nearest_agent_is_meant(run: Run, folder: Path, where: tuple[str, ...], verb: str) -> None:
+def test_the_nearest_setting_selects_the_agent(run: Run, folder: Path, where: tuple[str, ...], verb: str) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         ledger.enqueue("index")
         typed, env = said_by(folder, where, "agent", "--agent", "{}")
@@ -62,7 +62,7 @@ def test_the_nearest_agent_is_meant(run: Run, folder: Path, where: tuple[str, ..
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_the_nearest_session_is_meant(run: Run, folder: Path, where: tuple[str, ...]) -> None:
+def test_the_nearest_setting_selects_the_session(run: Run, folder: Path, where: tuple[str, ...]) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         ledger.enqueue("index")
     typed, env = said_by(folder, where, "session", "--session", "{}")
@@ -75,7 +75,7 @@ def test_an_agent_name_is_required(run: Run) -> None:
     assert (done.code, "--agent" in done.answer["error"]) == (2, True)
 
 
-# What cannot be meant
+# Wrong settings
 
 WRONG: list[tuple[bytes, str]] = [
     (b"url = \n", "cannot be read"),
@@ -92,7 +92,7 @@ WRONG: list[tuple[bytes, str]] = [
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG)
-def test_a_wrong_setting_is_not_passed_over(run: Run, folder: Path, text: bytes, message: str) -> None:
+def test_a_wrong_setting_is_reported(run: Run, folder: Path, text: bytes, message: str) -> None:
     (folder / "holdfast.toml").write_bytes(text)
     for words in (["sweep"], ["task", "heartbeat", "--id", "1", "--agent", "ada", "--request-id", "r"]):
         done = run(*words, "--json")
@@ -101,13 +101,13 @@ def test_a_wrong_setting_is_not_passed_over(run: Run, folder: Path, text: bytes,
     assert not list(folder.glob("*.db"))
 
 
-def test_a_file_that_cannot_be_read_is_not_passed_over(run: Run, folder: Path) -> None:
+def test_an_unreadable_settings_file_is_reported(run: Run, folder: Path) -> None:
     (folder / "holdfast.toml").mkdir()
     done = run("sweep")
     assert (done.code, "holdfast.toml cannot be read" in done.err) == (2, True)
 
 
-# The quick way
+# The fast path
 
 
 OTHERS = 'agent = "bob"\nsession = "s"\nurl = "sqlite:///other.db"'
@@ -129,7 +129,7 @@ SAID: list[tuple[str, dict[str, str], list[str], bool]] = [
 
 
 @pytest.mark.parametrize(("toml", "env", "typed", "is_quick"), SAID)
-def test_the_quick_way_means_the_same(
+def test_the_fast_path_uses_the_same_settings(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -138,7 +138,8 @@ def test_the_quick_way_means_the_same(
     typed: list[str],
     is_quick: bool,
 ) -> None:
-    """The other way takes a beat that is recorded already for a repetition, and answers alike, if it means the same."""
+    """If both paths read the same settings, the normal path takes the recorded beat for a repetition and gives the
+    same answer."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
     for name in ("AGENT", "SESSION", "URL", "KEYS"):

@@ -27,7 +27,7 @@ def event(line: str) -> tuple[int, str]:
     return whole["data"]["event"]["job_id"], whole["data"]["event"]["type"]
 
 
-def test_it_follows_what_happens(store_url: str, start: Start) -> None:
+def test_tail_prints_events_as_they_are_committed(store_url: str, start: Start) -> None:
     with holdfast.open(store_url) as ledger:
         first = ledger.enqueue("index")
         tail = start("events", "tail", "--after", 0, "--json", "--db", store_url)
@@ -41,7 +41,7 @@ def test_it_follows_what_happens(store_url: str, start: Start) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_cleanly_on_a_signal(ledger: Ledger, start: Start, number: signal.Signals) -> None:
+def test_tail_ends_cleanly_on_a_signal(ledger: Ledger, start: Start, number: signal.Signals) -> None:
     ledger.enqueue("index")
     tail = start("events", "tail", "--after", 0)
     assert "enqueued" in tail.line()
@@ -49,8 +49,8 @@ def test_it_ends_cleanly_on_a_signal(ledger: Ledger, start: Start, number: signa
     assert tail.rest() == (0, "", "")
 
 
-def test_it_ends_when_its_reader_has_gone(ledger: Ledger, folder: Path) -> None:
-    """Though nothing more happens that it could fail to write."""
+def test_tail_ends_when_its_reader_is_closed(ledger: Ledger, folder: Path) -> None:
+    """Also if there is no further event whose write would fail."""
     ledger.enqueue("index")
     tail = subprocess.Popen(
         command("events", "tail", "--after", 0), cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -63,7 +63,7 @@ def test_it_ends_when_its_reader_has_gone(ledger: Ledger, folder: Path) -> None:
     tail.stderr.close()
 
 
-def test_it_shows_only_what_was_asked_for(ledger: Ledger, run: Run) -> None:
+def test_tail_shows_only_the_requested_types(ledger: Ledger, run: Run) -> None:
     one, other = ledger.enqueue("index"), ledger.enqueue("index")
     ledger.cancel(one.id)
     ledger.cancel(other.id)
@@ -87,7 +87,7 @@ def test_heartbeats_are_left_out_on_request(ledger: Ledger, run: Run) -> None:
     assert run("events", "tail", "--once", "--no-beats", "--type", "heartbeat").code == 2
 
 
-def test_a_retry_is_asked_for_by_the_word_that_is_shown(ledger: Ledger, run: Run, start: Start) -> None:
+def test_a_retry_is_selected_by_the_name_that_is_shown(ledger: Ledger, run: Run, start: Start) -> None:
     retried, silent = ledger.enqueue("index"), ledger.enqueue("index")
     [first, second] = [job.fence for job in ledger.claim("w", start=True, limit=2)]
     assert first is not None and second is not None
@@ -107,7 +107,7 @@ def test_a_retry_is_asked_for_by_the_word_that_is_shown(ledger: Ledger, run: Run
     assert (refused.code, "nosuch" in refused.err) == (2, True)
 
 
-def test_one_that_is_cut_off_says_how_to_go_on(postgres_url: str, start: Start) -> None:
+def test_a_disconnected_tail_says_how_to_continue(postgres_url: str, start: Start) -> None:
     port = urlsplit(postgres_url).port
     assert port is not None
     with holdfast.open(postgres_url) as ledger, Proxy(port) as proxy:
@@ -128,7 +128,7 @@ def test_a_follower_gets_only_the_requested_events(ledger: Ledger, start: Start)
     assert event(tail.line()) == (other.id, "cancelled")
 
 
-def test_the_events_of_one_job(ledger: Ledger, run: Run) -> None:
+def test_tail_shows_the_events_of_one_job(ledger: Ledger, run: Run) -> None:
     job = ledger.enqueue("index")
     ledger.cancel(job.id)
     assert [event["type"] for event in run("events", "get", job.id, "--json").answer["data"]["events"]] == [

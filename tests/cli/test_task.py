@@ -26,7 +26,7 @@ def real(store_url: str) -> Iterator[Ledger]:
 
 @pytest.fixture
 def ask(run: Run, store_url: str) -> Any:
-    """A command as ada, with a request id of its own unless it is given one."""
+    """Run a command as ada, with a new request id unless one is given."""
     numbers = iter(range(1, 1_000))
 
     def asking(*words: object, **env: str) -> Done:
@@ -36,7 +36,7 @@ def ask(run: Run, store_url: str) -> Any:
     return asking
 
 
-def test_a_day_of_an_agent(real: Ledger, ask: Any) -> None:
+def test_an_agent_works_on_tasks_in_many_processes(real: Ledger, ask: Any) -> None:
     one, two = queued(real).id, queued(real).id
     brief = ask("resume").answer["data"]
     assert (brief["task"]["id"], brief["why"], brief["task"]["args"]) == (one, "next", {"n": 1})
@@ -54,7 +54,7 @@ def test_a_day_of_an_agent(real: Ledger, ask: Any) -> None:
     assert problems(real) == []
 
 
-def test_every_task_says_who_has_it_and_until_when(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
+def test_every_task_shows_its_holder_and_the_end_of_its_lease(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
     one = queued(real).id
     queued(real)
     started = ask("task", "start", "--id", one).answer["data"]["task"]
@@ -70,7 +70,7 @@ def test_every_task_says_who_has_it_and_until_when(real: Ledger, ask: Any, run: 
     assert [task["id"] for task in held] == [one]
 
 
-def test_starting_ones_own_again_renews_it_for_the_ttl_that_is_given(real: Ledger, ask: Any) -> None:
+def test_starting_a_held_task_again_renews_it_for_the_given_ttl(real: Ledger, ask: Any) -> None:
     one = queued(real).id
 
     def lasts(*words: object) -> timedelta:
@@ -100,7 +100,7 @@ def positive(job, result):
 """
 
 
-def test_the_validators_of_holdfast_toml_look_at_results(real: Ledger, ask: Any, folder: Path) -> None:
+def test_validators_from_holdfast_toml_check_results(real: Ledger, ask: Any, folder: Path) -> None:
     (folder / "hooks.py").write_text(HOOKS)
     (folder / "holdfast.toml").write_text('validators = "hooks:app"\n')
     one = queued(real).id
@@ -119,7 +119,7 @@ def test_the_validators_of_holdfast_toml_look_at_results(real: Ledger, ask: Any,
     ("named", "code"),
     [('"nowhere:app"', "usage"), ('"hooks"', "usage"), ('"hooks:other"', "usage"), ('"broken:app"', "import_failed")],
 )
-def test_validators_that_cannot_be_had_keep_a_task_from_being_completed(
+def test_a_task_is_not_completed_if_its_validators_cannot_be_imported(
     real: Ledger, ask: Any, folder: Path, named: str, code: str
 ) -> None:
     (folder / "hooks.py").write_text(HOOKS)
@@ -133,7 +133,7 @@ def test_validators_that_cannot_be_had_keep_a_task_from_being_completed(
     assert real.get(one).status == "running"
 
 
-def test_a_page_of_what_an_agent_holds_is_full(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
+def test_a_page_of_held_tasks_is_filtered_before_the_limit(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
     others, one = [queued(real).id for _ in range(3)], queued(real).id
     for id_ in others:
         real.claim_job(id_, "bob")
@@ -164,7 +164,7 @@ def test_the_same_request_is_done_once(real: Ledger, ask: Any, verb: str) -> Non
     assert (other.code, other.answer["error_code"]) == (1, "idempotency_conflict")
 
 
-def test_refusals_say_why(real: Ledger, ask: Any) -> None:
+def test_refusals_have_a_reason(real: Ledger, ask: Any) -> None:
     one = queued(real).id
     ask("task", "start", "--id", one)
     taken = ask("task", "start", "--id", one, HOLDFAST_AGENT="bob")
@@ -182,7 +182,7 @@ def test_refusals_say_why(real: Ledger, ask: Any) -> None:
 
 
 @pytest.mark.parametrize("verb", ["start", "heartbeat", "complete", "fail", "release", "gc", "resume"])
-def test_who_asks_has_to_be_named(run: Run, verb: str) -> None:
+def test_an_agent_name_is_required(run: Run, verb: str) -> None:
     words = ["resume"] if verb == "resume" else ["task", verb]
     which = [] if verb in ("gc", "resume") else [1, *(["--error", "no"] if verb == "fail" else [])]
     done = run(*words, *which, "--json")
@@ -193,7 +193,7 @@ def test_who_asks_has_to_be_named(run: Run, verb: str) -> None:
 
 
 def test_a_request_id_is_drawn_and_shown(real: Ledger, run: Run, store_url: str) -> None:
-    """The answer has what it takes to send the same request again."""
+    """The answer contains the request id, so that the same request can be sent again."""
     one = real.enqueue("index_page").id
     who = ("--agent", "ada", "--db", store_url, "--json")
     started = run("task", "start", one, *who).answer
@@ -224,7 +224,7 @@ def test_json_from_a_file_and_from_standard_input(real: Ledger, ask: Any, folder
     assert ask("task", "start", "--id", two, "--ttl", "60").answer["success"]
 
 
-def test_gc_says_which(real: Ledger, ask: Any) -> None:
+def test_gc_lists_the_released_tasks(real: Ledger, ask: Any) -> None:
     one, kept = queued(real).id, queued(real).id
     for id_, ttl in ((one, "1s"), (kept, "1h")):
         real.claim_job(id_, "gone", ttl=ttl)
@@ -249,7 +249,7 @@ def test_text_answers(real: Ledger, run: Run, store_url: str) -> None:
     assert run("task", "list", "--kind", "none", "--db", store_url).out == "There are no such tasks.\n"
 
 
-def test_starting_a_task_shows_what_it_is_about(real: Ledger, run: Run, store_url: str) -> None:
+def test_starting_a_task_shows_its_arguments(real: Ledger, run: Run, store_url: str) -> None:
     one = queued(real).id
     said = run("task", "start", "--id", one, "--agent", "ada", "--request-id", "a", "--db", store_url).out
     assert said.startswith(f"Task {one}: index_page in ")
@@ -279,7 +279,7 @@ def test_a_field_that_no_answer_has_is_refused_before_anything_is_done(real: Led
     assert real.get(one).status == "queued"
 
 
-def test_the_text_says_why_there_is_nothing_and_when_to_come_back(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
+def test_the_text_says_why_there_is_no_task_and_when_to_try_again(real: Ledger, ask: Any, run: Run, store_url: str) -> None:
     one = queued(real).id
     queued(real, depends_on=[one])
     ask("task", "start", "--id", one)
@@ -306,7 +306,7 @@ def test_a_folder_without_a_ledger_is_reported(run: Run, folder: Path, words: st
     assert not list(folder.glob("*.db*"))
 
 
-def test_what_helps_is_for_the_ledger_that_was_asked(run: Run, folder: Path) -> None:
+def test_suggested_commands_name_the_ledger_of_the_call(run: Run, folder: Path) -> None:
     url = f"sqlite:///{folder}/far.db"
     with holdfast.open(url) as far:
         Agent(far, "ada").start(queued(far).id)

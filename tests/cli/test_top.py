@@ -1,4 +1,4 @@
-"""`holdfast top`: a ledger on a real terminal, which is restored at every kind of end."""
+"""`holdfast top`: a ledger on a real terminal, which is restored however the program ends."""
 
 import re
 import signal
@@ -30,7 +30,7 @@ def ledger(folder: Path) -> Iterator[Ledger]:
 
 @pytest.fixture
 def watch(folder: Path) -> Iterator[Watch]:
-    """Starts `top` on a terminal of its own."""
+    """Start `top` on its own terminal."""
     running: list[Terminal] = []
 
     def watcher(*arguments: str, program: list[str] | None = None, **size: int) -> Terminal:
@@ -55,7 +55,7 @@ def dead(ledger: Ledger, **given: Any) -> int:
     return id_
 
 
-def test_it_shows_everything_that_is_going_on(ledger: Ledger, watch: Watch) -> None:
+def test_top_shows_queues_jobs_workers_and_sinks(ledger: Ledger, watch: Watch) -> None:
     job = held(ledger, queue="crawl")
     assert job.fence is not None
     ledger.heartbeat(job.fence, stage="FETCH", progress=50)
@@ -75,7 +75,7 @@ def test_it_shows_everything_that_is_going_on(ledger: Ledger, watch: Watch) -> N
     assert top.is_restored()
 
 
-def test_a_dead_letter_is_started_over_after_a_question(ledger: Ledger, watch: Watch) -> None:
+def test_a_dead_letter_is_replayed_after_a_confirmation(ledger: Ledger, watch: Watch) -> None:
     first, second = dead(ledger), dead(ledger)
     top = watch()
     top.until("Dead letters (2)")
@@ -135,7 +135,7 @@ def test_a_queue_is_paused_and_unpaused(ledger: Ledger, watch: Watch) -> None:
     wait_until(lambda: "crawl" not in ledger.paused())
 
 
-def test_a_filter_leaves_what_has_it(ledger: Ledger, watch: Watch) -> None:
+def test_a_filter_keeps_matching_rows(ledger: Ledger, watch: Watch) -> None:
     for queue in ("apples", "pears"):
         ledger.enqueue("index", queue=queue)
     top = watch()
@@ -151,7 +151,7 @@ def test_a_filter_leaves_what_has_it(ledger: Ledger, watch: Watch) -> None:
     top.until("shift-tab")
 
 
-def test_it_goes_along_with_the_size_of_the_terminal(ledger: Ledger, watch: Watch) -> None:
+def test_top_adapts_to_the_size_of_the_terminal(ledger: Ledger, watch: Watch) -> None:
     ledger.enqueue("index", queue="crawl")
     top = watch(lines=40, columns=120)
     top.until("q quit")
@@ -166,7 +166,7 @@ UNTRUE = [["LC_ALL=xx_XX.ISO-8859-1"], ["LC_ALL=C"], ["LC_ALL=C", "PYTHONUTF8=0"
 
 
 @pytest.mark.parametrize("variables", UNTRUE, ids=" ".join)
-def test_variables_that_are_not_true_here_do_no_harm(ledger: Ledger, watch: Watch, variables: list[str]) -> None:
+def test_wrong_terminal_variables_are_ignored(ledger: Ledger, watch: Watch, variables: list[str]) -> None:
     job = held(ledger)
     assert job.fence is not None
     ledger.heartbeat(job.fence, progress=50)
@@ -178,7 +178,7 @@ def test_variables_that_are_not_true_here_do_no_harm(ledger: Ledger, watch: Watc
 
 
 @pytest.mark.parametrize(("lines", "columns"), [(5, 20), (100, 300)])
-def test_it_is_drawn_on_terminals_of_any_size(ledger: Ledger, watch: Watch, lines: int, columns: int) -> None:
+def test_top_is_drawn_on_terminals_of_any_size(ledger: Ledger, watch: Watch, lines: int, columns: int) -> None:
     for number in range(30):
         ledger.enqueue("日本語", queue=f"待ち行列-{number:02}" * 4)
     top = watch(lines=lines, columns=columns)
@@ -190,7 +190,7 @@ def test_it_is_drawn_on_terminals_of_any_size(ledger: Ledger, watch: Watch, line
     assert top.is_restored()
 
 
-def test_wide_characters_do_not_push_what_is_beside_them(ledger: Ledger, watch: Watch) -> None:
+def test_wide_characters_keep_the_columns_aligned(ledger: Ledger, watch: Watch) -> None:
     for queue in ("plain", "日本語のキュー", "cafe\u0301", "🚀"):
         ledger.enqueue("index", queue=queue)
     top = watch()
@@ -200,7 +200,7 @@ def test_wide_characters_do_not_push_what_is_beside_them(ledger: Ledger, watch: 
         return [
             column
             for row, line in top.screen.buffer.items()
-            for column in range(116 if row < top.screen.lines - 1 else 0)  # what a key is for is not a state
+            for column in range(116 if row < top.screen.lines - 1 else 0)  # the line that explains the keys is not a state
             if "".join(line[column + n].data for n in range(4)) == "open"
         ]
 
@@ -208,7 +208,7 @@ def test_wide_characters_do_not_push_what_is_beside_them(ledger: Ledger, watch: 
     assert len(set(states())) == 1
 
 
-def test_a_terminal_that_has_gone_ends_it(ledger: Ledger, watch: Watch) -> None:
+def test_a_closed_terminal_ends_top(ledger: Ledger, watch: Watch) -> None:
     top = watch()
     top.until("Dead letters (0)")
     assert top.hang_up() == 0
@@ -234,7 +234,7 @@ def test_an_outage_of_the_database_is_shown_and_waited_for(postgres_url: str, wa
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_gives_the_terminal_back(ledger: Ledger, watch: Watch, number: signal.Signals) -> None:
+def test_a_signal_restores_the_terminal(ledger: Ledger, watch: Watch, number: signal.Signals) -> None:
     top = watch()
     top.until("Dead letters (0)")
     top.signal(number)
@@ -242,7 +242,7 @@ def test_a_signal_gives_the_terminal_back(ledger: Ledger, watch: Watch, number: 
     assert top.is_restored()
 
 
-def test_a_fault_of_its_own_gives_the_terminal_back(ledger: Ledger, watch: Watch) -> None:
+def test_an_internal_error_restores_the_terminal(ledger: Ledger, watch: Watch) -> None:
     program = (
         "from holdfast.cli import main\nfrom holdfast.cli.top_view import ViewState\n"
         "def press(*_): raise RuntimeError('a fault')\n"

@@ -33,7 +33,7 @@ def snapshot(ledger: Ledger) -> LedgerSnapshot:
     return SnapshotReader(ledger).read()
 
 
-def test_rates_are_what_changed_between_two_pictures(ledger: Ledger, clock: ManualClock) -> None:
+def test_rates_are_the_difference_of_two_snapshots(ledger: Ledger, clock: ManualClock) -> None:
     looking = SnapshotReader(ledger)
     ledger.enqueue("index")
     assert [(one.enqueued_per_s, one.finished_per_s) for one in looking.read().queues] == [(None, None)]
@@ -64,7 +64,7 @@ def test_a_screen_is_as_large_as_its_terminal(snapshot: LedgerSnapshot, height: 
             assert all(len(line.text) <= width and line.text.isprintable() for line in lines)
 
 
-def test_the_mark_stays_on_its_row_when_others_come(ledger: Ledger, snapshot: LedgerSnapshot) -> None:
+def test_the_selection_stays_on_its_row_when_rows_are_added(ledger: Ledger, snapshot: LedgerSnapshot) -> None:
     stand = ViewState()
     stand.press("j", snapshot)
     assert stand.marked(snapshot) is not None and stand.marked(snapshot).key == "b"  # type: ignore[union-attr]
@@ -73,7 +73,7 @@ def test_the_mark_stays_on_its_row_when_others_come(ledger: Ledger, snapshot: Le
     assert stand.marked(later).key == "b"  # type: ignore[union-attr]
 
 
-def test_moving_ends_at_the_ends(snapshot: LedgerSnapshot) -> None:
+def test_the_selection_stops_at_the_first_and_last_row(snapshot: LedgerSnapshot) -> None:
     stand = ViewState()
     for key, where in (("k", "a"), ("G", "c"), ("j", "c"), ("g", "a"), ("pgdn", "c"), ("pgup", "a")):
         stand.press(key, snapshot)
@@ -81,7 +81,7 @@ def test_moving_ends_at_the_ends(snapshot: LedgerSnapshot) -> None:
         assert row is not None and row.key == where
 
 
-def test_a_question_is_answered_by_yes_alone(snapshot: LedgerSnapshot) -> None:
+def test_only_yes_confirms_a_question(snapshot: LedgerSnapshot) -> None:
     stand = ViewState()
     stand.pane = RUNNING
     row = stand.marked(snapshot)
@@ -93,7 +93,7 @@ def test_a_question_is_answered_by_yes_alone(snapshot: LedgerSnapshot) -> None:
     assert stand.press("y", snapshot) == ViewAction("cancel", row.job_id or 0)
 
 
-def test_keys_that_have_nothing_to_be_about_do_nothing(snapshot: LedgerSnapshot) -> None:
+def test_keys_without_a_selected_row_do_nothing(snapshot: LedgerSnapshot) -> None:
     stand = ViewState()
     for pane in (WORKERS, STALLED, LETTERS):
         stand.pane = pane

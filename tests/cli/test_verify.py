@@ -34,7 +34,7 @@ def test_an_export_is_intact(run: Run, ledger: Path):
     assert not list(ledger.glob("*.part"))
 
 
-def test_it_goes_to_standard_output(run: Run, ledger: Path):
+def test_an_export_goes_to_standard_output(run: Run, ledger: Path):
     lines = run("events", "export").out.splitlines()
     assert lines[0].startswith('{"holdfast_export":1,') and lines[-1] == '{"end":{"events":3,"jobs":3,"keys":1,"heads":1}}'
 
@@ -105,19 +105,19 @@ def test_the_best_finding_comes_first_in_plain_words(run: Run, ledger: Path, for
     assert "Error" not in done.err and "retention deleted" not in done.out
 
 
-def test_without_keys_it_is_not_enough(run: Run, ledger: Path):
+def test_verification_without_keys_is_not_enough(run: Run, ledger: Path):
     done = run("verify", "all.jsonl")
     assert done.code == 1 and "vouches for itself only" in done.err
 
 
-def test_a_note_key_will_do(run: Run, ledger: Path):
+def test_a_note_key_is_accepted_as_key(run: Run, ledger: Path):
     vkey = run("key", "export", "--json").answer["data"]["vkey"]
     assert run("verify", "all.jsonl", "--keys", vkey, "--json").answer["data"]["intact"] is True
     (ledger / "vkey.txt").write_text(vkey + "\n")
     assert run("verify", "all.jsonl", "--keys", "vkey.txt").code == 0
 
 
-def test_one_job_s_proof(run: Run, ledger: Path):
+def test_the_proof_of_one_job_is_verified(run: Run, ledger: Path):
     assert run("verify", "--job", 2, "--out", "two.jsonl").out == (
         "The proof of job 2 is in two.jsonl: 1 event, 1 change of keys.\n"
     )
@@ -148,7 +148,7 @@ def test_an_unfinished_head_is_skipped_and_reported(run: Run, ledger: Path):
     assert done.code == 0 and "heads.txt: 1 passage skipped" in done.err
 
 
-def test_an_event_that_was_taken_out(run: Run, ledger: Path):
+def test_a_removed_event_is_reported(run: Run, ledger: Path):
     lines = (ledger / "all.jsonl").read_text().splitlines(keepends=True)
     (ledger / "all.jsonl").write_text("".join(lines[:3] + lines[4:]))
     done = run("verify", "all.jsonl", "--keys", "keys.json")
@@ -207,12 +207,12 @@ def test_unsealed_events_are_reported(run: Run, ledger: Path):
         (".", "--keys", "keys.json"),
     ],
 )
-def test_what_cannot_be_meant(arguments: tuple[str, ...], run: Run, ledger: Path):
+def test_wrong_arguments_are_reported(arguments: tuple[str, ...], run: Run, ledger: Path):
     done = run("verify", *arguments)
     assert done.code == 2 and "Traceback" not in done.err, done
 
 
-def test_an_export_has_one_form(run: Run, ledger: Path):
+def test_an_export_with_json_needs_an_output_file(run: Run, ledger: Path):
     assert run("events", "export", "--json").code == 2
     answer = run("events", "export", "--out", "b.jsonl", "--json").answer["data"]
     assert answer["lines"]["events"] == 3 and (ledger / "b.jsonl").exists()

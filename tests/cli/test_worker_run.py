@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.signals import ECHO_SECONDS
+from holdfast.signals import REPEAT_SECONDS
 from tests.cli.conftest import Run, Start
 from tests.support.waiting import wait_until
 
@@ -56,7 +56,7 @@ def test_the_second_signal_releases_all_jobs_at_once(store_url: str, start: Star
         assert worker.line() == f"began {job.id}"
         worker.signal()
         worker.logged("stopping: ")
-        time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
+        time.sleep(2 * REPEAT_SECONDS)  # an earlier signal would be taken for a repetition of the first
         worker.signal()
 
         worker.logged("stopping at once: ")
@@ -77,7 +77,7 @@ def test_a_job_that_does_not_finish_in_time_is_released(folder: Path, start: Sta
         assert ledger.get(job.id).status == "queued"
 
 
-def test_it_signs_in_under_its_name(store_url: str, run: Run, start: Start) -> None:
+def test_a_worker_signs_in_under_its_name(store_url: str, run: Run, start: Start) -> None:
     start("worker", "run", "shop:app", "--name", "ada", "--queues", "b,a", SHOP_URL=store_url)
     with holdfast.open(store_url) as ledger:
         wait_until(ledger.workers)
@@ -102,7 +102,7 @@ def test_queues_may_have_weights(folder: Path, start: Start) -> None:
 
 
 @pytest.mark.parametrize("queues", ["slow", "slow,a", "slow=2,b=1"])
-def test_a_queue_by_name_is_served_by_all_handlers(folder: Path, start: Start, queues: str) -> None:
+def test_all_handlers_serve_a_queue_that_is_named(folder: Path, start: Start, queues: str) -> None:
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         ledger.enqueue_many([{"kind": "note", "queue": "slow"}, {"kind": "mark", "queue": "slow"}])
     worker = start("worker", "run", "shop:app", "--queues", queues, "--threads", 1)
@@ -115,8 +115,8 @@ def enqueue_both(folder: Path) -> None:
         ledger.enqueue_many([{"kind": kind, "queue": queue} for kind, queue in [("note", "a"), ("mark", "b")] * 2])
 
 
-def test_another_ledger_than_the_app_s(store_url: str, folder: Path, start: Start) -> None:
-    """Handlers in other processes use the same ledger, however they use their app."""
+def test_a_worker_may_use_another_ledger_than_its_app(store_url: str, folder: Path, start: Start) -> None:
+    """Handlers in child processes use the same ledger."""
     (folder / "far.py").write_text(
         "from holdfast import App\napp = App('sqlite:///far.db')\n"
         "@app.handler(isolation='process')\ndef far() -> int:\n    return app.enqueue('near').id\n"
@@ -134,7 +134,7 @@ def near_is_done(ledger: Ledger) -> bool:
 
 
 @pytest.mark.parametrize(("options", "host"), [([], "127.0.0.1"), (["--metrics-host", "localhost"], "localhost")])
-def test_metrics_are_served_where_it_says(start: Start, options: list[str], host: str) -> None:
+def test_metrics_are_served_at_the_logged_address(start: Start, options: list[str], host: str) -> None:
     worker = start("worker", "run", "shop:app", "--metrics-port", 0, *options)
     url = worker.logged("serving metrics")["url"]
     assert url.startswith(f"http://{host}:")
@@ -156,7 +156,7 @@ def test_the_log_is_json_unless_text_is_requested(folder: Path, start: Start, op
     assert said.startswith(begins)
 
 
-def test_a_handler_in_a_process_logs_as_its_worker_does(folder: Path, start: Start) -> None:
+def test_a_handler_in_a_child_process_logs_in_the_format_of_its_worker(folder: Path, start: Start) -> None:
     (folder / "apart.py").write_text(
         "import logging\nfrom holdfast import App\n"
         "app = App('sqlite:///apart.db')\n"
@@ -172,7 +172,7 @@ def test_a_handler_in_a_process_logs_as_its_worker_does(folder: Path, start: Sta
     assert "raise ValueError('far too far')" in ended["exception"]
 
 
-def test_a_worker_that_gives_up_says_so(folder: Path, start: Start) -> None:
+def test_a_worker_that_gives_up_reports_it(folder: Path, start: Start) -> None:
     (folder / "stuck.py").write_text(
         "import threading\nfrom holdfast import App\nfrom holdfast.worker import heartbeats, worker\n"
         "worker.ABANDONED_MAX, heartbeats.GRACE_SECONDS = 0, 0.0\n"
@@ -234,7 +234,7 @@ def test_wrong_settings_are_reported_without_a_traceback(run: Run, arguments: li
         ("raise SystemExit(0)\n", "SystemExit: 0"),
     ],
 )
-def test_a_module_that_fails_is_shown_from_where_it_begins(run: Run, folder: Path, text: str, last: str) -> None:
+def test_the_traceback_of_a_failing_module_starts_in_that_module(run: Run, folder: Path, text: str, last: str) -> None:
     (folder / "broken.py").write_text(text)
     done = run("worker", "run", "broken:app", "--json")
     assert done.code == 1
@@ -244,7 +244,7 @@ def test_a_module_that_fails_is_shown_from_where_it_begins(run: Run, folder: Pat
     assert json.loads(done.out)["error_code"] == "import_failed"
 
 
-def test_a_child_process_logs_as_its_worker_does(folder: Path, start: Start) -> None:
+def test_a_child_process_logs_in_the_format_of_its_worker(folder: Path, start: Start) -> None:
     (folder / "far.py").write_text(
         "import logging\nfrom holdfast import App\napp = App('sqlite:///far.db')\n"
         "@app.handler(isolation='process')\ndef talk() -> None:\n    logging.getLogger('mine').info('from afar')\n"
@@ -258,7 +258,7 @@ def test_a_child_process_logs_as_its_worker_does(folder: Path, start: Start) -> 
         assert worker.rest().code == 0
 
 
-def test_a_worker_says_which_ledger_it_works_for(start: Start) -> None:
+def test_a_worker_logs_its_ledger(start: Start) -> None:
     worker = start("worker", "run", "shop:app", HOLDFAST_URL="postgresql://me:secret@db.example/jobs")
     warned = worker.logged("using the ledger that the app names; HOLDFAST_URL names another one")
     assert (warned["ledger"], warned["not"]) == ("sqlite:///shop.db", "postgresql://me:…@db.example/jobs")
@@ -267,14 +267,14 @@ def test_a_worker_says_which_ledger_it_works_for(start: Start) -> None:
     assert worker.rest().code == 0
 
 
-def test_a_ledger_that_is_typed_needs_no_warning(start: Start) -> None:
+def test_a_ledger_given_as_an_option_causes_no_warning(start: Start) -> None:
     worker = start("worker", "run", "shop:app", "--db", "sqlite:///typed.db", HOLDFAST_URL="sqlite:///environment.db")
     assert worker.logged("worker started")["ledger"] == "sqlite:///typed.db"
     worker.signal()
     assert "names another one" not in worker.rest().err
 
 
-def test_an_app_without_a_url_and_the_commands_beside_it_share_a_ledger_and_a_queue(run: Run, start: Start, folder: Path) -> None:
+def test_an_app_without_a_url_shares_ledger_and_queue_with_the_commands(run: Run, start: Start, folder: Path) -> None:
     (folder / "tasks.py").write_text(TASKS)
     running = start("worker", "run", "tasks:app")
     running.says("worker started")
@@ -302,7 +302,7 @@ def test_several_workers_are_kept_running(folder: Path, start: Start) -> None:
         )
 
         command.signal()
-        time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
+        time.sleep(2 * REPEAT_SECONDS)  # an earlier signal would be taken for a repetition of the first
         command.signal()
         done = command.rest()
         assert done.code == 0
@@ -323,7 +323,7 @@ def test_a_hangup_stops_several_workers_in_order(folder: Path, start: Start) -> 
         assert ledger.workers() == []
 
 
-def test_a_hangup_that_was_to_be_ignored_stops_nothing(folder: Path, start: Start) -> None:
+def test_an_ignored_hangup_stops_nothing(folder: Path, start: Start) -> None:
     """As under nohup."""
     (folder / "deaf.py").write_text("import signal\nfrom shop import app\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n")
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
@@ -336,7 +336,7 @@ def test_a_hangup_that_was_to_be_ignored_stops_nothing(folder: Path, start: Star
         assert worker.rest().code == 0
 
 
-def test_several_workers_wait_for_their_ledger_until_a_signal(start: Start) -> None:
+def test_several_workers_wait_for_an_unreachable_ledger_until_a_signal(start: Start) -> None:
     command = start("worker", "run", "shop:app", "--workers", 2, "--db", "postgresql://127.0.0.1:1/none", "--json")
     for _ in range(2):
         command.logged("worker cannot reach the ledger, and is started again")
@@ -346,7 +346,7 @@ def test_several_workers_wait_for_their_ledger_until_a_signal(start: Start) -> N
 
 
 def test_a_worker_that_is_given_up_ends_the_others_in_order(folder: Path, start: Start) -> None:
-    """A release breaks the module while the workers run."""
+    """The module becomes broken while the workers run."""
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         command = start("worker", "run", "shop:app", "--workers", 2, "--name", "shop", "--json")
         wait_until(lambda: sorted(record.name for record in ledger.workers()) == ["shop-1", "shop-2"])
@@ -359,7 +359,7 @@ def test_a_worker_that_is_given_up_ends_the_others_in_order(folder: Path, start:
         assert [record.name for record in ledger.workers()] == ["shop-1"]
 
 
-def test_what_was_typed_wrongly_is_not_tried_again(run: Run) -> None:
+def test_workers_with_wrong_arguments_are_not_restarted(run: Run) -> None:
     done = run("worker", "run", "shop:words", "--workers", 2, "--json")
     assert (done.code, done.answer["error_code"]) == (2, "gave_up")
     done = run("worker", "run", "shop:app", "--workers", 2, "--metrics-port", 65_535)
@@ -377,7 +377,7 @@ def test_each_of_several_workers_serves_metrics_on_a_port_of_its_own(start: Star
 
 
 def two_free_ports() -> int:
-    """The first of two in a row."""
+    """The first of two free ports in a row."""
     while True:
         with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError, OverflowError):
             first.bind(("127.0.0.1", 0))

@@ -17,7 +17,7 @@ _queues = (f"q-{number}" for number in itertools.count(1))
 
 
 class Made(NamedTuple):
-    """A job and the fence of its newest attempt; a guessed one where it was never claimed."""
+    """A job and the fence of its newest attempt, or a guessed fence if it was never claimed."""
 
     id: int
     fence: Fence
@@ -138,7 +138,7 @@ def refused(code: str) -> Iterator[pytest.ExceptionInfo[HoldfastError]]:
 
 
 def trace(ledger: Ledger) -> tuple[list[Any], list[Any]]:
-    """Everything that a refusal must leave as it was."""
+    """Everything that a refusal must not change."""
     return [job.record for job in ledger.list(limit=1_000)], ledger.events()
 
 

@@ -27,7 +27,7 @@ def refusal(verb: Any, *given: Any, **options: Any) -> HoldfastError:
     return caught.value
 
 
-def test_start_claims_starts_and_tells_all(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_start_claims_and_starts_a_task_and_returns_its_details(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     made = queued(ledger)
     task = ada.start(made.id)
     assert (task.status, task.claimed_by, task.session, task.attempt) == ("running", "ada", "agent", 1)
@@ -44,7 +44,7 @@ def test_no_answer_shows_a_token(ledger: Ledger, ada: Agent) -> None:
     assert ledger.get(made.id).fence is None
 
 
-def test_starting_ones_own_renews_and_the_attempt_stays(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_starting_a_held_task_renews_it_and_keeps_the_attempt(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     made = queued(ledger)
     ada.start(made.id)
     clock.advance(60)
@@ -54,7 +54,7 @@ def test_starting_ones_own_renews_and_the_attempt_stays(ledger: Ledger, ada: Age
 
 
 @pytest.mark.parametrize("verb", ["start", "resume"])
-def test_ones_own_is_renewed_for_a_ttl_that_is_given_and_else_as_before(
+def test_a_held_task_is_renewed_for_the_given_or_the_previous_ttl(
     ledger: Ledger, ada: Agent, clock: ManualClock, verb: str
 ) -> None:
     def renew(**options: Any) -> timedelta:
@@ -75,9 +75,7 @@ def test_ones_own_is_renewed_for_a_ttl_that_is_given_and_else_as_before(
     assert problems(ledger) == []
 
 
-def test_a_claim_that_was_not_started_is_started_for_the_ttl_that_is_given(
-    ledger: Ledger, ada: Agent, clock: ManualClock
-) -> None:
+def test_a_claimed_task_is_started_for_the_given_ttl(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     made = queued(ledger)
     ledger.claim_job(made.id, "ada", incarnation="agent")
     task = ada.start(made.id, ttl="20m")
@@ -86,7 +84,7 @@ def test_a_claim_that_was_not_started_is_started_for_the_ttl_that_is_given(
 
 
 @pytest.mark.parametrize("verb", ["start", "resume"])
-def test_a_claim_after_ones_own_has_expired_takes_a_new_attempt(
+def test_a_start_after_the_own_claim_expired_begins_a_new_attempt(
     ledger: Ledger, ada: Agent, clock: ManualClock, verb: str
 ) -> None:
     made = queued(ledger)
@@ -103,9 +101,7 @@ def test_a_claim_after_ones_own_has_expired_takes_a_new_attempt(
     assert problems(ledger) == []
 
 
-def test_ones_own_claim_that_was_never_started_and_has_expired_takes_a_new_attempt_too(
-    ledger: Ledger, ada: Agent, clock: ManualClock
-) -> None:
+def test_a_start_after_an_unstarted_claim_expired_begins_a_new_attempt(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     made = queued(ledger)
     ledger.claim_job(made.id, "ada", incarnation="agent")
     clock.advance(3_600)
@@ -114,7 +110,7 @@ def test_ones_own_claim_that_was_never_started_and_has_expired_takes_a_new_attem
 
 
 @pytest.mark.parametrize("verb", ["heartbeat", "complete", "fail", "release"])
-def test_beats_and_ends_after_ones_own_claim_has_expired_resume_the_attempt(
+def test_beats_and_ends_after_the_own_claim_expired_resume_the_attempt(
     ledger: Ledger, ada: Agent, clock: ManualClock, verb: str
 ) -> None:
     made, rest = queued(ledger), ("broke",) if verb == "fail" else ()
@@ -177,7 +173,7 @@ def test_a_claim_holds_for_its_ttl_under_any_silence_limit(ledger: Ledger, ada: 
     assert bob.start(made.id).attempt == 2
 
 
-def test_attempts_count_what_changes_hands_and_nothing_else(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+def test_only_new_claims_raise_the_attempt(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
     made = queued(ledger)
     counted = [ada.get(made.id).attempt, ada.start(made.id, request_id="r1").attempt, ada.start(made.id, request_id="r1").attempt]
     counted += [ada.start(made.id).attempt, ada.heartbeat(made.id).attempt, ada.release(made.id).attempt]
@@ -193,7 +189,7 @@ def test_attempts_count_what_changes_hands_and_nothing_else(ledger: Ledger, ada:
 
 
 @pytest.mark.parametrize("verb", ["heartbeat", "complete", "fail", "release"])
-def test_only_who_has_it_may_say_anything_of_it(ledger: Ledger, ada: Agent, bob: Agent, verb: str) -> None:
+def test_only_the_holder_may_change_a_task(ledger: Ledger, ada: Agent, bob: Agent, verb: str) -> None:
     made, rest = queued(ledger), ("broke",) if verb == "fail" else ()
     for claimed in (False, True):
         if claimed:
@@ -203,7 +199,7 @@ def test_only_who_has_it_may_say_anything_of_it(ledger: Ledger, ada: Agent, bob:
         assert ledger.events(made.id) == before
 
 
-def test_a_late_agent_loses_nothing_before_another_claim(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_a_late_agent_completes_its_task_if_it_was_not_claimed_again(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     made = queued(ledger)
     ada.start(made.id)
     clock.advance(301)
@@ -212,7 +208,7 @@ def test_a_late_agent_loses_nothing_before_another_claim(ledger: Ledger, ada: Ag
     assert ledger.get(made.id).attempt == 1
 
 
-def test_a_beat_renews_and_carries_what_it_tells(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_a_beat_renews_the_lease_and_records_its_contents(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     made = queued(ledger)
     ada.start(made.id)
     clock.advance(30)
@@ -224,7 +220,7 @@ def test_a_beat_renews_and_carries_what_it_tells(ledger: Ledger, ada: Agent, clo
 
 
 @pytest.mark.parametrize("verb", ["start", "heartbeat", "complete", "fail", "release"])
-def test_a_request_is_done_once_and_answered_alike(ledger: Ledger, ada: Agent, clock: ManualClock, verb: str) -> None:
+def test_a_repeated_request_has_one_effect_and_the_same_answer(ledger: Ledger, ada: Agent, clock: ManualClock, verb: str) -> None:
     made = queued(ledger)
     other = queued(ledger)
     for id_ in (made.id, other.id) if verb != "start" else ():
@@ -248,7 +244,7 @@ def test_an_attempt_fences_off_an_older_process(ledger: Ledger, ada: Agent, cloc
     assert ada.heartbeat(made.id, attempt=2).attempt == 2
 
 
-def test_endings(ledger: Ledger, ada: Agent) -> None:
+def test_a_task_is_completed_failed_or_released(ledger: Ledger, ada: Agent) -> None:
     done, failed, retried, given_back = (queued(ledger).id for _ in range(4))
     for id_ in (done, failed, retried, given_back):
         ada.start(id_)
@@ -275,7 +271,7 @@ def test_a_refusal_leaves_no_trace(ledger: Ledger, ada: Agent, bob: Agent) -> No
     assert bob.start(made.id, request_id="r1").claimed_by == "bob"
 
 
-def test_gc_releases_what_has_expired_and_says_which(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+def test_gc_releases_expired_tasks_and_lists_them(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
     old, older, kept = (queued(ledger).id for _ in range(3))
     ada.start(old)
     ada.start(older, ttl="2m")
@@ -288,7 +284,7 @@ def test_gc_releases_what_has_expired_and_says_which(ledger: Ledger, ada: Agent,
     assert (bob.gc().released, bob.gc().replayed) == ([], UNSET)
 
 
-def test_gc_passes_by_what_is_due_for_other_reasons(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_gc_skips_tasks_that_are_due_for_other_reasons(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     stalled, expired = (queued(ledger, policy={"resume_window": "1s"}).id for _ in range(2))
     ada.start(stalled)
     clock.advance(301)
@@ -299,7 +295,7 @@ def test_gc_passes_by_what_is_due_for_other_reasons(ledger: Ledger, ada: Agent, 
     assert [ledger.get(id_).status.value for id_ in (stalled, expired)] == ["stalled", "stalled"]
 
 
-def test_listing(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+def test_tasks_are_listed_by_filter(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     one, two, three = (queued(ledger).id for _ in range(3))
     ada.start(one)
     bob.start(two)
@@ -309,7 +305,7 @@ def test_listing(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     assert ada.list(mine=True, status="queued") == []
 
 
-def test_a_page_of_ones_own_is_full(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+def test_a_page_of_held_tasks_is_full(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     others, own, elsewhere, later = ([queued(ledger).id for _ in range(2)] for _ in range(4))
     for agent, ids in ((bob, others), (ada, own), (Agent(ledger, "ada", session="two"), elsewhere), (ada, later)):
         for id_ in ids:
@@ -323,7 +319,7 @@ def test_a_page_of_ones_own_is_full(ledger: Ledger, ada: Agent, bob: Agent) -> N
     assert ledger.list(owner="ada", waiting=True) == []
 
 
-def test_ones_own_are_listed_however_many_lie_between(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+def test_held_tasks_are_listed_beside_many_other_tasks(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     made = [job.id for job in ledger.enqueue_many([{"kind": "work"}] * 1_003)]
     ledger.claim("w", limit=1_000)
     bob.start(made[1_000])
@@ -336,7 +332,7 @@ def test_ones_own_are_listed_however_many_lie_between(ledger: Ledger, ada: Agent
     assert refusal(ada.list, mine=True, limit=0).code == "limit_exceeded"
 
 
-def test_what_is_large_is_left_out_of_an_answer_that_is_kept(ledger: Ledger, ada: Agent) -> None:
+def test_large_values_are_omitted_from_kept_answers(ledger: Ledger, ada: Agent) -> None:
     job = ledger.enqueue("read", {"text": "x" * 20_000})
     task = ada.start(job.id)
     assert task.omitted == {"args": len('{"text":""}') + 20_000}

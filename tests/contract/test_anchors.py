@@ -27,7 +27,7 @@ def ledger(tmp_path: Path, clock: ManualClock) -> Iterator[Ledger]:
 
 
 def notes(path: Path) -> list[str]:
-    """As they were appended."""
+    """The notes in the order in which they were appended."""
     parts = path.read_text().split("\n\n")
     assert parts.pop() == ""
     return [f"{text}\n\n{signed}\n" for text, signed in zip(parts[::2], parts[1::2], strict=True)]
@@ -44,7 +44,7 @@ class Refusing:
         raise OSError("no room")
 
 
-def test_heads_are_appended_to_a_file_and_read_as_they_were_written(ledger: Ledger, tmp_path: Path):
+def test_heads_are_appended_to_a_file_and_read_back_unchanged(ledger: Ledger, tmp_path: Path):
     file = tmp_path / "heads.txt"
     for _ in range(2):
         ledger.enqueue("index")
@@ -54,7 +54,7 @@ def test_heads_are_appended_to_a_file_and_read_as_they_were_written(ledger: Ledg
     assert [auditor.read_head(note, SERVER.public.public)[1] for note in notes(file)] == [2, 3]
 
 
-def test_a_note_that_was_cut_off_stays_apart_from_the_next(ledger: Ledger, tmp_path: Path):
+def test_a_truncated_note_is_separated_from_the_next(ledger: Ledger, tmp_path: Path):
     file = tmp_path / "heads.txt"
     file.write_text("holdfast/xyz\n17\nAAA")
     with Sealer(ledger, anchors=[FileAnchor(file)]) as sealer:
@@ -69,9 +69,7 @@ def test_a_file_needs_a_folder(tmp_path: Path):
             FileAnchor(path)
 
 
-def test_anchors_are_given_a_head_as_often_as_they_may_and_the_last_at_the_end(
-    ledger: Ledger, clock: ManualClock, tmp_path: Path
-):
+def test_anchors_get_heads_at_their_interval_and_the_last_head_at_the_end(ledger: Ledger, clock: ManualClock, tmp_path: Path):
     file = tmp_path / "heads.txt"
     with Sealer(ledger, anchors=[FileAnchor(file)], anchor_every="60s") as sealer:
         for _ in range(7):
@@ -86,7 +84,7 @@ def test_anchors_are_given_a_head_as_often_as_they_may_and_the_last_at_the_end(
     assert [auditor.read_head(note, SERVER.public.public)[1] for note in notes(file)] == [2, 5, 8, 9]
 
 
-def test_an_anchor_that_fails_is_tried_again_with_the_next_head_and_sealing_goes_on(
+def test_an_anchor_that_fails_gets_the_next_head_and_sealing_continues(
     ledger: Ledger, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ):
     anchor = Refusing()
@@ -102,7 +100,7 @@ def test_an_anchor_that_fails_is_tried_again_with_the_next_head_and_sealing_goes
 
 
 def test_heads_are_sent_to_a_webhook_under_the_rules_of_all_webhooks(tmp_path: Path):
-    """On the real clock: a receiver refuses what is old."""
+    """On the real clock, because a receiver refuses old messages."""
     with Receiver() as receiver, holdfast.open(f"sqlite:///{tmp_path}/real.db", keys=[SERVER]) as ledger:
         enrol(ledger, SERVER)
         anchor = WebhookAnchor(ledger, receiver.url, secret=SECRET, allow_private=True)
@@ -117,7 +115,7 @@ def test_heads_are_sent_to_a_webhook_under_the_rules_of_all_webhooks(tmp_path: P
     assert request.key == f"msg_{ledger.id}_head_1"
 
 
-def test_a_webhook_may_not_be_at_home_unless_that_is_allowed(ledger: Ledger, caplog: pytest.LogCaptureFixture):
+def test_a_webhook_at_a_private_address_is_refused_unless_allowed(ledger: Ledger, caplog: pytest.LogCaptureFixture):
     with (
         Receiver(status(500)) as receiver,
         Sealer(ledger, anchors=[WebhookAnchor(ledger, receiver.url, secret=SECRET)]) as sealer,

@@ -33,13 +33,13 @@ def signing(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
 
 @pytest.fixture
 def ledger(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """The ledger behind an edge: it has the server's key, and signs for no worker."""
+    """A ledger with the server's key and without the keys of workers."""
     with opened(store_url, clock, [SERVER]) as ledger:
         yield ledger
 
 
-def seeds(ledger: Ledger, made: Made, counter: int = 1, *, signer: KeyFile = WORKER, **changes: Any) -> dict[str, Any]:
-    """A robot's envelope in the seed's shape."""
+def beat_envelope(ledger: Ledger, made: Made, counter: int = 1, *, signer: KeyFile = WORKER, **changes: Any) -> dict[str, Any]:
+    """An envelope of a robot, in the form for robots."""
     given: dict[str, Any] = {
         "ledger_id": ledger.id,
         "job_id": made.id,
@@ -53,8 +53,10 @@ def seeds(ledger: Ledger, made: Made, counter: int = 1, *, signer: KeyFile = WOR
     return robot_envelope(signer.secret, **given | changes)
 
 
-def ours(ledger: Ledger, made: Made, kind: str, *, signer: KeyFile = WORKER, body: bytes = b"", **changes: Any) -> dict[str, Any]:
-    """An envelope in our own shape."""
+def own_envelope(
+    ledger: Ledger, made: Made, kind: str, *, signer: KeyFile = WORKER, body: bytes = b"", **changes: Any
+) -> dict[str, Any]:
+    """An envelope in Holdfast's own form."""
     fields: dict[str, Any] = {
         "v": 1,
         "ledger": ledger.id,
@@ -71,14 +73,14 @@ def ours(ledger: Ledger, made: Made, kind: str, *, signer: KeyFile = WORKER, bod
     return sign_envelope(fields, signer.secret)
 
 
-# What is accepted
+# Accepted
 
 
 @pytest.mark.parametrize("policy", [{}, LIVENESS], ids=["none", "liveness"])
 def test_a_robots_beat_renews_its_lease(ledger: Ledger, clock: ManualClock, policy: dict[str, str]):
     made = b.running(ledger, policy=policy)
     clock.advance(30)
-    event = ledger.append(seeds(ledger, made, stage="TASK", progress=3, assist_requested=False))
+    event = ledger.append(beat_envelope(ledger, made, stage="TASK", progress=3, assist_requested=False))
     job = ledger.get(made.id)
     assert (event.type, event.rev, event.key_id, event.actor) == (
         "heartbeat",
@@ -94,18 +96,18 @@ def test_a_robots_beat_renews_its_lease(ledger: Ledger, clock: ManualClock, poli
 @pytest.mark.parametrize("form", [json.dumps, lambda found: json.dumps(found).encode(), dict], ids=["str", "bytes", "mapping"])
 def test_an_envelope_is_an_object_or_its_text(ledger: Ledger, form: Any):
     made = b.running(ledger, policy=LIVENESS)
-    assert ledger.append(form(seeds(ledger, made))).type == "heartbeat"
+    assert ledger.append(form(beat_envelope(ledger, made))).type == "heartbeat"
 
 
 def test_the_signers_time_is_kept_beside_the_ledgers(ledger: Ledger, clock: ManualClock):
     made = b.running(ledger, policy=LIVENESS)
-    event = ledger.append(seeds(ledger, made, at=micros(ledger.now()) - 4 * MINUTE))
+    event = ledger.append(beat_envelope(ledger, made, at=micros(ledger.now()) - 4 * MINUTE))
     assert (event.received_at - event.at).total_seconds() == 240
 
 
-def test_a_robot_comes_back_by_its_own_signature(ledger: Ledger):
+def test_a_robot_resumes_its_job_with_its_own_signature(ledger: Ledger):
     made = _stalled(ledger)
-    event = ledger.append(seeds(ledger, made, kind=EventType.RESUMED))
+    event = ledger.append(beat_envelope(ledger, made, kind=EventType.RESUMED))
     assert (event.type, event.to_status) == ("resumed", "running")
     assert ledger.check(made.id) == []
 
@@ -118,22 +120,24 @@ def _stalled(ledger: Ledger) -> Made:
 
 def test_a_beat_of_a_stalled_job_is_evidence_of_life(ledger: Ledger):
     made = _stalled(ledger)
-    assert ledger.append(seeds(ledger, made)).to_status == "stalled"
+    assert ledger.append(beat_envelope(ledger, made)).to_status == "stalled"
 
 
-def test_a_late_beat_is_put_on_record_in_order(ledger: Ledger, clock: ManualClock):
+def test_a_late_beat_is_recorded_in_order(ledger: Ledger, clock: ManualClock):
     made = b.running(ledger, policy=LIVENESS)
     clock.advance(61)
-    ledger.append(seeds(ledger, made))
+    ledger.append(beat_envelope(ledger, made))
     assert b.types(ledger, made.id, 3) == ["stalled", "resumed", "heartbeat"]
     assert ledger.check(made.id) == []
 
 
-def test_our_shape_states_the_hash_of_what_it_comes_with(ledger: Ledger):
+def test_holdfasts_form_states_the_hash_of_its_content(ledger: Ledger):
     made = b.running(ledger, policy={"signed": "all"})
-    ledger.append(ours(ledger, made, "heartbeat", body=b'{"stage":"A","progress":2}'), content={"stage": "A", "progress": 2})
+    ledger.append(
+        own_envelope(ledger, made, "heartbeat", body=b'{"stage":"A","progress":2}'), content={"stage": "A", "progress": 2}
+    )
     assert (ledger.get(made.id).stage, ledger.get(made.id).progress) == ("A", 2)
-    ledger.append(ours(ledger, made, "succeeded", counter=2, body=b'{"result":{"n":1}}'), content={"n": 1})
+    ledger.append(own_envelope(ledger, made, "succeeded", counter=2, body=b'{"result":{"n":1}}'), content={"n": 1})
     assert ledger.get(made.id).result == {"n": 1}
     assert ledger.check(made.id) == []
 
@@ -149,14 +153,14 @@ def test_our_shape_states_the_hash_of_what_it_comes_with(ledger: Ledger):
 def test_a_holder_may_give_up_by_its_signature(ledger: Ledger, kind: str, changes: dict[str, Any], content: Any, then: str):
     made = b.running(ledger, policy=WINDOW | {"signed": "all"})
     given = {} if content is None else {"content": content}
-    ledger.append(ours(ledger, made, kind, **changes), **given)
+    ledger.append(own_envelope(ledger, made, kind, **changes), **given)
     assert ledger.get(made.id).status == then
     assert ledger.check(made.id) == []
 
 
 def test_a_holder_acknowledges_a_cancel_by_its_signature(signing: Ledger, ledger: Ledger):
     made = b.aborting(signing, policy={"signed": "all"})
-    assert ledger.append(ours(ledger, made, "cancelled")).to_status == "cancelled"
+    assert ledger.append(own_envelope(ledger, made, "cancelled")).to_status == "cancelled"
     assert ledger.check(made.id) == []
 
 
@@ -174,10 +178,10 @@ def verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     ).encode()
     policy = msgspec.to_builtins(job.policy)
     given = {"actor": str(SYSTEM), "counter": None, "rev": job.rev + 1, "reason": "NO_HEARTBEAT", "policy": policy, "body": body}
-    return ours(ledger, made, "stalled", **{"signer": SERVER} | given | changes)
+    return own_envelope(ledger, made, "stalled", **{"signer": SERVER} | given | changes)
 
 
-def test_a_server_elsewhere_may_call_a_silent_holder_stalled(ledger: Ledger, clock: ManualClock):
+def test_a_server_may_report_a_silent_holder_as_stalled(ledger: Ledger, clock: ManualClock):
     made = b.running(ledger, policy=WINDOW | LIVENESS)
     with refused_without_trace(ledger, "not_stalled_yet"):
         ledger.append(verdict(ledger, made))
@@ -189,7 +193,7 @@ def test_a_server_elsewhere_may_call_a_silent_holder_stalled(ledger: Ledger, clo
     assert ledger.check(made.id) == []
 
 
-def seeds_verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
+def robot_form_stall(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     job = ledger.get(made.id).record
     assert job.policy is not None
     signer: KeyFile = changes.pop("signer", SERVER)
@@ -209,13 +213,13 @@ def seeds_verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     return server_stall_envelope(signer.secret, **given | changes)
 
 
-def test_a_servers_verdict_in_the_seeds_shape(ledger: Ledger, clock: ManualClock):
+def test_a_servers_stall_report_in_the_form_for_robots(ledger: Ledger, clock: ManualClock):
     made = b.running(ledger, tier="in_home", policy=LIVENESS)
     clock.advance(90)
     with refused_without_trace(ledger, "not_stalled_yet"):
-        ledger.append(seeds_verdict(ledger, made))
+        ledger.append(robot_form_stall(ledger, made))
     clock.advance(1)
-    event = ledger.append(seeds_verdict(ledger, made))
+    event = ledger.append(robot_form_stall(ledger, made))
     assert (event.type, event.actor, event.reason, event.key_id) == ("stalled", "system:hq", "NO_HEARTBEAT", SERVER.key_id)
     assert (event.payload["holder"], event.payload["detected_at"]) == ("w-1", micros(event.at))
     assert ledger.check(made.id) == []
@@ -235,14 +239,14 @@ def test_a_servers_verdict_in_the_seeds_shape(ledger: Ledger, clock: ManualClock
         {"signer": WORKER},
     ],
 )
-def test_which_tells_of_this_silence_alone(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
+def test_a_servers_stall_report_must_match_the_current_silence(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
     made = b.running(ledger, tier="in_home", policy=LIVENESS)
     clock.advance(91)
     with refused_without_trace(ledger, "signature_invalid"):
-        ledger.append(seeds_verdict(ledger, made, **changes))
+        ledger.append(robot_form_stall(ledger, made, **changes))
 
 
-def seeds_return(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
+def robot_form_resume(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     """A server's JOB_EXECUTION_RESUMED."""
     signer: KeyFile = changes.pop("signer", SERVER)
     assert signer.secret is not None
@@ -258,25 +262,25 @@ def seeds_return(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     return server_resume_envelope(signer.secret, **given | changes)
 
 
-def our_return(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
+def own_form_resume(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     given = {"actor": "system:hq", "counter": None, "rev": ledger.get(made.id).rev + 1, "signer": SERVER}
-    return ours(ledger, made, "resumed", **given | changes)
+    return own_envelope(ledger, made, "resumed", **given | changes)
 
 
 def _silent(ledger: Ledger, clock: ManualClock) -> Made:
-    """Stalled by a server's verdict."""
+    """A job that a server has reported as stalled."""
     made = b.running(ledger, tier="in_home", policy=LIVENESS)
     clock.advance(91)
-    ledger.append(seeds_verdict(ledger, made))
+    ledger.append(robot_form_stall(ledger, made))
     return made
 
 
-@pytest.mark.parametrize("returned", [seeds_return, our_return], ids=["seed", "ours"])
+@pytest.mark.parametrize("returned", [robot_form_resume, own_form_resume], ids=["for robots", "own"])
 def test_a_server_resumes_a_robot_that_has_beaten_since_the_stall(ledger: Ledger, clock: ManualClock, returned: Any):
     made = _silent(ledger, clock)
     with refused_without_trace(ledger, "invalid_transition"):
         ledger.append(returned(ledger, made))
-    ledger.append(seeds(ledger, made))
+    ledger.append(beat_envelope(ledger, made))
     clock.advance(1)
     envelope = returned(ledger, made)
     event = ledger.append(envelope)
@@ -284,46 +288,48 @@ def test_a_server_resumes_a_robot_that_has_beaten_since_the_stall(ledger: Ledger
     job = ledger.get(made.id)
     assert (job.status, job.phase, job.owner, job.attempt) == ("running", "executing", "w-1", 1)
     assert ledger.append(envelope) == event
-    ledger.append(seeds(ledger, made, 2))
+    ledger.append(beat_envelope(ledger, made, 2))
     with refused_without_trace(ledger, "invalid_transition"):
         ledger.append(envelope)
     assert ledger.check(made.id) == []
 
 
-@pytest.mark.parametrize("returned", [seeds_return, our_return], ids=["seed", "ours"])
+@pytest.mark.parametrize("returned", [robot_form_resume, own_form_resume], ids=["for robots", "own"])
 @pytest.mark.parametrize("changes", [{"rev": 9}, {"attempt": 2}, {"at": 1_000_000}, {"signer": WORKER}])
-def test_which_is_about_this_very_return(ledger: Ledger, clock: ManualClock, returned: Any, changes: dict[str, Any]):
+def test_a_servers_resume_report_must_match_the_current_stall(
+    ledger: Ledger, clock: ManualClock, returned: Any, changes: dict[str, Any]
+):
     made = _silent(ledger, clock)
-    ledger.append(seeds(ledger, made))
+    ledger.append(beat_envelope(ledger, made))
     with refused_without_trace(ledger, "signature_invalid"):
         ledger.append(returned(ledger, made, **changes))
 
 
-def test_a_servers_return_names_the_robot_that_stalled(ledger: Ledger, clock: ManualClock):
+def test_a_servers_resume_report_names_the_stalled_robot(ledger: Ledger, clock: ManualClock):
     made = _silent(ledger, clock)
-    ledger.append(seeds(ledger, made))
+    ledger.append(beat_envelope(ledger, made))
     with refused_without_trace(ledger, "signature_invalid") as caught:
-        ledger.append(seeds_return(ledger, made, robot="w-2"))
+        ledger.append(robot_form_resume(ledger, made, robot="w-2"))
     assert caught.value.context["why"] == "robot"
 
 
-def test_a_server_does_not_resume_what_never_started(ledger: Ledger, clock: ManualClock):
+def test_a_server_does_not_resume_a_job_that_never_started(ledger: Ledger, clock: ManualClock):
     made = b.claimed(ledger, policy=WINDOW | LIVENESS)
     clock.advance(31)
     ledger.stall(made.id)
-    ledger.append(seeds(ledger, made))
+    ledger.append(beat_envelope(ledger, made))
     with refused_without_trace(ledger, "invalid_transition"):
-        ledger.append(seeds_return(ledger, made))
+        ledger.append(robot_form_resume(ledger, made))
 
 
-def test_a_server_does_not_resume_what_runs(ledger: Ledger):
+def test_a_server_does_not_resume_a_running_job(ledger: Ledger):
     made = b.running(ledger, policy=LIVENESS)
     with refused_without_trace(ledger, "invalid_transition"):
-        ledger.append(seeds_return(ledger, made))
+        ledger.append(robot_form_resume(ledger, made))
 
 
-@pytest.mark.parametrize("said", [seeds_return, seeds_verdict])
-def test_what_a_server_says_comes_without_content(ledger: Ledger, clock: ManualClock, said: Any):
+@pytest.mark.parametrize("said", [robot_form_resume, robot_form_stall])
+def test_a_servers_envelope_has_no_content(ledger: Ledger, clock: ManualClock, said: Any):
     made = b.running(ledger, tier="in_home", policy=LIVENESS)
     clock.advance(91)
     with refused_without_trace(ledger, "validation_error"):
@@ -335,19 +341,19 @@ def envelope_of(event: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("changes", [{"rev": 9}, {"reason": "LEASE_EXPIRED"}, {"body": b"{}"}, {"signer": WORKER}])
-def test_a_servers_verdict_is_about_this_very_moment(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
+def test_a_servers_stall_report_must_have_the_current_times(ledger: Ledger, clock: ManualClock, changes: dict[str, Any]):
     made = b.running(ledger, policy=WINDOW | LIVENESS)
     clock.advance(31)
     with refused_without_trace(ledger, "signature_invalid"):
         ledger.append(verdict(ledger, made, **changes))
 
 
-# What is refused
+# Refused
 
 
 def test_the_newest_envelope_may_be_sent_again_and_no_older_one(ledger: Ledger):
     made = b.running(ledger, policy=LIVENESS)
-    first, second = seeds(ledger, made, 1), seeds(ledger, made, 2)
+    first, second = beat_envelope(ledger, made, 1), beat_envelope(ledger, made, 2)
     event = ledger.append(first)
     assert ledger.append(first) == event
     ledger.append(second)
@@ -356,12 +362,12 @@ def test_the_newest_envelope_may_be_sent_again_and_no_older_one(ledger: Ledger):
     assert caught.value.context["why"] == "counter"
 
 
-def test_an_envelope_is_the_same_after_the_end(ledger: Ledger):
+def test_an_envelope_may_be_sent_again_after_the_end_of_the_job(ledger: Ledger):
     made = b.running(ledger, policy={"signed": "all"})
-    envelope = ours(ledger, made, "succeeded", body=b'{"result":null}')
+    envelope = own_envelope(ledger, made, "succeeded", body=b'{"result":null}')
     assert ledger.append(envelope) == ledger.append(envelope)
     with refused_without_trace(ledger, "signature_invalid"):
-        ledger.append(ours(ledger, made, "succeeded", counter=2, body=b'{"result":1}'), content=2)
+        ledger.append(own_envelope(ledger, made, "succeeded", counter=2, body=b'{"result":1}'), content=2)
 
 
 @pytest.mark.parametrize(
@@ -377,19 +383,21 @@ def test_an_envelope_is_the_same_after_the_end(ledger: Ledger):
         ({"at": 1_000_000}, "signature_invalid"),
     ],
 )
-def test_a_beat_is_for_one_ledger_attempt_boot_and_time(signing: Ledger, ledger: Ledger, changes: dict[str, Any], code: str):
+def test_a_beat_is_valid_for_one_ledger_attempt_incarnation_and_time(
+    signing: Ledger, ledger: Ledger, changes: dict[str, Any], code: str
+):
     other = key("worker", "w-2")
     signing.enrol_key(other.public, role="worker", name="w-2")
     made = b.running(ledger, policy=LIVENESS)
     with refused_without_trace(ledger, code):
-        ledger.append(seeds(ledger, made, **changes))
+        ledger.append(beat_envelope(ledger, made, **changes))
 
 
 @pytest.mark.parametrize("extra", [{"rev": 4}, {"reason": "x"}, {"policy": msgspec.to_builtins(Policy())}])
-def test_a_beat_states_nothing_that_is_not_its_own_to_say(ledger: Ledger, extra: dict[str, Any]):
+def test_a_beat_with_fields_of_other_statements_is_refused(ledger: Ledger, extra: dict[str, Any]):
     made = b.running(ledger, policy=LIVENESS)
     with refused_without_trace(ledger, "validation_error") as caught:
-        ledger.append(ours(ledger, made, "heartbeat", **extra))
+        ledger.append(own_envelope(ledger, made, "heartbeat", **extra))
     assert caught.value.context["field"] in extra
 
 
@@ -397,9 +405,9 @@ def test_a_counter_far_ahead_affects_no_other_worker(signing: Ledger, ledger: Le
     made, other = b.running(ledger, policy=LIVENESS), b.running(ledger, policy=LIVENESS)
     for counter in (2**53 - 1, micros(ledger.now()) + 5 * MINUTE + 1):
         with refused_without_trace(ledger, "signature_invalid") as caught:
-            ledger.append(seeds(ledger, made, counter))
+            ledger.append(beat_envelope(ledger, made, counter))
         assert caught.value.context["why"] == "counter"
-    ledger.append(seeds(ledger, made, micros(ledger.now()) + 5 * MINUTE))
+    ledger.append(beat_envelope(ledger, made, micros(ledger.now()) + 5 * MINUTE))
     signing.heartbeat(made.fence)
     signing.heartbeat(other.fence)
     signing.heartbeat(made.fence)
@@ -411,14 +419,14 @@ def test_clocks_may_differ_by_five_minutes(ledger: Ledger, minutes: int):
     made = b.running(ledger, policy=LIVENESS)
     now = micros(ledger.now())
     with refused_without_trace(ledger, "signature_invalid") as caught:
-        ledger.append(seeds(ledger, made, at=now + minutes * MINUTE + (1 if minutes > 0 else -1)))
+        ledger.append(beat_envelope(ledger, made, at=now + minutes * MINUTE + (1 if minutes > 0 else -1)))
     assert caught.value.context["why"] == "skew"
-    ledger.append(seeds(ledger, made, at=now + minutes * MINUTE))
+    ledger.append(beat_envelope(ledger, made, at=now + minutes * MINUTE))
 
 
 def test_an_envelope_changed_to_another_job_is_refused(ledger: Ledger):
     made, other = b.running(ledger, policy=LIVENESS), b.running(ledger, policy=LIVENESS)
-    envelope = seeds(ledger, made)
+    envelope = beat_envelope(ledger, made)
     envelope["payload"]["jobId"] = str(other.id)
     with refused_without_trace(ledger, "signature_invalid") as caught:
         ledger.append(envelope)
@@ -427,7 +435,7 @@ def test_an_envelope_changed_to_another_job_is_refused(ledger: Ledger):
 
 def test_an_old_signature_is_not_accepted_for_a_later_attempt(ledger: Ledger):
     made = b.running(ledger, policy={"attempts_max": 3})
-    envelope = seeds(ledger, made)
+    envelope = beat_envelope(ledger, made)
     ledger.release(made.fence)
     with refused_without_trace(ledger, "fence_lost"):
         ledger.append(envelope)
@@ -440,7 +448,7 @@ def test_content_that_was_not_signed_is_refused(ledger: Ledger):
     made = b.running(ledger, policy=LIVENESS)
     for content in ({"stage": "B"}, {}, {"stage": "A", "progress": 1}):
         with refused_without_trace(ledger, "signature_invalid"):
-            ledger.append(ours(ledger, made, "heartbeat", body=b'{"stage":"A"}'), content=content)
+            ledger.append(own_envelope(ledger, made, "heartbeat", body=b'{"stage":"A"}'), content=content)
 
 
 @pytest.mark.parametrize(
@@ -457,20 +465,20 @@ def test_content_that_was_not_signed_is_refused(ledger: Ledger):
         '{"a":"\ud800"}',
     ],
 )
-def test_what_is_no_envelope_is_refused(ledger: Ledger, envelope: Any):
+def test_invalid_envelopes_are_refused(ledger: Ledger, envelope: Any):
     with pytest.raises(HoldfastError) as caught:
         ledger.append(envelope)
     assert caught.value.code in ("validation_error", "limit_exceeded")
 
 
 @pytest.mark.parametrize("kind", ["failed"])
-def test_some_verbs_say_more_than_a_statement_does(ledger: Ledger, kind: str):
+def test_verbs_without_a_statement_form_are_refused(ledger: Ledger, kind: str):
     made = b.running(ledger, policy=LIVENESS)
     with refused_without_trace(ledger, "validation_error"):
-        ledger.append(ours(ledger, made, kind))
+        ledger.append(own_envelope(ledger, made, kind))
 
 
-def test_an_empty_token_alone_is_no_fence(ledger: Ledger, signing: Ledger):
+def test_an_empty_token_without_a_signature_is_refused(ledger: Ledger, signing: Ledger):
     made = b.running(signing)
     for each in (ledger, signing):
         with refused_without_trace(each, "fence_lost"):
@@ -478,9 +486,9 @@ def test_an_empty_token_alone_is_no_fence(ledger: Ledger, signing: Ledger):
 
 
 def test_keys_of_this_process_do_not_sign_for_others(signing: Ledger):
-    """It has the worker's key; an older envelope from another process is still refused."""
+    """The process has the worker's key, but still refuses an old envelope from another process."""
     assert WORKER in ALL_KEYS
     made = b.running(signing, policy=LIVENESS)
-    signing.append(seeds(signing, made, 2))
+    signing.append(beat_envelope(signing, made, 2))
     with refused_without_trace(signing, "signature_invalid"):
-        signing.append(seeds(signing, made, 1))
+        signing.append(beat_envelope(signing, made, 1))

@@ -22,7 +22,7 @@ def _wait_s(ledger: Ledger, clock: ManualClock, job_id: int) -> float:
 # Rules 2 and 3
 
 
-def test_attempt_starts_at_0_and_is_one_more_with_each_claim_that_changes_hands(ledger: Ledger, clock: ManualClock):
+def test_attempt_starts_at_0_and_rises_with_each_new_claim(ledger: Ledger, clock: ManualClock):
     made = queued(ledger)
     seen = [ledger.get(made.id).attempt]
     for _ in range(3):
@@ -32,7 +32,7 @@ def test_attempt_starts_at_0_and_is_one_more_with_each_claim_that_changes_hands(
     assert seen == [0, 1, 2, 3]
 
 
-def test_attempt_changes_at_nothing_else(ledger: Ledger):
+def test_only_new_claims_change_the_attempt(ledger: Ledger):
     made = running(ledger, policy=WINDOW)
     ledger.heartbeat(made.fence)
     ledger.claim_job(made.id, WORKER)
@@ -55,7 +55,7 @@ def test_rev_starts_at_1_and_has_no_gap(ledger: Ledger, clock: ManualClock):
     assert [event.rev for event in ledger.events(made.id)] == list(range(1, ledger.get(made.id).rev + 1))
 
 
-def test_every_event_says_where_it_came_from_and_where_it_led(ledger: Ledger):
+def test_every_event_has_the_status_before_and_after(ledger: Ledger):
     made = running(ledger)
     ledger.fail(made.fence, "x")
     steps = [(event.from_status, event.to_status) for event in ledger.events(made.id)]
@@ -84,9 +84,7 @@ def test_a_transient_error_stalls_and_requeues_in_one_step(ledger: Ledger):
 
 
 @pytest.mark.parametrize(("attempt", "plain_s"), [(1, 0.5), (2, 1), (3, 2), (4, 4)])
-def test_backoff_doubles_with_each_attempt_and_is_spread_by_half(
-    ledger: Ledger, clock: ManualClock, attempt: int, plain_s: float
-):
+def test_backoff_doubles_with_each_attempt_and_varies_by_half(ledger: Ledger, clock: ManualClock, attempt: int, plain_s: float):
     made = running(ledger)
     for _ in range(attempt - 1):
         ledger.fail(made.fence, "x")
@@ -103,7 +101,7 @@ def test_backoff_has_a_ceiling(ledger: Ledger, clock: ManualClock):
     assert 30 <= _wait_s(ledger, clock, made.id) <= 90
 
 
-def test_backoff_counts_attempts_released_ones_too(ledger: Ledger, clock: ManualClock):
+def test_backoff_counts_released_attempts(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy={"backoff_base": "5s"})
     for _ in range(3):
         ledger.release(made.fence)
@@ -159,7 +157,7 @@ def test_on_exhausted_fail_fails_instead(ledger: Ledger):
     assert (job.status, job.error) == ("failed", {"message": "x"})
 
 
-def test_attempts_left_mean_another_try(ledger: Ledger, clock: ManualClock):
+def test_a_failure_with_attempts_left_requeues(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy={"attempts_max": 2})
     assert ledger.fail(made.fence, "x").status == "queued"
     assert ledger.fail(_again(ledger, clock, made.id).fence, "x").status == "dead_lettered"
@@ -199,7 +197,7 @@ def test_an_exhausted_stalled_job_cannot_be_claimed(ledger: Ledger, clock: Manua
     assert caught.value.context["why"] == "exhausted"
 
 
-# Failing for good
+# Permanent failures
 
 
 def test_a_permanent_error_fails_with_attempts_left(ledger: Ledger):
@@ -209,7 +207,7 @@ def test_a_permanent_error_fails_with_attempts_left(ledger: Ledger):
     assert (job.owner, job.claim_expires_at, job.result, job.phase) == (None, None, None, None)
 
 
-def test_input_no_retry_will_mend_is_dead_lettered_with_reason_and_stage(ledger: Ledger):
+def test_a_permanent_input_error_is_dead_lettered_with_reason_and_stage(ledger: Ledger):
     made = running(ledger)
     job = ledger.fail(made.fence, "no url", retryable=False, reason_code="parse_error", failure_stage="input")
     assert job.dead_letter is not None
@@ -224,7 +222,7 @@ def test_completing_twice_is_refused_the_second_time(ledger: Ledger):
 
 
 @pytest.mark.parametrize("result", [None, 0, "", [], {}, {"a": [1, 2.5, True]}, "é€😀\x00"], ids=repr)
-def test_a_result_is_set_even_where_it_is_null(ledger: Ledger, result):
+def test_a_result_of_null_is_recorded(ledger: Ledger, result):
     made = running(ledger)
     ledger.complete(made.fence, result)
     job = ledger.get(made.id)

@@ -1,4 +1,4 @@
-"""Events in batches: the same history as in rows, no event lost at the border of a page, and no change that goes unseen."""
+"""Events in batches: the same history as in rows, no event is lost between pages, and every change is found."""
 
 import io
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ from tests.support.versions import run_sql
 
 SERVER = drawn()
 UNPACK = "UPDATE {events} SET pos = pos"
-"""A change of nothing, for which each event of a batch becomes a row."""
+"""A statement that changes nothing, but makes each event of a batch a row."""
 
 
 @pytest.fixture
 def ledger(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """A ledger whose server's key is enrolled and at hand."""
+    """A ledger with an enrolled server key."""
     with holdfast.open(store_url, clock=clock, keys=[SERVER]) as ledger:
         enrol(ledger, SERVER)
         yield ledger
@@ -78,14 +78,14 @@ def verified(url: str, vkey: str) -> VerificationReport:
 
 
 def seal(ledger: Ledger) -> str:
-    """The key to check the sealed ledger with."""
+    """Seal the ledger and return the key to verify it with."""
     with Sealer(ledger) as sealer:
         sealer.seal_all()
     return str(public_keys(ledger)["vkey"])
 
 
 def view(ledger: Ledger, clock: ManualClock) -> tuple[Any, ...]:
-    """Everything that a ledger says about its jobs and their events."""
+    """Everything that a ledger returns about its jobs and their events."""
     jobs = ledger.list()
     histories = {job.id: ledger.events(job.id) for job in jobs}
     trails = [ledger.events(correlation_id=f"order-{n}") for n in range(3)]
@@ -129,7 +129,7 @@ def test_the_view_has_every_event_that_the_ledger_shows(store_url: str, ledger: 
 
 
 def literal(url: str, values: list[int]) -> str:
-    """A list of numbers, in the words of each store."""
+    """A list of numbers in the SQL of each store."""
     inside = ",".join(map(str, values))
     return f"'[{inside}]'" if url.startswith("sqlite") else f"'{{{inside}}}'"
 
@@ -239,7 +239,7 @@ def test_pages_have_every_event_once(ledger: Ledger, clock: ManualClock):
     check_pages(ledger)
 
 
-def test_pages_have_every_event_that_retention_has_left(ledger: Ledger, clock: ManualClock):
+def test_pages_have_every_remaining_event_after_retention(ledger: Ledger, clock: ManualClock):
     mixed(ledger, clock)
     before = len(ledger.list())
     clock.advance(1)
@@ -248,7 +248,7 @@ def test_pages_have_every_event_that_retention_has_left(ledger: Ledger, clock: M
     check_pages(ledger)
 
 
-def test_following_from_inside_a_batch_goes_on_with_its_next_event(ledger: Ledger, clock: ManualClock):
+def test_following_from_inside_a_batch_continues_with_its_next_event(ledger: Ledger, clock: ManualClock):
     mixed(ledger, clock)
     events = list(all_events(ledger))
     for number in range(0, len(events), 5):
@@ -265,14 +265,14 @@ def counts(url: str) -> tuple[int, int, int]:
     return tuple(count for [(count,)] in found)
 
 
-def test_retention_deletes_batches_of_which_no_job_is_left(store_url: str, ledger: Ledger, clock: ManualClock):
+def test_retention_deletes_batches_without_jobs(store_url: str, ledger: Ledger, clock: ManualClock):
     ledger.enqueue_many([{"kind": "index"}] * 4)
     held = claim(ledger, 4)
     ledger.heartbeat_many(held)
     ledger.complete_many([(fence, None) for fence in held[:2]])
     clock.advance(1)
     assert ledger.prune(jobs_before=clock.now()) == {"jobs": 2}
-    # Their completion is gone. The other batches have jobs that are left.
+    # The batch of their completion is deleted. The other batches still have jobs.
     assert counts(store_url) == (3, 0, 1)
     assert {event.job_id for event in all_events(ledger)} == {held[2].job_id, held[3].job_id}
     ledger.heartbeat(held[2], stage="LAST")
@@ -322,7 +322,7 @@ def test_a_claim_that_ends_at_once_is_closed_at_once(store_url: str, ledger: Led
 # Sizes
 
 
-def test_thousands_of_jobs_are_enqueued_and_settled_in_one_call(store_url: str, ledger: Ledger):
+def test_thousands_of_jobs_are_enqueued_and_completed_in_one_call(store_url: str, ledger: Ledger):
     made = ledger.enqueue_many([{"kind": "index", "args": {"n": n}} for n in range(5_000)])
     assert len({job.id for job in made}) == 5_000
     held = [fence for _ in range(3) for fence in claim(ledger, 1_000)]

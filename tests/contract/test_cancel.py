@@ -22,7 +22,7 @@ GRACE_S = 30
 
 @pytest.mark.parametrize("status", ["queued", "claimed", "claimed_stalled", "running_stalled"])
 @pytest.mark.parametrize("hard", [False, True])
-def test_where_nothing_runs_it_is_cancelled_at_once(ledger: Ledger, status: str, hard: bool):
+def test_a_job_that_does_not_run_is_cancelled_at_once(ledger: Ledger, status: str, hard: bool):
     made = BUILDERS[status](ledger)
     job = ledger.cancel(made.id, hard=hard, reason="moved away")
     assert (job.status, job.cancel_reason, job.owner, job.claim_expires_at) == ("cancelled", "moved away", None, None)
@@ -36,13 +36,13 @@ def test_the_holder_learns_of_a_soft_cancel_with_its_next_beat(ledger: Ledger):
     assert (beat.cancel_requested, beat.status) == (True, "running")
 
 
-def test_a_batch_of_beats_tells_it_too(ledger: Ledger):
+def test_a_batch_of_beats_reports_a_soft_cancel(ledger: Ledger):
     calm, leaving = running(ledger), aborting(ledger)
     beats = ledger.heartbeat_many([calm.fence, leaving.fence])
     assert [beat.cancel_requested for beat in beats if not isinstance(beat, Exception)] == [False, True]
 
 
-def test_the_holder_acknowledges(ledger: Ledger):
+def test_the_holder_acknowledges_a_soft_cancel(ledger: Ledger):
     made = aborting(ledger)
     job = ledger.acknowledge_cancel(made.fence)
     assert (job.status, job.cancel_reason, job.owner) == ("cancelled", "not needed", None)
@@ -55,7 +55,7 @@ def test_a_cancel_that_was_not_requested_cannot_be_acknowledged(ledger: Ledger):
         ledger.acknowledge_cancel(made.fence)
 
 
-def test_work_finished_while_aborting_counts(ledger: Ledger):
+def test_a_completion_while_aborting_is_accepted(ledger: Ledger):
     made = aborting(ledger)
     ledger.complete(made.fence, {"saved": True})
     job = ledger.get(made.id)
@@ -73,14 +73,14 @@ def test_an_exhausted_transient_error_while_aborting_cancels(ledger: Ledger):
     assert ledger.fail(made.fence, "x").status == "cancelled"
 
 
-def test_within_the_grace_the_sweep_leaves_the_holder_alone(ledger: Ledger, clock: ManualClock):
+def test_a_sweep_within_the_grace_changes_nothing(ledger: Ledger, clock: ManualClock):
     made = aborting(ledger)
     clock.advance(GRACE_S)
     ledger.heartbeat(made.fence)
     assert ledger.sweep() == {}
 
 
-def test_past_the_grace_the_sweep_makes_it_hard(ledger: Ledger, clock: ManualClock):
+def test_a_sweep_after_the_grace_cancels_the_job(ledger: Ledger, clock: ManualClock):
     made = aborting(ledger)
     clock.advance(20)
     ledger.heartbeat(made.fence)
@@ -93,7 +93,7 @@ def test_past_the_grace_the_sweep_makes_it_hard(ledger: Ledger, clock: ManualClo
 
 
 @pytest.mark.parametrize("seconds", [5, 120])
-def test_the_grace_is_the_policys(ledger: Ledger, clock: ManualClock, seconds: int):
+def test_the_policy_sets_the_grace(ledger: Ledger, clock: ManualClock, seconds: int):
     made = aborting(ledger, policy={"cancel_grace": seconds, "heartbeat_interval": 100})
     clock.advance(seconds)
     assert ledger.sweep() == {}
@@ -110,7 +110,7 @@ def test_repeating_a_soft_cancel_changes_nothing(ledger: Ledger, clock: ManualCl
     assert types(ledger, made.id)[-1] == "cancel_requested"
 
 
-def test_repeating_does_not_prolong_the_grace(ledger: Ledger, clock: ManualClock):
+def test_a_repeated_soft_cancel_does_not_extend_the_grace(ledger: Ledger, clock: ManualClock):
     made = aborting(ledger)
     clock.advance(20)
     ledger.heartbeat(made.fence)
@@ -119,7 +119,7 @@ def test_repeating_does_not_prolong_the_grace(ledger: Ledger, clock: ManualClock
     assert ledger.sweep() == {"cancelled": 1}
 
 
-def test_a_hard_cancel_overtakes_a_soft_one(ledger: Ledger):
+def test_a_hard_cancel_replaces_a_soft_cancel(ledger: Ledger):
     made = aborting(ledger)
     assert ledger.cancel(made.id, hard=True, reason="now").status == "cancelled"
     with refused_without_trace(ledger, "fence_lost"):
@@ -155,25 +155,25 @@ def test_a_released_aborting_job_is_cancelled(ledger: Ledger):
     assert ledger.release(made.fence).status == "cancelled"
 
 
-def test_an_assisted_job_is_asked_like_any_other(ledger: Ledger):
+def test_a_soft_cancel_of_an_assisted_job_asks_its_holder_to_stop(ledger: Ledger):
     made = assisted(ledger)
     assert ledger.cancel(made.id).phase == "aborting"
 
 
-def test_a_claimed_job_starts_no_more_once_cancelled(ledger: Ledger):
+def test_a_cancelled_claimed_job_cannot_be_started(ledger: Ledger):
     made = claimed(ledger)
     ledger.cancel(made.id)
     with refused_without_trace(ledger, "fence_lost"):
         ledger.start(made.fence)
 
 
-def test_a_cancelled_job_is_not_handed_out(ledger: Ledger):
+def test_a_cancelled_job_cannot_be_claimed(ledger: Ledger):
     made = queued(ledger, queue="crawl")
     ledger.cancel(made.id)
     assert ledger.claim("w-1", ["crawl"]) == []
 
 
-def test_the_request_says_who_and_why(ledger: Ledger):
+def test_the_event_of_a_cancel_has_actor_and_reason(ledger: Ledger):
     made = running(ledger)
     ledger.cancel(made.id, reason="out of paper", actor="ann")
     event = ledger.events(made.id)[-1]

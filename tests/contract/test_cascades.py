@@ -11,12 +11,12 @@ from tests.contract.builders import Made, claim, refused, refused_without_trace,
 from tests.support.histories import problems
 
 LONG = 1_500
-"""More than Python calls itself."""
+"""More than Python's limit of recursion."""
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A transaction brings down this many jobs."""
+    """Let a transaction end this many jobs of a cascade."""
     monkeypatch.setattr("holdfast.ledger.dependencies.CASCADE_MAX", 5)
     return 5
 
@@ -27,7 +27,7 @@ def wide(ledger: Ledger, on: int, count: int, choice: str = "cancel") -> list[in
 
 
 def line(ledger: Ledger, on: int, count: int, choice: str = "cancel") -> list[int]:
-    """Each waits for the one before."""
+    """A chain of jobs: each depends on the one before."""
     items: list[dict[str, Any]] = [
         {"kind": "step", "ref": f"s{n}", "depends_on": [f"s{n - 1}" if n else on], "on_dependency_failure": choice}
         for n in range(count)
@@ -63,7 +63,7 @@ def test_many_jobs_on_a_succeeded_job_do_not_wait(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(("choice", "status"), [("cancel", "cancelled"), ("dead_letter", "dead_lettered")])
-def test_an_end_goes_down_a_long_line(ledger: Ledger, choice: str, status: str) -> None:
+def test_a_cascade_ends_a_long_chain_of_dependents(ledger: Ledger, choice: str, status: str) -> None:
     first = running(ledger)
     ids = line(ledger, first.id, LONG, choice)
     ledger.cancel(first.id, hard=True)
@@ -73,7 +73,7 @@ def test_an_end_goes_down_a_long_line(ledger: Ledger, choice: str, status: str) 
     assert problems(ledger) == []
 
 
-def test_a_job_has_a_limited_number_of_dependents_and_an_end_of_ends(ledger: Ledger) -> None:
+def test_the_number_of_dependents_and_the_size_of_a_cascade_are_limited(ledger: Ledger) -> None:
     """A transaction handles a bounded part of a cascade; a sweep continues with the rest."""
     first = running(ledger)
     ids = wide(ledger, first.id, DEPENDENTS_MAX)
@@ -93,7 +93,7 @@ def test_a_job_has_a_limited_number_of_dependents_and_an_end_of_ends(ledger: Led
     assert problems(ledger) == []
 
 
-def test_a_refusal_for_too_many_leaves_no_trace(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_for_too_many_dependents_changes_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.dependencies.DEPENDENTS_MAX", 3)
     first = running(ledger)
     wide(ledger, first.id, 2)
@@ -125,7 +125,7 @@ def test_a_cascade_in_a_wide_graph_has_bounded_steps(ledger: Ledger, few: int) -
     assert problems(ledger) == []
 
 
-def test_what_a_new_job_waits_for_in_vain_is_bounded_too(ledger: Ledger, few: int) -> None:
+def test_the_cascade_of_a_new_job_with_a_failed_dependency_is_bounded(ledger: Ledger, few: int) -> None:
     first = running(ledger)
     ledger.cancel(first.id, hard=True)
     ids = line(ledger, first.id, 9)
@@ -135,7 +135,7 @@ def test_what_a_new_job_waits_for_in_vain_is_bounded_too(ledger: Ledger, few: in
     assert problems(ledger) == []
 
 
-def test_a_dependent_left_by_the_cascade_follows_an_earlier_replay(ledger: Ledger, few: int) -> None:
+def test_a_dependent_that_the_cascade_has_not_reached_follows_an_earlier_replay(ledger: Ledger, few: int) -> None:
     first = running(ledger)
     ids = line(ledger, first.id, few + 1)
     ledger.cancel(first.id, hard=True)
@@ -147,7 +147,7 @@ def test_a_dependent_left_by_the_cascade_follows_an_earlier_replay(ledger: Ledge
     assert problems(ledger) == []
 
 
-def test_a_dependent_left_by_the_cascade_may_be_cancelled_first(ledger: Ledger, few: int) -> None:
+def test_a_dependent_that_the_cascade_has_not_reached_may_be_cancelled(ledger: Ledger, few: int) -> None:
     first = running(ledger)
     ids = line(ledger, first.id, few + 2)
     ledger.cancel(first.id, hard=True)

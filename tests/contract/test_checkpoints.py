@@ -13,7 +13,7 @@ TICK_S = 0.000_001
 
 
 @pytest.mark.parametrize("value", [None, 0, "é\x00", [], {"page": [1, None]}], ids=repr)
-def test_any_json_value_comes_back(ledger: Ledger, value: Any):
+def test_any_json_value_is_returned_unchanged(ledger: Ledger, value: Any):
     made = running(ledger)
     ledger.heartbeat(made.fence, checkpoint=value)
     job = ledger.get(made.id)
@@ -28,13 +28,13 @@ def test_no_checkpoint_differs_from_a_checkpoint_of_none(ledger: Ledger):
     assert (job.checkpoint, job.has_checkpoint) == (None, False)
 
 
-def test_raw_json_is_kept_as_it_came(ledger: Ledger):
+def test_raw_json_is_kept_unchanged(ledger: Ledger):
     made = running(ledger)
     ledger.heartbeat(made.fence, checkpoint=Raw(b'{"b" : 1.0}'))
     assert ledger.get(made.id).record.checkpoint == b'{"b" : 1.0}'
 
 
-def test_the_newest_one_counts(ledger: Ledger):
+def test_the_newest_checkpoint_is_returned(ledger: Ledger):
     made = running(ledger)
     for page in range(3):
         ledger.heartbeat(made.fence, checkpoint={"page": page})
@@ -42,7 +42,7 @@ def test_the_newest_one_counts(ledger: Ledger):
     assert ledger.get(made.id).checkpoint == {"page": 2}
 
 
-def test_it_is_in_the_beat_that_brought_it(ledger: Ledger):
+def test_the_heartbeat_event_contains_its_checkpoint(ledger: Ledger):
     made = running(ledger)
     ledger.heartbeat(made.fence, stage="TASK", checkpoint=[1])
     assert ledger.events(made.id)[-1].payload == {"stage": "TASK", "checkpoint": [1]}
@@ -64,7 +64,7 @@ def _swept(ledger: Ledger, clock: ManualClock, fence: Fence) -> None:
 
 @pytest.mark.parametrize("lose", [_handed_back, _failed, _swept])
 @pytest.mark.parametrize("start", [False, True])
-def test_the_next_claim_gets_it(ledger: Ledger, clock: ManualClock, lose: Any, start: bool):
+def test_the_next_claim_gets_the_checkpoint(ledger: Ledger, clock: ManualClock, lose: Any, start: bool):
     made = running(ledger)
     ledger.heartbeat(made.fence, checkpoint={"page": 7}, undo={"kind": "delete"})
     lose(ledger, clock, made.fence)
@@ -74,14 +74,14 @@ def test_the_next_claim_gets_it(ledger: Ledger, clock: ManualClock, lose: Any, s
     assert ledger.check(made.id) == []
 
 
-def test_a_claim_by_id_gets_it_too(ledger: Ledger):
+def test_a_claim_by_id_gets_the_checkpoint(ledger: Ledger):
     made = running(ledger)
     ledger.heartbeat(made.fence, checkpoint=7)
     ledger.release(made.fence)
     assert ledger.claim_job(made.id, "w-2").checkpoint == 7
 
 
-def test_a_claim_of_many_gives_each_its_own(ledger: Ledger):
+def test_a_claim_of_many_jobs_gets_each_jobs_checkpoint(ledger: Ledger):
     ids = [ledger.enqueue("walk", {"n": n}, queue="many").id for n in range(6)]
     for job in ledger.claim(WORKER, ["many"], limit=6, start=True):
         if job.id % 2:
@@ -91,19 +91,19 @@ def test_a_claim_of_many_gives_each_its_own(ledger: Ledger):
     assert found == {id_: {"of": id_} if id_ % 2 else None for id_ in ids}
 
 
-def test_a_stalled_holder_may_still_leave_one(ledger: Ledger):
+def test_a_stalled_holder_may_save_a_checkpoint(ledger: Ledger):
     made = running_stalled(ledger)
     assert ledger.heartbeat(made.fence, checkpoint=7).status == "stalled"
     assert ledger.get(made.id).checkpoint == 7
 
 
-def test_a_holder_before_its_start_may_leave_one(ledger: Ledger):
+def test_a_holder_may_save_a_checkpoint_before_its_start(ledger: Ledger):
     made = claimed(ledger)
     ledger.heartbeat(made.fence, checkpoint=7)
     assert ledger.get(made.id).checkpoint == 7
 
 
-def test_an_older_fence_may_not(ledger: Ledger):
+def test_an_older_fence_cannot_save_a_checkpoint(ledger: Ledger):
     made = running(ledger)
     ledger.release(made.fence)
     claim(ledger, made.id, "w-2")
@@ -111,7 +111,7 @@ def test_an_older_fence_may_not(ledger: Ledger):
         ledger.heartbeat(made.fence, checkpoint=7)
 
 
-def test_it_renews_the_lease_like_any_beat(ledger: Ledger, clock: ManualClock):
+def test_a_checkpoint_renews_the_lease(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(20)
     beat = ledger.heartbeat(made.fence, checkpoint=7)
@@ -119,7 +119,7 @@ def test_it_renews_the_lease_like_any_beat(ledger: Ledger, clock: ManualClock):
     assert (beat.lease_expires_at - clock.now()).total_seconds() == 60
 
 
-def test_a_replay_starts_without(ledger: Ledger):
+def test_a_replay_starts_without_a_checkpoint(ledger: Ledger):
     made = running(ledger)
     ledger.heartbeat(made.fence, checkpoint=7, undo={"kind": "delete"})
     ledger.fail(made.fence, "no", retryable=False)
@@ -127,7 +127,7 @@ def test_a_replay_starts_without(ledger: Ledger):
     assert (fresh.has_checkpoint, fresh.undo_owed) == (False, 0)
 
 
-def test_the_limit(ledger: Ledger):
+def test_a_checkpoint_has_a_size_limit(ledger: Ledger):
     made = running(ledger)
     ledger.heartbeat(made.fence, checkpoint="x" * (CHECKPOINT_BYTES_MAX - 2))
     with refused_without_trace(ledger, "limit_exceeded") as caught:
@@ -136,7 +136,7 @@ def test_the_limit(ledger: Ledger):
 
 
 @pytest.mark.parametrize("value", [float("nan"), 2**60, {1: 2}, object()], ids=["nan", "long", "key", "object"])
-def test_what_is_no_json_is_refused(ledger: Ledger, value: Any):
+def test_values_that_are_not_json_are_refused(ledger: Ledger, value: Any):
     made = running(ledger)
     with refused_without_trace(ledger, "validation_error"):
         ledger.heartbeat(made.fence, checkpoint=value)
@@ -145,7 +145,7 @@ def test_what_is_no_json_is_refused(ledger: Ledger, value: Any):
 # Requests
 
 
-def test_the_same_request_leaves_one_beat(ledger: Ledger):
+def test_a_repeated_request_records_one_heartbeat(ledger: Ledger):
     made = running(ledger)
     first = ledger.heartbeat(made.fence, checkpoint=7, request_id="r")
     assert ledger.heartbeat(made.fence, checkpoint=7, request_id="r") == first
@@ -154,7 +154,7 @@ def test_the_same_request_leaves_one_beat(ledger: Ledger):
     assert len(ledger.events(made.id, types=["heartbeat"])) == 1
 
 
-def test_a_beat_with_one_names_its_request(ledger: Ledger):
+def test_a_heartbeat_with_a_checkpoint_has_a_request_id(ledger: Ledger):
     made = running(ledger)
     ledger.heartbeat(made.fence, checkpoint=7)
     assert ledger.events(made.id)[-1].request_id is not None
@@ -163,7 +163,7 @@ def test_a_beat_with_one_names_its_request(ledger: Ledger):
 # Retention
 
 
-def test_retention_takes_all_but_the_newest(ledger: Ledger, clock: ManualClock):
+def test_retention_deletes_all_but_the_newest_checkpoint(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     for number in (1, 2):
         ledger.heartbeat(made.fence, checkpoint=number)
@@ -181,13 +181,13 @@ def test_retention_takes_all_but_the_newest(ledger: Ledger, clock: ManualClock):
     assert ledger.check(made.id) == []
 
 
-# The second signal
+# Limits of progress
 
 
 @pytest.mark.parametrize(
     "said", [{"progress": 7}, {"stage": "A"}, {"progress": 7, "stage": "A"}, {"undo": {"kind": "d"}}], ids=str
 )
-def test_saying_the_same_again_does_not_keep_a_job_going(ledger: Ledger, clock: ManualClock, said: dict[str, Any]):
+def test_repeating_the_same_progress_does_not_prevent_a_stall(ledger: Ledger, clock: ManualClock, said: dict[str, Any]):
     made = running(ledger, policy={"progress_timeout": 40} | WINDOW)
     ledger.heartbeat(made.fence, **said)
     for _ in range(2):
@@ -200,7 +200,7 @@ def test_saying_the_same_again_does_not_keep_a_job_going(ledger: Ledger, clock: 
 
 
 @pytest.mark.parametrize("moves", ["progress", "stage", "checkpoint"])
-def test_moving_keeps_it_going(ledger: Ledger, clock: ManualClock, moves: str):
+def test_new_progress_prevents_a_stall(ledger: Ledger, clock: ManualClock, moves: str):
     made = running(ledger, policy={"progress_timeout": 40})
     for number in range(6):
         clock.advance(20)

@@ -1,4 +1,4 @@
-"""Who gets which job, and when."""
+"""Which job a claim takes, and when."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ def _ids(ledger: Ledger, queues: list[str], limit: int = 100, **options) -> list
     return [job.id for job in ledger.claim(WORKER, queues, limit=limit, **options)]
 
 
-# The next ones
+# Claims from queues
 
 
 def test_queues_are_served_in_the_order_they_are_named(ledger: Ledger):
@@ -33,7 +33,7 @@ def test_queues_are_served_in_the_order_they_are_named(ledger: Ledger):
     assert _ids(ledger, ["a", "b"]) == [a.id, b.id]
 
 
-def test_the_second_queue_fills_what_the_first_leaves(ledger: Ledger):
+def test_the_second_queue_fills_the_rest_of_the_limit(ledger: Ledger):
     b, a = queued(ledger, queue="b"), queued(ledger, queue="a")
     queued(ledger, queue="b")
     assert _ids(ledger, ["a", "b"], limit=2) == [a.id, b.id]
@@ -44,27 +44,27 @@ def test_higher_priority_goes_first(ledger: Ledger):
     assert _ids(ledger, ["a"]) == [high, plain, low]
 
 
-def test_then_what_has_waited_longest(ledger: Ledger, clock: ManualClock):
+def test_jobs_of_one_priority_are_claimed_by_their_time(ledger: Ledger, clock: ManualClock):
     late, early = (queued(ledger, queue="a", delay=delay).id for delay in (20, 10))
     clock.advance(30)
     assert _ids(ledger, ["a"]) == [early, late]
 
 
-def test_then_the_lower_id(ledger: Ledger):
+def test_jobs_of_one_time_are_claimed_by_their_id(ledger: Ledger):
     ids = [queued(ledger, queue="a").id for _ in range(5)]
     assert _ids(ledger, ["a"]) == ids
 
 
-def test_one_at_a_time_gives_the_same_order(ledger: Ledger):
+def test_claiming_one_by_one_gives_the_same_order(ledger: Ledger):
     ids = [queued(ledger, queue="a", priority=priority).id for priority in (1, 3, 2, 3)]
     assert [_ids(ledger, ["a"], limit=1)[0] for _ in ids] == [ids[1], ids[3], ids[2], ids[0]]
 
 
-def test_nothing_ready_is_an_empty_list(ledger: Ledger):
+def test_a_claim_without_ready_jobs_returns_an_empty_list(ledger: Ledger):
     assert ledger.claim(WORKER, ["a"]) == []
 
 
-def test_no_more_than_the_limit(ledger: Ledger):
+def test_claims_do_not_exceed_the_limit(ledger: Ledger):
     for _ in range(3):
         queued(ledger, queue="a")
     assert len(_ids(ledger, ["a"], limit=2)) == 2
@@ -75,7 +75,7 @@ def test_a_queue_named_twice_is_served_once(ledger: Ledger):
     assert _ids(ledger, ["a", "a"]) == [made.id]
 
 
-def test_kinds_choose_among_them(ledger: Ledger):
+def test_a_claim_takes_only_jobs_of_the_given_kinds(ledger: Ledger):
     wanted = [queued(ledger, queue="a", kind=kind).id for kind in ("x", "y", "z")]
     assert _ids(ledger, ["a"], kinds=["x", "z"]) == [wanted[0], wanted[2]]
     assert _ids(ledger, ["a"]) == [wanted[1]]
@@ -89,7 +89,7 @@ def test_a_claim_gives_a_lease_and_counts_as_a_beat(ledger: Ledger, clock: Manua
     assert job.claim_expires_at == clock.now() + timedelta(seconds=60)
 
 
-def test_the_answer_is_the_row(ledger: Ledger):
+def test_the_claimed_job_equals_the_stored_job(ledger: Ledger):
     made = running(ledger, queue="a", tier="in_home", correlation_id="c", trace_id="t", dedupe_key="d")
     ledger.fail(made.fence, "x", retry_after=0)
     [job] = ledger.claim("w-2", ["a"])
@@ -105,7 +105,7 @@ def test_a_claim_may_start_in_the_same_step(ledger: Ledger):
     assert ledger.check(made.id) == []
 
 
-def test_a_claim_takes_nothing_that_is_held_or_over(ledger: Ledger):
+def test_a_claim_takes_no_held_or_finished_job(ledger: Ledger):
     made = running(ledger, queue="a")
     assert _ids(ledger, ["a"]) == []
     ledger.complete(made.fence)
@@ -148,14 +148,14 @@ def test_nothing_is_claimed_from_a_paused_queue(ledger: Ledger, clock: ManualClo
     assert _ids(ledger, ["a", "b"]) == [other.id]
 
 
-def test_unpausing_lets_it_go_on(ledger: Ledger):
+def test_jobs_of_an_unpaused_queue_are_claimed_again(ledger: Ledger):
     made = queued(ledger, queue="a")
     ledger.pause("a")
     ledger.unpause("a")
     assert (ledger.paused(), _ids(ledger, ["a"])) == ({}, [made.id])
 
 
-def test_pausing_never_touches_holders(ledger: Ledger):
+def test_pausing_does_not_affect_holders(ledger: Ledger):
     made = claimed(ledger, queue="a")
     ledger.pause("a")
     ledger.start(made.fence)
@@ -164,15 +164,15 @@ def test_pausing_never_touches_holders(ledger: Ledger):
     assert ledger.complete(made.fence).status == "succeeded"
 
 
-def test_jobs_may_be_put_into_a_paused_queue(ledger: Ledger):
+def test_jobs_may_be_enqueued_into_a_paused_queue(ledger: Ledger):
     ledger.pause("a")
     assert ledger.enqueue("x", queue="a").status == "queued"
 
 
-# One by id
+# Claims by id
 
 
-def test_ones_own_is_renewed_and_the_attempt_stays(ledger: Ledger, clock: ManualClock):
+def test_claiming_a_held_job_again_renews_the_lease_and_keeps_the_attempt(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(20)
     job = ledger.claim_job(made.id, WORKER)
@@ -181,14 +181,14 @@ def test_ones_own_is_renewed_and_the_attempt_stays(ledger: Ledger, clock: Manual
     assert types(ledger, made.id)[-1] == "heartbeat"
 
 
-def test_anothers_live_lease_is_a_conflict(ledger: Ledger, clock: ManualClock):
+def test_a_live_lease_of_another_worker_is_a_conflict(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(30)
     with refused_without_trace(ledger, "lease_conflict"):
         ledger.claim_job(made.id, "w-2")
 
 
-def test_anothers_silent_lease_is_stalled_first(ledger: Ledger, clock: ManualClock):
+def test_a_silent_lease_of_another_worker_is_stalled_first(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(30.000_001)
     job = ledger.claim_job(made.id, "w-2")
@@ -197,7 +197,7 @@ def test_anothers_silent_lease_is_stalled_first(ledger: Ledger, clock: ManualClo
     assert ledger.check(made.id) == []
 
 
-def test_a_stalled_job_is_claimed_once_the_window_is_over(ledger: Ledger, clock: ManualClock):
+def test_a_stalled_job_is_claimable_after_its_resume_window(ledger: Ledger, clock: ManualClock):
     made = running_stalled(ledger)
     clock.advance(59.999_999)
     with refused_without_trace(ledger, "not_claimable") as caught:
@@ -208,7 +208,7 @@ def test_a_stalled_job_is_claimed_once_the_window_is_over(ledger: Ledger, clock:
     assert ledger.check(made.id) == []
 
 
-def test_a_silent_holder_within_the_window_keeps_its_job(ledger: Ledger, clock: ManualClock):
+def test_a_silent_holder_keeps_its_job_within_the_resume_window(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy=WINDOW)
     clock.advance(31)
     with refused_without_trace(ledger, "not_claimable"):
@@ -244,7 +244,7 @@ def test_a_ttl_sets_the_lease(ledger: Ledger, clock: ManualClock):
     assert job.claim_expires_at == clock.now() + timedelta(minutes=15)
 
 
-def test_silence_is_judged_by_a_chosen_ttl(ledger: Ledger, clock: ManualClock):
+def test_a_given_ttl_is_the_limit_of_silence(ledger: Ledger, clock: ManualClock):
     made = claim(ledger, queued(ledger).id, ttl="15m")
     clock.advance(900)
     assert ledger.sweep() == {}
@@ -253,7 +253,7 @@ def test_silence_is_judged_by_a_chosen_ttl(ledger: Ledger, clock: ManualClock):
     assert ledger.get(made.id).status == "queued"
 
 
-def test_a_renewal_keeps_a_chosen_ttl(ledger: Ledger, clock: ManualClock):
+def test_a_renewal_keeps_the_given_ttl(ledger: Ledger, clock: ManualClock):
     made = claim(ledger, queued(ledger).id, ttl=120)
     clock.advance(60)
     assert ledger.heartbeat(made.fence).lease_expires_at == clock.now() + timedelta(seconds=120)
@@ -261,7 +261,7 @@ def test_a_renewal_keeps_a_chosen_ttl(ledger: Ledger, clock: ManualClock):
 
 @pytest.mark.parametrize("build", [claimed, running])
 @pytest.mark.parametrize(("first", "then"), [("15m", "2m"), ("2m", "15m"), (None, "15m"), ("1s", "15m")], ids=str)
-def test_a_renewal_of_ones_own_for_another_ttl(ledger: Ledger, clock: ManualClock, build, first: str | None, then: str):
+def test_the_holder_may_renew_for_another_ttl(ledger: Ledger, clock: ManualClock, build, first: str | None, then: str):
     made = claim(ledger, queued(ledger).id, ttl=first)
     if build is running:
         ledger.start(made.fence)
@@ -279,14 +279,14 @@ def test_a_renewal_of_ones_own_for_another_ttl(ledger: Ledger, clock: ManualCloc
     assert (ledger.get(made.id).status, ledger.check(made.id)) == ("queued", [])
 
 
-def test_a_renewal_for_the_same_ttl_has_no_policy_on_record(ledger: Ledger):
+def test_a_renewal_for_the_same_ttl_records_no_policy(ledger: Ledger):
     made = claim(ledger, queued(ledger).id, ttl="15m")
     ledger.claim_job(made.id, WORKER, ttl="15m")
     ledger.claim_job(made.id, WORKER)
     assert [event.payload for event in ledger.events(made.id)[-2:]] == [{}, {}]
 
 
-def test_a_renewal_for_another_ttl_is_done_once(ledger: Ledger, clock: ManualClock):
+def test_a_repeated_renewal_for_another_ttl_changes_nothing(ledger: Ledger, clock: ManualClock):
     made = claim(ledger, queued(ledger).id, ttl="2m")
     first = ledger.claim_job(made.id, WORKER, ttl="15m", request_id="r1")
     clock.advance(10)
@@ -305,7 +305,7 @@ def test_only_the_length_of_a_lease_changes_with_a_renewal(ledger: Ledger):
     assert after == msgspec.structs.replace(before, **lengths)
 
 
-def test_a_renewal_for_another_ttl_outlives_the_contents_of_its_beat(ledger: Ledger, clock: ManualClock):
+def test_a_renewal_for_another_ttl_is_kept_after_its_heartbeat_is_pruned(ledger: Ledger, clock: ManualClock):
     made = claim(ledger, queued(ledger).id, ttl="2m")
     ledger.claim_job(made.id, WORKER, ttl="15m")
     for stage in ("A", "B"):

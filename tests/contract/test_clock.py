@@ -15,7 +15,7 @@ STEPS = [-3_600, -1, 0, 1, 3_600]
 
 @pytest.mark.parametrize("first", STEPS)
 @pytest.mark.parametrize("second", STEPS)
-def test_times_of_a_job_never_run_backwards(ledger: Ledger, clock: ManualClock, first: float, second: float):
+def test_times_of_a_job_never_go_back(ledger: Ledger, clock: ManualClock, first: float, second: float):
     made = running(ledger, policy={"attempts_max": 9})
     clock.jump(first)
     ledger.heartbeat(made.fence, progress=1)
@@ -48,7 +48,7 @@ def test_a_clock_step_stalls_no_holder_at_once(ledger: Ledger, clock: ManualCloc
     assert ledger.get(made.id).status == "running"
 
 
-def test_after_a_step_forward_everyone_gets_one_fresh_interval(ledger: Ledger, clock: ManualClock):
+def test_every_holder_gets_one_fresh_interval_after_a_step_forward(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     ledger.sweep()
     clock.jump(3_600)
@@ -72,7 +72,7 @@ def test_a_holder_with_a_heartbeat_in_the_fresh_interval_stays(ledger: Ledger, c
     assert ledger.get(made.id).status == "running"
 
 
-def test_plain_silence_is_not_a_step(ledger: Ledger, clock: ManualClock):
+def test_silence_is_not_taken_for_a_clock_step(ledger: Ledger, clock: ManualClock):
     running(ledger)
     ledger.sweep()
     clock.advance(3_600)
@@ -87,7 +87,7 @@ def test_a_step_does_not_end_a_resume_window_early(ledger: Ledger, clock: Manual
     assert ledger.get(made.id).status == "stalled"
 
 
-def test_a_job_made_before_a_step_back_can_still_be_worked_on(ledger: Ledger, clock: ManualClock):
+def test_a_job_enqueued_before_a_step_back_can_be_claimed_and_completed(ledger: Ledger, clock: ManualClock):
     made = queued(ledger, delay=0)
     clock.jump(-5)
     clock.advance(5)
@@ -114,7 +114,7 @@ def test_a_clock_step_gives_no_job_to_another_worker(ledger: Ledger, clock: Manu
         ledger.stall(made.id)
 
 
-def test_a_beating_holder_that_has_not_begun_is_waited_for(ledger: Ledger, clock: ManualClock):
+def test_a_claimed_job_with_heartbeats_is_not_stalled(ledger: Ledger, clock: ManualClock):
     made = claimed(ledger)
     clock.advance(61)
     ledger.heartbeat(made.fence)
@@ -132,7 +132,7 @@ def test_a_sweep_that_could_not_reach_the_store_stalls_no_holder(ledger: Ledger,
     assert ledger.get(made.id).status == "running"
 
 
-def test_what_one_process_has_noticed_every_other_knows(ledger: Ledger, store_url: str, clock: ManualClock):
+def test_a_clock_step_seen_by_one_process_counts_for_all(ledger: Ledger, store_url: str, clock: ManualClock):
     made = running(ledger)
     ledger.sweep()
     clock.jump(3_600)
@@ -160,8 +160,8 @@ def test_a_step_back_ends_the_fresh_interval_that_a_step_forward_began(ledger: L
     assert types(ledger, made.id)[-2:] == ["stalled", "requeued"]
 
 
-def test_after_a_step_back_there_is_a_fresh_interval_too(ledger: Ledger, clock: ManualClock) -> None:
-    """The first step makes it look as if there was no progress for long. The second does not take back the excuse."""
+def test_a_step_back_gives_a_fresh_interval(ledger: Ledger, clock: ManualClock) -> None:
+    """After the first step the progress seems to be old. The second step does not end the fresh interval."""
     policy: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 60, "progress_timeout": 2}
     ledger.enqueue("k", policy=policy)
     [job] = ledger.claim("w", start=True)

@@ -46,14 +46,14 @@ def test_only_dead_letters_are_found(ledger: Ledger):
     ],
     ids=["queue", "kind", "code", "stage"],
 )
-def test_by_what_they_are(ledger: Ledger, other: dict[str, Any], wanted: dict[str, Any]):
+def test_dead_letters_are_filtered_by_their_fields(ledger: Ledger, other: dict[str, Any], wanted: dict[str, Any]):
     first = _dead(ledger, queue="crawl")
     second = _dead(ledger, **{"queue": "crawl"} | other)
     assert _ids(ledger.dead_letters(**wanted)) == [first]
     assert _ids(ledger.dead_letters()) == [first, second]
 
 
-def test_by_when_they_ended(ledger: Ledger, clock: ManualClock):
+def test_dead_letters_are_filtered_by_time(ledger: Ledger, clock: ManualClock):
     ids, times = [], []
     for _ in range(3):
         ids.append(_dead(ledger))
@@ -64,14 +64,14 @@ def test_by_when_they_ended(ledger: Ledger, clock: ManualClock):
     assert _ids(ledger.dead_letters(since=times[1], until=times[1] + timedelta(microseconds=1))) == ids[1:2]
 
 
-def test_page_by_page(ledger: Ledger):
+def test_dead_letters_are_read_in_pages(ledger: Ledger):
     ids = [_dead(ledger) for _ in range(5)]
     first = ledger.dead_letters(limit=2)
     second = ledger.dead_letters(limit=2, after=first[-1].id)
     assert _ids(first + second + ledger.dead_letters(limit=2, after=second[-1].id)) == ids
 
 
-def test_discarded_ones_are_left_out_after_any_later_note(ledger: Ledger):
+def test_discarded_letters_are_left_out_after_any_later_note(ledger: Ledger):
     kept, discarded, noted = _dead(ledger), _dead(ledger), _dead(ledger)
     ledger.discard(discarded)
     ledger.annotate(discarded, "compensated")
@@ -80,7 +80,7 @@ def test_discarded_ones_are_left_out_after_any_later_note(ledger: Ledger):
     assert _ids(ledger.dead_letters(discarded=True)) == [kept, discarded, noted]
 
 
-def test_every_field_is_there(ledger: Ledger):
+def test_a_dead_letter_has_every_field(ledger: Ledger):
     made = running(ledger, correlation_id="order-7")
     lease = ledger.get(made.id).claim_expires_at
     ledger.fail(made.fence, "no page", retryable=False, reason_code="parse_error", failure_stage="input")
@@ -96,7 +96,7 @@ def test_every_field_is_there(ledger: Ledger):
     }
 
 
-def test_one_that_was_never_claimed_has_no_owner(ledger: Ledger):
+def test_a_letter_that_was_never_claimed_has_no_owner(ledger: Ledger):
     _dead(ledger)
     letter = ledger.dead_letters()[0].dead_letter
     assert letter is not None
@@ -121,7 +121,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "code"), BAD, ids=str)
-def test_what_makes_no_sense_is_refused(ledger: Ledger, fields: dict[str, Any], code: str):
+def test_wrong_filters_are_refused(ledger: Ledger, fields: dict[str, Any], code: str):
     _dead(ledger)
     with refused_without_trace(ledger, code):
         ledger.dead_letters(**fields)
@@ -132,7 +132,7 @@ def test_what_makes_no_sense_is_refused(ledger: Ledger, fields: dict[str, Any], 
 # Replaying
 
 
-def test_each_is_replayed_and_linked(ledger: Ledger):
+def test_each_letter_is_replayed_and_linked(ledger: Ledger):
     ids = [_dead(ledger, queue="crawl") for _ in range(3)]
     fresh = _jobs(ledger.replay_many(queue="crawl"))
     assert [(job.replay_of, job.status, job.is_new) for job in fresh] == [(id_, "queued", True) for id_ in ids]
@@ -140,12 +140,12 @@ def test_each_is_replayed_and_linked(ledger: Ledger):
     assert ledger.events(fresh[0].id)[0].actor == "operator:client"
 
 
-def test_nothing_to_replay_is_an_empty_list(ledger: Ledger):
+def test_replaying_nothing_returns_an_empty_list(ledger: Ledger):
     assert ledger.replay_many() == []
     assert ledger.replay_many(request_id="r") == []
 
 
-def test_again_while_they_live_gives_the_same(ledger: Ledger):
+def test_replaying_again_returns_the_live_replays(ledger: Ledger):
     for _ in range(3):
         _dead(ledger)
     first, second = _jobs(ledger.replay_many()), _jobs(ledger.replay_many())
@@ -154,7 +154,7 @@ def test_again_while_they_live_gives_the_same(ledger: Ledger):
 
 
 def _replayed(ledger: Ledger, job_id: int, end: str) -> int:
-    """A replay of the job that came to this end."""
+    """Replay the job and end the replay in this status."""
     replay = ledger.replay(job_id)
     if end == "cancelled":
         ledger.cancel(replay.id)
@@ -173,19 +173,19 @@ def _replayed(ledger: Ledger, job_id: int, end: str) -> int:
 
 
 @pytest.mark.parametrize("end", ["queued", "succeeded"])
-def test_one_that_was_replayed_is_skipped(ledger: Ledger, end: str):
+def test_a_replayed_letter_is_skipped(ledger: Ledger, end: str):
     replay = _replayed(ledger, _dead(ledger), end)
     assert [(job.id, job.is_new) for job in _jobs(ledger.replay_many())] == [(replay, False)]
     assert [job.is_new for job in _jobs(ledger.replay_many(again=True))] == [end == "succeeded"]
 
 
-def test_one_whose_replay_was_dead_lettered_is_left_to_that_one(ledger: Ledger):
+def test_a_dead_lettered_replay_is_replayed_instead_of_its_original(ledger: Ledger):
     letter = _dead(ledger)
     replay = _replayed(ledger, letter, "dead_lettered")
     assert [(job.replay_of, job.is_new) for job in _jobs(ledger.replay_many())] == [(letter, False), (replay, True)]
 
 
-def test_replaying_all_again_and_again_does_not_multiply_work(ledger: Ledger):
+def test_repeated_replays_of_all_letters_create_no_more_jobs(ledger: Ledger):
     _dead(ledger)
     for _ in range(3):
         [fresh] = [job for job in _jobs(ledger.replay_many()) if job.is_new]
@@ -209,13 +209,13 @@ def test_the_replay_of_a_failed_replay_counts(ledger: Ledger):
     assert [(job.id, job.is_new) for job in _jobs(ledger.replay_many())] == [(in_vain, False)]
 
 
-def test_skipped_ones_do_not_count_for_the_limit(ledger: Ledger):
+def test_skipped_letters_do_not_count_for_the_limit(ledger: Ledger):
     ids = [_dead(ledger) for _ in range(5)]
     made = [[job.replay_of for job in _jobs(ledger.replay_many(limit=2)) if job.is_new] for _ in range(4)]
     assert made == [ids[:2], ids[2:4], ids[4:], []]
 
 
-def test_again_is_part_of_the_request(ledger: Ledger):
+def test_the_option_again_is_part_of_the_request(ledger: Ledger):
     _replayed(ledger, _dead(ledger), "succeeded")
     ledger.replay_many(request_id="r")
     with refused("idempotency_conflict"):
@@ -224,7 +224,7 @@ def test_again_is_part_of_the_request(ledger: Ledger):
         ledger.replay_many(again=1)  # type: ignore[arg-type]
 
 
-def test_only_what_was_asked_for(ledger: Ledger):
+def test_only_matching_letters_are_replayed(ledger: Ledger):
     _dead(ledger, code="parse_error")
     discarded = _dead(ledger)
     wanted = _dead(ledger)
@@ -232,7 +232,7 @@ def test_only_what_was_asked_for(ledger: Ledger):
     assert [job.replay_of for job in _jobs(ledger.replay_many(reason_code="timeout"))] == [wanted]
 
 
-def test_in_pages(ledger: Ledger):
+def test_letters_are_replayed_in_pages(ledger: Ledger):
     ids = [_dead(ledger) for _ in range(5)]
     seen: list[int] = []
     while page := _jobs(ledger.replay_many(limit=2, after=seen[-1] if seen else 0)):
@@ -240,7 +240,7 @@ def test_in_pages(ledger: Ledger):
     assert seen == ids
 
 
-def test_one_that_is_refused_does_not_affect_the_others(ledger: Ledger):
+def test_a_refused_replay_does_not_affect_the_others(ledger: Ledger):
     first = _dead(ledger, queue="crawl")
     taken = _dead(ledger, queue="crawl", dedupe_key="page")
     last = _dead(ledger, queue="crawl")
@@ -252,7 +252,7 @@ def test_one_that_is_refused_does_not_affect_the_others(ledger: Ledger):
     assert [job.replay_of for job in answers if isinstance(job, Job)] == [first, last]
 
 
-def test_the_same_request_is_answered_the_same(ledger: Ledger):
+def test_a_repeated_request_has_the_same_answer(ledger: Ledger):
     _dead(ledger, queue="crawl", dedupe_key="page")
     _dead(ledger, queue="crawl")
     ledger.enqueue("index_page", queue="crawl", dedupe_key="page")
@@ -264,7 +264,7 @@ def test_the_same_request_is_answered_the_same(ledger: Ledger):
         ledger.replay_many(queue="other", request_id="r")
 
 
-def test_a_client_may_not(ledger: Ledger):
+def test_a_client_may_not_replay(ledger: Ledger):
     from holdfast import Actor, Role
 
     _dead(ledger)

@@ -52,7 +52,7 @@ def sound(ledger: Ledger) -> None:
 # Waiting
 
 
-def test_it_waits_until_all_have_succeeded(ledger: Ledger) -> None:
+def test_a_job_waits_until_all_its_dependencies_have_succeeded(ledger: Ledger) -> None:
     first, second = running(ledger), running(ledger)
     job = ledger.enqueue("index_page", depends_on=[second.id, first.id])
     assert (job.status, job.depends_on, job.waits_for) == ("queued", (first.id, second.id), (first.id, second.id))
@@ -98,7 +98,7 @@ def test_a_waiting_job_is_counted_as_queued_and_can_be_listed(ledger: Ledger) ->
     assert ledger.list(waiting=True) == []
 
 
-def test_a_claim_by_id_says_what_it_waits_for(ledger: Ledger) -> None:
+def test_a_refused_claim_by_id_names_the_dependencies(ledger: Ledger) -> None:
     first = queued(ledger)
     job_id = after(ledger, first.id)
     with refused_without_trace(ledger, "not_claimable") as caught:
@@ -106,7 +106,7 @@ def test_a_claim_by_id_says_what_it_waits_for(ledger: Ledger) -> None:
     assert (caught.value.context["why"], caught.value.context["waits_for"]) == ("dependency", [first.id])
 
 
-def test_its_own_delay_counts_from_its_enqueue(ledger: Ledger, clock: ManualClock) -> None:
+def test_the_delay_of_a_waiting_job_counts_from_its_enqueue(ledger: Ledger, clock: ManualClock) -> None:
     first = running(ledger, policy={"heartbeat_interval": "1h"})
     early, late = after(ledger, first.id, delay="5s"), after(ledger, first.id, delay="90s")
     wanted = clock.now() + timedelta(seconds=90)
@@ -125,7 +125,7 @@ def test_a_retry_of_a_dependency_changes_nothing(ledger: Ledger) -> None:
     assert ledger.get(job_id).waits_for == (first.id,)
 
 
-def test_two_at_once_let_it_go_once(ledger: Ledger) -> None:
+def test_two_dependencies_that_succeed_at_once_unblock_a_job_once(ledger: Ledger) -> None:
     made = [running(ledger) for _ in range(3)]
     job_id = after(ledger, *(one.id for one in made))
     ledger.complete_many([(one.fence, None) for one in made])
@@ -133,7 +133,7 @@ def test_two_at_once_let_it_go_once(ledger: Ledger) -> None:
     sound(ledger)
 
 
-def test_its_dependents_are_listed(ledger: Ledger) -> None:
+def test_the_dependents_of_a_job_are_listed(ledger: Ledger) -> None:
     first = running(ledger)
     ids = [after(ledger, first.id) for _ in range(3)]
     assert [job.id for job in ledger.dependents(first.id)] == ids
@@ -144,12 +144,12 @@ def test_its_dependents_are_listed(ledger: Ledger) -> None:
         ledger.dependents(999_999)
 
 
-# A dependency that comes to nothing
+# A dependency that does not succeed
 
 
 @pytest.mark.parametrize("how", BAD_ENDS)
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_it_can_go_on_waiting(ledger: Ledger, how: str, before: bool) -> None:
+def test_a_dependent_can_keep_waiting(ledger: Ledger, how: str, before: bool) -> None:
     first = BUILDERS[how](ledger) if before else running(ledger)
     job_id = after(ledger, first.id, on_dependency_failure="wait")
     if not before:
@@ -160,7 +160,7 @@ def test_it_can_go_on_waiting(ledger: Ledger, how: str, before: bool) -> None:
 
 @pytest.mark.parametrize("how", BAD_ENDS)
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-def test_it_can_be_cancelled_with_it(ledger: Ledger, how: str, before: bool) -> None:
+def test_a_dependent_can_be_cancelled_with_its_dependency(ledger: Ledger, how: str, before: bool) -> None:
     first = BUILDERS[how](ledger) if before else running(ledger)
     job_id = after(ledger, first.id, on_dependency_failure="cancel")
     if not before:
@@ -173,7 +173,9 @@ def test_it_can_be_cancelled_with_it(ledger: Ledger, how: str, before: bool) -> 
 @pytest.mark.parametrize("how", BAD_ENDS)
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("choice", [{"on_dependency_failure": "dead_letter"}, {}], ids=["asked for", "by default"])
-def test_it_is_dead_lettered_with_it(ledger: Ledger, how: str, before: bool, choice: dict[str, str]) -> None:
+def test_a_dependent_is_dead_lettered_with_its_dependency_by_default(
+    ledger: Ledger, how: str, before: bool, choice: dict[str, str]
+) -> None:
     first = BUILDERS[how](ledger) if before else running(ledger)
     job_id = after(ledger, first.id, **choice)
     if not before:
@@ -199,14 +201,14 @@ def test_a_dependency_by_name_has_the_same_default(ledger: Ledger) -> None:
     sound(ledger)
 
 
-def test_an_event_without_a_choice_means_waiting(ledger: Ledger) -> None:
-    """Jobs that were enqueued when waiting was the default keep to it."""
+def test_an_enqueued_event_without_on_dependency_failure_means_wait(ledger: Ledger) -> None:
+    """Jobs that were enqueued when waiting was the default still wait."""
     first = running(ledger)
     job_id = after(ledger, first.id, on_dependency_failure="wait")
     assert "on_dependency_failure" not in (ledger.events(job_id)[0].payload or {})
 
 
-def test_an_end_goes_on_down_the_line(ledger: Ledger) -> None:
+def test_an_end_reaches_indirect_dependents(ledger: Ledger) -> None:
     first = running(ledger)
     second = after(ledger, first.id, on_dependency_failure="cancel")
     third = after(ledger, second, on_dependency_failure="dead_letter")
@@ -217,7 +219,7 @@ def test_an_end_goes_on_down_the_line(ledger: Ledger) -> None:
     sound(ledger)
 
 
-def test_what_its_args_say_is_no_choice(ledger: Ledger) -> None:
+def test_on_dependency_failure_is_not_read_from_the_args(ledger: Ledger) -> None:
     first = running(ledger)
     choice = {"on_dependency_failure": "cancel"}
     patient = ledger.enqueue("index_page", choice, depends_on=[first.id], on_dependency_failure="wait").id
@@ -225,7 +227,7 @@ def test_what_its_args_say_is_no_choice(ledger: Ledger) -> None:
     assert (ledger.get(patient).status, ledger.get(patient).waits_for) == ("queued", (first.id,))
 
 
-def test_it_ends_once_for_the_nearest_failed_dependency(ledger: Ledger) -> None:
+def test_a_dependent_ends_once_for_the_nearest_failed_dependency(ledger: Ledger) -> None:
     """A job with several dependencies ends because of the first of them, the one nearest to the start of the cascade."""
     first = running(ledger)
     second = after(ledger, first.id, on_dependency_failure="cancel")
@@ -250,7 +252,7 @@ def test_a_cancelled_dependent_is_not_changed(ledger: Ledger) -> None:
 # Replays
 
 
-def test_it_follows_the_replay(ledger: Ledger) -> None:
+def test_a_dependent_follows_the_replay_of_its_dependency(ledger: Ledger) -> None:
     first = running(ledger)
     job_id = after(ledger, first.id, on_dependency_failure="wait")
     ledger.fail(first.fence, "no", retryable=False)
@@ -263,7 +265,7 @@ def test_it_follows_the_replay(ledger: Ledger) -> None:
     sound(ledger)
 
 
-def test_one_made_after_the_replay_follows_it_too(ledger: Ledger) -> None:
+def test_a_dependent_enqueued_after_the_replay_follows_it(ledger: Ledger) -> None:
     first = failed(ledger)
     again = ledger.replay(first.id)
     job_id = after(ledger, first.id, again.id, on_dependency_failure="cancel")
@@ -275,7 +277,7 @@ def test_one_made_after_the_replay_follows_it_too(ledger: Ledger) -> None:
     sound(ledger)
 
 
-def test_a_replay_depends_on_what_the_first_did(ledger: Ledger) -> None:
+def test_a_replay_has_the_dependencies_of_its_original(ledger: Ledger) -> None:
     first = running(ledger)
     job_id = after(ledger, first.id, on_dependency_failure="dead_letter")
     ledger.fail(first.fence, "no", retryable=False)
@@ -298,7 +300,7 @@ def test_a_whole_graph_of_dead_letters_is_replayed(ledger: Ledger) -> None:
     sound(ledger)
 
 
-def test_a_replay_does_not_wait_for_what_has_been_pruned(ledger: Ledger, clock: ManualClock) -> None:
+def test_a_replay_does_not_wait_for_pruned_jobs(ledger: Ledger, clock: ManualClock) -> None:
     first = succeeded(ledger)
     job_id = after(ledger, first.id)
     clock.advance(1)
@@ -319,18 +321,18 @@ def test_an_unknown_id_is_refused(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("given", ["1", 1, [0], ["a"], [True], [1.0], {"a": 1}], ids=repr)
-def test_something_else_than_ids_is_refused(ledger: Ledger, given: Any) -> None:
+def test_values_that_are_not_ids_are_refused(ledger: Ledger, given: Any) -> None:
     with pytest.raises(HoldfastError) as caught:
         ledger.enqueue("work", depends_on=given)
     assert caught.value.code in ("validation_error", "limit_exceeded")
 
 
-def test_an_unknown_choice_is_refused(ledger: Ledger) -> None:
+def test_an_unknown_on_dependency_failure_is_refused(ledger: Ledger) -> None:
     with refused("validation_error"):
         ledger.enqueue("work", on_dependency_failure="explode")  # type: ignore[arg-type]
 
 
-def test_more_than_a_thousand_are_refused(ledger: Ledger) -> None:
+def test_more_than_a_thousand_dependencies_are_refused(ledger: Ledger) -> None:
     with refused("limit_exceeded"):
         ledger.enqueue("work", depends_on=list(range(1, 1_002)))
 
@@ -370,12 +372,12 @@ def test_items_of_a_call_depend_on_each_other_in_any_order(ledger: Ledger) -> No
     ],
     ids=["itself", "a circle", "unknown", "two of a name", "no name"],
 )
-def test_refs_that_make_no_sense_are_refused(ledger: Ledger, items: list[dict[str, Any]]) -> None:
+def test_invalid_refs_are_refused(ledger: Ledger, items: list[dict[str, Any]]) -> None:
     with refused_without_trace(ledger, "validation_error"):
         ledger.enqueue_many(items)
 
 
-def test_a_ref_to_a_key_that_is_held_means_its_holder(ledger: Ledger) -> None:
+def test_a_ref_to_an_existing_dedupe_key_means_the_existing_job(ledger: Ledger) -> None:
     held = queued(ledger, queue="default", dedupe_key="k")
     found, job = ledger.enqueue_many(
         [{"kind": "a", "ref": "a", "dedupe_key": "k"}, {"kind": "b", "dedupe_key": "l", "depends_on": ["a"]}]
@@ -385,7 +387,7 @@ def test_a_ref_to_a_key_that_is_held_means_its_holder(ledger: Ledger) -> None:
     sound(ledger)
 
 
-def test_a_whole_call_ends_at_once_where_its_root_has_failed(ledger: Ledger) -> None:
+def test_all_jobs_of_a_call_end_at_once_if_their_root_has_failed(ledger: Ledger) -> None:
     first = failed(ledger)
     made = ledger.enqueue_many(
         [
@@ -397,7 +399,7 @@ def test_a_whole_call_ends_at_once_where_its_root_has_failed(ledger: Ledger) -> 
     sound(ledger)
 
 
-def test_the_same_request_makes_nothing_twice(ledger: Ledger) -> None:
+def test_a_repeated_request_enqueues_nothing_twice(ledger: Ledger) -> None:
     first = running(ledger)
     items: list[dict[str, Any]] = [{"kind": "a", "ref": "a", "depends_on": [first.id]}, {"kind": "b", "depends_on": ["a"]}]
     made = ledger.enqueue_many(items, request_id="r")
@@ -408,7 +410,7 @@ def test_the_same_request_makes_nothing_twice(ledger: Ledger) -> None:
         ledger.enqueue_many([{**items[0]}, {"kind": "b", "depends_on": []}], request_id="r")
 
 
-def test_dependencies_are_sorted_and_stay_those_that_were_named(ledger: Ledger) -> None:
+def test_dependencies_are_sorted_and_a_replay_does_not_change_them(ledger: Ledger) -> None:
     first, second = failed(ledger), succeeded(ledger)
     job_id = after(ledger, second.id, first.id, on_dependency_failure="wait")
     assert ledger.get(job_id).depends_on == (first.id, second.id)
@@ -432,7 +434,7 @@ def test_a_job_with_waiting_dependents_is_not_pruned(ledger: Ledger, clock: Manu
     assert ledger.list() == []
 
 
-def test_what_has_succeeded_may_go_while_others_are_waited_for(ledger: Ledger, clock: ManualClock) -> None:
+def test_a_succeeded_dependency_may_be_pruned_while_others_are_live(ledger: Ledger, clock: ManualClock) -> None:
     first, second = succeeded(ledger), running(ledger, policy={"heartbeat_interval": "1h"})
     job_id = after(ledger, first.id, second.id)
     clock.advance(1)

@@ -22,7 +22,7 @@ def wrong(ledger: Ledger) -> dict[str, HealthFinding]:
     return {finding.code: finding for finding in found if finding.severity is Severity.WARNING and finding.code not in STORE}
 
 
-def test_an_empty_ledger_is_well(ledger: Ledger, store_url: str):
+def test_an_empty_ledger_has_no_problems(ledger: Ledger, store_url: str):
     found = ledger.diagnose()
     assert (found.ledger_id, found.now) == (ledger.id, ledger.now())
     assert found.store == store_url.partition(":")[0]
@@ -31,7 +31,7 @@ def test_an_empty_ledger_is_well(ledger: Ledger, store_url: str):
     assert schema.severity is Severity.WELL and str(found.schema_version) in schema.words
 
 
-def test_silent_holders_want_a_sweep(ledger: Ledger, clock: ManualClock):
+def test_silent_holders_without_a_sweeper_are_reported(ledger: Ledger, clock: ManualClock):
     builders.running(ledger)
     assert wrong(ledger) == {}
     clock.advance(31)
@@ -42,7 +42,7 @@ def test_silent_holders_want_a_sweep(ledger: Ledger, clock: ManualClock):
     assert wrong(ledger) == {}
 
 
-def test_undo_steps_need_a_sweep(ledger: Ledger):
+def test_undo_steps_without_a_sweeper_are_reported(ledger: Ledger):
     made = builders.running(ledger)
     ledger.heartbeat(made.fence, undo={"kind": "delete_page"})
     ledger.fail(made.fence, "no", retryable=False)
@@ -51,7 +51,7 @@ def test_undo_steps_need_a_sweep(ledger: Ledger):
     assert "sweeping" not in wrong(ledger)
 
 
-def test_jobs_that_no_worker_serves(ledger: Ledger, clock: ManualClock):
+def test_jobs_that_no_worker_serves_are_reported(ledger: Ledger, clock: ManualClock):
     builders.queued(ledger, queue="crawl")
     builders.queued(ledger, queue="crawl", delay=600)
     clock.advance(61)
@@ -62,7 +62,7 @@ def test_jobs_that_no_worker_serves(ledger: Ledger, clock: ManualClock):
     assert wrong(ledger) == {}
 
 
-def test_a_paused_queue(ledger: Ledger, clock: ManualClock):
+def test_a_paused_queue_is_reported(ledger: Ledger, clock: ManualClock):
     ledger.pause("crawl")
     assert wrong(ledger) == {}
     builders.queued(ledger, queue="crawl")
@@ -70,18 +70,18 @@ def test_a_paused_queue(ledger: Ledger, clock: ManualClock):
     assert list(wrong(ledger)) == ["queue_paused"]
 
 
-def test_a_sink_that_was_given_up_on(ledger: Ledger):
+def test_a_dead_sink_is_reported(ledger: Ledger):
     def broken(message: object) -> None:
         raise OSError("out of order")
 
     builders.queued(ledger)
     Relay(ledger, [CallableSink(broken, name="audit", start="beginning", attempts_max=1)]).tick()
-    assert wrong(ledger)["sinks"].words == "1 sink given up on: audit (OSError: out of order)"
+    assert wrong(ledger)["sinks"].words == "1 sink is dead: audit (OSError: out of order)"
     ledger.drop_sink("audit")
     assert wrong(ledger) == {}
 
 
-def test_dead_letters_until_they_are_discarded(ledger: Ledger):
+def test_dead_letters_are_reported_until_they_are_discarded(ledger: Ledger):
     made = builders.dead_lettered(ledger)
     assert wrong(ledger)["dead_letters"].words == "1 dead letter, neither replayed nor discarded"
     ledger.discard(made.id)
@@ -89,7 +89,7 @@ def test_dead_letters_until_they_are_discarded(ledger: Ledger):
 
 
 @pytest.mark.parametrize("seen_to", ["discarded", "replayed"])
-def test_failed_jobs_until_they_are_discarded_or_replayed(ledger: Ledger, seen_to: str):
+def test_failed_jobs_are_reported_until_they_are_discarded_or_replayed(ledger: Ledger, seen_to: str):
     made = builders.failed(ledger)
     assert wrong(ledger)["failed_jobs"].words == "1 failed job, neither replayed nor discarded"
     if seen_to == "discarded":
@@ -103,7 +103,7 @@ def test_failed_jobs_until_they_are_discarded_or_replayed(ledger: Ledger, seen_t
     assert wrong(ledger) == {}
 
 
-def test_jobs_that_wait_in_vain(ledger: Ledger):
+def test_jobs_with_a_failed_dependency_are_reported(ledger: Ledger):
     broken = builders.cancelled(ledger)
     waits = builders.queued(ledger, depends_on=[broken.id], on_dependency_failure="wait")
     builders.queued(ledger, depends_on=[builders.queued(ledger).id])
@@ -112,7 +112,7 @@ def test_jobs_that_wait_in_vain(ledger: Ledger):
     assert wrong(ledger) == {}
 
 
-def test_signed_policies_without_a_server_key(ledger: Ledger):
+def test_signed_policies_without_a_server_key_are_reported(ledger: Ledger):
     ledger.set_policy("weld", signed="all")
     assert wrong(ledger)["server_key"].words.startswith("signed: kind weld;")
 
@@ -126,7 +126,7 @@ def test_the_clocks_are_compared(ledger: Ledger, clock: ManualClock, seconds: in
     assert (finding.severity is Severity.WARNING) == bool(seconds)
 
 
-def test_without_a_clock_there_is_no_finding_about_it(ledger: Ledger):
+def test_clocks_are_not_compared_without_the_callers_clock(ledger: Ledger):
     assert "clock" not in {finding.code for finding in ledger.diagnose().findings}
     assert "clock" in {finding.code for finding in ledger.diagnose(clock=lambda: datetime.now(UTC)).findings}
 
@@ -150,7 +150,7 @@ def test_a_replay_counts_for_its_dead_letter(ledger: Ledger):
     assert ledger.newest_replays([first.id, second.id, third.id]).keys() == {first.id, second.id}
 
 
-def test_a_ledger_of_agents(ledger: Ledger, clock: ManualClock):
+def test_jobs_are_served_if_agents_are_active(ledger: Ledger, clock: ManualClock):
     for _ in range(2):
         builders.queued(ledger, queue="crawl")
     clock.advance(61)
@@ -165,7 +165,7 @@ def history(ledger: Ledger) -> str:
     return found.words
 
 
-def test_how_much_history_there_is_and_how_fast_it_grows(ledger: Ledger, clock: ManualClock):
+def test_the_size_and_growth_of_the_history_are_reported(ledger: Ledger, clock: ManualClock):
     assert "history" not in {finding.code for finding in ledger.diagnose().findings}
     since = ledger.now()
     ledger.enqueue_many([{"kind": "k"}] * 100)
@@ -178,7 +178,7 @@ def test_how_much_history_there_is_and_how_fast_it_grows(ledger: Ledger, clock: 
     assert "about 7 came in the last 24 h, " in history(ledger)
 
 
-def test_history_that_was_deleted_does_not_count(ledger: Ledger, clock: ManualClock):
+def test_deleted_history_does_not_count(ledger: Ledger, clock: ManualClock):
     for _ in range(3):
         done = builders.running(ledger)
         ledger.complete(done.fence)

@@ -24,7 +24,7 @@ from tests.support.signers import LIVENESS, SERVER, WORKER, enrol, opened
 OTHERS = [dialect for dialect in Dialect if dialect is not Dialect.HOLDFAST]
 NAMED = [(dialect, kind) for dialect in OTHERS for kind in EventType if has_name(dialect, kind)]
 STATEMENT = ("type", "at", "actor", "payload", "binding")
-"""The parts of an event in `liveness` that are signed where it is an envelope."""
+"""The fields of an event in `liveness` that are signed if it is an envelope."""
 
 
 def everything(ledger: Ledger) -> None:
@@ -57,7 +57,7 @@ def exported(ledger: Ledger, dialect: Dialect) -> list[dict[str, Any]]:
     return translated
 
 
-def test_every_event_goes_out_in_every_dialect(ledger: Ledger):
+def test_every_event_can_be_written_in_every_dialect(ledger: Ledger):
     everything(ledger)
     events = ledger.events()
     assert {kind for names in DIALECTS.values() for _, kind in names.events} <= {event.type for event in events}
@@ -72,7 +72,7 @@ def test_every_event_goes_out_in_every_dialect(ledger: Ledger):
 
 
 @pytest.mark.parametrize(("dialect", "kind"), NAMED)
-def test_what_goes_out_under_a_name_is_found_by_that_name(ledger: Ledger, dialect: Dialect, kind: EventType):
+def test_events_are_found_by_their_names_in_a_dialect(ledger: Ledger, dialect: Dialect, kind: EventType):
     everything(ledger)
     own = ledger.events(types=[kind.value])
     [name] = {line["type"] for line in exported(ledger, dialect) if line["id"] in {event.id for event in own}}
@@ -80,7 +80,7 @@ def test_what_goes_out_under_a_name_is_found_by_that_name(ledger: Ledger, dialec
     assert ledger.events(types=[name]) == own
 
 
-def test_statuses_have_the_names_of_the_dialect(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+def test_statuses_are_written_with_the_names_of_the_dialect(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
     everything(ledger)
     first = [event for event in ledger.events() if event.job_id == ledger.events()[0].job_id]
     translated = {dialect: ledger.in_dialect(first, dialect) for dialect in OTHERS}
@@ -114,7 +114,7 @@ def test_statuses_have_the_names_of_the_dialect(ledger: Ledger, monkeypatch: pyt
     assert ledger.in_dialect(first, Dialect.LIVENESS) == translated[Dialect.LIVENESS], "however long the job's history is"
 
 
-def test_an_event_of_document_002(ledger: Ledger, clock: ManualClock):
+def test_an_event_has_the_form_of_document_002(ledger: Ledger, clock: ManualClock):
     job = ledger.enqueue("index", correlation_id="order-17")
     ledger.claim("w-1", start=True)
     event = ledger.events()[-1]
@@ -125,7 +125,7 @@ def test_an_event_of_document_002(ledger: Ledger, clock: ManualClock):
     assert (translated["actor"], translated["correlation_id"]) == (event.actor, "order-17")
 
 
-def test_an_event_of_document_004(ledger: Ledger):
+def test_an_event_has_the_form_of_document_004(ledger: Ledger):
     job = ledger.enqueue("review")
     [held] = ledger.claim("ada", start=True)
     assert held.fence is not None
@@ -141,7 +141,7 @@ def test_an_event_of_document_004(ledger: Ledger):
 
 @pytest.fixture
 def edge(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """The ledger behind an edge: it has the server's key, and signs for no worker."""
+    """A ledger with the server's key and without the keys of workers."""
     with opened(store_url, clock) as ledger:
         enrol(ledger)
     with opened(store_url, clock, [SERVER]) as ledger:
@@ -180,7 +180,7 @@ def seen_again(ledger: Ledger, made: Made) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def test_an_envelope_goes_out_as_it_came_in(edge: Ledger, clock: ManualClock):
+def test_an_envelope_is_written_as_it_was_received(edge: Ledger, clock: ManualClock):
     made = b.running(edge, policy=LIVENESS | b.WINDOW)
     clock.advance(5)
     content = {"stage": "TASK", "progress": 3, "assist_requested": False}
@@ -210,7 +210,7 @@ def test_an_envelope_goes_out_as_it_came_in(edge: Ledger, clock: ManualClock):
 
 
 def own_beat(ledger: Ledger, made: Made, job_id: Any) -> dict[str, Any]:
-    """A beat in Holdfast's own shape, not signed yet."""
+    """A beat in Holdfast's own form, not signed yet."""
     return {
         "v": 1,
         "ledger": ledger.id,
@@ -225,7 +225,7 @@ def own_beat(ledger: Ledger, made: Made, job_id: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("as_text", [False, True], ids=["number", "digits"])
-def test_envelopes_take_job_ids_as_numbers_or_as_digits(edge: Ledger, as_text: bool):
+def test_envelopes_accept_job_ids_as_numbers_or_digits(edge: Ledger, as_text: bool):
     made = b.running(edge, policy=LIVENESS)
     assert WORKER.secret is not None
     given = str(made.id) if as_text else made.id
@@ -239,7 +239,7 @@ def test_envelopes_take_job_ids_as_numbers_or_as_digits(edge: Ledger, as_text: b
 
 
 @pytest.mark.parametrize("given", ["", "07", "-7", "7.0", "job_7", " 7", True, 7.5, None, 2**63])
-def test_no_other_job_id_is_taken(edge: Ledger, given: Any):
+def test_other_job_ids_are_refused(edge: Ledger, given: Any):
     made = b.running(edge, policy=LIVENESS)
     assert WORKER.secret is not None
     with pytest.raises(HoldfastError) as caught:
@@ -248,7 +248,7 @@ def test_no_other_job_id_is_taken(edge: Ledger, given: Any):
     assert edge.events(made.id)[-1].type == "started"
 
 
-def test_a_stall_that_the_sweep_found_names_the_robot(ledger: Ledger, clock: ManualClock):
+def test_a_stall_by_the_sweep_names_the_robot(ledger: Ledger, clock: ManualClock):
     made = b.running(ledger, tier="in_home")
     clock.advance(91)
     ledger.sweep()
@@ -262,7 +262,7 @@ def test_a_stall_that_the_sweep_found_names_the_robot(ledger: Ledger, clock: Man
     assert parse_statement({name: translated[name] for name in STATEMENT}).robot == "w-1"
 
 
-def test_a_stall_that_names_its_holder_is_about_that_robot(ledger: Ledger):
+def test_the_holder_in_a_stall_is_written_as_the_robot(ledger: Ledger):
     made = b.running_stalled(ledger)
     [event] = ledger.events(made.id, types=["stalled"])
     named = msgspec.structs.replace(event, payload=event.payload | {"holder": "rob_1", "detected_at": micros(event.at)})
@@ -306,7 +306,7 @@ def test_a_sink_without_payloads_gets_no_secret(ledger: Ledger, dialect: Dialect
         assert (stall["payload"]["robotId"], stall["payload"]["reason"]) == ("w-1", "ROBOT_ERROR")
 
 
-# What is refused
+# Refused
 
 
 def test_there_are_four_dialects(ledger: Ledger):

@@ -11,7 +11,7 @@ TICK_S = 0.000_001
 TTL_S = 10
 
 
-def test_the_first_to_ask_has_it(ledger: Ledger):
+def test_the_first_caller_gets_the_duty(ledger: Ledger):
     assert ledger.take_duty("sweep", "a", ttl=TTL_S) is True
     assert ledger.take_duty("sweep", "b", ttl=TTL_S) is False
 
@@ -21,7 +21,7 @@ def test_duties_of_different_names_have_different_holders(ledger: Ledger):
     assert ledger.take_duty("relay", "b", ttl=TTL_S)
 
 
-def test_its_time_includes_the_last_moment(ledger: Ledger, clock: ManualClock):
+def test_a_duty_is_held_up_to_and_including_its_end(ledger: Ledger, clock: ManualClock):
     ledger.take_duty("sweep", "a", ttl=TTL_S)
     clock.advance(TTL_S)
     assert not ledger.take_duty("sweep", "b", ttl=TTL_S)
@@ -30,7 +30,7 @@ def test_its_time_includes_the_last_moment(ledger: Ledger, clock: ManualClock):
     assert not ledger.take_duty("sweep", "a", ttl=TTL_S)
 
 
-def test_taking_it_again_renews_it(ledger: Ledger, clock: ManualClock):
+def test_taking_a_duty_again_renews_it(ledger: Ledger, clock: ManualClock):
     ledger.take_duty("sweep", "a", ttl=TTL_S)
     clock.advance(TTL_S)
     assert ledger.take_duty("sweep", "a", ttl=TTL_S)
@@ -38,7 +38,7 @@ def test_taking_it_again_renews_it(ledger: Ledger, clock: ManualClock):
     assert not ledger.take_duty("sweep", "b", ttl=TTL_S)
 
 
-def test_a_refused_one_moves_nothing(ledger: Ledger, clock: ManualClock):
+def test_a_refused_caller_does_not_change_the_end_of_the_duty(ledger: Ledger, clock: ManualClock):
     ledger.take_duty("sweep", "a", ttl=TTL_S)
     clock.advance(TTL_S)
     assert not ledger.take_duty("sweep", "b", ttl=3_600)
@@ -46,13 +46,13 @@ def test_a_refused_one_moves_nothing(ledger: Ledger, clock: ManualClock):
     assert ledger.take_duty("sweep", "c", ttl=TTL_S)
 
 
-def test_a_holder_may_take_back_what_ran_out(ledger: Ledger, clock: ManualClock):
+def test_a_holder_may_take_an_expired_duty_again(ledger: Ledger, clock: ManualClock):
     ledger.take_duty("sweep", "a", ttl=TTL_S)
     clock.advance(2 * TTL_S)
     assert ledger.take_duty("sweep", "a", ttl=TTL_S)
 
 
-def test_a_dropped_one_is_free_at_once(ledger: Ledger):
+def test_a_dropped_duty_is_free_at_once(ledger: Ledger):
     ledger.take_duty("sweep", "a", ttl=TTL_S)
     ledger.drop_duty("sweep", "a")
     assert ledger.take_duty("sweep", "b", ttl=TTL_S)
@@ -73,21 +73,21 @@ def test_the_clock_of_the_ledger_decides_for_all_processes(store_url: str, ledge
         assert other.take_duty("sweep", "b", ttl=TTL_S)
 
 
-def test_a_duty_taken_while_the_clock_was_far_ahead_is_free_when_it_is_back(ledger: Ledger, clock: ManualClock):
+def test_a_duty_taken_while_the_clock_was_far_ahead_is_free_after_the_step_back(ledger: Ledger, clock: ManualClock):
     clock.jump(86_400 * 365)
     ledger.take_duty("sweep", "a", ttl=TTL_S)
     clock.jump(-86_400 * 365)
     assert ledger.take_duty("sweep", "b", ttl=TTL_S)
 
 
-def test_it_leaves_no_event(ledger: Ledger):
+def test_duties_record_no_events(ledger: Ledger):
     ledger.take_duty("sweep", "a", ttl=TTL_S)
     ledger.drop_duty("sweep", "a")
     assert ledger.events() == []
 
 
 @pytest.mark.parametrize("ttl", [1, "1s", 3_600, "1h"])
-def test_a_time_at_its_limits_passes(ledger: Ledger, ttl: object):
+def test_a_ttl_at_its_limits_is_accepted(ledger: Ledger, ttl: object):
     assert ledger.take_duty("sweep", "a", ttl=ttl)
 
 
@@ -105,7 +105,7 @@ def test_a_time_at_its_limits_passes(ledger: Ledger, ttl: object):
         (7, "a", TTL_S, "validation_error"),
     ],
 )
-def test_other_shapes_are_refused(ledger: Ledger, name, holder, ttl, code: str):
+def test_wrong_arguments_are_refused(ledger: Ledger, name, holder, ttl, code: str):
     with refused(code):
         ledger.take_duty(name, holder, ttl=ttl)
     assert ledger.take_duty("sweep", "b", ttl=TTL_S)

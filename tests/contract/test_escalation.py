@@ -19,7 +19,7 @@ def escalations(ledger: Ledger) -> list[dict[str, Any]]:
     return [message for message in heard if message["data"]["message"] == "ESCALATION_NEEDED"]
 
 
-def test_a_request_for_assistance_escalates_once_when_it_turns_true(ledger: Ledger) -> None:
+def test_a_request_for_assistance_escalates_once(ledger: Ledger) -> None:
     ledger.enqueue("mop", tier="in_home")
     [held] = ledger.claim("robot-1", start=True)
     assert held.fence is not None
@@ -80,7 +80,7 @@ def test_an_escalation_names_robot_tier_silence_and_command(ledger: Ledger, cloc
     assert data["commands"][0]["command"] == f"holdfast explain {covered.id}"
 
 
-def test_a_tier_chooses_the_policy(ledger: Ledger) -> None:
+def test_the_tier_selects_the_policy(ledger: Ledger) -> None:
     ledger.set_policy(tier="hospital", heartbeat_interval="5s", requires_operator_coverage=True)
     for tier in ("in_home", "office_after_hours", "hospital"):
         ledger.enqueue("mop", tier=tier)

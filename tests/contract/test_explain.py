@@ -17,7 +17,7 @@ from tests.contract import builders
 from tests.contract.builders import BUILDERS, WINDOW, refused, trace
 
 SITUATIONS: dict[Situation, Callable[[Ledger, ManualClock], int]] = {}
-"""How to get a job into each. No process sweeps and no worker has signed in unless the builder says so."""
+"""How to get a job into each situation. There is no sweeper and no worker unless the builder adds one."""
 _numbers = itertools.count(1)
 
 
@@ -30,7 +30,7 @@ def situation(name: Situation) -> Callable[..., Any]:
 
 
 def served(ledger: Ledger, **options: Any) -> int:
-    """A queued job for which a worker is there."""
+    """A queued job that a worker serves."""
     queue = f"served-{next(_numbers)}"
     ledger.sign_in("w-1", body={"queues": [queue], "kinds": ["index_page"]})
     return builders.queued(ledger, queue=queue, **options).id
@@ -242,7 +242,7 @@ def _dependency_failed(ledger: Ledger, clock: ManualClock) -> int:
     return served(ledger, depends_on=[builders.queued(ledger).id, builders.failed(ledger).id], on_dependency_failure="wait")
 
 
-def test_a_job_that_ended_for_want_of_another_says_which(ledger: Ledger):
+def test_a_job_that_ended_with_its_dependency_names_it(ledger: Ledger):
     broken = builders.failed(ledger)
     made = builders.queued(ledger, depends_on=[broken.id])
     found = ledger.explain(made.id)
@@ -270,11 +270,11 @@ def test_every_situation_is_recognised(ledger: Ledger, clock: ManualClock, name:
     assert trace(ledger) == before
 
 
-def test_every_situation_has_its_case():
+def test_every_situation_has_a_test_case():
     assert {*SITUATIONS} == {*Situation}
 
 
-def test_what_is_announced_of_a_job_that_waits_and_has_a_time_is_so(ledger: Ledger, clock: ManualClock):
+def test_the_announced_time_of_a_waiting_job_is_kept_when_it_is_unblocked(ledger: Ledger, clock: ManualClock):
     parent = builders.running(ledger)
     made = served(ledger, depends_on=[parent.id], delay=3_600)
     announced = ledger.explain(made).next[0]
@@ -292,7 +292,7 @@ def test_every_status_can_be_explained(ledger: Ledger, state: str):
     assert found.since == ledger.now()
 
 
-def test_what_is_asked_for_first_is_in_the_words(ledger: Ledger, clock: ManualClock):
+def test_the_text_contains_the_most_important_fact(ledger: Ledger, clock: ManualClock):
     def text(name: Situation) -> str:
         return ledger.explain(SITUATIONS[name](ledger, clock)).text
 
@@ -301,10 +301,10 @@ def test_what_is_asked_for_first_is_in_the_words(ledger: Ledger, clock: ManualCl
     assert "Attempt 1, by w-1, failed: ValueError: no answer." in text(Situation.BACKOFF)
     assert "ended: its holder fell silent (NO_HEARTBEAT)" in text(Situation.REQUEUED)
     assert "w-1 is late: a beat is due every 10 s." in text(Situation.BEATS_LATE)
-    assert "is asked to stop, and may go on for another 30 s" in text(Situation.ABORTING)
+    assert "is asked to stop, and may continue for another 30 s" in text(Situation.ABORTING)
 
 
-def test_a_running_job_has_its_proof_of_life_and_its_limit(ledger: Ledger, clock: ManualClock):
+def test_a_running_job_shows_its_last_heartbeat_and_its_limit(ledger: Ledger, clock: ManualClock):
     found = ledger.explain(_running(ledger, clock))
     assert found.last_proof_of_life is not None
     assert (found.last_proof_of_life.at, found.last_proof_of_life.age_ms) == (clock.now() - timedelta(seconds=2), 2_000)
@@ -317,7 +317,7 @@ def commands(found: Explanation) -> list[str]:
     return [remedy.command for remedy in found.commands]
 
 
-def test_commands_are_ready_to_be_typed(ledger: Ledger, clock: ManualClock):
+def test_suggested_commands_can_be_typed_as_they_are(ledger: Ledger, clock: ManualClock):
     dead = _dead_lettered(ledger, clock)
     assert commands(ledger.explain(dead))[0] == f"holdfast dlq replay {dead}"
     odd = builders.queued(ledger, queue="it's odd")
@@ -325,7 +325,7 @@ def test_commands_are_ready_to_be_typed(ledger: Ledger, clock: ManualClock):
     assert commands(ledger.explain(odd.id))[0] == "holdfast queue unpause 'it'\"'\"'s odd'"
 
 
-def test_a_replay_that_lives_is_shown_instead_of_another_one(ledger: Ledger, clock: ManualClock):
+def test_a_live_replay_is_suggested_instead_of_a_new_one(ledger: Ledger, clock: ManualClock):
     made = builders.failed(ledger)
     replay = ledger.replay(made.id)
     assert commands(ledger.explain(made.id)) == [f"holdfast explain {replay.id}"]
@@ -333,7 +333,7 @@ def test_a_replay_that_lives_is_shown_instead_of_another_one(ledger: Ledger, clo
     assert commands(ledger.explain(made.id)) == [f"holdfast explain {replay.id}", f"holdfast job replay {made.id}"]
 
 
-def test_a_server_key_makes_signed_jobs_sweepable(store_url: str, clock: ManualClock):
+def test_signed_jobs_are_sweepable_with_a_server_key(store_url: str, clock: ManualClock):
     with holdfast.open(store_url, clock=clock, keys=[server := draw_key("server", "main")]) as ledger:
         ledger.enrol_key(server.public, role="server", name="main")
         assert ledger.explain(_no_key(ledger, clock)).situation is Situation.STALL_DUE
@@ -347,13 +347,13 @@ def test_an_expired_duty_has_no_holder(ledger: Ledger, clock: ManualClock):
     assert ledger.explain(made.id).next[-1].by == "the next sweeper"
 
 
-def test_what_workers_say_of_themselves_may_be_anything(ledger: Ledger):
+def test_workers_may_sign_in_with_any_details(ledger: Ledger):
     made = builders.queued(ledger)
     ledger.sign_in("w-1", body={"queues": "all", "kinds": {"index_page": 1}})
     assert ledger.explain(made.id).situation is Situation.READY
 
 
-def test_the_policy_is_that_of_the_lease_or_else_what_one_would_have(ledger: Ledger):
+def test_the_policy_is_that_of_the_lease_or_of_the_next_claim(ledger: Ledger):
     ledger.set_policy("index_page", attempts_max=7)
     made = builders.queued(ledger)
     assert ledger.explain(made.id).attempts_max == 7
@@ -362,14 +362,14 @@ def test_the_policy_is_that_of_the_lease_or_else_what_one_would_have(ledger: Led
     assert ledger.explain(made.id).attempts_max == 7
 
 
-def test_there_has_to_be_a_job(ledger: Ledger):
+def test_an_unknown_job_is_not_found(ledger: Ledger):
     with refused("not_found"):
         ledger.explain(7)
     with refused("validation_error"):
         ledger.explain("7")  # type: ignore[arg-type]
 
 
-def test_a_window_ends_with_a_requeue(ledger: Ledger, clock: ManualClock):
+def test_a_resume_window_ends_with_a_requeue(ledger: Ledger, clock: ManualClock):
     made = builders.running_stalled(ledger, policy=WINDOW)
     [step] = ledger.explain(made.id).next
     assert (step.what, step.at) == ("it is requeued", clock.now() + timedelta(seconds=60))

@@ -46,7 +46,7 @@ def _again(ledger: Ledger, clock: ManualClock, made: Made) -> Made:
 # failed
 
 
-def test_a_permanent_failure_keeps_its_stage_and_says_that_it_is_permanent(ledger: Ledger):
+def test_a_permanent_failure_records_its_stage_and_that_it_is_permanent(ledger: Ledger):
     made = running(ledger)
     job = ledger.fail(made.fence, "no such page", retryable=False, failure_stage="fetch")
     assert (job.status, *_facts(job)) == ("failed", "no such page", "fetch", None)
@@ -55,7 +55,7 @@ def test_a_permanent_failure_keeps_its_stage_and_says_that_it_is_permanent(ledge
     assert ledger.check(made.id) == []
 
 
-def test_a_permanent_failure_without_a_stage_broke_in_execution(ledger: Ledger):
+def test_a_permanent_failure_without_a_stage_has_the_stage_exec(ledger: Ledger):
     job = ledger.fail(running(ledger).fence, "no", retryable=False)
     assert (job.status, job.failure_stage) == ("failed", "exec")
 
@@ -70,7 +70,7 @@ def test_an_exhausted_job_that_fails_keeps_its_stage_and_reason(ledger: Ledger, 
     assert ledger.check(made.id) == []
 
 
-def test_an_exhausted_job_that_was_lost_fails_for_that_reason(ledger: Ledger, clock: ManualClock):
+def test_an_exhausted_job_that_lost_its_worker_fails_for_that_reason(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy=ONCE_FAIL)
     clock.advance(100)
     ledger.sweep()
@@ -84,14 +84,14 @@ def test_an_exhausted_job_that_was_lost_fails_for_that_reason(ledger: Ledger, cl
 
 
 @pytest.mark.parametrize(("given", "kept"), [(None, "exhausted_retries"), ("timeout", "timeout")])
-def test_the_reason_of_the_last_attempt_is_the_dead_letters(ledger: Ledger, given: str | None, kept: str):
+def test_a_dead_letter_has_the_reason_of_the_last_attempt(ledger: Ledger, given: str | None, kept: str):
     made = running(ledger, policy=ONCE)
     job = ledger.fail(made.fence, "too slow", failure_stage="commit", reason_code=given)
     assert (job.status, *_facts(job)) == ("dead_lettered", "too slow", "commit", kept)
     assert ledger.check(made.id) == []
 
 
-def test_a_reason_of_an_earlier_attempt_is_not_the_dead_letters(ledger: Ledger, clock: ManualClock):
+def test_a_dead_letter_does_not_have_the_reason_of_an_earlier_attempt(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy=TWICE)
     ledger.fail(made.fence, "too slow", failure_stage="commit", reason_code="timeout")
     made = _again(ledger, clock, made)
@@ -99,7 +99,7 @@ def test_a_reason_of_an_earlier_attempt_is_not_the_dead_letters(ledger: Ledger, 
     assert (job.status, *_facts(job)) == ("dead_lettered", "no route", "exec", "exhausted_retries")
 
 
-def test_an_error_of_an_earlier_attempt_is_not_that_of_one_that_lost_its_worker(ledger: Ledger, clock: ManualClock):
+def test_a_lost_attempt_does_not_have_the_error_of_an_earlier_attempt(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy=TWICE)
     ledger.fail(made.fence, "no route", failure_stage="fetch", reason_code="dependency_unavailable")
     _again(ledger, clock, made)
@@ -110,7 +110,7 @@ def test_an_error_of_an_earlier_attempt_is_not_that_of_one_that_lost_its_worker(
     assert ledger.check(made.id) == []
 
 
-def test_a_claim_that_never_started_lost_its_worker_too(ledger: Ledger, clock: ManualClock):
+def test_a_silent_claim_that_never_started_has_the_reason_worker_lost(ledger: Ledger, clock: ManualClock):
     made = claimed(ledger, policy=ONCE)
     clock.advance(100)
     ledger.sweep()
@@ -118,7 +118,7 @@ def test_a_claim_that_never_started_lost_its_worker_too(ledger: Ledger, clock: M
     assert (*_facts(job),) == ("stalled: LEASE_EXPIRED", "exec", "infrastructure_failure")
 
 
-def test_a_job_that_beat_and_did_not_move_timed_out(ledger: Ledger, clock: ManualClock):
+def test_a_job_with_beats_but_without_progress_has_timed_out(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy=ONCE | {"progress_timeout": "20s"})
     clock.advance(15)
     ledger.heartbeat(made.fence)
@@ -128,7 +128,7 @@ def test_a_job_that_beat_and_did_not_move_timed_out(ledger: Ledger, clock: Manua
     assert (job.status, *_facts(job)) == ("dead_lettered", "stalled: NO_PROGRESS", "exec", "timeout")
 
 
-def test_what_a_holder_says_of_its_stall_is_in_the_dead_letter(ledger: Ledger):
+def test_a_dead_letter_has_the_stage_and_reason_of_the_holders_stall(ledger: Ledger):
     made = claimed(ledger, policy=ONCE | WINDOW)
     ledger.stall(made.fence, error="no arm", failure_stage="input", reason_code="policy_violation")
     assert _last(ledger, made)[1]["failure_stage"] == "input"
@@ -137,7 +137,7 @@ def test_what_a_holder_says_of_its_stall_is_in_the_dead_letter(ledger: Ledger):
     assert ledger.check(made.id) == []
 
 
-def test_a_stall_without_an_error_has_none_of_an_earlier_attempt(ledger: Ledger, clock: ManualClock):
+def test_a_stall_without_an_error_does_not_have_the_error_of_an_earlier_attempt(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy=TWICE | WINDOW)
     ledger.fail(made.fence, "no route", failure_stage="fetch")
     made = _again(ledger, clock, made)
@@ -149,7 +149,7 @@ def test_a_stall_without_an_error_has_none_of_an_earlier_attempt(ledger: Ledger,
 @pytest.mark.parametrize(("on_exhausted", "status"), [("dead_letter", "dead_lettered"), ("fail", "failed")])
 @pytest.mark.parametrize("earlier", [False, True])
 @pytest.mark.parametrize("reason", ["TRANSIENT_ERROR", "RELEASED", "WORKER_ERROR"])
-def test_a_stall_without_an_error_says_its_reason(
+def test_a_stall_without_an_error_has_its_reason(
     ledger: Ledger, clock: ManualClock, on_exhausted: str, status: str, earlier: bool, reason: str
 ):
     made = running(ledger, policy={"attempts_max": 2 if earlier else 1, "on_exhausted": on_exhausted})
@@ -164,13 +164,13 @@ def test_a_stall_without_an_error_says_its_reason(
 
 
 @pytest.mark.parametrize("given", [{"failure_stage": "input"}, {"reason_code": "timeout"}])
-def test_stage_and_reason_of_a_stall_belong_to_an_error(ledger: Ledger, given: dict[str, Any]):
+def test_a_stage_or_reason_without_an_error_is_refused(ledger: Ledger, given: dict[str, Any]):
     made = running(ledger, policy=WINDOW)
     with refused_without_trace(ledger, "validation_error"):
         ledger.stall(made.fence, **given)
 
 
-def test_only_a_holder_tells_stage_and_reason_of_a_stall(ledger: Ledger, clock: ManualClock):
+def test_only_a_holder_may_give_stage_and_reason_of_a_stall(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy=WINDOW)
     clock.advance(100)
     with refused_without_trace(ledger, "validation_error"):
@@ -194,14 +194,14 @@ def test_an_operators_dead_letter_of_a_running_job_has_no_error_of_an_earlier_at
     assert ledger.check(made.id) == []
 
 
-def test_an_operators_own_error_is_not_at_the_stage_of_another(ledger: Ledger):
+def test_an_operators_error_does_not_have_the_stage_of_an_earlier_error(ledger: Ledger):
     made = running(ledger)
     ledger.fail(made.fence, "no route", failure_stage="fetch")
     job = ledger.dead_letter(made.id, reason_code="policy_violation", error="not allowed")
     assert _facts(job) == ("not allowed", "exec", "policy_violation")
 
 
-def test_a_released_attempt_has_not_failed(ledger: Ledger, clock: ManualClock):
+def test_a_release_is_not_a_failure(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     ledger.fail(made.fence, "no route", failure_stage="fetch")
     made = _again(ledger, clock, made)
@@ -211,7 +211,7 @@ def test_a_released_attempt_has_not_failed(ledger: Ledger, clock: ManualClock):
 
 
 @pytest.mark.parametrize("choice", ["dead_letter", "fail"])
-def test_a_dependency_that_will_never_come_is_the_reason(ledger: Ledger, choice: str):
+def test_a_failed_dependency_is_the_reason_of_its_dependents(ledger: Ledger, choice: str):
     first = running(ledger, policy={"attempts_max": 1, "on_exhausted": choice})
     waits = queued(ledger, depends_on=[first.id], on_dependency_failure="dead_letter")
     ledger.fail(first.fence, "no")
@@ -244,7 +244,7 @@ def test_a_failure_of_a_job_that_is_being_cancelled_is_recorded_with_the_cancel(
     assert ledger.check(made.id) == []
 
 
-def test_only_an_undo_job_has_failed_to_compensate(ledger: Ledger):
+def test_only_an_undo_job_may_have_the_reason_compensation_failed(ledger: Ledger):
     made = running(ledger)
     with refused_without_trace(ledger, "validation_error"):
         ledger.fail(made.fence, "x", reason_code="compensation_failed")
@@ -253,7 +253,7 @@ def test_only_an_undo_job_has_failed_to_compensate(ledger: Ledger):
         ledger.stall(stalled.fence, error="x", reason_code="compensation_failed")
 
 
-def test_a_job_that_succeeds_in_the_end_says_nothing_of_a_failure(ledger: Ledger, clock: ManualClock):
+def test_a_job_that_succeeds_after_a_failure_has_no_failure_facts(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     ledger.fail(made.fence, "no route", failure_stage="fetch", reason_code="timeout")
     made = _again(ledger, clock, made)
@@ -263,7 +263,7 @@ def test_a_job_that_succeeds_in_the_end_says_nothing_of_a_failure(ledger: Ledger
     assert ledger.check(made.id) == []
 
 
-def test_running_again_it_says_nothing_of_a_failure_either(ledger: Ledger, clock: ManualClock):
+def test_a_new_attempt_has_no_failure_facts(ledger: Ledger, clock: ManualClock):
     made = running_stalled(ledger)
     ledger.resume(made.fence)
     ledger.fail(made.fence, "no route", failure_stage="fetch")

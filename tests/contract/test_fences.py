@@ -35,7 +35,7 @@ def test_an_older_attempt_is_lost_once_a_newer_one_is_claimed(ledger: Ledger, ve
 
 
 @every_holder_verb
-def test_an_older_attempt_is_lost_even_to_the_same_worker(ledger: Ledger, verb: HolderVerb):
+def test_an_older_attempt_is_lost_even_if_the_same_worker_has_the_newer_one(ledger: Ledger, verb: HolderVerb):
     old = running(ledger)
     ledger.release(old.fence)
     claim(ledger, old.id)
@@ -52,7 +52,7 @@ def test_a_fence_is_lost_once_the_job_is_queued_again(ledger: Ledger, verb: Hold
 
 
 @every_holder_verb
-def test_the_fence_dies_with_a_hard_cancel(ledger: Ledger, verb: HolderVerb):
+def test_a_hard_cancel_ends_the_fence(ledger: Ledger, verb: HolderVerb):
     made = running(ledger)
     ledger.cancel(made.id, hard=True)
     with refused_without_trace(ledger, "fence_lost"):
@@ -61,7 +61,7 @@ def test_the_fence_dies_with_a_hard_cancel(ledger: Ledger, verb: HolderVerb):
 
 @every_holder_verb
 @pytest.mark.parametrize("token", ["guessed", "", "é", "x" * 10_000], ids=["plain", "empty", "accent", "long"])
-def test_a_guessed_token_opens_nothing(ledger: Ledger, verb: HolderVerb, token: str):
+def test_a_guessed_token_is_refused(ledger: Ledger, verb: HolderVerb, token: str):
     made = running(ledger)
     with refused_without_trace(ledger, "fence_lost"):
         verb(ledger, Fence(made.id, 1, token, WORKER))
@@ -69,14 +69,14 @@ def test_a_guessed_token_opens_nothing(ledger: Ledger, verb: HolderVerb, token: 
 
 @every_holder_verb
 @pytest.mark.parametrize("attempt", [0, 2, 2**31 - 1])
-def test_a_token_opens_no_other_attempt(ledger: Ledger, verb: HolderVerb, attempt: int):
+def test_a_token_is_refused_for_another_attempt(ledger: Ledger, verb: HolderVerb, attempt: int):
     made = running(ledger)
     with refused_without_trace(ledger, "fence_lost"):
         verb(ledger, Fence(made.id, attempt, made.fence.token, WORKER))
 
 
 @every_holder_verb
-def test_the_token_of_one_job_opens_no_other(ledger: Ledger, verb: HolderVerb):
+def test_a_token_is_refused_for_another_job(ledger: Ledger, verb: HolderVerb):
     first, second = running(ledger), running(ledger)
     with refused_without_trace(ledger, "fence_lost"):
         verb(ledger, Fence(second.id, 1, first.fence.token, WORKER))
@@ -100,7 +100,7 @@ def test_the_token_of_one_job_opens_no_other(ledger: Ledger, verb: HolderVerb):
     ],
     ids=repr,
 )
-def test_a_fence_of_wrong_shape_is_refused(ledger: Ledger, fence: tuple[Any, ...]):
+def test_a_fence_with_wrong_values_is_refused(ledger: Ledger, fence: tuple[Any, ...]):
     running(ledger)
     with pytest.raises(HoldfastError) as caught:
         ledger.heartbeat(Fence(*fence))
@@ -108,7 +108,7 @@ def test_a_fence_of_wrong_shape_is_refused(ledger: Ledger, fence: tuple[Any, ...
 
 
 @pytest.mark.parametrize("given", [None, 7, "1-2", (1, 1, "t")], ids=repr)
-def test_what_is_no_fence_is_refused(ledger: Ledger, given: Any):
+def test_values_that_are_not_fences_are_refused(ledger: Ledger, given: Any):
     with refused("validation_error"):
         ledger.heartbeat(given)
 
@@ -145,13 +145,13 @@ def test_each_claim_draws_a_new_token(ledger: Ledger):
     assert claim(ledger, old.id).fence.token != old.fence.token
 
 
-def test_the_name_in_a_fence_decides_nothing(ledger: Ledger):
+def test_the_worker_name_in_a_fence_is_not_compared(ledger: Ledger):
     made = running(ledger)
     ledger.complete(Fence(made.id, 1, made.fence.token, "another"), 1)
     assert ledger.events(made.id)[-1].actor == f"worker:{WORKER}#{ledger.incarnation}"
 
 
-def test_an_incarnation_has_no_number_sign(ledger: Ledger):
+def test_an_incarnation_with_a_number_sign_is_refused(ledger: Ledger):
     queued(ledger)
     with refused("validation_error"):
         ledger.claim(WORKER, incarnation="boot#2")

@@ -58,7 +58,7 @@ def test_a_job_never_claimed_has_neither_last_owner_nor_last_lease(ledger: Ledge
     assert (job.dead_letter["last_error"], job.dead_letter["attempts"]) == (None, 0)
 
 
-def test_a_held_job_keeps_whose_lease_it_was_and_how_long(ledger: Ledger):
+def test_a_finished_job_keeps_the_owner_and_time_of_its_last_lease(ledger: Ledger):
     made = running(ledger)
     lease = ledger.get(made.id).claim_expires_at
     job = ledger.dead_letter(made.id, reason_code="timeout")
@@ -66,7 +66,7 @@ def test_a_held_job_keeps_whose_lease_it_was_and_how_long(ledger: Ledger):
     assert (job.dead_letter["last_owner"], job.dead_letter["last_lease_expires_at"]) == (WORKER, lease)
 
 
-def test_without_an_error_of_its_own_it_keeps_the_last_one(ledger: Ledger):
+def test_a_dead_letter_without_an_error_keeps_the_last_one(ledger: Ledger):
     made = running(ledger)
     ledger.fail(made.fence, "first")
     job = ledger.dead_letter(made.id, reason_code="dependency_unavailable")
@@ -109,7 +109,7 @@ def test_a_note_changes_no_status(ledger: Ledger, status: str, note):
     assert ledger.check(made.id) == []
 
 
-def test_notes_may_follow_each_other(ledger: Ledger):
+def test_a_job_may_get_several_notes(ledger: Ledger):
     made = failed(ledger)
     ledger.annotate(made.id, "compensation_failed")
     ledger.annotate(made.id, "compensated")
@@ -118,7 +118,7 @@ def test_notes_may_follow_each_other(ledger: Ledger):
 
 
 @pytest.mark.parametrize("note", ["succeeded", "queued", "", None, 7])
-def test_nothing_but_notes_may_be_noted(ledger: Ledger, note):
+def test_unknown_notes_are_refused(ledger: Ledger, note):
     made = failed(ledger)
     with refused_without_trace(ledger, "validation_error"):
         ledger.annotate(made.id, note)
@@ -127,7 +127,7 @@ def test_nothing_but_notes_may_be_noted(ledger: Ledger, note):
 # Replays
 
 
-def test_a_replay_inherits_everything_the_first_was_given(ledger: Ledger):
+def test_a_replay_inherits_all_options_of_its_original(ledger: Ledger):
     options = {
         "kind": "walk",
         "queue": "robots",
@@ -147,21 +147,21 @@ def test_a_replay_inherits_everything_the_first_was_given(ledger: Ledger):
     assert ledger.check(fresh.id) == []
 
 
-def test_a_replay_may_be_claimed_at_once_even_if_the_first_was_delayed(ledger: Ledger, clock: ManualClock):
+def test_a_replay_of_a_delayed_job_may_be_claimed_at_once(ledger: Ledger, clock: ManualClock):
     made = queued(ledger, delay="1h")
     ledger.cancel(made.id)
     assert ledger.replay(made.id).available_at == clock.now()
 
 
 @pytest.mark.parametrize("build", [failed, cancelled, dead_lettered])
-def test_while_the_replay_lives_replaying_again_gives_it_back(ledger: Ledger, build):
+def test_replaying_again_returns_a_live_replay(ledger: Ledger, build):
     made = build(ledger)
     fresh = ledger.replay(made.id)
     again = ledger.replay(made.id)
     assert (fresh.is_new, again.is_new, again.id) == (True, False, fresh.id)
 
 
-def test_after_the_replays_end_there_may_be_another(ledger: Ledger):
+def test_a_job_may_be_replayed_again_after_its_replay_ended(ledger: Ledger):
     made = failed(ledger)
     fresh = ledger.replay(made.id)
     ledger.cancel(fresh.id)
@@ -177,7 +177,7 @@ def test_a_replay_can_itself_be_replayed(ledger: Ledger):
     assert ledger.replay(fresh.id).replay_of == fresh.id
 
 
-def test_another_live_holder_of_the_key_is_a_conflict(ledger: Ledger):
+def test_a_replay_conflicts_with_a_live_job_of_the_same_key(ledger: Ledger):
     made = failed(ledger, queue="crawl", dedupe_key="page-1")
     other = queued(ledger, queue="crawl", dedupe_key="page-1")
     with refused_without_trace(ledger, "conflict") as caught:
@@ -208,7 +208,7 @@ def test_terminal_jobs_never_change_back(ledger: Ledger):
 # Dedupe keys
 
 
-def test_an_existing_key_gives_back_its_job_marked_as_not_new(ledger: Ledger):
+def test_an_existing_key_returns_its_job_marked_as_not_new(ledger: Ledger):
     first = ledger.enqueue("index_page", {"n": 1}, dedupe_key="page-1")
     second = ledger.enqueue("index_page", {"n": 2}, dedupe_key="page-1")
     assert (first.is_new, second.is_new, second.id, second.args) == (True, False, first.id, {"n": 1})
@@ -223,17 +223,17 @@ def test_a_live_job_holds_its_key(ledger: Ledger, status: str):
 
 @pytest.mark.parametrize("status", FINISHED)
 @pytest.mark.parametrize(("dedupe", "is_new"), [("live", True), ("forever", False)])
-def test_a_finished_job_holds_its_key_only_if_it_is_to(ledger: Ledger, status: str, dedupe: str, is_new: bool):
+def test_a_finished_job_holds_its_key_only_if_it_is_kept_forever(ledger: Ledger, status: str, dedupe: str, is_new: bool):
     BUILDERS[status](ledger, queue="crawl", dedupe_key="page-1", dedupe=dedupe)
     assert ledger.enqueue("index_page", queue="crawl", dedupe_key="page-1").is_new is is_new
 
 
-def test_one_batch_makes_one_job_per_key(ledger: Ledger):
+def test_one_batch_enqueues_one_job_per_key(ledger: Ledger):
     first, second = ledger.enqueue_many([{"kind": "a", "dedupe_key": "k"}, {"kind": "a", "dedupe_key": "k"}])
     assert (first.id, first.is_new, second.is_new) == (second.id, True, False)
 
 
-def test_the_requeued_keep_their_key(ledger: Ledger):
+def test_a_requeued_job_keeps_its_key(ledger: Ledger):
     made = running_stalled(ledger, queue="crawl", dedupe_key="page-1", policy=WINDOW)
     ledger.requeue(made.id)
     assert ledger.enqueue("index_page", queue="crawl", dedupe_key="page-1").id == made.id

@@ -32,7 +32,7 @@ def test_only_a_live_holder_passes(ledger: Ledger, state: str):
         assert denied(ledger, made.id)["reason"] == REASONS.get(state, "ambiguous_state")
 
 
-def test_the_receipt_says_what_the_job_says(ledger: Ledger, clock: ManualClock):
+def test_the_receipt_matches_the_job(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(5)
     beat = ledger.heartbeat(made.fence, stage="TASK", progress=3)
@@ -45,7 +45,7 @@ def test_the_receipt_says_what_the_job_says(ledger: Ledger, clock: ManualClock):
     assert LivenessHeartbeatReceiptV1.from_json(receipt.to_json()) == receipt
 
 
-def test_silence_is_denied_and_a_beat_mends_it(ledger: Ledger, clock: ManualClock):
+def test_a_silent_holder_is_denied_until_its_next_beat(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(30)
     ledger.gate(made.fence)
@@ -57,7 +57,7 @@ def test_silence_is_denied_and_a_beat_mends_it(ledger: Ledger, clock: ManualCloc
     ledger.gate(made.fence)
 
 
-def test_a_crash_and_a_return(ledger: Ledger):
+def test_a_holder_that_returns_after_a_crash_passes_again(ledger: Ledger):
     made = running(ledger, policy=builders.WINDOW)
     ledger.stall(made.fence, reason="WORKER_ERROR")
     assert denied(ledger, made.id)["detail"] == "crashed: WORKER_ERROR"
@@ -67,7 +67,7 @@ def test_a_crash_and_a_return(ledger: Ledger):
     assert ledger.gate(made.fence).health_verdict is HealthVerdict.HEALTHY
 
 
-def test_restarts_are_attempts_that_count(ledger: Ledger, clock: ManualClock):
+def test_the_restart_count_is_the_number_of_earlier_attempts(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy={"attempts_max": 2, "backoff_base": 0})
     ledger.fail(made.fence, "again")
     again = claim(ledger, made.id)
@@ -75,7 +75,7 @@ def test_restarts_are_attempts_that_count(ledger: Ledger, clock: ManualClock):
     assert (receipt.run_id, receipt.restart_count, receipt.max_restarts) == (f"{made.id}-2", 1, 1)
 
 
-def test_an_old_fence_is_lost(ledger: Ledger):
+def test_an_old_fence_is_refused(ledger: Ledger):
     made = running(ledger)
     ledger.release(made.fence)
     with refused("fence_lost"):
@@ -101,12 +101,12 @@ def test_after_a_clock_step_the_gate_requires_a_new_heartbeat(ledger: Ledger, cl
 
 
 @pytest.mark.parametrize(("job", "code"), [(999, "not_found"), (0, "limit_exceeded"), ("1", "validation_error")])
-def test_there_has_to_be_a_job(ledger: Ledger, job: Any, code: str):
+def test_an_unknown_job_is_not_found(ledger: Ledger, job: Any, code: str):
     with refused(code):
         ledger.gate(job)
 
 
-# Completions that ask the gate
+# Completions with the gate
 
 
 def late(ledger: Ledger, clock: ManualClock) -> Made:
@@ -141,7 +141,7 @@ def test_a_completion_that_was_denied_may_pass_after_a_beat(ledger: Ledger, cloc
 
 
 def test_a_clock_that_steps_back_costs_no_attempt(ledger: Ledger, clock: ManualClock):
-    """What is written of a job is never dated before what was, the gate of a completion neither."""
+    """Times of a job never go back, also those of a completion with the gate."""
     made = running(ledger)
     clock.jump(-3_600)
     assert ledger.complete(made.fence, 1, gate=True).status == "succeeded"
@@ -155,6 +155,6 @@ def test_an_old_fence_completes_nothing(ledger: Ledger):
         ledger.complete(made.fence, 1, gate=True)
 
 
-def test_gate_is_a_switch(ledger: Ledger):
+def test_the_gate_option_is_a_boolean(ledger: Ledger):
     with refused("validation_error"):
         ledger.complete(running(ledger).fence, 1, gate=1)  # type: ignore[arg-type]

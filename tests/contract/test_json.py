@@ -62,36 +62,36 @@ BAD: list[Any] = [
 
 @every_place
 @pytest.mark.parametrize("value", GOOD, ids=[ascii(value)[:30] for value in GOOD])
-def test_what_json_has_comes_back_as_it_was(ledger: Ledger, put: Put, value: Any):
+def test_json_values_are_returned_unchanged(ledger: Ledger, put: Put, value: Any):
     assert put(ledger, value) == value
 
 
 @every_place
 @pytest.mark.parametrize("value", BAD, ids=[ascii(value)[:30] for value in BAD])
-def test_what_json_has_not_is_refused(ledger: Ledger, put: Put, value: Any):
+def test_values_that_are_not_json_are_refused(ledger: Ledger, put: Put, value: Any):
     with refused("validation_error"):
         put(ledger, value)
 
 
-def test_a_tuple_is_an_array(ledger: Ledger):
+def test_a_tuple_is_stored_as_an_array(ledger: Ledger):
     assert ledger.enqueue("a", {"v": (1, (2,))}).args == {"v": [1, [2]]}
 
 
 @pytest.mark.parametrize("args", [[], "x", 7, [("a", 1)], Raw(b"[]"), Raw(b"1"), Raw(b'"x"')], ids=_text)
-def test_args_are_an_object(ledger: Ledger, args: Any):
+def test_args_must_be_an_object(ledger: Ledger, args: Any):
     with refused_without_trace(ledger, "validation_error"):
         ledger.enqueue("a", args)
 
 
-def test_no_args_are_an_empty_object(ledger: Ledger):
+def test_missing_args_are_an_empty_object(ledger: Ledger):
     assert ledger.enqueue("a").args == {}
 
 
-# Bytes from elsewhere
+# Bytes of other programs
 
 
 @pytest.mark.parametrize("body", [b'{"b":1.0,"a":2}', b'{ "a" : 1e2 }', b'{"a":"\\u00e9"}', b'{"a":-0}', b'{"a":"\\u0000"}'])
-def test_bytes_are_kept_as_they_came(ledger: Ledger, body: bytes):
+def test_json_bytes_are_kept_unchanged(ledger: Ledger, body: bytes):
     job = ledger.enqueue("a", Raw(body))  # type: ignore[arg-type]
     assert ledger.get(job.id).record.args == body
     made = running(ledger)
@@ -100,7 +100,7 @@ def test_bytes_are_kept_as_they_came(ledger: Ledger, body: bytes):
     assert ledger.check(made.id) == []
 
 
-def test_only_blanks_around_the_bytes_are_dropped(ledger: Ledger):
+def test_only_blanks_around_json_bytes_are_dropped(ledger: Ledger):
     job = ledger.enqueue("a", Raw(b' { "a" : 1 }\n'))  # type: ignore[arg-type]
     assert ledger.get(job.id).record.args == b'{ "a" : 1 }'
 
@@ -129,7 +129,7 @@ def test_only_blanks_around_the_bytes_are_dropped(ledger: Ledger):
         b'{"a":1,}',
     ],
 )
-def test_bytes_that_are_no_strict_json_are_refused(ledger: Ledger, body: bytes):
+def test_bytes_that_are_not_strict_json_are_refused(ledger: Ledger, body: bytes):
     fence = running(ledger).fence
     with refused_without_trace(ledger, "validation_error"):
         ledger.enqueue("a", Raw(body))  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def test_bytes_that_are_no_strict_json_are_refused(ledger: Ledger, body: bytes):
 
 
 @pytest.mark.parametrize("raw", [False, True])
-def test_args_at_their_limit_pass_and_one_byte_more_does_not(ledger: Ledger, raw: bool):
+def test_args_at_their_limit_are_accepted_and_one_byte_more_is_refused(ledger: Ledger, raw: bool):
     def args(size: int) -> Any:
         text = "x" * (size - len('{"a":""}'))
         return Raw(b'{"a":"' + text.encode() + b'"}') if raw else {"a": text}
@@ -153,7 +153,7 @@ def test_args_at_their_limit_pass_and_one_byte_more_does_not(ledger: Ledger, raw
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_a_result_at_its_limit_passes_and_one_byte_more_does_not(ledger: Ledger, many: bool):
+def test_a_result_at_its_limit_is_accepted_and_one_byte_more_is_refused(ledger: Ledger, many: bool):
     def complete(fence: Fence, result: Any) -> Any:
         return ledger.complete_many([(fence, result)])[0] if many else ledger.complete(fence, result)
 
@@ -163,7 +163,7 @@ def test_a_result_at_its_limit_passes_and_one_byte_more_does_not(ledger: Ledger,
     assert complete(fence, "x" * (MIB - 2)).status == "succeeded"
 
 
-def test_an_error_at_its_limit_passes_and_one_byte_more_does_not(ledger: Ledger):
+def test_an_error_at_its_limit_is_accepted_and_one_byte_more_is_refused(ledger: Ledger):
     fence, size = running(ledger).fence, 16_384 - len('{"a":""}')
     with refused_without_trace(ledger, "limit_exceeded"):
         ledger.fail(fence, {"a": "x" * (size + 1)})
@@ -172,7 +172,7 @@ def test_an_error_at_its_limit_passes_and_one_byte_more_does_not(ledger: Ledger)
 
 @pytest.mark.parametrize("raw", [False, True], ids=["value", "raw"])
 @pytest.mark.parametrize("core", [[], [1]], ids=["empty", "filled"])
-def test_nesting_at_its_limit_passes(ledger: Ledger, raw: bool, core: list[Any]):
+def test_nesting_at_its_limit_is_accepted(ledger: Ledger, raw: bool, core: list[Any]):
     text = _nested(64, "1" if core else "")
     job = ledger.enqueue("a", Raw(text.encode()) if raw else _python_nested(64, core))  # type: ignore[arg-type]
     assert job.record.args == text.encode()
@@ -186,7 +186,7 @@ def test_deeper_nesting_is_refused(ledger: Ledger, raw: bool, levels: int):
         ledger.enqueue("a", given)
 
 
-def test_breadth_is_not_depth(ledger: Ledger):
+def test_wide_values_are_accepted(ledger: Ledger):
     assert len(ledger.enqueue("a", {"v": [[]] * 1_000}).args["v"]) == 1_000
 
 
@@ -209,20 +209,20 @@ def test_an_error_is_an_exception_a_text_or_an_object(ledger: Ledger, error: Any
 
 
 @pytest.mark.parametrize("error", [None, 7, ["x"], b"x", Raw(b"5"), Raw(b"null"), Raw(b"[]")], ids=_text)
-def test_anything_else_is_no_error(ledger: Ledger, error: Any):
+def test_other_errors_are_refused(ledger: Ledger, error: Any):
     fence = running(ledger).fence
     with refused_without_trace(ledger, "validation_error"):
         ledger.fail(fence, error)
 
 
 @pytest.mark.parametrize("message", ["x" * 100_000, "\x00" * 100_000, "😀" * 50_000], ids=["long", "escaped", "wide"])
-def test_a_long_message_does_not_keep_a_job_from_failing(ledger: Ledger, message: str):
+def test_a_job_can_fail_with_a_long_message(ledger: Ledger, message: str):
     job = ledger.fail(running(ledger).fence, message, retryable=False)
     assert job.status == "failed"
     assert message.startswith(job.error["message"])
 
 
-def test_an_exception_that_cannot_say_itself_does_not_keep_a_job_from_failing(ledger: Ledger):
+def test_a_job_can_fail_with_an_exception_that_has_no_text(ledger: Ledger):
     class Mute(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")
@@ -230,13 +230,13 @@ def test_an_exception_that_cannot_say_itself_does_not_keep_a_job_from_failing(le
     assert ledger.fail(running(ledger).fence, Mute()).status == "queued"
 
 
-def test_a_job_with_odd_text_checks(ledger: Ledger):
+def test_a_job_with_unusual_characters_passes_the_check(ledger: Ledger):
     job = ledger.enqueue("a", {"v": "\x00é😀"})
     assert ledger.check(job.id) == []
     assert queued(ledger).id > job.id
 
 
-def test_json_that_another_program_nested_too_deep_is_unreadable(ledger: Ledger, store_url: str):
+def test_too_deeply_nested_json_in_the_database_is_reported_as_unreadable(ledger: Ledger, store_url: str):
     job = queued(ledger)
     deep = _nested(4_000).encode().hex()
     tamper(

@@ -1,4 +1,4 @@
-"""Keys: the first vouches for itself, every later change is vouched for, and each has its place in the total order."""
+"""Keys: the first signs itself, every later change is signed by an enrolled key, and each has a position in the total order."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ def test_the_first_key_vouches_for_itself(opened: Open, clock: ManualClock):
 
 
 @pytest.mark.parametrize(("ring", "key"), [((), SERVER), ((WORKER,), WORKER), ((OPERATOR,), OPERATOR), ((SERVER,), WORKER)])
-def test_no_other_key_is_the_first(opened: Open, ring: tuple[KeyFile, ...], key: KeyFile):
+def test_only_a_self_signed_server_key_can_be_the_first(opened: Open, ring: tuple[KeyFile, ...], key: KeyFile):
     ledger = opened(*ring)
     with refused("forbidden") as caught:
         enrol(ledger, key)
@@ -76,7 +76,7 @@ def test_no_other_key_is_the_first(opened: Open, ring: tuple[KeyFile, ...], key:
 
 
 @pytest.mark.parametrize("voucher", [SERVER, OPERATOR])
-def test_servers_and_operators_vouch(server: Ledger, opened: Open, voucher: KeyFile):
+def test_servers_and_operators_may_enrol_keys(server: Ledger, opened: Open, voucher: KeyFile):
     enrol(server, OPERATOR)
     ledger = opened(WORKER, voucher)
     enrol(ledger, WORKER)
@@ -85,7 +85,7 @@ def test_servers_and_operators_vouch(server: Ledger, opened: Open, voucher: KeyF
     assert sound(ledger)
 
 
-def test_an_operator_vouches_under_their_own_name(server: Ledger, opened: Open):
+def test_an_operator_enrols_keys_under_their_own_name(server: Ledger, opened: Open):
     enrol(server, OPERATOR)
     opened(SERVER, OPERATOR, actor="ada").enrol_key(WORKER.public, role="worker", name="arm-1")
     assert log(server)[-1].signer == OPERATOR.key_id
@@ -107,8 +107,8 @@ def test_no_other_role_may_enrol_a_key(server: Ledger, opened: Open, ring: tuple
     assert log(server) == before
 
 
-def test_an_operator_does_not_say_who_is_a_server(server: Ledger, opened: Open):
-    """Else the key of any operator could sign heads, through one that it enrols."""
+def test_an_operator_may_not_enrol_a_server_key(server: Ledger, opened: Open):
+    """Otherwise an operator could enrol a server key and sign heads with it."""
     enrol(server, OPERATOR)
     enrol(server, holdfast.draw_key("server", "second"))
     before = log(server)
@@ -126,7 +126,7 @@ def test_an_operator_does_not_say_who_is_a_server(server: Ledger, opened: Open):
     assert {change.signer for change in log(server)[len(before) :]} == {SERVER.key_id}
 
 
-def test_a_revoked_key_vouches_no_more(server: Ledger, opened: Open):
+def test_a_revoked_key_may_not_enrol_keys(server: Ledger, opened: Open):
     enrol(server, OPERATOR)
     ledger = opened(OPERATOR)
     enrol(ledger, WORKER)
@@ -135,11 +135,11 @@ def test_a_revoked_key_vouches_no_more(server: Ledger, opened: Open):
         ledger.revoke_key(WORKER.key_id)
 
 
-def test_enrolling_again_answers_the_same(server: Ledger, opened: Open, clock: ManualClock):
+def test_enrolling_again_returns_the_same_answer(server: Ledger, opened: Open, clock: ManualClock):
     first = enrol(server, WORKER)
     clock.advance(5)
     assert enrol(server, WORKER) == first
-    assert opened().enrol_key(WORKER.public.public, role="worker", name="arm-1") == first  # nothing is vouched for
+    assert opened().enrol_key(WORKER.public.public, role="worker", name="arm-1") == first  # no signature
     assert opened().enrol_key(WORKER.public.public.hex(), role="worker", name="arm-1") == first
     assert len(log(server)) == 2
 
@@ -166,7 +166,7 @@ def test_a_revoked_key_stays_revoked(server: Ledger, clock: ManualClock):
     assert sound(server)
 
 
-def test_a_rotation_is_both_or_neither(server: Ledger):
+def test_a_rotation_changes_both_keys_or_none(server: Ledger):
     enrol(server, WORKER)
     other = holdfast.draw_key("worker", "ignored")
     made = server.rotate_key(WORKER.key_id, other.public)
@@ -227,13 +227,13 @@ def test_an_unknown_key_is_not_found(server: Ledger, change: Any):
         lambda ledger: ledger.rotate_key(SERVER.key_id, SMALL_ORDER),
     ],
 )
-def test_what_is_no_key_is_refused(server: Ledger, change: Any):
+def test_values_that_are_not_keys_are_refused(server: Ledger, change: Any):
     with refused("validation_error"):
         change(server)
     assert len(server.keys()) == 1
 
 
-def test_changes_stand_in_one_order_with_the_events(server: Ledger):
+def test_key_changes_and_events_have_one_total_order(server: Ledger):
     first = server.enqueue("report")
     made = enrol(server, WORKER)
     second = server.enqueue("report")
@@ -242,7 +242,7 @@ def test_changes_stand_in_one_order_with_the_events(server: Ledger):
     assert [event.pos for event in server.events()] == [before.pos, after.pos]
 
 
-def test_the_book_is_read_again_when_it_has_moved(server: Ledger, opened: Open):
+def test_the_key_book_is_read_again_after_a_change(server: Ledger, opened: Open):
     other = opened()
 
     def current() -> Any:
@@ -258,7 +258,7 @@ def test_the_book_is_read_again_when_it_has_moved(server: Ledger, opened: Open):
     assert moved.public_key(WORKER.key_id) == WORKER.public
 
 
-def test_of_two_first_keys_one_is_the_first(opened: Open):
+def test_two_first_keys_enrolled_at_once_give_one_first_key(opened: Open):
     rivals = [holdfast.draw_key("server", name) for name in ("a", "b")]
     ledgers = [opened(key) for key in rivals]
     start = threading.Barrier(2)

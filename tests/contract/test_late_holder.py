@@ -103,7 +103,7 @@ def test_after_another_claim_the_fence_is_lost(
         verb(ledger, made.fence)
 
 
-def test_the_three_steps_are_recorded_by_whom_they_concern(ledger: Ledger, clock: ManualClock):
+def test_the_stall_has_the_system_as_actor_and_the_return_has_the_worker(ledger: Ledger, clock: ManualClock):
     made = _late(ledger, clock)
     ledger.heartbeat(made.fence)
     stalled, resumed, beat = ledger.events(made.id)[-3:]
@@ -111,21 +111,21 @@ def test_the_three_steps_are_recorded_by_whom_they_concern(ledger: Ledger, clock
     assert resumed.actor == beat.actor == f"worker:{WORKER}#{ledger.incarnation}"
 
 
-def test_the_same_fence_works_on_after_the_return(ledger: Ledger, clock: ManualClock):
+def test_the_same_fence_is_valid_after_the_return(ledger: Ledger, clock: ManualClock):
     made = _late(ledger, clock)
     ledger.heartbeat(made.fence)
     assert ledger.complete(made.fence, 1).status == "succeeded"
     assert ledger.get(made.id).attempt == 1
 
 
-def test_at_the_very_end_of_the_lease_the_holder_is_not_late(ledger: Ledger, clock: ManualClock):
+def test_at_the_end_of_the_lease_the_holder_is_not_late(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(LEASE_S)
     ledger.complete(made.fence, 1)
     assert types(ledger, made.id)[-2:] == ["started", "succeeded"]
 
 
-def test_silence_within_the_lease_costs_nothing(ledger: Ledger, clock: ManualClock):
+def test_silence_within_the_lease_has_no_effect(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(45)
     ledger.heartbeat(made.fence)
@@ -134,7 +134,7 @@ def test_silence_within_the_lease_costs_nothing(ledger: Ledger, clock: ManualClo
 
 @pytest.mark.parametrize("late", [_late, _late_and_swept], ids=["before the sweep", "after the sweep"])
 @pytest.mark.parametrize("build", [claimed, running])
-def test_a_late_claim_by_id_of_ones_own_job_takes_a_new_attempt(
+def test_a_late_claim_by_id_by_the_last_holder_begins_a_new_attempt(
     ledger: Ledger, clock: ManualClock, late: Callable[..., Made], build: Callable[..., Made]
 ):
     made = late(ledger, clock, build)
@@ -146,14 +146,14 @@ def test_a_late_claim_by_id_of_ones_own_job_takes_a_new_attempt(
     assert ledger.check(made.id) == []
 
 
-def test_a_late_holder_that_was_being_cancelled_still_is(ledger: Ledger, clock: ManualClock):
+def test_a_late_holder_of_an_aborting_job_returns_to_aborting(ledger: Ledger, clock: ManualClock):
     made = _late(ledger, clock, aborting)
     assert ledger.heartbeat(made.fence).cancel_requested
     assert ledger.get(made.id).phase == "aborting"
     assert ledger.acknowledge_cancel(made.fence).status == "cancelled"
 
 
-def test_a_late_holder_that_was_assisted_executes_alone(ledger: Ledger, clock: ManualClock):
+def test_a_late_holder_of_an_assisted_job_returns_to_executing(ledger: Ledger, clock: ManualClock):
     made = _late(ledger, clock, assisted)
     ledger.heartbeat(made.fence)
     assert ledger.get(made.id).phase == "executing"
@@ -193,7 +193,9 @@ def test_a_late_beat_of_a_claimed_job_proves_life_and_leaves_it_startable(
 
 @pytest.mark.parametrize("verb", ["complete", "fail", "fail for good"])
 @pytest.mark.parametrize("late", [_late, _late_and_swept], ids=["before the sweep", "after the sweep"])
-def test_what_was_never_started_cannot_end(ledger: Ledger, clock: ManualClock, late: Callable[..., Made], verb: str):
+def test_a_job_that_was_never_started_cannot_be_completed(
+    ledger: Ledger, clock: ManualClock, late: Callable[..., Made], verb: str
+):
     made = late(ledger, clock, claimed)
     with refused_without_trace(ledger, "invalid_transition"):
         RETURNS[verb][0](ledger, made.fence)

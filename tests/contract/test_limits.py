@@ -1,4 +1,4 @@
-"""Every limit's edge: at the limit it passes, one past it is refused and nothing changes."""
+"""Every limit: a value at the limit is accepted, one past it is refused and changes nothing."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -44,13 +44,13 @@ every_text = pytest.mark.parametrize(("put", "most"), TEXTS, ids=[*NAMES, *KEYS,
 
 
 @every_text
-def test_a_text_at_its_limit_passes(ledger: Ledger, put: Put, most: int):
+def test_a_text_at_its_limit_is_accepted(ledger: Ledger, put: Put, most: int):
     for character in ("x", "é", "😀"):
         put(ledger, character * (most // len(character.encode())))
 
 
 @every_text
-def test_a_text_one_past_its_limit_is_refused(ledger: Ledger, put: Put, most: int):
+def test_a_text_over_its_limit_is_refused(ledger: Ledger, put: Put, most: int):
     for character in ("x", "é"):
         with refused("limit_exceeded") as caught:
             put(ledger, "x" + character * (most // len(character.encode())))
@@ -61,14 +61,14 @@ ODD_TEXTS: list[Any] = ["", " ", " x", "x ", "a\nb", "a\x00b", "a\x7fb", "é\x85
 
 
 @every_text
-def test_a_text_of_wrong_shape_is_refused(ledger: Ledger, put: Put, most: int):
+def test_an_invalid_text_is_refused(ledger: Ledger, put: Put, most: int):
     for text in ODD_TEXTS:
         with refused("validation_error"):
             put(ledger, text)
 
 
 @pytest.mark.parametrize("name", ["kind", "queue", "tier", "actor"])
-def test_a_refused_enqueue_leaves_no_trace(ledger: Ledger, name: str):
+def test_a_refused_enqueue_changes_nothing(ledger: Ledger, name: str):
     with refused_without_trace(ledger, "limit_exceeded"):
         NAMES[name](ledger, "x" * 201)
 
@@ -89,7 +89,7 @@ every_number = pytest.mark.parametrize(("put", "low", "high"), NUMBERS.values(),
 
 
 @every_number
-def test_a_number_at_its_limits_passes(ledger: Ledger, put: Put, low: int, high: int):
+def test_a_number_at_its_limits_is_accepted(ledger: Ledger, put: Put, low: int, high: int):
     put(ledger, low)
     put(ledger, high)
 
@@ -119,7 +119,7 @@ every_duration = pytest.mark.parametrize(("put", "low", "high", "past"), DURATIO
 
 
 @every_duration
-def test_a_duration_at_its_limits_passes(ledger: Ledger, put: Put, low: Any, high: Any, past: Any):
+def test_a_duration_at_its_limits_is_accepted(ledger: Ledger, put: Put, low: Any, high: Any, past: Any):
     put(ledger, low)
     put(ledger, high)
 
@@ -132,7 +132,7 @@ def test_a_duration_past_its_limits_is_refused(ledger: Ledger, put: Put, low: An
 
 
 @every_duration
-def test_what_is_no_duration_is_refused(ledger: Ledger, put: Put, low: Any, high: Any, past: Any):
+def test_values_that_are_not_durations_are_refused(ledger: Ledger, put: Put, low: Any, high: Any, past: Any):
     for value in (True, "soon", "", "5", "5 s", "-5s", [5], b"5s"):
         with refused("validation_error"):
             put(ledger, value)
@@ -149,12 +149,12 @@ def test_a_time_past_its_limits_is_refused(ledger: Ledger, at: datetime):
 @pytest.mark.parametrize(
     "at", [datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)], ids=["first", "last"]
 )
-def test_a_time_at_its_limits_passes(ledger: Ledger, at: datetime):
+def test_a_time_at_its_limits_is_accepted(ledger: Ledger, at: datetime):
     assert ledger.enqueue("a", available_at=at).available_at == at
 
 
 @pytest.mark.parametrize("at", [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1_767_225_600], ids=repr)  # noqa: DTZ001
-def test_what_is_no_time_is_refused(ledger: Ledger, at: Any):
+def test_values_that_are_not_times_are_refused(ledger: Ledger, at: Any):
     with refused_without_trace(ledger, "validation_error"):
         ledger.enqueue("a", available_at=at)
 
@@ -162,7 +162,7 @@ def test_what_is_no_time_is_refused(ledger: Ledger, at: Any):
 # Batches
 
 
-def test_the_largest_batch_of_jobs_passes(ledger: Ledger):
+def test_the_largest_batch_of_jobs_is_accepted(ledger: Ledger):
     assert len(ledger.enqueue_many([{"kind": "a"}] * 10_000)) == 10_000
 
 
@@ -171,7 +171,7 @@ def test_one_job_more_is_refused(ledger: Ledger):
         ledger.enqueue_many([{"kind": "a"}] * 10_001)
 
 
-def test_an_empty_batch_is_nothing(ledger: Ledger):
+def test_an_empty_batch_has_no_effect(ledger: Ledger):
     assert (ledger.enqueue_many([]), ledger.complete_many([]), ledger.heartbeat_many([])) == ([], [], [])
 
 
@@ -180,7 +180,7 @@ def test_a_batch_is_all_or_none(ledger: Ledger):
         ledger.enqueue_many([{"kind": "a"}, {"kind": ""}])
 
 
-def test_a_batch_larger_than_a_chunk_answers_each(ledger: Ledger):
+def test_a_batch_larger_than_a_chunk_has_an_answer_for_each_item(ledger: Ledger):
     ledger.enqueue_many([{"kind": "a"}] * 1_001)
     jobs = ledger.claim(WORKER, limit=1_000, start=True) + ledger.claim(WORKER, limit=1_000, start=True)
     answers = ledger.complete_many([(job.fence, None) for job in jobs if job.fence], request_id="r")
@@ -197,7 +197,7 @@ def test_too_many_writes_at_once_are_refused(ledger: Ledger, verb: str):
 
 
 @pytest.mark.parametrize("what", ["queues", "kinds"])
-def test_a_claim_names_a_hundred_at_most(ledger: Ledger, what: str):
+def test_a_claim_names_at_most_a_hundred_queues(ledger: Ledger, what: str):
     assert ledger.claim(WORKER, **{what: [f"n-{number}" for number in range(1_000)]}) == []  # type: ignore[arg-type]
     with refused_without_trace(ledger, "limit_exceeded"):
         ledger.claim(WORKER, **{what: [f"n-{number}" for number in range(1_001)]})  # type: ignore[arg-type]
@@ -243,6 +243,6 @@ def test_wrong_types_are_refused(ledger: Ledger, call: Callable[[Ledger, Fence],
     assert trace(ledger) == before
 
 
-def test_a_claimed_worker_name_survives_odd_letters(ledger: Ledger):
+def test_a_worker_name_with_unusual_letters_is_kept(ledger: Ledger):
     made = claimed(ledger, queue="Größe:ñ#1")
     assert ledger.get(made.id).queue == "Größe:ñ#1"

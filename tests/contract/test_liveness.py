@@ -1,4 +1,4 @@
-"""Stalling, resuming and requeuing: who may, and from which moment on."""
+"""Stalling, resuming and requeuing: by which roles, and from which time on."""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,7 +42,7 @@ def test_at_the_limit_a_job_is_not_stalled_yet(ledger: Ledger, clock: ManualCloc
     ("build", "reason"),
     [(claimed, "LEASE_EXPIRED"), (running, "NO_HEARTBEAT"), (assisted, "NO_HEARTBEAT"), (aborting, "NO_HEARTBEAT")],
 )
-def test_past_the_limit_it_is(ledger: Ledger, clock: ManualClock, build, reason: str):
+def test_past_the_limit_a_job_is_stalled(ledger: Ledger, clock: ManualClock, build, reason: str):
     made = build(ledger)
     clock.advance(STALL_AFTER_S + TICK_S)
     job = ledger.stall(made.id)
@@ -62,7 +62,9 @@ FINDERS: dict[str, Callable[[Ledger, Made], Any]] = {
 
 @pytest.mark.parametrize("tier", [None, "in_home", "hospitality", "a tier of one's own"])
 @pytest.mark.parametrize("find", FINDERS.values(), ids=list(FINDERS))
-def test_silence_has_one_reason_for_every_finder(ledger: Ledger, clock: ManualClock, find: Callable[..., Any], tier: str | None):
+def test_silence_has_the_same_reason_however_it_is_found(
+    ledger: Ledger, clock: ManualClock, find: Callable[..., Any], tier: str | None
+):
     made = running(ledger, tier=tier, policy={"resume_window": 0})
     clock.advance(181)
     find(ledger, made)
@@ -72,7 +74,7 @@ def test_silence_has_one_reason_for_every_finder(ledger: Ledger, clock: ManualCl
 
 
 @pytest.mark.parametrize("find", [*FINDERS.values(), lambda ledger, made: ledger.start(made.fence)], ids=[*FINDERS, "late start"])
-def test_a_claim_that_never_started_has_let_its_lease_expire(ledger: Ledger, clock: ManualClock, find: Callable[..., Any]):
+def test_a_claim_that_never_started_stalls_with_lease_expired(ledger: Ledger, clock: ManualClock, find: Callable[..., Any]):
     made = claimed(ledger, tier="in_home", policy={"resume_window": 0})
     clock.advance(91)
     find(ledger, made)
@@ -81,7 +83,7 @@ def test_a_claim_that_never_started_has_let_its_lease_expire(ledger: Ledger, clo
     assert ledger.check(made.id) == []
 
 
-def test_not_stalled_yet_says_when(ledger: Ledger, clock: ManualClock):
+def test_not_stalled_yet_has_the_time_of_the_limit(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     with refused("not_stalled_yet") as caught:
         ledger.stall(made.id)
@@ -89,20 +91,20 @@ def test_not_stalled_yet_says_when(ledger: Ledger, clock: ManualClock):
     assert caught.value.context["limit"] == expected
 
 
-def test_silence_is_silence_where_the_lease_ends_at_the_same_moment(ledger: Ledger, clock: ManualClock):
+def test_silence_is_the_reason_if_the_lease_ends_at_the_same_time(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy={"heartbeat_interval": 20, "missed_beats_max": 3, "lease_ttl": 60})
     clock.advance(60 + TICK_S)
     assert ledger.stall(made.id).stall_reason == "NO_HEARTBEAT"
 
 
-def test_a_reason_does_not_bring_the_limit_forward(ledger: Ledger, clock: ManualClock):
+def test_a_given_reason_does_not_change_the_limit(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(STALL_AFTER_S)
     with refused_without_trace(ledger, "not_stalled_yet"):
         ledger.stall(made.id, reason="OPERATOR_QUEUE_TIMEOUT")
 
 
-def test_a_beat_moves_the_limit(ledger: Ledger, clock: ManualClock):
+def test_a_heartbeat_moves_the_limit(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(20)
     ledger.heartbeat(made.fence)
@@ -121,7 +123,7 @@ def test_missed_beats_times_the_interval_is_the_limit(ledger: Ledger, clock: Man
     assert ledger.stall(made.id).status == "stalled"
 
 
-def test_the_stall_carries_the_snapshot(ledger: Ledger, clock: ManualClock):
+def test_the_stall_event_has_the_policy_of_the_lease(ledger: Ledger, clock: ManualClock):
     made = running(ledger, kind="walk", policy={"heartbeat_interval": 5} | WINDOW)
     ledger.set_policy("walk", heartbeat_interval=50)
     clock.advance(15 + TICK_S)
@@ -137,7 +139,7 @@ def test_a_holder_may_stall_at_any_time(ledger: Ledger):
     assert (job.status, job.stall_reason) == ("stalled", "WORKER_ERROR")
 
 
-def test_a_holder_may_say_why_in_a_seeds_words(ledger: Ledger):
+def test_a_holder_may_give_a_reason_in_the_words_of_a_dialect(ledger: Ledger):
     made = running(ledger)
     assert ledger.stall(made.fence, reason="ROBOT_ERROR").stall_reason == "WORKER_ERROR"
 
@@ -145,7 +147,7 @@ def test_a_holder_may_say_why_in_a_seeds_words(ledger: Ledger):
 # Alive but no progress
 
 
-def test_beats_without_progress_are_the_second_signal(ledger: Ledger, clock: ManualClock):
+def test_beats_without_progress_stall_a_job(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy={"progress_timeout": 40} | WINDOW)
     for _ in range(2):
         clock.advance(20)
@@ -159,7 +161,7 @@ def test_beats_without_progress_are_the_second_signal(ledger: Ledger, clock: Man
 
 
 @pytest.mark.parametrize("moved", [{"stage": "LATER"}, {"progress": 8}])
-def test_progress_moves_its_limit(ledger: Ledger, clock: ManualClock, moved):
+def test_progress_moves_the_limit_of_progress(ledger: Ledger, clock: ManualClock, moved):
     made = running(ledger, policy={"progress_timeout": 40})
     clock.advance(25)
     ledger.heartbeat(made.fence, **moved)
@@ -171,7 +173,7 @@ def test_progress_moves_its_limit(ledger: Ledger, clock: ManualClock, moved):
     assert ledger.stall(made.id).stall_reason == "NO_PROGRESS"
 
 
-def test_progress_is_not_asked_of_a_claimed_job(ledger: Ledger, clock: ManualClock):
+def test_a_claimed_job_has_no_limit_of_progress(ledger: Ledger, clock: ManualClock):
     made = claimed(ledger, policy={"progress_timeout": 20})
     clock.advance(21)
     with refused_without_trace(ledger, "not_stalled_yet"):
@@ -206,7 +208,7 @@ def test_the_system_resumes_only_after_a_beat_received_after_the_stall(ledger: L
     assert ledger.check(made.id) == []
 
 
-def test_a_beat_before_the_stall_is_no_proof(ledger: Ledger):
+def test_a_beat_before_the_stall_does_not_allow_a_resume(ledger: Ledger):
     made = running(ledger, policy=WINDOW)
     ledger.heartbeat(made.fence)
     ledger.stall(made.fence)
@@ -214,7 +216,7 @@ def test_a_beat_before_the_stall_is_no_proof(ledger: Ledger):
         ledger.resume(made.id)
 
 
-def test_a_beat_of_an_earlier_stall_is_no_proof(ledger: Ledger):
+def test_a_beat_after_an_earlier_stall_does_not_allow_a_resume(ledger: Ledger):
     made = running_stalled(ledger)
     ledger.heartbeat(made.fence)
     ledger.resume(made.id)
@@ -262,7 +264,7 @@ def test_an_aborting_job_resumes_aborting(ledger: Ledger):
 # The resume window
 
 
-def test_without_a_window_stall_and_requeue_are_one_tick(ledger: Ledger, clock: ManualClock):
+def test_without_a_resume_window_one_sweep_stalls_and_requeues(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(STALL_AFTER_S + TICK_S)
     assert ledger.sweep() == {"stalled": 1, "requeued": 1}
@@ -270,7 +272,7 @@ def test_without_a_window_stall_and_requeue_are_one_tick(ledger: Ledger, clock: 
     assert ledger.check(made.id) == []
 
 
-def test_within_its_window_a_stalled_job_waits(ledger: Ledger, clock: ManualClock):
+def test_a_stalled_job_waits_within_its_resume_window(ledger: Ledger, clock: ManualClock):
     made = running_stalled(ledger)
     clock.advance(60 - TICK_S)
     assert ledger.sweep() == {}
@@ -285,7 +287,7 @@ def test_a_requeued_job_waits_for_its_backoff(ledger: Ledger, clock: ManualClock
     assert 0.25 <= wait <= 0.75
 
 
-def test_the_sweep_looks_at_beats_before_it_calls_a_job_exhausted(ledger: Ledger, clock: ManualClock):
+def test_the_sweep_resumes_a_beating_job_before_it_exhausts_it(ledger: Ledger, clock: ManualClock):
     made = running_stalled(ledger, policy={"attempts_max": 1} | WINDOW)
     clock.advance(120)
     ledger.heartbeat(made.fence)
@@ -302,21 +304,21 @@ def test_a_sweep_handles_no_more_than_its_limit(ledger: Ledger, clock: ManualClo
     assert ledger.sweep(limit=2) == {}
 
 
-def test_the_sweep_signs_as_the_system(ledger: Ledger, clock: ManualClock):
+def test_the_actor_of_the_sweep_is_the_system(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(STALL_AFTER_S + 1)
     ledger.sweep()
     assert {event.actor for event in ledger.events(made.id)[-2:]} == {"system:ledger"}
 
 
-def test_the_system_may_have_a_name_of_its_own(ledger: Ledger, clock: ManualClock):
+def test_the_system_actor_may_have_another_name(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(STALL_AFTER_S + 1)
     ledger.stall(made.id, actor=Actor(Role.SYSTEM, "watchdog"))
     assert ledger.events(made.id)[-1].actor == "system:watchdog"
 
 
-def test_a_holder_that_stalls_may_say_why(ledger: Ledger) -> None:
+def test_a_holder_that_stalls_may_give_an_error(ledger: Ledger) -> None:
     made = claimed(ledger)
     assert made.fence is not None
     ledger.stall(made.fence, error=OSError("no network"))

@@ -1,7 +1,7 @@
 """Every verb from every status: what it records and where it leads, or how it is refused.
 
-The table is written by hand from the contract. A cell is `events > status/phase`, `events` alone where the status stays,
-or the code of the refusal.
+The table is written by hand from the contract. A cell is `events > status/phase`, `events` alone if the status does not
+change, or the code of the refusal.
 """
 
 from collections.abc import Callable
@@ -53,7 +53,7 @@ RESUMED_AGAIN = "resumed, stalled, requeued > queued"
 ENDED_BY_HOLDER = {"succeeded": INVALID, "failed": INVALID}
 ENDED_BY_OTHERS = {"cancelled": LOST, "dead_lettered": LOST}
 GONE = {"queued": LOST} | ENDED_BY_HOLDER | ENDED_BY_OTHERS
-"""A holder's verb on a job that is not its own any more: its own end is recognised; after any other end the fence is lost."""
+"""A holder's verb on a job that it no longer holds: its own end is recognised, after any other end the fence is lost."""
 FINISHED = {"succeeded": INVALID, "failed": INVALID, "cancelled": INVALID, "dead_lettered": INVALID}
 RUNNING = ("running", "aborting", "assisted")
 HELD = ("claimed", *RUNNING)
@@ -146,7 +146,7 @@ def test_the_table_has_every_verb_and_every_status():
 
 
 @pytest.mark.parametrize(("verb", "status", "cell"), ALLOWED, ids=_ids(ALLOWED))
-def test_allowed(ledger: Ledger, verb: str, status: str, cell: str):
+def test_verb_is_allowed(ledger: Ledger, verb: str, status: str, cell: str):
     made = BUILDERS[status](ledger)
     before = ledger.get(made.id)
     VERBS[verb](ledger, made)
@@ -162,7 +162,7 @@ def test_allowed(ledger: Ledger, verb: str, status: str, cell: str):
 
 
 @pytest.mark.parametrize(("verb", "status", "code"), REFUSED, ids=_ids(REFUSED))
-def test_refused(ledger: Ledger, verb: str, status: str, code: str):
+def test_verb_is_refused(ledger: Ledger, verb: str, status: str, code: str):
     made = BUILDERS[status](ledger)
     with refused_without_trace(ledger, code):
         VERBS[verb](ledger, made)
@@ -188,7 +188,7 @@ def test_replay_is_refused_from(ledger: Ledger, status: str):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_job_that_is_not_there_is_not_found_by(ledger: Ledger, verb: str):
+def test_an_unknown_job_is_not_found_by(ledger: Ledger, verb: str):
     made = BUILDERS["queued"](ledger)
     with refused_without_trace(ledger, "not_found"):
         VERBS[verb](ledger, Made(made.id + 1, type(made.fence)(made.id + 1, 1, "guessed", WORKER)))

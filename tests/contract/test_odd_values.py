@@ -1,6 +1,6 @@
-"""Every argument of every public verb takes any value there is: it is accepted, or refused as Holdfast refuses things.
+"""Every public verb accepts or refuses any value of any argument with an error of Holdfast.
 
-What a verb must not do is fail with an error of Python, of the driver or of the database.
+No verb fails with an error of Python, of the driver or of the database.
 """
 
 import inspect
@@ -96,7 +96,7 @@ PLAIN = [
     Odd("kind of number", lambda: Number(3)),
 ]
 INSIDE = ("None", "0", "10**5000", "nan", "surrogate", "NUL", "object", "deep list", "kind of text")
-"""What is put into lists and objects as well."""
+"""Values that are also put into lists and objects."""
 WRAPPED = [
     *(Odd(f"[{odd.name}]", lambda odd=odd: [odd.make()]) for odd in PLAIN if odd.name in INSIDE),  # type: ignore[misc]
     *(Odd(f"{{a: {odd.name}}}", lambda odd=odd: {"a": odd.make()}) for odd in PLAIN if odd.name in INSIDE),  # type: ignore[misc]
@@ -119,10 +119,10 @@ MORE = {
 }
 """Arguments that the signature does not name."""
 CALLED = {"write", "progress", "clock"}
-"""Functions of the caller's. What goes wrong in one is the caller's to see."""
+"""Functions of the caller. Their errors are passed to the caller."""
 WAITS = ("wait", "result", "follow")
 NOT_CALLED = {"close", "waiter"}
-"""They take nothing."""
+"""Verbs without arguments."""
 
 
 class Place(NamedTuple):
@@ -137,7 +137,7 @@ class Place(NamedTuple):
         return job.fence
 
     def usual(self, verb: str, name: str) -> Any:
-        """What is given for an argument that is not the odd one."""
+        """A usual value for an argument."""
         if verb in WAITS and name == "timeout":
             return 0.0
         if verb in ("wait", "result") and name == "job":
@@ -193,7 +193,7 @@ def verbs(face: type) -> list[str]:
 
 
 def arguments(function: Callable[..., Any], verb: str) -> tuple[list[str], list[str]]:
-    """Those that have to be given, and all of them."""
+    """The required arguments, and all arguments."""
     given = [
         one for one in inspect.signature(function).parameters.values() if one.name != "self" and one.kind is not one.VAR_KEYWORD
     ]
@@ -224,12 +224,12 @@ def failures(place: Place, face: type, verb: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("verb", verbs(Ledger))
-def test_a_ledger_takes_odd_values(place: Place, verb: str) -> None:
+def test_a_ledger_accepts_or_refuses_odd_values(place: Place, verb: str) -> None:
     assert list(failures(place, Ledger, verb)) == []
 
 
 @pytest.mark.parametrize("verb", verbs(Agent))
-def test_an_agent_takes_odd_values(place: Place, verb: str) -> None:
+def test_an_agent_accepts_or_refuses_odd_values(place: Place, verb: str) -> None:
     assert list(failures(place, Agent, verb)) == []
 
 

@@ -56,7 +56,7 @@ def state(ledger: Ledger, name: str = "inbox") -> SinkState:
 
 
 def drain(relay: Relay) -> int:
-    """Ticks until nothing is left: how many messages arrived."""
+    """Tick until no message is left, and return how many were delivered."""
     arrived = 0
     while counts := relay.tick():
         arrived += sum(count for name, count in counts.items() if name.endswith(".delivered"))
@@ -74,7 +74,7 @@ def test_the_events_of_a_job_are_sent_in_order(ledger: Ledger, inbox: Inbox):
     assert relay.tick() == {}
 
 
-def test_messages_know_queue_and_kind(ledger: Ledger, inbox: Inbox):
+def test_messages_have_queue_and_kind(ledger: Ledger, inbox: Inbox):
     succeeded(ledger, queue="mail", kind="send")
     Relay(ledger, [sink(inbox)]).tick()
     assert {(message.data.queue, message.data.kind) for message in inbox.messages} == {("mail", "send")}
@@ -123,10 +123,10 @@ def test_args_are_sent_only_on_request(ledger: Ledger):
     assert whole.messages[0].as_dict()["data"]["payload"]["args"] == {"to": "a private address"}
 
 
-# Places
+# Positions
 
 
-def test_a_new_sink_starts_now(ledger: Ledger, inbox: Inbox):
+def test_a_new_sink_starts_at_the_current_position(ledger: Ledger, inbox: Inbox):
     queued(ledger)
     relay = Relay(ledger, [CallableSink(inbox, name="inbox")])
     assert relay.tick() == {}
@@ -135,7 +135,7 @@ def test_a_new_sink_starts_now(ledger: Ledger, inbox: Inbox):
     assert inbox.delivered == [f"{made.id}-1 queued"]
 
 
-def test_a_place_outlives_its_relay(ledger: Ledger, inbox: Inbox):
+def test_the_position_of_a_sink_outlives_its_relay(ledger: Ledger, inbox: Inbox):
     for _ in range(2):
         queued(ledger)
         with Relay(ledger, [sink(inbox)]) as relay:
@@ -143,7 +143,7 @@ def test_a_place_outlives_its_relay(ledger: Ledger, inbox: Inbox):
     assert len(set(inbox.tried)) == 2
 
 
-def test_a_tick_is_one_batch_of_each_sink(ledger: Ledger):
+def test_a_tick_sends_one_batch_to_each_sink(ledger: Ledger):
     one, other = Inbox(), Inbox()
     ledger.enqueue_many([{"kind": "work"}] * 250)
     relay = Relay(ledger, [sink(one, name="one"), sink(other, name="other")])
@@ -152,7 +152,7 @@ def test_a_tick_is_one_batch_of_each_sink(ledger: Ledger):
     assert one.tried == other.tried == [f"msg_{ledger.id}_{id_}-1_jobs" for id_ in range(1, 251)]
 
 
-def test_a_slow_batch_ends_early_and_keeps_what_arrived(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+def test_a_slow_batch_ends_early_and_keeps_its_position(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     ledger.enqueue_many([{"kind": "work"}] * 10)
     inbox.refuse = lambda message: clock.advance(2)
     relay = Relay(ledger, [sink(inbox)])
@@ -161,7 +161,7 @@ def test_a_slow_batch_ends_early_and_keeps_what_arrived(ledger: Ledger, clock: M
     assert len(inbox.tried) == len(set(inbox.tried)) == 10
 
 
-def test_a_sink_slower_than_a_batch_still_gets_past_an_event_of_two_messages(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+def test_a_very_slow_sink_gets_both_messages_of_an_event(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
     ledger.stall(made.fence)
     inbox.refuse = lambda message: clock.advance(9)
@@ -199,7 +199,7 @@ def test_a_dropped_sink_is_forgotten(ledger: Ledger, inbox: Inbox):
 # Failures
 
 
-def test_nothing_later_is_sent_before_what_failed(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+def test_no_later_event_is_sent_before_the_failed_one(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     first, second, third = (queued(ledger) for _ in range(3))
     inbox.refuse = lambda message: OSError("not you") if message.data.job_id == second.id else None
     relay = Relay(ledger, [sink(inbox)])
@@ -219,7 +219,7 @@ def test_nothing_later_is_sent_before_what_failed(ledger: Ledger, clock: ManualC
     assert (mended.failures, mended.retry_at, mended.last_error) == (0, None, None)
 
 
-def test_what_was_chosen_away_before_a_failure_is_done_with(ledger: Ledger, inbox: Inbox):
+def test_skipped_events_before_a_failure_are_not_read_again(ledger: Ledger, inbox: Inbox):
     for queue in ("a", "a", "b", "a"):
         queued(ledger, queue=queue)
     inbox.refuse_all()
@@ -227,12 +227,12 @@ def test_what_was_chosen_away_before_a_failure_is_done_with(ledger: Ledger, inbo
     assert (state(ledger).pos, state(ledger).failures) == (ledger.events()[1].pos, 1)
 
 
-def test_waits_double_up_to_ten_minutes() -> None:
+def test_the_wait_after_a_failure_doubles_up_to_ten_minutes() -> None:
     assert [retry_us(failures, 1.0) / 1_000_000 for failures in (1, 2, 3, 10, 11, 12, 1_000)] == [1, 2, 4, 512, 600, 600, 600]
     assert retry_us(2, 0.5) == 1_000_000
 
 
-def test_a_failing_sink_holds_up_no_other(ledger: Ledger):
+def test_a_failing_sink_delays_no_other_sink(ledger: Ledger):
     good, bad = Inbox(), Inbox()
     bad.refuse_all()
     queued(ledger)
@@ -241,7 +241,7 @@ def test_a_failing_sink_holds_up_no_other(ledger: Ledger):
 
 
 def fail_until_dead(relay: Relay, clock: ManualClock, ledger: Ledger) -> int:
-    """How many tries that took; each comes as soon as the longest wait is over."""
+    """Tick after the longest wait until the sink is dead, and return the number of attempts."""
     for tries in range(100):
         if state(ledger).dead_at is not None:
             return tries
@@ -250,7 +250,7 @@ def fail_until_dead(relay: Relay, clock: ManualClock, ledger: Ledger) -> int:
     raise AssertionError("it does not die")
 
 
-def test_a_sink_that_keeps_failing_is_dead_and_says_so_once(
+def test_a_sink_that_keeps_failing_is_marked_dead_and_logged_once(
     ledger: Ledger, clock: ManualClock, inbox: Inbox, caplog: pytest.LogCaptureFixture
 ):
     relay = Relay(ledger, [sink(inbox)])
@@ -270,7 +270,7 @@ def test_a_sink_that_keeps_failing_is_dead_and_says_so_once(
     assert len(inbox.tried) == 12
 
 
-def test_a_final_failure_is_the_end_at_once(ledger: Ledger, inbox: Inbox):
+def test_a_final_failure_marks_the_sink_dead_at_once(ledger: Ledger, inbox: Inbox):
     queued(ledger)
     inbox.refuse_all(DeliveryFailed("HTTP 410", final=True))
     Relay(ledger, [sink(inbox)]).tick()
@@ -278,7 +278,7 @@ def test_a_final_failure_is_the_end_at_once(ledger: Ledger, inbox: Inbox):
     assert state(ledger).dead_at is not None
 
 
-def test_a_revived_sink_goes_on_where_it_stood(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+def test_a_revived_sink_continues_at_its_position(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     relay = Relay(ledger, [sink(inbox, attempts_max=2)])
     relay.tick()
     made = [queued(ledger) for _ in range(3)]
@@ -291,7 +291,7 @@ def test_a_revived_sink_goes_on_where_it_stood(ledger: Ledger, clock: ManualCloc
     assert inbox.delivered == [f"{job.id}-1 queued" for job in made]
 
 
-def test_reviving_cuts_a_wait_short(ledger: Ledger, inbox: Inbox):
+def test_reviving_ends_the_wait_after_a_failure(ledger: Ledger, inbox: Inbox):
     queued(ledger)
     inbox.refuse_all()
     relay = Relay(ledger, [sink(inbox)])
@@ -301,7 +301,7 @@ def test_reviving_cuts_a_wait_short(ledger: Ledger, inbox: Inbox):
     assert relay.tick() == {"inbox.delivered": 1}
 
 
-def test_an_event_that_can_never_arrive_is_skipped(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+def test_an_event_that_cannot_be_delivered_can_be_skipped(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     first, poison, last = (queued(ledger) for _ in range(3))
     inbox.refuse = lambda message: OSError("poison") if message.data.job_id == poison.id else None
     relay = Relay(ledger, [sink(inbox, attempts_max=1)])
@@ -314,7 +314,7 @@ def test_an_event_that_can_never_arrive_is_skipped(ledger: Ledger, clock: Manual
         ledger.skip_sink_event("inbox")
 
 
-def test_verbs_on_a_sink_that_is_not_there(ledger: Ledger):
+def test_an_unknown_sink_is_not_found(ledger: Ledger):
     for verb in (ledger.revive_sink, ledger.skip_sink_event, ledger.drop_sink):
         with refused("not_found"):
             verb("unknown")
@@ -322,7 +322,7 @@ def test_verbs_on_a_sink_that_is_not_there(ledger: Ledger):
             verb("")
 
 
-def test_half_an_event_is_tried_again_as_a_whole_until_the_sink_is_dead(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+def test_all_messages_of_an_event_are_sent_again_until_the_sink_is_dead(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
     ledger.stall(made.fence)
     inbox.refuse = lambda message: OSError("no") if message.data.message == "ESCALATION_NEEDED" else None
@@ -335,7 +335,7 @@ def test_half_an_event_is_tried_again_as_a_whole_until_the_sink_is_dead(ledger: 
     assert len(set(inbox.tried)) == 2
 
 
-def test_an_error_is_kept_in_one_line_that_fits(ledger: Ledger, inbox: Inbox):
+def test_the_error_of_a_sink_is_kept_in_one_short_line(ledger: Ledger, inbox: Inbox):
     queued(ledger)
     inbox.refuse_all(ValueError("ä\n\0" * 2_000 + "\udc80"))
     Relay(ledger, [sink(inbox)]).tick()
@@ -354,7 +354,7 @@ def test_one_relay_at_a_time_serves_a_sink(ledger: Ledger, clock: ManualClock, i
     assert [first.tick(), second.tick()] == [{"inbox.delivered": 1}, {}]
     queued(ledger)
     assert [second.tick(), first.tick()] == [{}, {"inbox.delivered": 1}]
-    # The first says nothing any more, and its time runs out.
+    # The first relay stops, and its duty expires.
     clock.advance(31)
     queued(ledger)
     assert [second.tick(), first.tick()] == [{"inbox.delivered": 1}, {}]
@@ -378,7 +378,7 @@ def test_closing_drops_no_duty_of_another_holder(ledger: Ledger, inbox: Inbox):
     assert [second.tick(), first.tick()] == [{}, {"inbox.delivered": 1}]
 
 
-def test_each_sink_has_a_duty_of_its_own(ledger: Ledger):
+def test_each_sink_has_its_own_duty(ledger: Ledger):
     one, other = Inbox(), Inbox()
     first = Relay(ledger, [sink(one, name="one")])
     second = Relay(ledger, [sink(one, name="one"), sink(other, name="other")])
@@ -387,9 +387,7 @@ def test_each_sink_has_a_duty_of_its_own(ledger: Ledger):
 
 
 @pytest.mark.parametrize(("duty_ttl", "seconds"), [("1s", 1), ("1h", 3_600)])
-def test_how_long_a_duty_lasts_is_for_the_relay_to_say(
-    ledger: Ledger, clock: ManualClock, inbox: Inbox, duty_ttl: str, seconds: int
-):
+def test_the_relay_sets_the_length_of_its_duties(ledger: Ledger, clock: ManualClock, inbox: Inbox, duty_ttl: str, seconds: int):
     Relay(ledger, [sink(inbox)], duty_ttl=duty_ttl).tick()
     queued(ledger)
     clock.advance(seconds)
@@ -398,7 +396,7 @@ def test_how_long_a_duty_lasts_is_for_the_relay_to_say(
     assert Relay(ledger, [sink(inbox)]).tick() == {"inbox.delivered": 1}
 
 
-def test_duties_are_asked_for_seldom(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+def test_duties_are_renewed_seldom(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     duties = GrantEveryDuty()
     relay = Relay(ledger, [sink(inbox)], duties=duties)
     for _ in range(60):
@@ -408,7 +406,7 @@ def test_duties_are_asked_for_seldom(ledger: Ledger, clock: ManualClock, inbox: 
 
 
 def test_a_slow_sink_stays_with_its_relay(ledger: Ledger, clock: ManualClock, inbox: Inbox):
-    """Each try takes as long as a webhook's may."""
+    """Each delivery takes as long as the time limit of a webhook."""
     ledger.enqueue_many([{"kind": "work"}] * 6)
     inbox.refuse = lambda message: clock.advance(20)
     relay, other = Relay(ledger, [sink(inbox)]), Relay(ledger, [sink(Inbox())])
@@ -416,8 +414,8 @@ def test_a_slow_sink_stays_with_its_relay(ledger: Ledger, clock: ManualClock, in
         assert [relay.tick(), other.tick()] == [{"inbox.delivered": 1}, {}]
 
 
-def test_a_slow_sink_costs_the_others_of_its_relay_nothing(ledger: Ledger, clock: ManualClock, inbox: Inbox):
-    """An event of two messages keeps the relay for longer than a duty lasts."""
+def test_a_slow_sink_does_not_delay_other_sinks_of_its_relay(ledger: Ledger, clock: ManualClock, inbox: Inbox):
+    """An event of two messages takes longer than a duty lasts."""
     made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
     ledger.stall(made.fence)
     rivals: list[dict[str, int]] = []
@@ -433,8 +431,8 @@ def test_a_slow_sink_costs_the_others_of_its_relay_nothing(ledger: Ledger, clock
     assert rivals == [{}, {}]
 
 
-def test_a_relay_that_was_overtaken_moves_nothing(ledger: Ledger, inbox: Inbox):
-    """While it sends, another one gets further than it ever will."""
+def test_a_relay_that_lost_its_duty_does_not_move_the_position(ledger: Ledger, inbox: Inbox):
+    """While it sends, another relay reaches a later position."""
     made = queued(ledger)
     rival = Relay(ledger, [sink(Inbox())], duties=GrantEveryDuty())
 
@@ -451,7 +449,7 @@ def test_a_relay_that_was_overtaken_moves_nothing(ledger: Ledger, inbox: Inbox):
     assert relay.tick() == {"inbox.delivered": 1}
 
 
-# What is refused
+# Refused
 
 
 @pytest.mark.parametrize(
@@ -469,13 +467,13 @@ def test_a_relay_that_was_overtaken_moves_nothing(ledger: Ledger, inbox: Inbox):
         {"attempts_max": 0},
     ],
 )
-def test_a_sink_that_makes_no_sense(options: dict[str, Any], inbox: Inbox):
+def test_a_sink_with_wrong_settings_is_refused(options: dict[str, Any], inbox: Inbox):
     with pytest.raises(Exception) as caught:  # noqa: PT011 - the code tells
         sink(inbox, **options)
     assert getattr(caught.value, "code", None) in ("validation_error", "limit_exceeded")
 
 
-def test_two_sinks_of_one_name(ledger: Ledger, inbox: Inbox):
+def test_two_sinks_of_one_name_are_refused(ledger: Ledger, inbox: Inbox):
     with refused("validation_error"):
         Relay(ledger, [sink(inbox), sink(inbox)])
     with refused("validation_error"):
@@ -486,6 +484,6 @@ def test_two_sinks_of_one_name(ledger: Ledger, inbox: Inbox):
     ("duty_ttl", "code"),
     [("999ms", "limit_exceeded"), ("61m", "limit_exceeded"), (True, "validation_error"), (None, "validation_error")],
 )
-def test_a_duty_that_lasts_too_short_or_too_long(ledger: Ledger, inbox: Inbox, duty_ttl: object, code: str):
+def test_a_duty_outside_its_limits_is_refused(ledger: Ledger, inbox: Inbox, duty_ttl: object, code: str):
     with refused(code):
         Relay(ledger, [sink(inbox)], duty_ttl=duty_ttl)

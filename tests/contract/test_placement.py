@@ -44,7 +44,7 @@ def test_a_rescheduled_job_waits_for_its_time(ledger: Ledger, clock: ManualClock
 
 
 @pytest.mark.parametrize("name", sorted(set(BUILDERS) - {"queued"}))
-def test_a_job_that_is_held_or_over_stays_where_it_is(ledger: Ledger, name: str):
+def test_a_held_or_finished_job_cannot_be_moved(ledger: Ledger, name: str):
     job = BUILDERS[name](ledger)
     before = ledger.get(job.id)
     for ask in (
@@ -57,7 +57,7 @@ def test_a_job_that_is_held_or_over_stays_where_it_is(ledger: Ledger, name: str)
     assert ledger.get(job.id) == before
 
 
-def test_a_dedupe_key_that_is_held_there_is_a_conflict(ledger: Ledger):
+def test_a_dedupe_key_in_the_new_queue_is_a_conflict(ledger: Ledger):
     there = ledger.enqueue("k", queue="fetch", dedupe_key="d")
     here = ledger.enqueue("k", dedupe_key="d")
     with refused("conflict") as caught:
@@ -78,7 +78,7 @@ def test_a_repeated_request_moves_once(ledger: Ledger):
         ledger.move(job.id, "c", request_id="r")
 
 
-def test_a_waiting_job_keeps_its_time(ledger: Ledger):
+def test_a_job_that_waits_for_dependencies_cannot_be_rescheduled(ledger: Ledger):
     first = ledger.enqueue("k")
     waiting = ledger.enqueue("k", depends_on=[first.id])
     with refused("invalid_transition"):
@@ -92,7 +92,7 @@ def test_a_waiting_job_keeps_its_time(ledger: Ledger):
 
 
 @pytest.mark.parametrize(("fields", "code"), [({"delay": -1}, "limit_exceeded"), ({"available_at": "soon"}, "validation_error")])
-def test_a_time_is_checked_first(ledger: Ledger, fields: dict[str, Any], code: str):
+def test_an_invalid_time_is_refused(ledger: Ledger, fields: dict[str, Any], code: str):
     job = ledger.enqueue("k")
     with refused(code) as caught:
         ledger.reschedule(job.id, **fields)
@@ -100,6 +100,6 @@ def test_a_time_is_checked_first(ledger: Ledger, fields: dict[str, Any], code: s
     assert ledger.get(job.id).rev == 1
 
 
-def test_a_delay_and_a_time_are_too_much(ledger: Ledger, clock: ManualClock):
+def test_a_delay_and_a_time_together_are_refused(ledger: Ledger, clock: ManualClock):
     with refused("validation_error"):
         ledger.reschedule(ledger.enqueue("k").id, delay=1, available_at=clock.now())

@@ -27,13 +27,13 @@ DEFAULTS = {
 
 
 def _policy(ledger: Ledger, **options: Any) -> Policy:
-    """What a lease on such a job is issued under."""
+    """The policy of a lease on such a job."""
     policy = ledger.get(claimed(ledger, **options).id).policy
     assert policy is not None
     return policy
 
 
-def test_the_defaults_are_the_contracts(ledger: Ledger):
+def test_the_defaults_are_those_of_the_contract(ledger: Ledger):
     made = claimed(ledger)
     assert ledger.events(made.id)[-1].payload["policy"] == DEFAULTS
 
@@ -49,7 +49,7 @@ def test_the_defaults_are_the_contracts(ledger: Ledger):
         (None, 10),
     ],
 )
-def test_a_tier_has_numbers_of_its_own(ledger: Ledger, tier: str | None, interval_s: int):
+def test_a_tier_has_its_own_defaults(ledger: Ledger, tier: str | None, interval_s: int):
     policy = _policy(ledger, tier=tier)
     assert policy.heartbeat_interval_ms == interval_s * 1_000
     assert policy.stall_after_ms == interval_s * 3_000
@@ -70,19 +70,19 @@ def test_a_tier_sets_a_policy(ledger: Ledger):
     assert _policy(ledger, tier="hospitality").heartbeat_interval_ms == 60_000
 
 
-def test_the_nearest_wins(ledger: Ledger):
+def test_the_nearest_layer_wins(ledger: Ledger):
     ledger.set_policy("walk", attempts_max=2, missed_beats_max=2, cancel_grace=2)
     ledger.set_policy(tier="in_home", missed_beats_max=4, cancel_grace=4)
     policy = _policy(ledger, kind="walk", tier="in_home", policy={"cancel_grace": 8})
     assert (policy.attempts_max, policy.missed_beats_max, policy.cancel_grace_ms) == (2, 4, 8_000)
 
 
-def test_a_kinds_policy_outweighs_a_tiers_own_numbers(ledger: Ledger):
+def test_a_kinds_policy_overrides_the_defaults_of_a_tier(ledger: Ledger):
     ledger.set_policy("walk", heartbeat_interval=5)
     assert _policy(ledger, kind="walk", tier="in_home").heartbeat_interval_ms == 5_000
 
 
-def test_setting_again_replaces_the_whole(ledger: Ledger):
+def test_setting_a_policy_again_replaces_all_fields(ledger: Ledger):
     ledger.set_policy("walk", attempts_max=2, cancel_grace=2)
     ledger.set_policy("walk", cancel_grace=3)
     policy = _policy(ledger, kind="walk")
@@ -93,14 +93,14 @@ def test_a_lease_never_ends_before_stall_after(ledger: Ledger):
     assert _policy(ledger, policy={"heartbeat_interval": 40, "lease_ttl": 60}).lease_ttl_ms == 120_000
 
 
-def test_two_missed_beats_are_expressible(ledger: Ledger):
+def test_a_policy_may_allow_two_missed_beats(ledger: Ledger):
     assert _policy(ledger, policy={"missed_beats_max": 2}).stall_after_ms == 20_000
 
 
 # When
 
 
-def test_a_policy_set_after_the_enqueue_counts_at_the_claim(ledger: Ledger):
+def test_a_policy_set_after_the_enqueue_applies_at_the_claim(ledger: Ledger):
     made = queued(ledger, kind="walk")
     ledger.set_policy("walk", lease_ttl=120)
     claim(ledger, made.id)
@@ -120,7 +120,7 @@ def test_a_lease_keeps_the_policy_it_was_issued_under(ledger: Ledger, clock: Man
     assert ledger.check(made.id) == []
 
 
-def test_the_next_attempt_follows_the_new_policy(ledger: Ledger):
+def test_the_next_attempt_has_the_new_policy(ledger: Ledger):
     made = claimed(ledger, kind="walk")
     ledger.set_policy("walk", attempts_max=9)
     ledger.release(made.fence)
@@ -184,7 +184,7 @@ def _names(cases: list[tuple[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "value"), EDGES, ids=_names(EDGES))
-def test_at_its_bound_a_field_may_be_set(ledger: Ledger, name: str, value: Any):
+def test_a_field_may_be_set_to_its_bound(ledger: Ledger, name: str, value: Any):
     ledger.set_policy("walk", **{name: value})
     assert _policy(ledger, kind="walk") == _policy(ledger, policy={name: value})
 
@@ -194,7 +194,7 @@ def test_at_its_bound_a_field_may_be_set(ledger: Ledger, name: str, value: Any):
     [(*case, "limit_exceeded") for case in PAST] + [(*case, "validation_error") for case in WRONG],
     ids=_names(PAST + WRONG),
 )
-def test_past_its_bound_or_of_another_type_it_is_refused(ledger: Ledger, name: str, value: Any, code: str):
+def test_a_field_past_its_bound_or_of_another_type_is_refused(ledger: Ledger, name: str, value: Any, code: str):
     with refused_without_trace(ledger, code):
         ledger.set_policy("walk", **{name: value})
     with refused_without_trace(ledger, code):
@@ -227,7 +227,7 @@ def test_a_jobs_policy_is_a_mapping(ledger: Ledger, given):
 # Reading back
 
 
-def test_what_was_set_is_read_back_by_kind_and_tier(ledger: Ledger):
+def test_policies_are_read_back_by_kind_and_tier(ledger: Ledger):
     ledger.set_policy("index", lease_ttl="2m", attempts_max=3, requires_operator_coverage=False)
     ledger.set_policy("a", on_exhausted="fail")
     ledger.set_policy(tier="warehouse", heartbeat_interval="20s")
@@ -243,7 +243,7 @@ def test_fields_that_were_not_set_are_not_listed(ledger: Ledger):
     assert ledger.policies() == {"kind": {}, "tier": {}}
 
 
-def test_what_was_set_last_is_read_back_as_a_whole(ledger: Ledger):
+def test_the_last_policy_is_read_back_with_all_fields(ledger: Ledger):
     ledger.set_policy("index", lease_ttl="2m", attempts_max=3)
     ledger.set_policy("index", attempts_max=4)
     assert ledger.policies()["kind"] == {"index": {"attempts_max": 4}}
@@ -254,7 +254,7 @@ def test_what_was_set_last_is_read_back_as_a_whole(ledger: Ledger):
 # What handlers declare
 
 
-def test_a_declaration_counts_where_no_operator_has_set_the_field(ledger: Ledger):
+def test_a_declaration_applies_to_fields_that_no_operator_has_set(ledger: Ledger):
     ledger.declare_policy("walk", attempts_max=7, lease_ttl="90s")
     ledger.set_policy("walk", attempts_max=2)
     policy = _policy(ledger, kind="walk")
@@ -262,14 +262,14 @@ def test_a_declaration_counts_where_no_operator_has_set_the_field(ledger: Ledger
     assert _policy(ledger, kind="other") == Policy()
 
 
-def test_a_declaration_outweighs_a_tiers_own_numbers_and_not_what_was_set_for_it(ledger: Ledger):
+def test_a_declaration_overrides_a_tiers_defaults_but_not_its_policy(ledger: Ledger):
     ledger.declare_policy("walk", heartbeat_interval=5, attempts_max=7)
     ledger.set_policy(tier="in_home", attempts_max=4)
     policy = _policy(ledger, kind="walk", tier="in_home")
     assert (policy.heartbeat_interval_ms, policy.attempts_max) == (5_000, 4)
 
 
-def test_a_newer_declaration_replaces_the_older_one_as_a_whole(ledger: Ledger):
+def test_a_newer_declaration_replaces_all_fields_of_the_older_one(ledger: Ledger):
     made = queued(ledger, kind="walk")
     ledger.declare_policy("walk", queue="feet", attempts_max=1, lease_ttl="90s", actor="w-1")
     ledger.declare_policy("walk", queue="legs", lease_ttl="80s", actor="w-2")
@@ -296,13 +296,13 @@ def test_a_lease_keeps_the_policy_that_was_declared_when_it_was_issued(ledger: L
 
 
 @pytest.mark.parametrize("given", [{"kind": "holdfast.undo"}, {"kind": ""}, {"queue": "\0"}, {"attempts_max": 0}], ids=str)
-def test_what_cannot_be_declared_is_refused(ledger: Ledger, given: dict[str, Any]):
+def test_invalid_declarations_are_refused(ledger: Ledger, given: dict[str, Any]):
     with refused_without_trace(ledger, "limit_exceeded" if "attempts_max" in given else "validation_error"):
         ledger.declare_policy(**{"kind": "walk", **given})
     assert ledger.declarations() == {}
 
 
-def test_what_an_operator_has_unset_is_left_to_the_handler(ledger: Ledger):
+def test_a_field_that_an_operator_unset_has_the_handlers_value(ledger: Ledger):
     ledger.declare_policy("walk", attempts_max=7)
     ledger.set_policy("walk", attempts_max=2, lease_ttl="90s")
     ledger.unset_policy("walk", ["attempts_max"])
@@ -313,7 +313,7 @@ def test_what_an_operator_has_unset_is_left_to_the_handler(ledger: Ledger):
     assert ledger.policies() == {"kind": {}, "tier": {}}
 
 
-def test_a_tiers_policy_is_amended_and_unset_too(ledger: Ledger):
+def test_a_tiers_policy_can_be_amended_and_unset(ledger: Ledger):
     ledger.set_policy(tier="in_home", attempts_max=2)
     ledger.amend_policy(tier="in_home", missed_beats_max=4)
     assert ledger.policies()["tier"] == {"in_home": {"attempts_max": 2, "missed_beats_max": 4}}
@@ -321,7 +321,7 @@ def test_a_tiers_policy_is_amended_and_unset_too(ledger: Ledger):
     assert _policy(ledger, tier="in_home").attempts_max == 5
 
 
-def test_the_declaration_of_a_kind_whose_handler_is_gone_is_removed(ledger: Ledger):
+def test_the_declaration_of_a_kind_without_a_handler_can_be_removed(ledger: Ledger):
     ledger.declare_policy("walk", attempts_max=1)
     ledger.unset_policy("walk", declared=True)
     assert ledger.declarations() == {}
@@ -340,7 +340,7 @@ def test_the_declaration_of_a_kind_whose_handler_is_gone_is_removed(ledger: Ledg
     ],
     ids=str,
 )
-def test_what_cannot_be_unset_is_refused(ledger: Ledger, given: dict[str, Any]):
+def test_invalid_fields_to_unset_are_refused(ledger: Ledger, given: dict[str, Any]):
     ledger.set_policy("a", attempts_max=2)
     with refused_without_trace(ledger, "validation_error"):
         ledger.unset_policy(**given)
@@ -355,7 +355,7 @@ def test_a_repeated_request_unsets_nothing_that_was_set_since(ledger: Ledger):
     assert ledger.policies()["kind"] == {"walk": {"attempts_max": 3}}
 
 
-def test_each_number_says_where_it_comes_from(ledger: Ledger):
+def test_each_value_has_its_source(ledger: Ledger):
     ledger.declare_policy("walk", attempts_max=7, missed_beats_max=2)
     ledger.set_policy("walk", missed_beats_max=4)
     ledger.set_policy(tier="in_home", backoff_base=1)

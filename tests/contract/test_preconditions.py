@@ -49,14 +49,14 @@ every_verb = pytest.mark.parametrize(("build", "call"), ON_A_JOB.values(), ids=O
 
 
 @every_verb
-def test_the_right_revision_lets_it_pass(ledger: Ledger, build, call: Call):
+def test_the_right_revision_is_accepted(ledger: Ledger, build, call: Call):
     made = build(ledger)
     call(ledger, made, expected_rev=ledger.get(made.id).rev)
     assert ledger.check(made.id) == []
 
 
 @every_verb
-def test_another_revision_is_a_conflict_that_says_the_current_one(ledger: Ledger, build, call: Call):
+def test_another_revision_is_a_conflict_that_names_the_current_one(ledger: Ledger, build, call: Call):
     made = build(ledger)
     rev = ledger.get(made.id).rev
     for expected in {max(1, rev - 1), rev + 1} - {rev}:
@@ -66,7 +66,7 @@ def test_another_revision_is_a_conflict_that_says_the_current_one(ledger: Ledger
 
 
 @every_verb
-def test_what_is_no_revision_is_refused(ledger: Ledger, build, call: Call):
+def test_values_that_are_not_revisions_are_refused(ledger: Ledger, build, call: Call):
     made = build(ledger)
     for rev, code in ((0, "limit_exceeded"), (-1, "limit_exceeded"), (2**31, "limit_exceeded")):
         with refused_without_trace(ledger, code):
@@ -83,7 +83,7 @@ def test_a_moved_revision_does_not_affect_the_holder(ledger: Ledger):
     assert ledger.complete(made.fence).status == "succeeded"
 
 
-def test_a_cancel_that_has_nothing_to_do_still_minds_the_revision(ledger: Ledger):
+def test_a_cancel_without_effect_still_checks_the_revision(ledger: Ledger):
     made = aborting(ledger)
     with refused("conflict"):
         ledger.cancel(made.id, expected_rev=1)
@@ -96,12 +96,12 @@ def test_one_change_is_one_event_with_the_jobs_revision(ledger: Ledger):
         assert ledger.events(made.id)[-1].rev == ledger.get(made.id).rev
 
 
-def test_an_event_is_named_by_job_and_revision(ledger: Ledger):
+def test_the_id_of_an_event_is_job_and_revision(ledger: Ledger):
     made = running(ledger)
     assert [event.id for event in ledger.events(made.id)] == [f"{made.id}-{rev}" for rev in (1, 2, 3)]
 
 
-# Who may
+# Roles
 
 
 WORKS_ELSEWHERE = Actor(Role.WORKER, "w-9", "boot")
@@ -129,7 +129,7 @@ FORBIDDEN = [
 
 
 @pytest.mark.parametrize(("verb", "actor"), FORBIDDEN, ids=[f"{verb} by {actor.role}" for verb, actor in FORBIDDEN])
-def test_a_role_the_table_does_not_name_is_refused(ledger: Ledger, verb: str, actor: Actor):
+def test_a_role_that_the_table_does_not_allow_is_refused(ledger: Ledger, verb: str, actor: Actor):
     build, call = ON_A_JOB[verb]
     made = build(ledger)
     with refused_without_trace(ledger, "forbidden"):
@@ -138,7 +138,7 @@ def test_a_role_the_table_does_not_name_is_refused(ledger: Ledger, verb: str, ac
 
 @pytest.mark.parametrize("verb", ["stall", "resume"])
 @pytest.mark.parametrize("actor", [OPERATOR, CLIENT, WORKS_ELSEWHERE], ids=lambda actor: actor.role.value)
-def test_only_the_system_calls_others_stalled_or_back(ledger: Ledger, clock: ManualClock, verb: str, actor: Actor):
+def test_only_the_system_may_stall_or_resume_the_jobs_of_others(ledger: Ledger, clock: ManualClock, verb: str, actor: Actor):
     made = running(ledger, policy={"resume_window": "1h"})
     clock.advance(31)
     if verb == "resume":
@@ -165,7 +165,7 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("verb", "actor"), ALLOWED, ids=[f"{verb} by {actor.role}" for verb, actor in ALLOWED])
-def test_a_role_the_table_names_signs_the_event(ledger: Ledger, verb: str, actor: Actor):
+def test_a_role_that_the_table_allows_is_the_actor_of_the_event(ledger: Ledger, verb: str, actor: Actor):
     build, call = ON_A_JOB[verb]
     made = build(ledger)
     job = call(ledger, made, actor=actor)
@@ -188,7 +188,7 @@ def test_a_role_the_table_names_signs_the_event(ledger: Ledger, verb: str, actor
     ],
     ids=lambda actor: ascii(actor)[:60],
 )
-def test_an_actor_has_a_proper_name(ledger: Ledger, actor):
+def test_an_invalid_actor_name_is_refused(ledger: Ledger, actor):
     made = queued(ledger)
     with pytest.raises(HoldfastError) as caught:
         ledger.cancel(made.id, actor=actor)

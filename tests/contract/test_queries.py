@@ -32,26 +32,26 @@ STATUS = {name: name for name in ("queued", "claimed", "running", "succeeded", "
 }
 
 
-def test_a_job_that_is_not_there_is_not_found(ledger: Ledger):
+def test_an_unknown_job_is_not_found(ledger: Ledger):
     with refused("not_found") as caught:
         ledger.get(7)
     assert caught.value.context["job_id"] == 7
 
 
 @pytest.mark.parametrize("given", ["1", True, 1.0, None])
-def test_an_id_is_a_whole_number(ledger: Ledger, given):
+def test_an_id_must_be_an_integer(ledger: Ledger, given):
     with refused("validation_error"):
         ledger.get(given)
 
 
 @pytest.mark.parametrize("given", ["1", True, 1.0, None])
-def test_an_id_to_check_is_a_whole_number(ledger: Ledger, given):
+def test_an_id_to_check_must_be_an_integer(ledger: Ledger, given):
     queued(ledger)
     with refused("validation_error"):
         ledger.check(given)
 
 
-def test_a_job_shows_what_it_was_given(ledger: Ledger, clock: ManualClock):
+def test_a_job_has_the_values_of_its_enqueue(ledger: Ledger, clock: ManualClock):
     job = ledger.enqueue("walk", {"to": "lobby"}, queue="robots", priority=3, tier="in_home", trace_id="t", dedupe_key="d")
     assert ledger.get(job.id) == job
     assert (job.kind, job.args, job.queue, job.priority, job.tier, job.trace_id, job.dedupe_key) == (
@@ -70,18 +70,18 @@ def test_a_job_shows_what_it_was_given(ledger: Ledger, clock: ManualClock):
 
 
 @pytest.mark.parametrize("status", STATUS)
-def test_jobs_by_status(ledger: Ledger, status: str):
+def test_jobs_are_listed_by_status(ledger: Ledger, status: str):
     made = {name: BUILDERS[name](ledger).id for name in STATUS}
     assert [job.id for job in ledger.list(status=STATUS[status])] == [made[status]]
 
 
-def test_jobs_of_several_statuses(ledger: Ledger):
+def test_jobs_are_listed_by_several_statuses(ledger: Ledger):
     made = {name: BUILDERS[name](ledger).id for name in STATUS}
     assert [job.id for job in ledger.list(status=["failed", "queued"])] == [made["queued"], made["failed"]]
     assert [job.id for job in ledger.list(status=["running", "claimed"])] == [made["claimed"], made["running"]]
 
 
-def test_no_status_at_all_is_no_job(ledger: Ledger):
+def test_an_empty_list_of_statuses_finds_no_job(ledger: Ledger):
     queued(ledger)
     assert ledger.list(status=[]) == []
 
@@ -91,7 +91,7 @@ def _ids(jobs: list[Job]) -> list[int]:
 
 
 @pytest.mark.parametrize("status", [None, ["claimed", "running"], "failed", ["failed", "queued"]])
-def test_the_newest_jobs_come_first_where_that_is_asked_for(ledger: Ledger, status: Any):
+def test_jobs_are_listed_newest_first_on_request(ledger: Ledger, status: Any):
     for build in (queued, claimed, running, failed, queued, claimed, running, failed):
         build(ledger)
     oldest = _ids(ledger.list(status=status))
@@ -107,14 +107,14 @@ def test_waiting_jobs_come_newest_first(ledger: Ledger):
     assert _ids(ledger.list(waiting=True, order="newest", limit=2)) == waiting[:0:-1]
 
 
-def test_an_order_is_one_of_two(ledger: Ledger):
+def test_an_unknown_order_is_refused(ledger: Ledger):
     with refused("validation_error") as caught:
         ledger.list(order="sideways")
     assert caught.value.context["field"] == "order"
 
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
-def test_jobs_by_the_time_they_were_enqueued(ledger: Ledger, clock: ManualClock, order: str):
+def test_jobs_are_listed_by_the_time_of_their_enqueue(ledger: Ledger, clock: ManualClock, order: str):
     made = []
     for _ in range(4):
         made.append(queued(ledger).id)
@@ -135,7 +135,7 @@ def test_jobs_by_the_time_they_were_enqueued(ledger: Ledger, clock: ManualClock,
         ("a.Example", ["args"]),
     ],
 )
-def test_jobs_with_a_text(ledger: Ledger, text: str, expected: list[str]):
+def test_jobs_are_found_by_text(ledger: Ledger, text: str, expected: list[str]):
     failing = ledger.enqueue("walk", {})
     [held] = ledger.claim("ada", kinds=["walk"], start=True)
     assert held.fence is not None
@@ -151,12 +151,12 @@ def test_jobs_with_a_text(ledger: Ledger, text: str, expected: list[str]):
     assert not ledger.list(text=f"no {text}")
 
 
-def test_names_of_fields_are_no_text_of_a_job(ledger: Ledger):
+def test_names_of_fields_are_not_searched(ledger: Ledger):
     ledger.enqueue("walk", {"to": "lobby"}, priority=3)
     assert not ledger.list(text="priority")
 
 
-def test_a_search_stops_after_so_many_jobs_and_says_where(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+def test_a_search_stops_after_a_number_of_jobs_and_returns_its_position(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "SEARCHED_TEXT_MAX", 3)
     made = [ledger.enqueue("walk", {"number": number}).id for number in range(5)]
     first = ledger.list(text='"number":4')
@@ -174,7 +174,7 @@ def test_assigned_is_read_as_claimed(ledger: Ledger, alias: str):
 
 @pytest.fixture
 def phased(ledger: Ledger) -> dict[str, int]:
-    """Jobs in every phase, running and stalled, and some in none."""
+    """Jobs in every phase, running and stalled, and some without a phase."""
     builders = {
         "queued": queued,
         "claimed": claimed,
@@ -208,7 +208,7 @@ def _found(phased: dict[str, int], jobs: list[Job]) -> list[str]:
     ],
     ids=str,
 )
-def test_the_documents_statuses_of_a_running_job_are_its_phases(ledger: Ledger, phased: dict[str, int], status, expected):
+def test_the_names_of_running_statuses_in_the_documents_mean_phases(ledger: Ledger, phased: dict[str, int], status, expected):
     assert _found(phased, ledger.list(status=status)) == expected
 
 
@@ -231,11 +231,11 @@ def test_the_documents_statuses_of_a_running_job_are_its_phases(ledger: Ledger, 
     ],
     ids=str,
 )
-def test_jobs_by_phase(ledger: Ledger, phased: dict[str, int], chosen: dict[str, Any], expected: list[str]):
+def test_jobs_are_listed_by_phase(ledger: Ledger, phased: dict[str, int], chosen: dict[str, Any], expected: list[str]):
     assert _found(phased, ledger.list(**chosen)) == expected
 
 
-def test_jobs_of_a_correlation_by_phase(ledger: Ledger):
+def test_jobs_of_a_correlation_are_listed_by_phase(ledger: Ledger):
     running(ledger, correlation_id="order-7")
     helped = assisted(ledger, correlation_id="order-7")
     assisted(ledger)
@@ -256,7 +256,7 @@ def test_an_unknown_status_is_refused(ledger: Ledger, status):
         ledger.list(status=status)
 
 
-def test_jobs_by_queue_and_kind(ledger: Ledger):
+def test_jobs_are_listed_by_queue_and_kind(ledger: Ledger):
     made = {(queue, kind): queued(ledger, queue=queue, kind=kind).id for queue in "ab" for kind in "xy"}
     assert [job.id for job in ledger.list(queue="a")] == [made["a", "x"], made["a", "y"]]
     assert [job.id for job in ledger.list(kind="y")] == [made["a", "y"], made["b", "y"]]
@@ -264,7 +264,7 @@ def test_jobs_by_queue_and_kind(ledger: Ledger):
 
 
 @pytest.mark.parametrize("build", [running, running_stalled, failed])
-def test_jobs_of_a_status_by_queue_and_kind(ledger: Ledger, build):
+def test_jobs_of_a_status_are_listed_by_queue_and_kind(ledger: Ledger, build):
     wanted = build(ledger, queue="a", kind="x")
     build(ledger, queue="a", kind="y")
     build(ledger, queue="b", kind="x")
@@ -272,7 +272,7 @@ def test_jobs_of_a_status_by_queue_and_kind(ledger: Ledger, build):
     assert [job.id for job in ledger.list(status=status, queue="a", kind="x")] == [wanted.id]
 
 
-def test_jobs_by_correlation_given_or_derived(ledger: Ledger):
+def test_jobs_are_listed_by_given_or_derived_correlation(ledger: Ledger):
     given = [queued(ledger, correlation_id="order-7").id for _ in range(2)]
     derived = queued(ledger).id
     assert [job.id for job in ledger.list(correlation_id="order-7")] == given
@@ -280,13 +280,13 @@ def test_jobs_by_correlation_given_or_derived(ledger: Ledger):
     assert ledger.list(correlation_id="order-8") == []
 
 
-def test_a_derived_correlation_is_not_that_of_a_job_that_was_given_another(ledger: Ledger):
+def test_a_job_with_a_given_correlation_has_no_derived_one(ledger: Ledger):
     made = queued(ledger, correlation_id="order-7")
     assert ledger.list(correlation_id=f"{ledger.id}-{made.id}") == []
     assert ledger.events(correlation_id=f"{ledger.id}-{made.id}") == []
 
 
-def test_jobs_by_what_they_replay(ledger: Ledger):
+def test_jobs_are_listed_by_the_job_they_replay(ledger: Ledger):
     made = failed(ledger)
     fresh = ledger.replay(made.id)
     assert [job.id for job in ledger.list(replay_of=made.id)] == [fresh.id]
@@ -319,14 +319,14 @@ def test_events_come_in_one_total_order(ledger: Ledger):
 
 
 @pytest.mark.parametrize("types", [["failed"], ["cancelled", "dead_lettered"], ["enqueued"], ["heartbeat", "failed"]], ids=str)
-def test_events_by_type(ledger: Ledger, types: list[str]):
+def test_events_are_filtered_by_type(ledger: Ledger, types: list[str]):
     for build in (succeeded, failed, cancelled, dead_lettered):
         build(ledger)
     assert {event.type.value for event in ledger.events(types=types)} == set(types) - {"heartbeat"}
 
 
 @pytest.mark.parametrize("types", [["enqueued"], ["failed"]], ids=str)
-def test_events_by_time_from_inclusive_to_exclusive(ledger: Ledger, clock: ManualClock, types: list[str]):
+def test_events_are_filtered_by_time_from_inclusive_to_exclusive(ledger: Ledger, clock: ManualClock, types: list[str]):
     start, made = clock.now(), []
     for _ in range(3):
         made.append(failed(ledger).id)
@@ -336,7 +336,7 @@ def test_events_by_time_from_inclusive_to_exclusive(ledger: Ledger, clock: Manua
 
 
 @pytest.mark.parametrize("alias", ["JOB_HEARTBEAT", "job_heartbeat", "job_lease_renewed", "task_heartbeat", "heartbeat"])
-def test_the_seeds_names_of_events_are_read(ledger: Ledger, alias: str):
+def test_events_are_found_by_their_names_in_dialects(ledger: Ledger, alias: str):
     made = running(ledger)
     ledger.heartbeat(made.fence)
     assert [event.type for event in ledger.events(types=[alias])] == ["heartbeat"]
@@ -348,7 +348,7 @@ def test_unknown_types_are_refused(ledger: Ledger, types):
         ledger.events(types=types)
 
 
-def test_events_by_correlation_given_or_derived(ledger: Ledger):
+def test_events_are_filtered_by_given_or_derived_correlation(ledger: Ledger):
     first, second, third = queued(ledger, correlation_id="c"), queued(ledger, correlation_id="c"), running(ledger)
     assert [event.job_id for event in ledger.events(correlation_id="c")] == [first.id, second.id]
     derived = ledger.get(third.id).correlation_id
@@ -381,11 +381,11 @@ def test_counts_are_by_queue_and_status(ledger: Ledger):
     assert ledger.counts() == {"a": {"queued": 2}, "b": {"failed": 1}}
 
 
-def test_an_empty_ledger_counts_nothing(ledger: Ledger):
+def test_an_empty_ledger_has_no_counts(ledger: Ledger):
     assert (ledger.counts(), ledger.list(), ledger.events(), ledger.sweep()) == ({}, [], [], {})
 
 
-def test_waiting_for_an_end(ledger: Ledger) -> None:
+def test_wait_returns_when_a_job_ends(ledger: Ledger) -> None:
     made = ledger.enqueue("k")
     assert ledger.wait(made.id, timeout=0).status == "queued"
     ledger.cancel(made.id)
@@ -395,7 +395,7 @@ def test_waiting_for_an_end(ledger: Ledger) -> None:
         ledger.wait(made.id + 1)
 
 
-def test_a_result(ledger: Ledger) -> None:
+def test_result_returns_the_result_of_a_job(ledger: Ledger) -> None:
     made = ledger.enqueue("k")
     with pytest.raises(TimeoutError) as late:
         ledger.result(made, timeout=0)
@@ -418,7 +418,7 @@ def test_a_result(ledger: Ledger) -> None:
         (cancelled, "was cancelled: requested"),
     ],
 )
-def test_a_job_without_a_result_says_why(ledger: Ledger, build: Callable[[Ledger], Made], said: str) -> None:
+def test_result_raises_the_reason_if_a_job_has_none(ledger: Ledger, build: Callable[[Ledger], Made], said: str) -> None:
     made = build(ledger)
     with refused("no_result") as found:
         ledger.result(made.id)

@@ -7,7 +7,7 @@ from holdfast.testing import ManualClock
 from tests.contract import builders
 
 
-def test_a_queue_says_since_when_its_first_job_could_be_claimed(ledger: Ledger, clock: ManualClock):
+def test_a_queue_has_the_time_since_when_its_first_job_is_ready(ledger: Ledger, clock: ManualClock):
     first = builders.queued(ledger, queue="crawl")
     ready_since = clock.now()
     clock.advance(5)
@@ -20,7 +20,7 @@ def test_a_queue_says_since_when_its_first_job_could_be_claimed(ledger: Ledger, 
     assert ledger.queues()[0].ready_since == clock.now()
 
 
-def test_who_paused_a_queue_and_why_is_kept_until_it_is_unpaused(ledger: Ledger, clock: ManualClock):
+def test_the_actor_and_reason_of_a_pause_are_kept_until_it_ends(ledger: Ledger, clock: ManualClock):
     ledger.pause("crawl", reason="reindexing", actor="ada")
     [found] = ledger.queues()
     assert (found.name, found.counts, found.paused_at) == ("crawl", {}, clock.now())
@@ -31,7 +31,7 @@ def test_who_paused_a_queue_and_why_is_kept_until_it_is_unpaused(ledger: Ledger,
     assert ledger.queues() == []
 
 
-def test_a_reason_belongs_to_the_request(ledger: Ledger, clock: ManualClock):
+def test_the_reason_is_part_of_the_request(ledger: Ledger, clock: ManualClock):
     ledger.pause("a", reason="why", request_id="r")
     ledger.unpause("a")
     ledger.pause("a", reason="why", request_id="r")

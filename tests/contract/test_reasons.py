@@ -60,7 +60,7 @@ VERBS: dict[str, tuple[Callable[..., Made], Verb, str]] = {
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_a_reason_stands_on_the_event(ledger: Ledger, name: str):
+def test_the_event_has_the_reason(ledger: Ledger, name: str):
     build, verb, kind = VERBS[name]
     job = verb(ledger, build(ledger), reason=WHY)
     event = ledger.events(job.id)[-1]
@@ -70,7 +70,7 @@ def test_a_reason_stands_on_the_event(ledger: Ledger, name: str):
 
 @pytest.mark.parametrize("name", VERBS)
 @pytest.mark.parametrize("reason", ["", "x" * 1_001, 7, "a\0b"], ids=["empty", "long", "number", "NUL"])
-def test_a_reason_that_is_none_is_refused(ledger: Ledger, name: str, reason: Any):
+def test_invalid_reasons_are_refused(ledger: Ledger, name: str, reason: Any):
     build, verb, _ = VERBS[name]
     made = build(ledger)
     with refused_without_trace(ledger, "limit_exceeded" if reason == "x" * 1_001 else "validation_error"):
@@ -78,7 +78,7 @@ def test_a_reason_that_is_none_is_refused(ledger: Ledger, name: str, reason: Any
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_another_reason_is_another_request(ledger: Ledger, name: str):
+def test_another_reason_with_the_same_request_id_is_a_conflict(ledger: Ledger, name: str):
     build, verb, _ = VERBS[name]
     made = build(ledger)
     verb(ledger, made, reason=WHY, request_id="r-1")
@@ -86,7 +86,7 @@ def test_another_reason_is_another_request(ledger: Ledger, name: str):
         verb(ledger, made, reason="something else", request_id="r-1")
 
 
-def test_a_release_with_a_reason_counts_as_one_without(ledger: Ledger):
+def test_a_release_with_a_reason_is_counted_as_a_release(ledger: Ledger):
     made = running(ledger, policy={"attempts_max": 1})
     job = ledger.release(made.fence, reason=WHY)
     assert (job.status, job.attempt, job.releases) == ("queued", 1, 1)
@@ -96,20 +96,20 @@ def test_a_release_with_a_reason_counts_as_one_without(ledger: Ledger):
     assert ledger.check(made.id) == []
 
 
-def test_a_release_without_a_reason_says_released(ledger: Ledger):
+def test_a_release_without_a_reason_has_the_reason_released(ledger: Ledger):
     made = running(ledger)
     ledger.release(made.fence)
     assert [event.reason for event in ledger.events(made.id)[-2:]] == ["RELEASED", "RELEASED"]
 
 
-def test_a_requeue_is_no_release_with_any_reason(ledger: Ledger):
+def test_a_requeue_is_not_counted_as_a_release(ledger: Ledger):
     made = running_stalled(ledger)
     with refused_without_trace(ledger, "validation_error"):
         ledger.requeue(made.id, reason="RELEASED")
     assert ledger.requeue(made.id, reason="released").releases == 0
 
 
-def test_the_reason_of_a_resume_stands_where_the_lease_was_over(ledger: Ledger, clock: ManualClock):
+def test_a_resume_after_the_lease_keeps_its_reason(ledger: Ledger, clock: ManualClock):
     made = running(ledger, policy=WINDOW)
     clock.advance(100)
     ledger.resume(made.fence, reason=WHY)
@@ -118,7 +118,7 @@ def test_the_reason_of_a_resume_stands_where_the_lease_was_over(ledger: Ledger, 
 
 
 @pytest.mark.parametrize("verb", ["acknowledge_cancel", "release"])
-def test_what_a_holder_says_of_its_safe_exit_stands_beside_the_reason_of_the_cancel(ledger: Ledger, verb: str):
+def test_the_holders_comment_is_kept_beside_the_reason_of_the_cancel(ledger: Ledger, verb: str):
     made = aborting(ledger)
     job = getattr(ledger, verb)(made.fence, reason=WHY)
     event = ledger.events(made.id)[-1]
@@ -127,7 +127,7 @@ def test_what_a_holder_says_of_its_safe_exit_stands_beside_the_reason_of_the_can
     assert ledger.check(made.id) == []
 
 
-def test_an_agent_says_why_it_releases(ledger: Ledger, ada: Agent):
+def test_an_agent_may_give_a_reason_for_a_release(ledger: Ledger, ada: Agent):
     made = queued(ledger)
     ada.start(made.id)
     ada.release(made.id, reason=WHY)

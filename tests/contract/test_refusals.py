@@ -17,7 +17,7 @@ def refusal(verb: Any, *given: Any, **options: Any) -> HoldfastError:
     return caught.value
 
 
-def test_a_task_of_another_agent(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+def test_a_task_of_another_agent_is_refused(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     one = queued(ledger).id
     ada.start(one)
     taken = refusal(bob.start, one)
@@ -29,7 +29,7 @@ def test_a_task_of_another_agent(ledger: Ledger, ada: Agent, bob: Agent) -> None
     assert lost.action.startswith("Stop working on it;") and "holdfast resume --agent bob" in lost.action
 
 
-def test_a_task_of_the_same_agent_in_another_session(ledger: Ledger, ada: Agent) -> None:
+def test_a_task_of_the_same_agent_in_another_session_is_refused(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     Agent(ledger, "ada", session="s 2").start(one)
     for verb in (ada.start, ada.complete):
@@ -43,7 +43,7 @@ def test_a_task_of_the_same_agent_in_another_session(ledger: Ledger, ada: Agent)
     assert other.action.endswith("holdfast resume --agent ada --session 's 2'")
 
 
-def test_a_refusal_shows_the_task_as_it_is(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+def test_a_refusal_has_the_current_task(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
     one = queued(ledger, policy={"attempts_max": 1}).id
     ada.start(one)
     clock.advance(600)
@@ -52,7 +52,7 @@ def test_a_refusal_shows_the_task_as_it_is(ledger: Ledger, ada: Agent, bob: Agen
     assert (error.context["status"], error.context["rev"]) == ("running", ledger.get(one).rev)
 
 
-def test_a_task_without_a_holder(ledger: Ledger, ada: Agent) -> None:
+def test_a_task_without_a_holder_is_refused(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     error = refusal(ada.heartbeat, one)
     assert (error.code, error.message) == ("fence_lost", f"task {one} has no holder: it is queued")
@@ -63,7 +63,7 @@ def test_a_task_without_a_holder(ledger: Ledger, ada: Agent) -> None:
     assert refusal(ada.start, one, attempt=7).message == f"task {one} has no holder: it is queued, at attempt 1; you gave 7"
 
 
-def test_another_attempt_than_ones_own(ledger: Ledger, ada: Agent) -> None:
+def test_a_wrong_attempt_is_refused(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     ada.start(one)
     ahead = refusal(ada.heartbeat, one, attempt=2)
@@ -78,7 +78,7 @@ def test_another_attempt_than_ones_own(ledger: Ledger, ada: Agent) -> None:
 
 
 @pytest.mark.parametrize("verb", ["start", "heartbeat", "complete", "release"])
-def test_a_task_that_is_over(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock, verb: str) -> None:
+def test_a_finished_task_is_refused(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock, verb: str) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     ada.start(one)
     ada.complete(one)
@@ -90,7 +90,7 @@ def test_a_task_that_is_over(ledger: Ledger, ada: Agent, bob: Agent, clock: Manu
     assert refusal(getattr(ada, verb), two).message.startswith(f"task {two} is cancelled already, at ")
 
 
-def test_a_task_that_waits_names_what_for(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+def test_a_waiting_task_names_its_dependencies(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     first = [queued(ledger).id for _ in range(7)]
     one, many = queued(ledger, depends_on=first[:1]).id, queued(ledger, depends_on=first).id
     ada.start(first[0])
@@ -101,13 +101,13 @@ def test_a_task_that_waits_names_what_for(ledger: Ledger, ada: Agent, bob: Agent
     assert refusal(bob.start, many).message.endswith(f"task {first[4]} (queued), 2 more")
 
 
-def test_a_task_that_cannot_be_had_yet_says_why(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_a_task_that_cannot_be_claimed_yet_has_a_reason(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     later, paused = queued(ledger, delay="1h").id, queued(ledger, queue="still").id
     ledger.pause("still")
     assert "it is scheduled for later, until 20" in refusal(ada.start, later).message
     assert refusal(ada.start, paused).message.endswith("its queue still is paused")
 
 
-def test_a_name_that_is_none_is_called_what_it_is(ledger: Ledger) -> None:
+def test_an_invalid_agent_or_session_is_named_in_the_message(ledger: Ledger) -> None:
     assert "agent must be" in refusal(Agent, ledger, "").message
     assert "session must be" in refusal(Agent, ledger, "ada", session="").message

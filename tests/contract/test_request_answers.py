@@ -1,4 +1,4 @@
-"""Rule 6: which answers are kept for a repetition: claims, batches, and what is forgotten."""
+"""Rule 6: which answers are kept for a repetition, and for how long."""
 
 from datetime import timedelta
 
@@ -9,7 +9,7 @@ from tests.contract.builders import WORKER, claimed, held, queued, refused_witho
 # Claims
 
 
-def test_a_repeated_claim_gives_back_the_jobs_still_held_in_the_same_order(ledger: Ledger):
+def test_a_repeated_claim_returns_the_jobs_still_held_in_the_same_order(ledger: Ledger):
     for priority in (1, 2, 3):
         queued(ledger, queue="a", priority=priority)
     first = ledger.claim(WORKER, ["a"], limit=2, request_id="r-1")
@@ -18,7 +18,7 @@ def test_a_repeated_claim_gives_back_the_jobs_still_held_in_the_same_order(ledge
     assert ledger.counts() == {"a": {"claimed": 2, "queued": 1}}
 
 
-def test_a_repeated_claim_leaves_out_what_is_no_longer_held(ledger: Ledger):
+def test_a_repeated_claim_leaves_out_jobs_that_are_no_longer_held(ledger: Ledger):
     queued(ledger, queue="a")
     queued(ledger, queue="a")
     first = ledger.claim(WORKER, ["a"], limit=2, start=True, request_id="r-1")
@@ -40,7 +40,7 @@ def test_an_empty_claim_is_not_kept(ledger: Ledger):
     assert [job.id for job in ledger.claim(WORKER, ["a"], request_id="r-1")] == [made.id]
 
 
-def test_a_repeated_claim_by_id_gives_the_fence_again(ledger: Ledger):
+def test_a_repeated_claim_by_id_returns_the_fence_again(ledger: Ledger):
     made = queued(ledger)
     first = ledger.claim_job(made.id, WORKER, request_id="r-1")
     assert ledger.claim_job(made.id, WORKER, request_id="r-1").fence == first.fence
@@ -77,14 +77,14 @@ def test_another_batch_under_the_same_id_is_refused_item_by_item(ledger: Ledger)
     assert ledger.get(second.id).status == "running"
 
 
-def test_a_refused_one_does_not_affect_the_others(ledger: Ledger):
+def test_a_refused_item_does_not_affect_the_others(ledger: Ledger):
     jobs = [running(ledger), claimed(ledger), running(ledger)]
     answers = ledger.complete_many([(made.fence, number) for number, made in enumerate(jobs)])
     assert [getattr(answer, "code", "done") for answer in answers] == ["done", "invalid_transition", "done"]
     assert [ledger.get(made.id).result for made in jobs] == [0, None, 2]
 
 
-def test_a_batch_of_beats_answers_each(ledger: Ledger):
+def test_a_batch_of_beats_has_an_answer_for_each(ledger: Ledger):
     jobs = [running(ledger), queued(ledger), claimed(ledger)]
     answers = ledger.heartbeat_many([made.fence for made in jobs])
     assert [getattr(answer, "code", "beat") for answer in answers] == ["beat", "fence_lost", "beat"]
@@ -98,17 +98,17 @@ def test_one_fence_may_beat_twice_in_a_batch(ledger: Ledger):
     assert ledger.check(made.id) == []
 
 
-# What is kept
+# Kept answers
 
 
-def test_the_sweeps_changes_carry_an_id_too(ledger: Ledger, clock: ManualClock):
+def test_events_of_the_sweep_have_a_request_id(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(31)
     ledger.sweep()
     assert all(event.request_id is not None for event in ledger.events(made.id)[-2:])
 
 
-def test_the_id_is_in_the_event(ledger: Ledger):
+def test_the_event_has_the_request_id(ledger: Ledger):
     made = running(ledger)
     ledger.complete(made.fence, request_id="r-1")
     assert ledger.events(made.id)[-1].request_id == "r-1"

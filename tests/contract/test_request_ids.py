@@ -122,7 +122,7 @@ AS_CLIENT = [name for name in CASES if name in ("enqueue", "enqueue_many", "canc
 
 
 def _shape(answer: Any) -> Any:
-    """An answer with all that a caller can see in it."""
+    """An answer with everything that a caller can read in it."""
     if isinstance(answer, list):
         return [_shape(item) for item in answer]
     record = getattr(answer, "record", None)
@@ -130,7 +130,7 @@ def _shape(answer: Any) -> Any:
 
 
 @every_case
-def test_the_same_request_answers_the_same_and_changes_nothing(
+def test_a_repeated_request_has_the_same_answer_and_changes_nothing(
     ledger: Ledger, clock: ManualClock, build: Callable[..., Made], call: Call, other: Call
 ):
     made = build(ledger)
@@ -208,7 +208,7 @@ def test_every_option_of_an_enqueue_is_part_of_its_body(ledger: Ledger, other):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("enqueue") and name != "heartbeat"])
-def test_where_the_caller_gives_none_an_id_is_drawn(ledger: Ledger, name: str):
+def test_a_request_id_is_drawn_if_the_caller_gives_none(ledger: Ledger, name: str):
     build, call, _ = CASES[name]
     made = build(ledger)
     call(ledger, made)

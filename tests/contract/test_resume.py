@@ -20,7 +20,7 @@ def took(agent: Agent, **options: object) -> tuple[int | None, str]:
     return (None if brief.task is None else brief.task.id), brief.why
 
 
-def test_by_priority_then_availability_then_id_over_all_queues(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_ready_tasks_are_taken_by_priority_time_and_id_over_all_queues(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     late = queued(ledger, delay="10s", queue="b").id
     first, second = queued(ledger, queue="z").id, queued(ledger, queue="a").id
     waiting = queued(ledger, priority=9, delay="1h", queue="a").id
@@ -33,7 +33,7 @@ def test_by_priority_then_availability_then_id_over_all_queues(ledger: Ledger, a
     assert ledger.get(waiting).status == "queued"
 
 
-def test_queues_and_kinds_limit_it_and_paused_queues_have_none(ledger: Ledger, ada: Agent) -> None:
+def test_resume_takes_only_given_queues_and_kinds_and_no_paused_queue(ledger: Ledger, ada: Agent) -> None:
     a, b, c = queued(ledger, queue="a").id, queued(ledger, queue="b").id, queued(ledger, queue="c", kind="read").id
     assert took(ada, queues=["b", "nowhere"]) == (b, "next")
     ada.complete(b)
@@ -45,7 +45,7 @@ def test_queues_and_kinds_limit_it_and_paused_queues_have_none(ledger: Ledger, a
     assert took(ada) == (a, "next")
 
 
-def test_nothing_to_do_says_until_when(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+def test_an_empty_answer_has_the_time_of_the_next_task(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     assert ada.resume().until is None
     queued(ledger, delay="1h")
     queued(ledger, delay="30m", priority=-3)
@@ -56,13 +56,13 @@ def test_nothing_to_do_says_until_when(ledger: Ledger, ada: Agent, clock: Manual
 
 
 def idle_counts(agent: Agent, **options: object) -> tuple[object, ...]:
-    """Why there is nothing, as held, waiting, scheduled, paused, and what then."""
+    """Resume without a free task: the counts of held, waiting, scheduled and paused tasks, and the advice."""
     brief = agent.resume(**options)  # type: ignore[arg-type]
     assert brief.task is None and brief.nothing is not None
     return msgspec.structs.astuple(brief.nothing)
 
 
-def test_nothing_to_do_says_why_and_whether_to_come_back(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+def test_an_empty_answer_says_why_and_whether_to_try_again(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     assert idle_counts(ada) == (0, 0, 0, 0, "done")
     one = queued(ledger, queue="a").id
     two = queued(ledger, queue="a", depends_on=[one], kind="review").id
@@ -83,7 +83,7 @@ def test_nothing_to_do_says_why_and_whether_to_come_back(ledger: Ledger, ada: Ag
     assert idle_counts(ada, queues=["a"]) == (0, 0, 0, 0, "done")
 
 
-def test_why_there_is_nothing_is_counted_up_to_a_limit(ledger: Ledger, ada: Agent) -> None:
+def test_the_counts_of_an_empty_answer_have_a_limit(ledger: Ledger, ada: Agent) -> None:
     ledger.enqueue_many([{"kind": "work", "delay": "1h"}] * 1_001)
     assert idle_counts(ada) == (0, 0, 1_000, 0, "wait")
 
@@ -98,7 +98,7 @@ def test_undo_jobs_do_not_count_as_live_tasks(ledger: Ledger, ada: Agent) -> Non
     assert idle_counts(ada) == (0, 0, 0, 0, "done")
 
 
-def test_then_one_whose_claim_has_expired_the_longest_expired_first(
+def test_without_ready_tasks_the_longest_expired_claim_is_taken_over(
     ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
 ) -> None:
     later, first, kept = (queued(ledger).id for _ in range(3))
@@ -120,9 +120,7 @@ def test_then_one_whose_claim_has_expired_the_longest_expired_first(
     assert problems(ledger) == []
 
 
-def test_of_expired_claims_those_are_passed_over_that_cannot_be_taken_over(
-    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
-) -> None:
+def test_expired_claims_that_cannot_be_taken_over_are_skipped(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
     cancelled, exhausted, other, paused = (
         queued(ledger, **options).id for options in ({}, {"policy": {"attempts_max": 1}}, {"kind": "other"}, {"queue": "still"})
     )
@@ -162,7 +160,7 @@ def test_a_focus_that_has_stalled_is_kept_and_claimed_within_its_window(ledger: 
     assert (ledger.get(one).status, ledger.get(one).attempt, ledger.get(two).status) == ("running", 2, "queued")
 
 
-def test_a_refused_start_leaves_the_focus_where_it_is(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+def test_a_refused_start_does_not_change_the_focus(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     ada.start(one)
     bob.start(two)
@@ -171,7 +169,7 @@ def test_a_refused_start_leaves_the_focus_where_it_is(ledger: Ledger, ada: Agent
     assert took(ada) == (one, "focus")
 
 
-def test_a_finished_task_is_no_focus(ledger: Ledger, ada: Agent) -> None:
+def test_a_finished_task_is_not_the_focus(ledger: Ledger, ada: Agent) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     ada.start(one)
     ledger.cancel(one, hard=True)
@@ -180,7 +178,7 @@ def test_a_finished_task_is_no_focus(ledger: Ledger, ada: Agent) -> None:
     assert took(ada) == (None, "nothing")
 
 
-def test_its_own_come_by_id_and_the_same_ledger_gives_the_same_answer(ledger: Ledger, ada: Agent) -> None:
+def test_held_tasks_are_taken_by_id_and_repeatedly_the_same(ledger: Ledger, ada: Agent) -> None:
     ids = [queued(ledger, priority=number).id for number in range(3)]
     for id_ in reversed(ids):
         ledger.start(held(ledger.claim_job(id_, "ada", incarnation="agent")))
@@ -190,7 +188,7 @@ def test_its_own_come_by_id_and_the_same_ledger_gives_the_same_answer(ledger: Le
     assert took(ada) == (ids[1], "running")
 
 
-def test_then_its_own_running_one_then_its_own_claimed_one(ledger: Ledger, ada: Agent) -> None:
+def test_after_the_focus_come_held_running_tasks_then_held_claimed_tasks(ledger: Ledger, ada: Agent) -> None:
     claimed, running, focus = (queued(ledger).id for _ in range(3))
     ledger.claim_job(claimed, "ada", incarnation="agent")
     ada.start(running)
@@ -203,7 +201,9 @@ def test_then_its_own_running_one_then_its_own_claimed_one(ledger: Ledger, ada: 
     assert ledger.get(claimed).status == "running"
 
 
-def test_then_its_last_one_if_that_was_put_back(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+def test_after_held_tasks_comes_the_last_task_if_it_was_requeued(
+    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
+) -> None:
     one = queued(ledger).id
     ada.start(one)
     urgent = queued(ledger, priority=9).id
@@ -227,7 +227,7 @@ def test_a_task_of_another_agent_is_no_longer_the_focus(ledger: Ledger, ada: Age
     assert took(bob) == (one, "focus")
 
 
-def test_two_sessions_are_two_agents(ledger: Ledger, ada: Agent) -> None:
+def test_two_sessions_of_a_name_are_two_agents(ledger: Ledger, ada: Agent) -> None:
     one, two = queued(ledger).id, queued(ledger).id
     assert took(ada) == (one, "next")
     assert took(Agent(ledger, "ada", session="other")) == (two, "next")
@@ -245,7 +245,7 @@ def test_the_same_request_gets_the_same_brief(ledger: Ledger, ada: Agent, clock:
     assert ledger.get(one).rev == rev + 1
 
 
-def test_history_since_the_agent_last_looked(ledger: Ledger, ada: Agent) -> None:
+def test_the_brief_has_the_history_since_the_last_brief(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     first = ada.resume()
     assert [entry.type for entry in first.history] == ["enqueued", "claimed", "started"]
@@ -289,7 +289,9 @@ def test_a_long_history_is_cut_and_counted(ledger: Ledger, ada: Agent, bob: Agen
     assert brief.history_omitted == ledger.get(one).rev - 50
 
 
-def test_checkpoints_of_earlier_attempts_and_the_last_error(ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock) -> None:
+def test_the_brief_has_checkpoints_of_earlier_attempts_and_the_last_error(
+    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
+) -> None:
     one = queued(ledger).id
     ada.start(one)
     ada.heartbeat(one, checkpoint={"page": 1})
@@ -303,7 +305,7 @@ def test_checkpoints_of_earlier_attempts_and_the_last_error(ledger: Ledger, ada:
     assert [(left.attempt, left.by, left.checkpoint) for left in brief.checkpoints] == [(1, "worker:ada#agent", {"page": 2})]
 
 
-def test_every_earlier_attempt_has_its_say_however_often_the_last_one_left_something(ledger: Ledger, ada: Agent) -> None:
+def test_the_brief_has_the_last_checkpoint_of_each_earlier_attempt(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger, policy={"attempts_max": 20}).id
     for attempt in range(1, 9):
         ada.start(one)
@@ -323,7 +325,7 @@ def test_a_cancel_request_is_in_the_brief(ledger: Ledger, ada: Agent) -> None:
     assert ada.release(one).status == "cancelled"
 
 
-def test_a_brief_says_about_how_many_tokens_it_costs(ledger: Ledger, ada: Agent) -> None:
+def test_a_brief_has_an_estimate_of_its_tokens(ledger: Ledger, ada: Agent) -> None:
     queued(ledger)
     brief = ada.resume()
     without = len(msgspec.json.encode(msgspec.structs.replace(brief, tokens=0)))
@@ -333,7 +335,7 @@ def test_a_brief_says_about_how_many_tokens_it_costs(ledger: Ledger, ada: Agent)
     assert 500 < ada.resume().tokens - brief.tokens < 700
 
 
-def test_jobs_that_undo_are_for_workers(ledger: Ledger, ada: Agent) -> None:
+def test_undo_jobs_are_not_taken_by_agents(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     fence = ledger.claim_job(one, "w").fence
     assert fence is not None
@@ -344,7 +346,7 @@ def test_jobs_that_undo_are_for_workers(ledger: Ledger, ada: Agent) -> None:
     assert took(ada) == (None, "nothing")
 
 
-def test_what_waits_for_others_is_not_next_and_a_brief_says_what_a_task_unlocks(ledger: Ledger, ada: Agent, bob: Agent) -> None:
+def test_waiting_tasks_are_not_taken_and_a_brief_names_the_dependents(ledger: Ledger, ada: Agent, bob: Agent) -> None:
     one = queued(ledger).id
     two = queued(ledger, priority=9, depends_on=[one]).id
     three = queued(ledger, priority=9, depends_on=[one, two]).id
@@ -377,7 +379,7 @@ def test_a_released_task_goes_to_other_agents_first(ledger: Ledger, ada: Agent, 
     assert took(ada) == (one, "last")
 
 
-def test_it_waits_until_work_comes_in(ledger: Ledger, ada: Agent) -> None:
+def test_resume_waits_until_a_task_is_enqueued(ledger: Ledger, ada: Agent) -> None:
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(ada.resume, wait="5m", request_id="r1")
         id_ = queued(ledger).id
@@ -386,7 +388,7 @@ def test_it_waits_until_work_comes_in(ledger: Ledger, ada: Agent) -> None:
     assert ada.resume(request_id="r1").replayed is True
 
 
-def test_it_waits_for_a_task_that_another_agent_gives_back(ledger: Ledger, ada: Agent) -> None:
+def test_resume_waits_for_a_task_that_another_agent_releases(ledger: Ledger, ada: Agent) -> None:
     bob = Agent(ledger, "bob")
     id_ = queued(ledger).id
     bob.start(id_)
@@ -397,7 +399,7 @@ def test_it_waits_for_a_task_that_another_agent_gives_back(ledger: Ledger, ada: 
     assert brief.task is not None and brief.task.id == id_
 
 
-def test_it_does_not_wait_longer_than_its_time(ledger: Ledger, ada: Agent) -> None:
+def test_resume_does_not_wait_longer_than_its_timeout(ledger: Ledger, ada: Agent) -> None:
     queued(ledger, delay="1h")
     assert took(ada, wait="10ms") == (None, "nothing")
     for odd, code in (("soon", "validation_error"), ("2d", "limit_exceeded")):
@@ -405,8 +407,8 @@ def test_it_does_not_wait_longer_than_its_time(ledger: Ledger, ada: Agent) -> No
             ada.resume(wait=odd)
 
 
-def test_when_to_look_again_is_when_something_is_due(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
-    """The time of the next task, or the end of the next claim; a second where that is past."""
+def test_the_time_to_try_again_is_when_a_task_becomes_due(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
+    """The time of the next task, or the end of the next claim, or a second from now if that is past."""
     bob = Agent(ledger, "bob")
     assert _seconds_until_due(ledger, ada.resume(), 300) == 300
     queued(ledger, delay="60s")

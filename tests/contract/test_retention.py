@@ -27,7 +27,7 @@ OPEN = ("failed", "dead_lettered")
 
 
 @pytest.mark.parametrize("status", FINISHED)
-def test_a_finished_job_goes_with_its_events(ledger: Ledger, clock: ManualClock, status: str):
+def test_a_finished_job_is_deleted_with_its_events(ledger: Ledger, clock: ManualClock, status: str):
     made = BUILDERS[status](ledger)
     clock.advance(1)
     went = ledger.prune(jobs_before=clock.now(), failed_before=clock.now())
@@ -53,7 +53,7 @@ def test_a_failure_stays_until_it_is_handled(ledger: Ledger, clock: ManualClock,
 
 
 @pytest.mark.parametrize("status", OPEN)
-def test_failures_go_with_a_time_of_their_own(ledger: Ledger, clock: ManualClock, status: str):
+def test_failures_are_deleted_by_their_own_time(ledger: Ledger, clock: ManualClock, status: str):
     made, other, handled = BUILDERS[status](ledger), succeeded(ledger), BUILDERS[status](ledger)
     ledger.discard(handled.id)
     clock.advance(1)
@@ -64,7 +64,7 @@ def test_failures_go_with_a_time_of_their_own(ledger: Ledger, clock: ManualClock
         ledger.get(made.id)
 
 
-def test_failures_go_in_bounded_batches_beside_a_walk_for_other_jobs(ledger: Ledger, clock: ManualClock):
+def test_failures_are_deleted_in_bounded_batches_beside_other_jobs(ledger: Ledger, clock: ManualClock):
     for build in (succeeded, failed) * 3:
         build(ledger)
     clock.advance(1)
@@ -77,7 +77,7 @@ def test_failures_go_in_bounded_batches_beside_a_walk_for_other_jobs(ledger: Led
 
 
 def test_a_replay_stays_while_the_job_that_it_replays_is_there(ledger: Ledger, clock: ManualClock):
-    """Otherwise the first one would seem to be an open failure for ever."""
+    """Otherwise the original would be counted as an open failure for ever."""
     made = running(ledger)
     ledger.heartbeat(made.fence, undo={"kind": "rename_back", "args": {}})
     ledger.fail(made.fence, "no", retryable=False)
@@ -97,13 +97,13 @@ def test_a_live_job_survives(ledger: Ledger, clock: ManualClock, status: str):
     assert ledger.check(made.id) == []
 
 
-def test_a_job_finished_at_that_very_time_stays(ledger: Ledger, clock: ManualClock):
+def test_a_job_finished_exactly_at_the_time_stays(ledger: Ledger, clock: ManualClock):
     made = succeeded(ledger)
     assert ledger.prune(jobs_before=clock.now()) == {"jobs": 0}
     assert ledger.get(made.id).status == "succeeded"
 
 
-def test_jobs_go_in_bounded_batches(ledger: Ledger, clock: ManualClock):
+def test_jobs_are_deleted_in_bounded_batches(ledger: Ledger, clock: ManualClock):
     kept = queued(ledger)
     for _ in range(5):
         succeeded(ledger)
@@ -114,7 +114,7 @@ def test_jobs_go_in_bounded_batches(ledger: Ledger, clock: ManualClock):
     assert [job.id for job in ledger.list()] == [kept.id]
 
 
-def test_the_walk_comes_back_to_what_finished_later(ledger: Ledger, clock: ManualClock):
+def test_jobs_that_finish_later_are_deleted_by_a_later_run(ledger: Ledger, clock: ManualClock):
     first, second = running(ledger), running(ledger)
     ledger.complete(second.fence)
     clock.advance(1)
@@ -133,7 +133,7 @@ def test_ids_are_never_used_again(ledger: Ledger, clock: ManualClock):
     assert queued(ledger).id > made.id
 
 
-def test_a_replay_outlives_what_it_replays(ledger: Ledger, clock: ManualClock):
+def test_a_replay_outlives_its_original(ledger: Ledger, clock: ManualClock):
     made = failed(ledger)
     fresh = ledger.replay(made.id)
     clock.advance(1)
@@ -173,7 +173,7 @@ def test_the_last_beat_of_a_job_is_never_pruned(ledger: Ledger, clock: ManualClo
     assert _beats(ledger, made.id)[-1] == {"stage": "S3", "progress": 3}
 
 
-def test_the_history_is_still_whole(ledger: Ledger, clock: ManualClock):
+def test_the_history_is_still_valid(ledger: Ledger, clock: ManualClock):
     made = _beaten(ledger, clock)
     before = [(event.id, event.received_at, event.actor) for event in ledger.events(made.id)]
     ledger.prune(beats_before=clock.now())
@@ -182,7 +182,7 @@ def test_the_history_is_still_whole(ledger: Ledger, clock: ManualClock):
     assert ledger.check(made.id) == []
 
 
-def test_a_job_with_pruned_beats_can_still_be_worked_on(ledger: Ledger, clock: ManualClock):
+def test_a_job_with_pruned_beats_can_be_completed(ledger: Ledger, clock: ManualClock):
     made = _beaten(ledger, clock)
     ledger.prune(beats_before=clock.now())
     ledger.heartbeat(made.fence, progress=9)
@@ -190,7 +190,7 @@ def test_a_job_with_pruned_beats_can_still_be_worked_on(ledger: Ledger, clock: M
     assert ledger.check(made.id) == []
 
 
-def test_beats_go_in_bounded_batches_and_only_once(ledger: Ledger, clock: ManualClock):
+def test_beats_are_pruned_in_bounded_batches_and_once(ledger: Ledger, clock: ManualClock):
     _beaten(ledger, clock, 6)
     taken = [ledger.prune(beats_before=clock.now(), batch=3)["beats"] for _ in range(8)]
     assert max(taken) <= 3
@@ -203,7 +203,7 @@ def test_newer_beats_stay(ledger: Ledger, clock: ManualClock):
     assert [("pruned" in payload) for payload in _beats(ledger, made.id)] == [True, False, False, False]
 
 
-def test_a_stall_long_after_pruned_beats_still_checks(ledger: Ledger, clock: ManualClock):
+def test_a_stall_long_after_pruned_beats_passes_the_check(ledger: Ledger, clock: ManualClock):
     made = _beaten(ledger, clock)
     ledger.prune(beats_before=clock.now())
     clock.advance(100)
@@ -214,7 +214,7 @@ def test_a_stall_long_after_pruned_beats_still_checks(ledger: Ledger, clock: Man
 # Workers
 
 
-def test_a_worker_not_seen_since_goes(ledger: Ledger, clock: ManualClock):
+def test_a_worker_not_seen_since_the_time_is_deleted(ledger: Ledger, clock: ManualClock):
     ledger.sign_in("gone")
     clock.advance(1)
     ledger.sign_in("there")
@@ -222,7 +222,7 @@ def test_a_worker_not_seen_since_goes(ledger: Ledger, clock: ManualClock):
     assert [worker.name for worker in ledger.workers()] == ["there"]
 
 
-def test_workers_go_in_bounded_batches(ledger: Ledger, clock: ManualClock):
+def test_workers_are_deleted_in_bounded_batches(ledger: Ledger, clock: ManualClock):
     for number in range(5):
         ledger.sign_in("gone", incarnation=f"i-{number}")
     clock.advance(1)
@@ -232,13 +232,13 @@ def test_workers_go_in_bounded_batches(ledger: Ledger, clock: ManualClock):
 # All together
 
 
-def test_nothing_asked_is_nothing_done(ledger: Ledger):
+def test_prune_without_arguments_deletes_nothing(ledger: Ledger):
     succeeded(ledger)
     assert ledger.prune() == {}
 
 
 @pytest.mark.parametrize(("batch", "code"), [(0, "limit_exceeded"), (10_001, "limit_exceeded"), (True, "validation_error")])
-def test_a_batch_has_its_bounds(ledger: Ledger, clock: ManualClock, batch, code: str):
+def test_the_batch_size_has_bounds(ledger: Ledger, clock: ManualClock, batch, code: str):
     succeeded(ledger)
     clock.advance(1)
     with refused_without_trace(ledger, code):
@@ -255,12 +255,12 @@ def test_a_time_without_zone_is_refused(ledger: Ledger, clock: ManualClock, fiel
 
 
 def _known(ledger: Ledger) -> list[tuple[str, str]]:
-    """The agents of which the ledger knows where they stood."""
+    """The agents whose focus the ledger has stored."""
     asked = [("ada", "agent"), ("ada", "other"), ("bob", "agent"), ("eve", "agent")]
     return ledger._store.transact("work", lambda session: [one for one in asked if session.find_agent(*one).last])
 
 
-def test_where_an_agent_stood_is_forgotten_once_it_holds_nothing(ledger: Ledger, clock: ManualClock):
+def test_the_focus_of_an_agent_is_deleted_if_it_holds_nothing(ledger: Ledger, clock: ManualClock):
     for name, session in (("ada", "agent"), ("ada", "other"), ("bob", "agent"), ("eve", "agent")):
         Agent(ledger, name, session=session).start(queued(ledger).id)
     _, _, bobs, eves = ledger.list()
@@ -276,7 +276,7 @@ def test_where_an_agent_stood_is_forgotten_once_it_holds_nothing(ledger: Ledger,
     assert _known(ledger) == [("ada", "agent"), ("ada", "other")]
 
 
-def test_an_agent_that_was_forgotten_begins_like_a_new_one(ledger: Ledger, clock: ManualClock):
+def test_an_agent_with_deleted_focus_starts_like_a_new_one(ledger: Ledger, clock: ManualClock):
     ada, made = Agent(ledger, "ada"), queued(ledger)
     ada.resume()
     ada.release(made.id)

@@ -8,7 +8,7 @@ import pytest
 from holdfast import Ledger
 from holdfast.core.payloads import UNSET
 from holdfast.core.restart import RestartController, RestartPolicyConfig, TerminalReason
-from holdfast.ledger.verbs.runs import RunBody
+from holdfast.ledger.verbs.services import RunBody
 from holdfast.testing import ManualClock
 from tests.contract.builders import refused
 
@@ -32,7 +32,7 @@ def begin(ledger: Ledger, name: str = "web", **more: Any) -> None:
     ledger.supervision.keep(name, body(**more), 15)
 
 
-def test_what_is_kept_is_found(ledger: Ledger, clock: ManualClock):
+def test_a_stored_run_is_found(ledger: Ledger, clock: ManualClock):
     begin(ledger, restarts=2, exit_code=-9, job_id=7, receipt=msgspec.Raw(b'{"run_id":"web/1"}'))
     found = ledger.supervision.find("web")
     assert found is not None and not isinstance(found.controller, msgspec.UnsetType)
@@ -43,12 +43,12 @@ def test_what_is_kept_is_found(ledger: Ledger, clock: ManualClock):
     assert state.updated_at == clock.now()
 
 
-def test_no_program_was_ever_supervised(ledger: Ledger):
+def test_a_ledger_without_runs_finds_none(ledger: Ledger):
     assert ledger.supervision.find("web") is None
     assert ledger.runs() == []
 
 
-def test_of_two_supervisors_the_second_is_refused(ledger: Ledger, clock: ManualClock):
+def test_a_second_supervisor_is_refused(ledger: Ledger, clock: ManualClock):
     begin(ledger)
     assert not ledger.supervision.take("web", "other", 15)
     with refused("conflict"):
@@ -69,7 +69,7 @@ def test_keeping_a_run_keeps_its_duty(ledger: Ledger, clock: ManualClock):
         ledger.supervision.keep("web", body(), 15)
 
 
-def test_who_drops_it_lets_others_have_it_at_once(ledger: Ledger):
+def test_a_dropped_run_can_be_taken_at_once(ledger: Ledger):
     begin(ledger)
     ledger.supervision.drop("web", "other")
     assert not ledger.supervision.take("web", "other", 15)
@@ -78,7 +78,7 @@ def test_who_drops_it_lets_others_have_it_at_once(ledger: Ledger):
 
 
 @pytest.mark.parametrize("reason", list(TerminalReason))
-def test_a_reset_forgets_the_restarts_and_the_reason(ledger: Ledger, reason: TerminalReason):
+def test_a_reset_removes_the_restarts_and_the_reason(ledger: Ledger, reason: TerminalReason):
     begin(ledger, run=4, terminal_reason=reason)
     ledger.supervision.drop("web", "h")
     needs = reason in ("restart_limit_exceeded", "circuit_breaker_open", "stall_timeout")
@@ -117,7 +117,7 @@ def test_a_run_too_large_is_refused(ledger: Ledger):
     assert ledger.runs() == []
 
 
-def test_other_questions_are_refused(ledger: Ledger):
+def test_wrong_filters_are_refused(ledger: Ledger):
     with refused("not_found"):
         ledger.reset_run("unknown")
     with refused("validation_error"):

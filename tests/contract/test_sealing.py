@@ -1,4 +1,5 @@
-"""The sealed log: everything in one tree, heads that can be checked independently, and no growth of a tree that was changed."""
+"""The sealed log: everything in one tree, heads that can be checked independently, and a tree that is not continued if
+it was changed."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -23,14 +24,14 @@ SERVER = drawn()
 
 @pytest.fixture
 def ledger(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """A ledger whose server's key is enrolled and at hand."""
+    """A ledger with an enrolled server key."""
     with holdfast.open(store_url, clock=clock, keys=[SERVER]) as ledger:
         enrol(ledger, SERVER)
         yield ledger
 
 
 def everything(ledger: Ledger, clock: ManualClock) -> None:
-    """A bit of every kind of thing that happens."""
+    """Write events of many types."""
     ledger.enqueue("ship", {"to": "Zoë"}, correlation_id="order-7", trace_id="00-" + "1" * 32 + "-" + "2" * 16 + "-01")
     done = builders.running(ledger)
     ledger.heartbeat(done.fence, stage="FETCH", progress=1)
@@ -43,14 +44,14 @@ def everything(ledger: Ledger, clock: ManualClock) -> None:
 
 
 def seal(ledger: Ledger) -> int:
-    """How much was sealed."""
+    """Seal all events and return their number."""
     with Sealer(ledger) as sealer:
         done = sealer.seal_all()
     assert done is not None
     return done.sealed
 
 
-def test_everything_is_sealed_and_can_be_checked_by_an_auditor(ledger: Ledger, clock: ManualClock):
+def test_all_events_are_sealed_and_can_be_checked_by_an_auditor(ledger: Ledger, clock: ManualClock):
     everything(ledger, clock)
     assert seal(ledger) == len(expected_leaves(ledger))
     check_sealed(ledger, SERVER)
@@ -70,21 +71,21 @@ def test_a_job_can_be_proved_with_the_head_alone(ledger: Ledger, clock: ManualCl
         assert auditor.is_included(proven.leaf, proven.index, found.head.size, proven.proof, found.head.root)
 
 
-def test_what_is_not_there_cannot_be_proved(ledger: Ledger):
+def test_jobs_that_are_not_sealed_have_no_proof(ledger: Ledger):
     made = builders.queued(ledger)
     for job_id in (made.id, made.id + 1):
         with pytest.raises(NotFound):
             ledger.inclusion(job_id)
 
 
-def test_nothing_new_gives_no_new_head(ledger: Ledger):
+def test_without_new_events_there_is_no_new_head(ledger: Ledger):
     assert ledger.head() is None
     assert (seal(ledger), seal(ledger)) == (1, 0)
     assert ledger.heads() == [ledger.head()]
 
 
-def test_a_sealer_goes_on_where_another_ended(ledger: Ledger):
-    """Over the edges of tiles too; every head's tree begins with the one before."""
+def test_a_sealer_continues_where_another_ended(ledger: Ledger):
+    """Also across tiles. The tree of each head begins with the tree of the head before."""
     for count in (200, 55, 1, 1, 300, 256):
         ledger.enqueue_many([{"kind": "index"}] * count)
         assert seal(ledger) in (count, count + 1)
@@ -188,7 +189,7 @@ def test_nothing_is_added_to_a_tree_that_was_tampered_with(store_url: str, ledge
     assert ledger.heads() == before
 
 
-def test_an_event_slipped_in_below_what_is_sealed_is_noticed(store_url: str, ledger: Ledger):
+def test_an_event_inserted_below_the_sealed_position_is_noticed(store_url: str, ledger: Ledger):
     job = ledger.enqueue("index")
     builders.queued(ledger)
     seal(ledger)
@@ -201,7 +202,7 @@ def test_an_event_slipped_in_below_what_is_sealed_is_noticed(store_url: str, led
 # Retention
 
 
-def test_what_is_not_sealed_is_not_pruned(ledger: Ledger, clock: ManualClock):
+def test_unsealed_events_are_not_pruned(ledger: Ledger, clock: ManualClock):
     seal(ledger)
     made = builders.running(ledger)
     for number in range(3):
@@ -219,7 +220,7 @@ def test_without_a_sealer_retention_does_not_wait(ledger: Ledger, clock: ManualC
     assert ledger.prune(jobs_before=clock.now() + timedelta(seconds=1)) == {"jobs": 1}
 
 
-def test_a_pruned_beat_is_the_same_leaf(ledger: Ledger, clock: ManualClock):
+def test_a_pruned_beat_keeps_its_leaf(ledger: Ledger, clock: ManualClock):
     made = builders.running(ledger)
     for number in range(3):
         ledger.heartbeat(made.fence, progress=number)
@@ -266,7 +267,7 @@ def test_settings_have_limits(ledger: Ledger, given: dict[str, object]):
         Sealer(ledger, **given)  # type: ignore[arg-type]
 
 
-def test_positions_are_those_of_the_leaves(ledger: Ledger, clock: ManualClock):
+def test_every_leaf_has_its_position(ledger: Ledger, clock: ManualClock):
     everything(ledger, clock)
     seal(ledger)
     assert positions(ledger) == sorted(set(positions(ledger)))

@@ -17,12 +17,12 @@ from holdfast.testing import ManualClock
 from tests.contract.builders import claimed, dead_lettered, failed, running, succeeded
 
 
-def test_a_sweep_looks_only_where_there_is_something_to_watch(ledger: Ledger) -> None:
+def test_a_sweeper_does_nothing_without_jobs_to_watch(ledger: Ledger) -> None:
     assert SweepService(ledger, "a").tick() == {}
     assert ledger.take_duty("sweep", "b", ttl=1), "the duty was not taken without work"
 
 
-def test_one_sweeps_at_a_time(ledger: Ledger, clock: ManualClock) -> None:
+def test_one_sweeper_works_at_a_time(ledger: Ledger, clock: ManualClock) -> None:
     made = running(ledger)
     first, second = SweepService(ledger, "a"), SweepService(ledger, "b")
     done = []
@@ -59,7 +59,7 @@ def test_a_new_sweeper_learns_of_a_recorded_clock_step(ledger: Ledger, store_url
         assert ledger.get(made.id).attempt == 1 and ledger.get(made.id).status == "running"
 
 
-def test_one_that_leaves_in_order_is_replaced_at_once(ledger: Ledger) -> None:
+def test_a_closed_sweeper_is_replaced_at_once(ledger: Ledger) -> None:
     claimed(ledger)
     first = SweepService(ledger, "a")
     first.tick()
@@ -68,7 +68,7 @@ def test_one_that_leaves_in_order_is_replaced_at_once(ledger: Ledger) -> None:
     assert ledger.wants_sweeping("b")
 
 
-def test_answers_and_silent_workers_go_after_a_day(ledger: Ledger, clock: ManualClock) -> None:
+def test_answers_and_silent_workers_are_deleted_after_a_day(ledger: Ledger, clock: ManualClock) -> None:
     ledger.enqueue("k", request_id="kept")
     ledger.sign_in("w")
     prune = PruneService(ledger, "a")
@@ -79,7 +79,7 @@ def test_answers_and_silent_workers_go_after_a_day(ledger: Ledger, clock: Manual
     assert ledger.workers() == []
 
 
-def test_where_an_agent_stood_goes_after_thirty_days(ledger: Ledger, clock: ManualClock) -> None:
+def test_the_focus_of_an_agent_is_deleted_after_thirty_days(ledger: Ledger, clock: ManualClock) -> None:
     ada = Agent(ledger, "ada")
     ada.start(made := ledger.enqueue("k").id)
     ada.release(made)
@@ -90,7 +90,7 @@ def test_where_an_agent_stood_goes_after_thirty_days(ledger: Ledger, clock: Manu
     assert prune.tick()["agents"] == 1
 
 
-def test_finished_jobs_go_where_the_operator_lets_them(ledger: Ledger, clock: ManualClock) -> None:
+def test_finished_jobs_are_deleted_only_if_configured(ledger: Ledger, clock: ManualClock) -> None:
     made = succeeded(ledger)
     clock.advance(3_600)
     assert PruneService(ledger, "a", jobs="2h").tick()["jobs"] == 0
@@ -99,7 +99,7 @@ def test_finished_jobs_go_where_the_operator_lets_them(ledger: Ledger, clock: Ma
     assert not [job for job in ledger.list() if job.id == made.id]
 
 
-def test_failures_are_kept_until_they_are_named(ledger: Ledger, clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_are_deleted_only_if_configured(ledger: Ledger, clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
     made = failed(ledger), dead_lettered(ledger)
     succeeded(ledger)
     clock.advance(3_601)
@@ -113,7 +113,7 @@ def test_failures_are_kept_until_they_are_named(ledger: Ledger, clock: ManualClo
     assert said == [("pruned", 1, None), ("pruned", None, 2)]
 
 
-def test_a_tick_goes_on_past_jobs_that_stay(ledger: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tick_continues_past_jobs_that_are_kept(ledger: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.services.pruner.BATCH", 2)
     for build in (failed, succeeded) * 3:
         build(ledger)
@@ -121,7 +121,7 @@ def test_a_tick_goes_on_past_jobs_that_stay(ledger: Ledger, clock: ManualClock, 
     assert PruneService(ledger, "a", jobs="1h").tick()["jobs"] == 3
 
 
-def test_one_prunes_at_a_time(ledger: Ledger) -> None:
+def test_one_pruner_works_at_a_time(ledger: Ledger) -> None:
     assert PruneService(ledger, "a").tick() != {}
     assert PruneService(ledger, "b").tick() == {}
 
@@ -171,6 +171,6 @@ def test_a_service_that_fails_ticks_again_and_stops_no_other(error: Exception) -
     assert all(service.closed for service in services)
 
 
-def test_what_is_never_deleted_is_not_among_what_is_kept_for_a_time(ledger: Ledger):
+def test_kinds_that_are_never_deleted_have_no_retention_time(ledger: Ledger):
     prune = PruneService(ledger, "a", jobs="never", beats=None, requests="1h")
     assert prune.kept_ms.keys() == {"requests", "workers", "agents"}

@@ -20,7 +20,7 @@ AWKWARD = [None, 0, "", '"\\\n', "é☃😀", {"a": [1.5, True, None]}, "\u0000\
 
 
 def _recorded(ledger: Ledger, made: Made) -> tuple[Any, ...]:
-    """Everything but which job it is and where its events stand."""
+    """The job and its events without ids and positions."""
     job = ledger.get(made.id)
     events = [
         (event.rev, event.type, event.received_at, event.actor, event.attempt, event.to_status, event.payload)
@@ -30,7 +30,7 @@ def _recorded(ledger: Ledger, made: Made) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("result", AWKWARD, ids=range(len(AWKWARD)))
-def test_a_settled_job_looks_like_a_completed_one(ledger: Ledger, clock: ManualClock, result: Any):
+def test_a_job_of_settle_many_equals_a_completed_job(ledger: Ledger, clock: ManualClock, result: Any):
     settled, completed = running(ledger), running(ledger)
     clock.advance(1)
     assert ledger.settle_many([(settled.fence, result)], request_id="r-1") == [None]
@@ -40,7 +40,7 @@ def test_a_settled_job_looks_like_a_completed_one(ledger: Ledger, clock: ManualC
     assert ledger.check(settled.id) == []
 
 
-def test_large_results_are_kept_as_small_ones_are(ledger: Ledger):
+def test_large_and_small_results_are_kept_alike(ledger: Ledger):
     jobs = [running(ledger) for _ in range(5)]
     result = "x" * (1 << 18)
     assert ledger.settle_many([(made.fence, result) for made in jobs], request_id="r-1") == [None] * 5
@@ -48,7 +48,7 @@ def test_large_results_are_kept_as_small_ones_are(ledger: Ledger):
     assert [ledger.check(made.id) for made in jobs] == [[]] * 5
 
 
-def test_what_was_said_last_is_a_beat_before_the_completion(ledger: Ledger):
+def test_the_last_report_is_a_beat_before_the_completion(ledger: Ledger):
     said, silent = running(ledger), running(ledger)
     told = [(said.fence, {"stage": "done", "progress": 100})]
     for _ in range(2):
@@ -60,7 +60,7 @@ def test_what_was_said_last_is_a_beat_before_the_completion(ledger: Ledger):
     assert [ledger.check(made.id) for made in (said, silent)] == [[], []]
 
 
-def test_what_was_said_by_a_lost_holder_is_dropped(ledger: Ledger):
+def test_the_last_report_of_a_lost_holder_is_dropped(ledger: Ledger):
     lost = running(ledger)
     ledger.cancel(lost.id, hard=True)
     [answer] = ledger.settle_many([(lost.fence, 1)], request_id="r-1", heartbeats=[(lost.fence, {"progress": 100})])
@@ -78,7 +78,7 @@ def test_a_refused_item_does_not_affect_the_others(ledger: Ledger):
     assert ledger.get(unstarted.id).status is Status.CLAIMED
 
 
-def test_settling_again_by_the_same_id_changes_nothing(ledger: Ledger):
+def test_a_repeated_request_changes_nothing(ledger: Ledger):
     made = running(ledger)
     for _ in range(2):
         assert ledger.settle_many([(made.fence, 1)], request_id="r-1") == [None]

@@ -34,13 +34,13 @@ def bare(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledger
 
 @pytest.fixture
 def robot(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """The same ledger in a process that has the worker's key alone."""
+    """The same ledger in a process that has only the worker's key."""
     with opened(store_url, clock, [WORKER]) as ledger:
         yield ledger
 
 
 def signers(ledger: Ledger, job_id: int) -> list[tuple[str, str | None]]:
-    """Who signed each event."""
+    """The signer of each event."""
     names = {each.key_id: each.name for each in ALL_KEYS}
     return [(event.type.value, names.get(event.key_id or "")) for event in ledger.events(job_id)]
 
@@ -53,7 +53,7 @@ def newest(ledger: Ledger, job_id: int) -> Event:
 
 
 @pytest.mark.parametrize("policy", [LIVENESS, ALL], ids=["liveness", "all"])
-def test_a_life_under_a_signed_policy(signing: Ledger, policy: dict[str, str]):
+def test_the_events_of_a_job_are_signed_as_the_policy_requires(signing: Ledger, policy: dict[str, str]):
     made = b.running(signing, policy=policy)
     signing.heartbeat(made.fence, stage="TASK", progress=3)
     signing.heartbeat_many([made.fence])
@@ -65,7 +65,7 @@ def test_a_life_under_a_signed_policy(signing: Ledger, policy: dict[str, str]):
     assert signing.check(made.id) == []
 
 
-def test_an_agent_signs_what_it_says(signing: Ledger, bare: Ledger):
+def test_an_agent_signs_its_events(signing: Ledger, bare: Ledger):
     made = b.queued(signing, policy=ALL)
     agent = Agent(signing, "w-1")
     agent.start(made.id)
@@ -81,7 +81,7 @@ def test_an_agent_signs_what_it_says(signing: Ledger, bare: Ledger):
     assert signing.check(made.id) == []
 
 
-def test_a_signed_event_says_what_was_signed(signing: Ledger):
+def test_a_signed_event_has_its_statement(signing: Ledger):
     made = b.running(signing, policy=LIVENESS)
     signing.heartbeat(made.fence)
     found = newest(signing, made.id)
@@ -127,7 +127,7 @@ def test_a_holder_without_its_key_is_refused(
         (b.aborting, "fail", {"error": "x"}),
     ],
 )
-def test_endings_are_signed_where_all_is(signing: Ledger, bare: Ledger, build: Any, verb: str, options: dict[str, Any]):
+def test_ends_are_signed_only_if_the_policy_is_all(signing: Ledger, bare: Ledger, build: Any, verb: str, options: dict[str, Any]):
     free, bound = build(signing, policy=LIVENESS), build(signing, policy=ALL)
     getattr(bare, verb)(free.fence, **options)
     assert newest(bare, free.id).key_id is None
@@ -170,14 +170,14 @@ def test_many_completions_are_signed_and_refused_one_by_one(signing: Ledger, bar
     assert newest(signing, bound.id).key_id == WORKER.key_id
 
 
-def test_a_token_without_its_tail_is_a_lost_fence(bare: Ledger, signing: Ledger):
+def test_a_token_without_its_suffix_is_refused(bare: Ledger, signing: Ledger):
     made = b.running(signing, policy=LIVENESS)
     stripped = Fence(made.id, 1, made.fence.token.removesuffix("+liveness"), "w-1", made.fence.incarnation)
     with refused_without_trace(bare, "fence_lost"):
         bare.heartbeat(stripped)
 
 
-def test_the_key_is_that_of_the_worker_that_holds_the_job(signing: Ledger, store_url: str, clock: ManualClock):
+def test_the_key_must_be_that_of_the_holder(signing: Ledger, store_url: str, clock: ManualClock):
     other = key("worker", "w-2")
     signing.enrol_key(other.public, role="worker", name="w-2")
     made = b.running(signing, policy=LIVENESS)
@@ -185,7 +185,7 @@ def test_the_key_is_that_of_the_worker_that_holds_the_job(signing: Ledger, store
         stranger.heartbeat(made.fence)
 
 
-def test_a_claim_of_ones_own_job_is_a_signed_beat(signing: Ledger, bare: Ledger):
+def test_a_renewing_claim_is_a_signed_beat(signing: Ledger, bare: Ledger):
     made = b.running(signing, policy=LIVENESS)
     with refused_without_trace(bare, "signature_invalid"):
         bare.claim_job(made.id, "w-1", incarnation=made.fence.incarnation)
@@ -204,7 +204,7 @@ def test_a_signed_renewal_for_another_ttl_keeps_the_fence(signing: Ledger, polic
     assert signing.check(made.id) == []
 
 
-def test_a_fence_need_not_say_whose_it_is(signing: Ledger):
+def test_a_fence_without_a_worker_name_is_accepted(signing: Ledger):
     made = b.running(signing, policy=LIVENESS)
     signing.heartbeat(Fence(made.id, 1, made.fence.token))
     assert signers(signing, made.id)[-1] == ("heartbeat", "w-1")
@@ -222,25 +222,25 @@ def test_a_clock_that_is_set_back_stops_no_signer(signing: Ledger, clock: Manual
     assert signing.check(made.id) == []
 
 
-def test_an_agent_without_a_key_passes_over_what_it_could_not_sign(signing: Ledger, bare: Ledger):
+def test_an_agent_without_a_key_skips_tasks_that_require_signatures(signing: Ledger, bare: Ledger):
     signing.set_policy("tidy", signed="liveness")
-    ours, plain = signing.enqueue("tidy").id, signing.enqueue("read").id
+    held, plain = signing.enqueue("tidy").id, signing.enqueue("read").id
     bob = Agent(bare, "bob")
     with refused_without_trace(signing, "signature_invalid") as caught:
-        bob.start(ours)
+        bob.start(held)
     assert "this process has no key of worker 'bob'" in str(caught.value)
     brief = bob.resume()
     assert brief.task is not None and (brief.task.id, brief.why) == (plain, "next")
     bob.complete(plain)
     assert bob.resume().task is None
     w = Agent(signing, "w-1")
-    assert w.resume().task.id == ours  # type: ignore[union-attr]
+    assert w.resume().task.id == held  # type: ignore[union-attr]
 
 
-def test_an_agent_whose_key_has_gone_goes_on_with_something_else(signing: Ledger, bare: Ledger):
+def test_an_agent_without_its_former_key_takes_another_task(signing: Ledger, bare: Ledger):
     signing.set_policy("tidy", signed="liveness")
-    ours = signing.enqueue("tidy", priority=5).id
-    Agent(signing, "w-1").start(ours)
+    held = signing.enqueue("tidy", priority=5).id
+    Agent(signing, "w-1").start(held)
     plain = signing.enqueue("read").id
     brief = Agent(bare, "w-1").resume()
     assert brief.task is not None and brief.task.id == plain
@@ -256,7 +256,7 @@ def test_a_late_start_is_a_signed_return(signing: Ledger):
 # The system
 
 
-def test_the_system_signs_what_it_does(signing: Ledger, clock: ManualClock):
+def test_the_system_signs_its_events(signing: Ledger, clock: ManualClock):
     made = b.running(signing, policy=WINDOW | ALL)
     clock.advance(61)
     assert signing.sweep() == {"stalled": 1}
@@ -272,21 +272,21 @@ def test_the_system_signs_what_it_does(signing: Ledger, clock: ManualClock):
     assert signing.check(made.id) == []
 
 
-def test_requeues_of_the_system_are_not_about_liveness(signing: Ledger, clock: ManualClock):
+def test_requeues_are_not_signed_under_a_liveness_policy(signing: Ledger, clock: ManualClock):
     made = b.running(signing, policy=LIVENESS)
     clock.advance(61)
     signing.sweep()
     assert signers(signing, made.id)[-2:] == [("stalled", "hq"), ("requeued", None)]
 
 
-def test_a_gc_without_the_server_key_leaves_them_alone(signing: Ledger, robot: Ledger, clock: ManualClock):
+def test_a_gc_without_the_server_key_skips_signed_jobs(signing: Ledger, robot: Ledger, clock: ManualClock):
     made, free = b.running(signing, policy=LIVENESS), b.running(signing)
     clock.advance(61)
     assert Agent(robot, "w-2").gc().released == [free.id]
     assert robot.get(made.id).status == "running"
 
 
-def test_a_sweeper_without_the_server_key_leaves_them_alone(
+def test_a_sweeper_without_the_server_key_skips_signed_jobs(
     signing: Ledger, robot: Ledger, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ):
     made, free = b.running(signing, policy=LIVENESS), b.running(signing)
@@ -333,7 +333,7 @@ def test_a_late_holder_waits_for_a_process_with_the_server_key(signing: Ledger, 
     assert signing.check(made.id) == []
 
 
-def test_what_became_of_undoing_is_signed_by_the_system(signing: Ledger, robot: Ledger, clock: ManualClock):
+def test_the_system_signs_the_outcome_of_an_undo_job(signing: Ledger, robot: Ledger, clock: ManualClock):
     made = b.running(signing, policy=ALL)
     signing.heartbeat(made.fence, undo={"kind": "delete", "args": {"id": 1}})
     signing.fail(made.fence, "no", retryable=False)
@@ -361,7 +361,9 @@ def test_what_became_of_undoing_is_signed_by_the_system(signing: Ledger, robot: 
         (b.succeeded, "discard", {}),
     ],
 )
-def test_what_others_do_is_signed_in_their_name(signing: Ledger, bare: Ledger, build: Any, verb: str, options: dict[str, Any]):
+def test_changes_by_operators_are_signed_with_their_key(
+    signing: Ledger, bare: Ledger, build: Any, verb: str, options: dict[str, Any]
+):
     made: Made = build(signing, policy=ALL)
     with refused_without_trace(bare, "signature_invalid") as caught:
         getattr(bare, verb)(made.id, **options)
@@ -373,13 +375,13 @@ def test_what_others_do_is_signed_in_their_name(signing: Ledger, bare: Ledger, b
     assert signing.check(made.id) == []
 
 
-def test_before_its_first_claim_a_job_has_no_policy_to_keep(signing: Ledger, bare: Ledger):
+def test_a_job_needs_no_signature_before_its_first_claim(signing: Ledger, bare: Ledger):
     made = b.queued(signing, policy=ALL)
     bare.cancel(made.id)
     assert newest(bare, made.id).key_id is None
 
 
-# Keys that come and go
+# Changes of keys
 
 
 def test_a_revoked_key_signs_nothing_more(signing: Ledger, robot: Ledger):
@@ -425,7 +427,7 @@ def test_a_server_key_that_was_revoked_signs_nothing(signing: Ledger, clock: Man
 # Errors name what is missing
 
 
-def test_a_refusal_says_which_key_lacks_and_which_are_here(signing: Ledger, bare: Ledger, store_url: str, clock: ManualClock):
+def test_a_refusal_names_the_missing_key_and_the_loaded_keys(signing: Ledger, bare: Ledger, store_url: str, clock: ManualClock):
     made = b.running(signing, policy=ALL)
     with opened(store_url, clock, [key("worker", "arm-1")]) as other:
         for ledger, loaded in ((bare, "none"), (other, "worker arm-1")):
@@ -442,7 +444,7 @@ def test_a_refusal_says_that_the_key_was_revoked(signing: Ledger, robot: Ledger)
             robot.complete(made.fence)
 
 
-def test_a_process_can_ask_what_it_lacks_before_it_begins(signing: Ledger, robot: Ledger, bare: Ledger):
+def test_a_process_can_ask_which_keys_are_missing(signing: Ledger, robot: Ledger, bare: Ledger):
     robot.check_key("w-1")
     with pytest.raises(SignatureInvalid, match=r"no key of worker 'w-2' \(loaded: worker w-1\)"):
         robot.check_key("w-2")
@@ -463,7 +465,7 @@ def _signed_policy(ledger: Ledger, made: Made) -> str:
 
 @pytest.mark.parametrize("scope", ["kind", "tier"])
 @pytest.mark.parametrize("fields", [{"signed": "liveness"}, {"signed": "none"}, {"attempts_max": 3}], ids=str)
-def test_only_who_has_a_key_may_say_that_less_is_to_be_signed(signing: Ledger, robot: Ledger, scope: str, fields: dict[str, Any]):
+def test_lowering_the_signed_policy_requires_a_key(signing: Ledger, robot: Ledger, scope: str, fields: dict[str, Any]):
     signing.set_policy(**{scope: "tidy"}, signed="all")
     with pytest.raises(Forbidden) as caught:
         robot.set_policy(**{scope: "tidy"}, **fields)
@@ -485,12 +487,12 @@ def test_without_enrolled_keys_signed_may_be_lowered(ledger: Ledger):
     assert ledger.policies()["kind"] == {"tidy": {}}
 
 
-def test_a_job_gets_no_less_than_its_kind(signing: Ledger, bare: Ledger):
+def test_a_job_cannot_lower_the_signed_policy_of_its_kind(signing: Ledger, bare: Ledger):
     signing.set_policy("tidy", signed="all")
     assert _signed_policy(signing, b.claimed(bare, kind="tidy", policy={"signed": "none"})) == "all"
 
 
-def test_an_amendment_leaves_the_rest_as_it_is(signing: Ledger, bare: Ledger):
+def test_an_amendment_keeps_the_other_fields(signing: Ledger, bare: Ledger):
     signing.set_policy("tidy", signed="all", attempts_max=2)
     bare.amend_policy("tidy", attempts_max=3, lease_ttl="90s")
     assert signing.policies()["kind"] == {"tidy": {"signed": "all", "attempts_max": 3, "lease_ttl_ms": 90_000}}
@@ -510,7 +512,7 @@ def test_a_declaration_lowers_signed_only_with_a_key(signing: Ledger, bare: Ledg
     assert signing.declarations()["tidy"].policy == {}
 
 
-def test_a_declaration_may_drop_what_an_operator_wants_signed_anyway(signing: Ledger, bare: Ledger):
+def test_a_declaration_may_lower_signed_if_an_operator_has_set_it(signing: Ledger, bare: Ledger):
     signing.set_policy("tidy", signed="all")
     bare.declare_policy("tidy", signed="all")
     bare.declare_policy("tidy", signed="none")

@@ -27,7 +27,7 @@ def _step(number: int) -> dict[str, Any]:
     return {"kind": "delete_file", "args": {"n": number}}
 
 
-def _done_things(ledger: Ledger, count: int = 2, **options: Any) -> Made:
+def _with_undo_steps(ledger: Ledger, count: int = 2, **options: Any) -> Made:
     made = running(ledger, **options)
     for number in range(count):
         ledger.heartbeat(made.fence, undo=_step(number))
@@ -39,7 +39,7 @@ def _undo_jobs(ledger: Ledger) -> list[Job]:
 
 
 def _failed(ledger: Ledger, **options: Any) -> Made:
-    made = _done_things(ledger, **options)
+    made = _with_undo_steps(ledger, **options)
     ledger.fail(made.fence, "no", retryable=False)
     return made
 
@@ -48,7 +48,7 @@ def _failed(ledger: Ledger, **options: Any) -> Made:
 
 
 def test_steps_are_read_in_the_order_they_were_registered(ledger: Ledger):
-    made = _done_things(ledger, 3)
+    made = _with_undo_steps(ledger, 3)
     assert ledger.undo_steps(made.id) == [_step(0), _step(1), _step(2)]
     assert ledger.get(made.id).undo_owed == 3
     assert ledger.check(made.id) == []
@@ -61,21 +61,21 @@ def test_args_may_be_left_out_or_raw(ledger: Ledger):
     assert ledger.undo_steps(made.id) == [{"kind": "a", "args": {}}, {"kind": "b", "args": {"n": 1}}]
 
 
-def test_steps_survive_into_later_attempts(ledger: Ledger):
-    made = _done_things(ledger, 1)
+def test_steps_are_kept_in_later_attempts(ledger: Ledger):
+    made = _with_undo_steps(ledger, 1)
     ledger.release(made.fence)
     [job] = ledger.claim("w-2", [ledger.get(made.id).queue], start=True)
     ledger.heartbeat(held(job), undo=_step(1))
     assert ledger.undo_steps(made.id) == [_step(0), _step(1)]
 
 
-def test_a_stalled_holder_may_still_register_one(ledger: Ledger):
+def test_a_stalled_holder_may_register_a_step(ledger: Ledger):
     made = running_stalled(ledger)
     ledger.heartbeat(made.fence, undo=UNDO)
     assert ledger.get(made.id).undo_owed == 1
 
 
-def test_a_job_without_any_has_none(ledger: Ledger):
+def test_a_job_without_steps_has_an_empty_list(ledger: Ledger):
     made = running(ledger)
     ledger.heartbeat(made.fence, checkpoint={"undo": {"kind": "no"}})
     assert ledger.undo_steps(made.id) == []
@@ -83,7 +83,7 @@ def test_a_job_without_any_has_none(ledger: Ledger):
         ledger.undo_steps(999_999)
 
 
-def test_the_same_request_registers_once(ledger: Ledger):
+def test_a_repeated_request_registers_a_step_once(ledger: Ledger):
     made = running(ledger)
     first = ledger.heartbeat(made.fence, undo=UNDO, request_id="r")
     assert ledger.heartbeat(made.fence, undo=UNDO, request_id="r") == first
@@ -92,7 +92,7 @@ def test_the_same_request_registers_once(ledger: Ledger):
     assert ledger.undo_steps(made.id) == [UNDO]
 
 
-def test_a_request_that_was_named_by_the_ledger_registers_once(ledger: Ledger):
+def test_a_request_with_the_drawn_id_registers_a_step_once(ledger: Ledger):
     made = running(ledger)
     first = ledger.heartbeat(made.fence, undo=UNDO)
     assert ledger.heartbeat(made.fence, undo=UNDO, request_id=ledger.events(made.id)[-1].request_id) == first
@@ -113,13 +113,13 @@ SHAPES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("undo", SHAPES.values(), ids=SHAPES)
-def test_other_shapes_are_refused(ledger: Ledger, undo: Any):
+def test_invalid_steps_are_refused(ledger: Ledger, undo: Any):
     made = running(ledger)
     with refused_without_trace(ledger, "validation_error"):
         ledger.heartbeat(made.fence, undo=undo)
 
 
-def test_the_limit_of_a_steps_args(ledger: Ledger):
+def test_the_args_of_a_step_have_a_size_limit(ledger: Ledger):
     made = running(ledger)
     room = UNDO_BYTES_MAX - len('{"x":""}')
     ledger.heartbeat(made.fence, undo={"kind": "a", "args": {"x": "x" * room}})
@@ -144,7 +144,7 @@ def _given_up(ledger: Ledger, made: Made) -> None:
 
 @pytest.mark.parametrize("end", [_cancelled, _dead, _given_up])
 def test_a_job_that_did_not_succeed_is_undone_once(ledger: Ledger, end: Any):
-    made = _done_things(ledger, priority=4, tier="in_home", correlation_id="order-7", trace_id="t")
+    made = _with_undo_steps(ledger, priority=4, tier="in_home", correlation_id="order-7", trace_id="t")
     assert ledger.sweep() == {}
     end(ledger, made)
     job, before = ledger.get(made.id), types(ledger, made.id)
@@ -159,8 +159,8 @@ def test_a_job_that_did_not_succeed_is_undone_once(ledger: Ledger, end: Any):
     assert ledger.check(undo.id) == ledger.check(made.id) == []
 
 
-def test_a_success_owes_nothing(ledger: Ledger):
-    made = _done_things(ledger)
+def test_a_success_has_no_steps_to_undo(ledger: Ledger):
+    made = _with_undo_steps(ledger)
     ledger.complete(made.fence)
     assert ledger.get(made.id).undo_owed == 0
     assert ledger.undo_steps(made.id) == [_step(0), _step(1)]
@@ -168,25 +168,25 @@ def test_a_success_owes_nothing(ledger: Ledger):
     assert ledger.check(made.id) == []
 
 
-def test_a_job_without_steps_owes_nothing(ledger: Ledger):
+def test_a_job_without_steps_has_nothing_to_undo(ledger: Ledger):
     ledger.cancel(queued(ledger).id)
     assert ledger.sweep() == {}
 
 
-def test_a_derived_correlation_is_shared(ledger: Ledger):
+def test_an_undo_job_shares_a_derived_correlation(ledger: Ledger):
     made = _failed(ledger)
     ledger.sweep()
     assert _undo_jobs(ledger)[0].correlation_id == ledger.get(made.id).correlation_id
 
 
-def test_a_holder_that_ended_it_is_not_waited_for(ledger: Ledger, clock: ManualClock):
+def test_an_undo_job_does_not_wait_if_the_holder_ended_the_job(ledger: Ledger, clock: ManualClock):
     _failed(ledger)
     ledger.sweep()
     assert _undo_jobs(ledger)[0].available_at == clock.now()
 
 
-def test_another_end_waits_for_the_lease(ledger: Ledger, clock: ManualClock):
-    made = _done_things(ledger)
+def test_an_undo_job_waits_for_the_lease_after_other_ends(ledger: Ledger, clock: ManualClock):
+    made = _with_undo_steps(ledger)
     clock.advance(10)
     ledger.cancel(made.id, hard=True)
     ledger.sweep()
@@ -197,15 +197,15 @@ def test_another_end_waits_for_the_lease(ledger: Ledger, clock: ManualClock):
     assert [job.id for job in ledger.claim("w-2", [undo.queue])] == [undo.id]
 
 
-def test_a_lease_long_over_is_not_waited_for(ledger: Ledger, clock: ManualClock):
-    made = _done_things(ledger, policy={"attempts_max": 1})
+def test_an_undo_job_does_not_wait_for_an_expired_lease(ledger: Ledger, clock: ManualClock):
+    made = _with_undo_steps(ledger, policy={"attempts_max": 1})
     clock.advance(100)
     assert ledger.sweep() == {"stalled": 1, "dead_lettered": 1, "enqueued": 1}
     assert _undo_jobs(ledger)[0].available_at == clock.now()
     assert ledger.get(made.id).status == "dead_lettered"
 
 
-def test_a_sweep_starts_at_most_a_hundred(ledger: Ledger):
+def test_a_sweep_enqueues_at_most_a_hundred_undo_jobs(ledger: Ledger):
     ledger.enqueue_many({"kind": "k", "queue": "many"} for _ in range(103))
     for job in ledger.claim("w-1", ["many"], limit=103):
         ledger.heartbeat(held(job), undo=UNDO)
@@ -213,7 +213,7 @@ def test_a_sweep_starts_at_most_a_hundred(ledger: Ledger):
     assert [ledger.sweep().get("enqueued") for _ in range(3)] == [100, 3, None]
 
 
-def test_a_limit_of_the_sweep_holds_here_too(ledger: Ledger):
+def test_the_limit_of_a_sweep_applies_to_undo_jobs(ledger: Ledger):
     for _ in range(3):
         _failed(ledger)
     assert [ledger.sweep(limit=2).get("enqueued") for _ in range(3)] == [2, 1, None]
@@ -227,7 +227,7 @@ def _undo_held(ledger: Ledger, made: Made) -> Job:
     return ledger.claim("w-2", [ledger.get(made.id).queue], start=True)[0]
 
 
-def test_an_undo_job_that_succeeds_is_noted(ledger: Ledger):
+def test_a_succeeded_undo_job_is_noted(ledger: Ledger):
     made = _failed(ledger)
     undo = _undo_held(ledger, made)
     assert ledger.sweep() == {}
@@ -241,7 +241,7 @@ def test_an_undo_job_that_succeeds_is_noted(ledger: Ledger):
 
 
 @pytest.mark.parametrize("end", [_cancelled, _given_up, _dead])
-def test_one_that_does_not_is_noted_too(ledger: Ledger, end: Any):
+def test_a_failed_undo_job_is_noted(ledger: Ledger, end: Any):
     made = _failed(ledger)
     undo = _undo_held(ledger, made)
     end(ledger, Made(undo.id, held(undo)))
@@ -254,7 +254,7 @@ def test_one_that_does_not_is_noted_too(ledger: Ledger, end: Any):
     assert ledger.check(made.id) == []
 
 
-def test_a_handler_may_note_it_itself(ledger: Ledger):
+def test_a_handler_may_write_the_note_itself(ledger: Ledger):
     made = _failed(ledger)
     undo = _undo_held(ledger, made)
     ledger.annotate(made.id, "compensated")
@@ -263,7 +263,7 @@ def test_a_handler_may_note_it_itself(ledger: Ledger):
     assert types(ledger, made.id).count("compensated") == 1
 
 
-def test_exhausted_it_says_that_compensation_failed(ledger: Ledger, clock: ManualClock):
+def test_an_exhausted_undo_job_has_the_reason_compensation_failed(ledger: Ledger, clock: ManualClock):
     ledger.set_policy("holdfast.undo", attempts_max=2, on_exhausted="fail")
     made = _failed(ledger)
     undo = _undo_held(ledger, made)
@@ -295,7 +295,7 @@ def test_an_undo_job_has_no_steps_of_its_own(ledger: Ledger):
         ledger.heartbeat(held(undo), undo=UNDO)
 
 
-# What is the ledger's own
+# Reserved names
 
 
 @pytest.mark.parametrize("kind", ["holdfast.undo", "holdfast.", "holdfast.demo.digest"])
@@ -311,7 +311,7 @@ def test_reserved_keys_are_refused(ledger: Ledger):
         ledger.enqueue("k", dedupe_key="holdfast.undo/1")
 
 
-def test_only_undo_jobs_may_have_compensation_failed(ledger: Ledger):
+def test_only_undo_jobs_may_have_the_reason_compensation_failed(ledger: Ledger):
     made = running(ledger)
     before = trace(ledger)
     for retryable in (True, False):
@@ -326,7 +326,7 @@ def test_only_undo_jobs_may_have_compensation_failed(ledger: Ledger):
 
 
 def test_steps_are_never_stripped(ledger: Ledger, clock: ManualClock):
-    made = _done_things(ledger)
+    made = _with_undo_steps(ledger)
     ledger.heartbeat(made.fence, progress=1)
     ledger.heartbeat(made.fence, progress=2)
     clock.advance(1)
@@ -335,7 +335,7 @@ def test_steps_are_never_stripped(ledger: Ledger, clock: ManualClock):
     assert ledger.check(made.id) == []
 
 
-def test_a_job_that_owes_steps_is_kept_with_its_undo_job(ledger: Ledger, clock: ManualClock):
+def test_a_job_with_steps_to_undo_is_kept_with_its_undo_job(ledger: Ledger, clock: ManualClock):
     made = _failed(ledger)
     other = succeeded(ledger)
     undo = _undo_held(ledger, made)

@@ -7,26 +7,26 @@ from holdfast.testing import ManualClock
 from tests.contract.builders import WORKER, held, refused
 
 
-def test_nothing_delayed_is_none(ledger: Ledger):
+def test_without_delayed_jobs_the_answer_is_none(ledger: Ledger):
     assert ledger.until_ready() is None
     ledger.enqueue("work")
     assert ledger.until_ready() is None
 
 
-def test_the_first_of_several_counts(ledger: Ledger, clock: ManualClock):
+def test_the_answer_is_the_time_of_the_first_delayed_job(ledger: Ledger, clock: ManualClock):
     ledger.enqueue("late", delay=60)
     ledger.enqueue("soon", delay=20, priority=-5)
     clock.advance(5.5)
     assert ledger.until_ready() == 14.5
 
 
-def test_a_given_time_counts_too(ledger: Ledger, clock: ManualClock):
+def test_jobs_with_a_given_time_count(ledger: Ledger, clock: ManualClock):
     at = clock.now()
     ledger.enqueue("work", available_at=at.replace(minute=at.minute + 1))
     assert ledger.until_ready() == 60.0
 
 
-def test_it_is_zero_from_the_time_until_the_claim(ledger: Ledger, clock: ManualClock):
+def test_the_answer_is_zero_from_the_time_until_the_claim(ledger: Ledger, clock: ManualClock):
     ledger.enqueue("work", delay=10)
     clock.advance(10)
     assert ledger.until_ready() == 0.0
@@ -36,7 +36,7 @@ def test_it_is_zero_from_the_time_until_the_claim(ledger: Ledger, clock: ManualC
     assert ledger.until_ready() is None
 
 
-def test_it_tells_when_a_claim_will_find_something(ledger: Ledger, clock: ManualClock):
+def test_a_claim_finds_a_job_after_the_returned_wait(ledger: Ledger, clock: ManualClock):
     ledger.enqueue("work", delay=10)
     wait = ledger.until_ready()
     assert wait is not None
@@ -63,7 +63,7 @@ def test_a_swept_job_in_backoff_is_delayed_work(ledger: Ledger, clock: ManualClo
     assert wait > 0
 
 
-def test_queues_that_are_not_asked_for_do_not_count(ledger: Ledger):
+def test_only_the_given_queues_count(ledger: Ledger):
     ledger.enqueue("work", queue="a", delay=10)
     ledger.enqueue("work", queue="b", delay=20)
     ledger.enqueue("work", queue="c", delay=5)
@@ -83,7 +83,7 @@ def test_a_paused_queue_has_nothing_to_wait_for(ledger: Ledger, clock: ManualClo
     assert ledger.until_ready(["a"]) == 0.0
 
 
-def test_kinds_narrow_it_as_they_do_a_claim(ledger: Ledger):
+def test_only_the_given_kinds_count(ledger: Ledger):
     ledger.enqueue("a", delay=10)
     ledger.enqueue("b", delay=20)
     assert ledger.until_ready(kinds=["b"]) == 20.0
@@ -91,7 +91,7 @@ def test_kinds_narrow_it_as_they_do_a_claim(ledger: Ledger):
     assert ledger.until_ready(kinds=["c"]) is None
 
 
-def test_a_cancelled_job_is_not_waited_for(ledger: Ledger):
+def test_a_cancelled_job_does_not_count(ledger: Ledger):
     job = ledger.enqueue("work", delay=10)
     ledger.cancel(job.id)
     assert ledger.until_ready() is None
@@ -106,6 +106,6 @@ def test_a_cancelled_job_is_not_waited_for(ledger: Ledger):
         ({"kinds": []}, "validation_error"),
     ],
 )
-def test_other_shapes_are_refused(ledger: Ledger, options, code: str):
+def test_wrong_arguments_are_refused(ledger: Ledger, options, code: str):
     with refused(code):
         ledger.until_ready(**options)

@@ -12,12 +12,12 @@ from holdfast.errors import RefusedByValidator, TransientError
 from holdfast.ledger.validators import Hooks
 from holdfast.testing import ManualClock
 from tests.contract.builders import WORKER, claimed, queued, refused, refused_without_trace, running, types
-from tests.contract.test_append import ours
+from tests.contract.test_append import own_envelope
 from tests.support.signers import ALL_KEYS, enrol
 
 
 class Looked:
-    """A validator that remembers what it was shown, and accepts results above zero."""
+    """A validator that records its arguments and accepts results above zero."""
 
     def __init__(self) -> None:
         self.shown: list[tuple[int, Any]] = []
@@ -34,7 +34,7 @@ def looked() -> Looked:
 
 @pytest.fixture
 def strict(ledger: Ledger, store_url: str, clock: ManualClock, looked: Looked) -> Iterator[Ledger]:
-    """The ledger once more, with a validator for the kind that builders use."""
+    """The same ledger, with a validator for the kind of the builders."""
     with holdfast.open(store_url, clock=clock, validators={"index_page": looked}) as opened:
         yield opened
 
@@ -76,7 +76,7 @@ def test_the_caller_gets_the_validators_message(ledger: Ledger, store_url: str, 
         assert strict.complete(made.fence, "short").status == "succeeded"
 
 
-def test_jobs_of_other_kinds_are_completed_unseen(strict: Ledger, looked: Looked) -> None:
+def test_validators_do_not_see_jobs_of_other_kinds(strict: Ledger, looked: Looked) -> None:
     made = running(strict, kind="other")
     assert strict.complete(made.fence, -1).status == "succeeded"
     assert looked.shown == []
@@ -99,7 +99,7 @@ def test_a_refused_request_may_be_sent_again_with_another_result(strict: Ledger)
     assert strict.complete(made.fence, 1, request_id="r1").status == "succeeded"
 
 
-def test_a_request_that_was_answered_before_is_not_looked_at_again(strict: Ledger, looked: Looked) -> None:
+def test_a_repeated_request_is_not_validated_again(strict: Ledger, looked: Looked) -> None:
     made = running(strict)
     first = strict.complete(made.fence, 1, request_id="r1")
     assert strict.complete(made.fence, 1, request_id="r1") == first
@@ -118,7 +118,7 @@ def test_a_lost_fence_is_reported_before_any_validator(strict: Ledger, looked: L
         strict.complete(unstarted.fence, -1)
 
 
-def test_a_late_holder_is_looked_at_too(strict: Ledger, clock: ManualClock) -> None:
+def test_a_result_of_a_late_holder_is_validated(strict: Ledger, clock: ManualClock) -> None:
     made = running(strict)
     clock.advance(61)
     with refused_without_trace(strict, "refused_by_validator"):
@@ -127,7 +127,7 @@ def test_a_late_holder_is_looked_at_too(strict: Ledger, clock: ManualClock) -> N
     assert types(strict, made.id)[-3:] == ["stalled", "resumed", "succeeded"]
 
 
-def test_with_the_gate_too(strict: Ledger) -> None:
+def test_a_completion_with_the_gate_is_validated(strict: Ledger) -> None:
     made = running(strict)
     with refused_without_trace(strict, "refused_by_validator"):
         strict.complete(made.fence, -1, gate=True)
@@ -148,13 +148,13 @@ def test_an_agent_is_refused_and_keeps_its_task(strict: Ledger, looked: Looked) 
     assert looked.shown == [(made.id, -1), (made.id, 2)]
 
 
-def test_a_signed_success_from_elsewhere_too(ledger: Ledger, store_url: str, clock: ManualClock, looked: Looked) -> None:
+def test_an_appended_signed_success_is_validated(ledger: Ledger, store_url: str, clock: ManualClock, looked: Looked) -> None:
     with holdfast.open(store_url, clock=clock, keys=list(ALL_KEYS), validators={"index_page": looked}) as strict:
         enrol(strict, [*ALL_KEYS])
         made = running(strict, policy={"signed": "all"})
         with refused_without_trace(strict, "refused_by_validator"):
-            strict.append(ours(strict, made, "succeeded", body=b'{"result":-1}'), content=-1)
-        accepted = ours(strict, made, "succeeded", body=b'{"result":1}')
+            strict.append(own_envelope(strict, made, "succeeded", body=b'{"result":-1}'), content=-1)
+        accepted = own_envelope(strict, made, "succeeded", body=b'{"result":1}')
         assert strict.append(accepted, content=1).to_status == "succeeded"
         assert strict.append(accepted, content=1).to_status == "succeeded"
         assert looked.shown == [(made.id, -1), (made.id, 1)]
@@ -222,14 +222,12 @@ async def _later(job: Job, result: Any) -> bool:
     [1, "app", [print], {"kind": 1}, {"kind": "text"}, {"kind": [print, None]}, {"kind": _later}, {"": print}, {1: print}],
     ids=["number", "text", "list", "no function", "a text", "one of two", "async", "no kind", "kind is a number"],
 )
-def test_what_cannot_be_a_validator_is_refused_at_once(store_url: str, given: Any) -> None:
+def test_values_that_are_not_validators_are_refused(store_url: str, given: Any) -> None:
     with refused("validation_error"):
         holdfast.open(store_url, validators=given)
 
 
-def test_a_job_that_is_claimed_meanwhile_is_not_completed_unseen(
-    ledger: Ledger, store_url: str, clock: ManualClock, looked: Looked
-) -> None:
+def test_a_job_that_is_claimed_meanwhile_is_validated(ledger: Ledger, store_url: str, clock: ManualClock, looked: Looked) -> None:
     class Claiming:
         """Another process of the agent claims the job just after this one has read it."""
 
@@ -268,7 +266,7 @@ def _generate(job: Any, result: Any) -> Iterator[bool]:
 
 
 @pytest.mark.parametrize("validator", [_AsyncCall(), _in_a_while, _generate])
-def test_a_validator_that_has_not_run_when_it_answers_accepts_nothing(
+def test_an_async_or_generator_validator_refuses_every_result(
     ledger: Ledger, store_url: str, clock: ManualClock, validator: Any
 ) -> None:
     made = running(ledger)

@@ -16,7 +16,7 @@ def there(ledger: Ledger, **options: object) -> list[tuple[str, str]]:
     return [(worker.name, worker.incarnation) for worker in ledger.workers(**options)]  # type: ignore[arg-type]
 
 
-def test_who_signs_in_is_there(ledger: Ledger, clock: ManualClock):
+def test_a_worker_that_signs_in_is_listed(ledger: Ledger, clock: ManualClock):
     ledger.sign_in("w", incarnation="i", body=BODY)
     assert ledger.workers() == [WorkerRecord("w", "i", clock.now(), clock.now(), BODY)]
 
@@ -28,7 +28,7 @@ def test_the_incarnation_is_the_ledgers_unless_given(ledger: Ledger):
     assert there(ledger) == []
 
 
-def test_still_here_moves_when_it_was_seen_and_nothing_else(ledger: Ledger, clock: ManualClock):
+def test_signing_in_again_changes_only_the_time_of_the_last_sign(ledger: Ledger, clock: ManualClock):
     first = clock.now()
     ledger.sign_in("w", incarnation="i", body=BODY)
     clock.advance(5)
@@ -36,7 +36,7 @@ def test_still_here_moves_when_it_was_seen_and_nothing_else(ledger: Ledger, cloc
     assert ledger.workers() == [WorkerRecord("w", "i", first, first + timedelta(seconds=5), BODY)]
 
 
-def test_a_new_body_replaces_the_old_one(ledger: Ledger):
+def test_new_details_replace_the_old_ones(ledger: Ledger):
     ledger.sign_in("w", body=BODY)
     ledger.sign_in("w", body={"pid": 8})
     assert ledger.workers()[0].details == {"pid": 8}
@@ -44,7 +44,7 @@ def test_a_new_body_replaces_the_old_one(ledger: Ledger):
     assert ledger.workers()[0].details == {}
 
 
-def test_a_restarted_worker_is_another(ledger: Ledger):
+def test_a_restarted_worker_is_another_entry(ledger: Ledger):
     ledger.sign_in("w", incarnation="1")
     ledger.sign_in("w", incarnation="2")
     assert there(ledger) == [("w", "1"), ("w", "2")]
@@ -52,14 +52,14 @@ def test_a_restarted_worker_is_another(ledger: Ledger):
     assert there(ledger) == [("w", "2")]
 
 
-def test_signing_out_twice_is_signing_out(ledger: Ledger):
+def test_signing_out_twice_has_the_same_effect(ledger: Ledger):
     ledger.sign_in("w")
     ledger.sign_out("w")
     ledger.sign_out("w")
     assert there(ledger) == []
 
 
-def test_those_seen_lately(ledger: Ledger, clock: ManualClock):
+def test_workers_are_filtered_by_when_they_were_last_seen(ledger: Ledger, clock: ManualClock):
     ledger.sign_in("old", incarnation="i")
     clock.advance(60)
     ledger.sign_in("new", incarnation="i")
@@ -69,7 +69,7 @@ def test_those_seen_lately(ledger: Ledger, clock: ManualClock):
     assert there(ledger, seen_within=0) == [("new", "i")]
 
 
-def test_beyond_the_limit_those_seen_last_by_name(ledger: Ledger, clock: ManualClock):
+def test_with_a_limit_the_workers_seen_last_are_listed_by_name(ledger: Ledger, clock: ManualClock):
     for name in ("c", "b", "a"):
         ledger.sign_in(name, incarnation="i")
         clock.advance(1)
@@ -88,7 +88,7 @@ def test_a_worker_is_a_record_that_does_not_change(ledger: Ledger):
         ledger.workers()[0].name = "other"  # type: ignore[misc]
 
 
-def test_a_body_at_its_limit_passes(ledger: Ledger):
+def test_details_at_their_limit_are_accepted(ledger: Ledger):
     body = {"x": "y" * (16_384 - len('{"x":""}'))}
     ledger.sign_in("w", body=body)
     assert ledger.workers()[0].details == body
@@ -108,7 +108,7 @@ def test_a_body_at_its_limit_passes(ledger: Ledger):
         ({"worker": None}, "validation_error"),
     ],
 )
-def test_other_shapes_are_refused(ledger: Ledger, options, code: str):
+def test_wrong_arguments_are_refused(ledger: Ledger, options, code: str):
     with refused(code):
         ledger.sign_in(**{"worker": "w"} | options)
     assert ledger.workers() == []
@@ -123,12 +123,12 @@ def test_other_shapes_are_refused(ledger: Ledger, options, code: str):
         ({"limit": 1_001}, "limit_exceeded"),
     ],
 )
-def test_other_questions_are_refused(ledger: Ledger, options, code: str):
+def test_wrong_filters_are_refused(ledger: Ledger, options, code: str):
     with refused(code):
         ledger.workers(**options)
 
 
-def test_a_worker_holds_what_is_leased_to_it(ledger: Ledger) -> None:
+def test_the_number_of_held_jobs_is_that_of_the_workers_leases(ledger: Ledger) -> None:
     ledger.sign_in("w", body={"holding": 7})
     ledger.sign_in("w", incarnation="its namesake")
     ledger.enqueue_many([{"kind": "k"}] * 3)

@@ -1,4 +1,4 @@
-"""Reading the pages: their code blocks, their links, their marks."""
+"""Read pages: their code blocks, links and marks."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ class Block(NamedTuple):
 
     @property
     def printed(self) -> list[str]:
-        """What the block says it prints."""
+        """The output that the block claims."""
         return _PRINTED.findall(self.text)
 
 

@@ -1,4 +1,4 @@
-"""The architecture page fits the code: files, packages, words."""
+"""The architecture page matches the code: files, packages, words."""
 
 import re
 import tomllib
@@ -65,7 +65,7 @@ def test_the_import_contract_has_every_package_and_module() -> None:
     assert set(layers()) == packages | modules
 
 
-# Words
+# Texts
 
 
 def glossary() -> list[tuple[str, str]]:
@@ -84,5 +84,5 @@ def test_the_glossary_has_the_words_of_the_lifecycle() -> None:
 
 
 @pytest.mark.parametrize(("word", "meaning"), glossary())
-def test_a_word_takes_one_to_three_sentences(word: str, meaning: str) -> None:
+def test_each_word_has_one_to_three_sentences(word: str, meaning: str) -> None:
     assert 1 <= len(re.findall(r"\.(?: |$)", meaning)) <= 3

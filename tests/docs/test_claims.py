@@ -50,7 +50,7 @@ def commands(command: click.Command = main) -> Iterator[click.Command]:
 
 
 def is_command(words: list[str]) -> bool:
-    """Whether these words begin with a command; what follows a whole command are its arguments."""
+    """Whether these words begin with a command. The words after a whole command are its arguments."""
     command: click.Command = main
     for word in words:
         if not isinstance(command, click.Group):
@@ -63,7 +63,7 @@ def is_command(words: list[str]) -> bool:
 
 
 def exists(dotted: str) -> bool:
-    """Whether this is a module of Holdfast's, or something in one."""
+    """Whether this is a module of Holdfast, or a name in one."""
     parts = dotted.split(".")
     for count in range(len(parts), 0, -1):
         try:
@@ -117,22 +117,25 @@ def test_names_that_do_not_exist_are_noticed() -> None:
 
 @pytest.mark.parametrize("page", with_blocks("python"), ids=name)
 def test_every_answer_in_an_example_is_compared(page: Path) -> None:
-    """A text behind an arrow that `printed` does not find would be compared with nothing."""
+    """Otherwise an output that `printed` does not find would not be compared."""
     for block in blocks(page, "python"):
         assert block.text.count("# →") == len(block.printed), f"line {block.line}"
 
 
-# What is said to be missing
+# Statements that something is missing
 
 ABSENT = re.compile(r"not yet there|not there yet|not implemented|nothing raises|is reserved", re.IGNORECASE)
-ABOUT_LEDGERS = ("a ledger that is not there yet", "the ledger is made if it is not there yet")
+ABOUT_LEDGERS = ("a ledger that is not there yet", "the ledger is created if it does not exist")
 """Sentences that speak of a user's database, not of Holdfast."""
 MISSING = {"Not yet there: a server with an HTTP API, a dashboard.": ("serve", "server", "http", "dashboard")}
-"""What a page may call missing, and the commands by which it would be there. With such a command, the sentence has to go."""
+"""Sentences that call something missing, and the commands that would provide it.
+
+If such a command exists, the sentence is wrong.
+"""
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_what_a_page_calls_missing_is_known_here(page: Path) -> None:
+def test_every_statement_that_something_is_missing_is_listed(page: Path) -> None:
     text = " ".join(_BLOCK.sub("", page.read_text()).split())
     for sentence in MISSING:
         text = text.replace(sentence, "")
@@ -142,13 +145,13 @@ def test_what_a_page_calls_missing_is_known_here(page: Path) -> None:
 
 
 @pytest.mark.parametrize("sentence", MISSING)
-def test_what_is_called_missing_is_missing(sentence: str) -> None:
+def test_names_that_pages_call_missing_do_not_exist(sentence: str) -> None:
     assert any(sentence in page.read_text() for page in pages()), "no page says so any more: take it out of this test"
     assert not {command.name for command in commands()} & set(MISSING[sentence])
 
 
 NOT_RAISED_HERE = {"HoldfastError", "PermanentError"}
-"""The class of them all, and the one that is there for handlers to raise."""
+"""The base class, and the error that only handlers raise."""
 
 
 def test_every_error_of_the_table_is_raised_somewhere() -> None:

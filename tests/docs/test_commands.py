@@ -20,19 +20,19 @@ LIVE = ["queued", "claimed", "running", "stalled"]
 
 
 class Shell:
-    """A folder, and what a reader would have typed there. A block that begins with the name of a file is that file."""
+    """A folder in which the commands of a page are run. A block that begins with the name of a file is that file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._url = f"sqlite:///{folder}/holdfast.db"
         self._behind: list[subprocess.Popen[str]] = []
-        """What runs in the background: `%1` is the first."""
+        """Background processes: `%1` is the first."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         path = f"{self._installed()}{os.pathsep}{os.environ['PATH']}"
         self._env = {**kept, "LOGNAME": "you", "PYTHONWARNINGS": "", "PATH": path}
 
     def _installed(self) -> Path:
-        """Where a script finds `holdfast`."""
+        """A folder for PATH with the command `holdfast`."""
         program = self._folder / "bin" / "holdfast"
         program.parent.mkdir()
         program.write_text(f'#!/bin/sh\nexec {forked.shell_command("holdfast")} "$@"\n')
@@ -44,7 +44,7 @@ class Shell:
             (self._folder / found[1]).write_text(block.text)
 
     def type(self, line: str) -> str:
-        """What it prints, errors too."""
+        """Run a command and return its output, with standard error."""
         words = shlex.split(line)
         if words[0] == "kill":
             return self.kill(*words[1:])
@@ -60,7 +60,7 @@ class Shell:
         return said
 
     def _start(self, command: list[str]) -> None:
-        """A worker, until it is there and everything has been done that there was to do."""
+        """Start a worker and wait until it has signed in and all ready jobs are done."""
         begun = forked.popen(command, cwd=self._folder, env=self._env, stderr=subprocess.DEVNULL)
         self._behind.append(begun)
         with holdfast.open(self._url) as ledger:
@@ -68,7 +68,7 @@ class Shell:
             wait_until(lambda: not ledger.list(status=LIVE, limit=1))
 
     def kill(self, *words: str) -> str:
-        """As a shell does it; but -9 waits until something runs, as a reader's hand would."""
+        """Kill a background process like a shell. With -9, wait until a job runs, as a reader would."""
         hard = words[:1] == ("-9",)
         if hard:
             with holdfast.open(self._url) as ledger:
@@ -80,7 +80,7 @@ class Shell:
         return ""
 
     def close(self) -> None:
-        """What the page has left running ends in order."""
+        """Stop background processes in order."""
         self.kill(*(f"%{number}" for number, behind in enumerate(self._behind, 1) if behind.poll() is None))
 
 
@@ -96,7 +96,7 @@ def expected(block: Block) -> list[tuple[str, list[str]]]:
 
 
 def pattern_of(lines: list[str]) -> str:
-    """Three dots stand for anything, and the columns beside them are as wide as that makes them: an age may be 9s or 10s."""
+    """Three dots match any text, and change the width of the columns beside them: an age may be 9s or 10s."""
     pattern = re.escape("\n".join(lines)).replace("…", ".*")
     return re.sub(r"(\\ ){2,}", " {2,}", pattern) if ".*" in pattern else pattern
 
@@ -116,7 +116,7 @@ def test_commands_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
         shell.close()
 
 
-def test_an_age_of_ten_seconds_is_no_other_answer() -> None:
+def test_columns_may_move_with_the_width_of_an_age() -> None:
     shown = ["  queue  oldest  queued", "  crawl  …s           2"]
     assert re.fullmatch(pattern_of(shown), "  queue  oldest  queued\n  crawl  15s          2")
     assert not re.fullmatch(pattern_of(shown), "  queue  oldest  queued\n  crawl  15s          3")

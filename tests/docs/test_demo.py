@@ -41,7 +41,7 @@ def test_the_demo_loses_a_worker_and_no_job(tmp_path: Path) -> None:
         )
 
 
-def test_the_demo_tells_machines_what_it_verified(tmp_path: Path) -> None:
+def test_the_demo_prints_what_it_verified_as_json(tmp_path: Path) -> None:
     done = run("demo", "--jobs", "5", "--workers", "2", "--json", env={"TMPDIR": str(tmp_path)})
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -60,7 +60,7 @@ def test_the_demo_runs_on_postgresql(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize(("no_color", "colour"), [("", True), ("1", False)])
-def test_colour_is_for_terminals_that_want_it(tmp_path: Path, no_color: str, colour: bool) -> None:
+def test_colour_is_used_only_on_terminals_that_support_it(tmp_path: Path, no_color: str, colour: bool) -> None:
     ours, theirs = os.openpty()
     with subprocess.Popen(
         [*COMMAND, "demo", "--jobs", "1", "--workers", "2"],
@@ -95,7 +95,7 @@ def test_a_demo_that_cannot_open_its_ledger_says_why(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_fails_fails_the_demo(tmp_path: Path) -> None:
-    """The workers find another holdfast than the parent, one that is broken."""
+    """The workers import a broken holdfast."""
     broken = tmp_path / "holdfast"
     broken.mkdir()
     (broken / "__init__.py").write_text("raise SystemExit(7)\n")

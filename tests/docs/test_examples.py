@@ -27,7 +27,7 @@ SCRIPT = re.compile(r"# \w+\.sh\n")
 
 @pytest.fixture
 def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """An empty database of its own."""
+    """A new empty database."""
     server: str = request.getfixturevalue("postgres_url")
     database = f"docs_{uuid.uuid4().hex}"
     with psycopg.connect(server, autocommit=True) as connection:
@@ -38,7 +38,7 @@ def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def mcp_url(tmp_path: Path) -> Iterator[str]:
-    """Where a server with a token is, at the ledger of the page."""
+    """The url of an MCP server with a token, for the ledger of the page."""
     served = Served(f"sqlite:///{tmp_path}/jobs.db", "--http", "127.0.0.1:0", HOLDFAST_MCP_TOKEN=TOKEN)
     yield served.url
     served.close()
@@ -62,7 +62,10 @@ def test_python_blocks_run_in_order(
 
 
 def run_page(page: Path) -> None:
-    """In the current folder. A block that begins with the name of a module is that module, too: later blocks may import it."""
+    """Run the blocks in the current folder.
+
+    A block that begins with the name of a module is also saved: later blocks may import it.
+    """
     names: dict[str, Any] = {"__name__": "example"}
     modules = {found[1]: block for block in blocks(page, "python") if (found := MODULE.match(block.text))}
     for module, block in modules.items():
@@ -78,7 +81,7 @@ def run_page(page: Path) -> None:
 
 
 def run_elsewhere(page: Path) -> None:
-    """In a process of its own: Django can be configured once in a process."""
+    """Run the page in another process: Django can be configured only once in a process."""
     process = multiprocessing.get_context("spawn").Process(target=run_page, args=(page,))
     process.start()
     process.join(120)

@@ -1,4 +1,4 @@
-"""Pages and code say the same."""
+"""Generated parts of pages match the code."""
 
 import inspect
 import re
@@ -33,7 +33,7 @@ def test_generated_parts_are_up_to_date(page: Path) -> None:
     assert page.read_text() == generate.insert(page.read_text()), "run `make docs`"
 
 
-def test_generating_mends_a_page_that_has_drifted() -> None:
+def test_generating_updates_an_outdated_page() -> None:
     page = text("docs/reference/errors.md")
     assert generate.insert(page.replace("`fence_lost` | `FenceLost`", "`fence_gone` | `FenceLost`")) == page
 
@@ -46,8 +46,8 @@ def test_every_mark_is_known_and_closed(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_tables_have_whole_rows(page: Path) -> None:
-    """Markdown pads or drops cells without a word where a row is too short or too long."""
+def test_table_rows_have_all_columns(page: Path) -> None:
+    """Markdown silently pads or drops cells if a row is too short or too long."""
     tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text())
     lines = page.read_text().splitlines()
     for token in tokens:

@@ -35,7 +35,7 @@ def anchors(page: Path) -> frozenset[str]:
 
 @cache
 def links(page: Path) -> tuple[str, ...]:
-    """Where the page's links and pictures lead. Code is left out."""
+    """The targets of the page's links and pictures, without code."""
     tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text())
     parts = [part for token in tokens for part in token.children or []]
     return tuple(str(part.attrs.get("href") or part.attrs.get("src")) for part in parts if part.type in ("link_open", "image"))

@@ -20,7 +20,7 @@ GUIDE = ROOT / "docs/guides/mcp.md"
 LEDGER = "sqlite:////srv/holdfast.db"
 
 
-def test_the_configuration_starts_a_server_at_the_ledger_that_work_is_put_into(tmp_path: Path) -> None:
+def test_the_configuration_starts_a_server_on_the_ledger_of_the_guide(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/holdfast.db"
     server = json.loads(blocks(GUIDE, "json")[0].text)["mcpServers"]["holdfast"]
     assert Path(server["command"]).is_absolute() and Path(server["command"]).name == "holdfast"
@@ -39,7 +39,7 @@ def test_the_configuration_starts_a_server_at_the_ledger_that_work_is_put_into(t
         assert ledger.get(1).args == {"page": 7}
 
 
-def test_the_token_that_the_guide_makes_is_one_that_the_server_takes(tmp_path: Path) -> None:
+def test_the_server_accepts_the_token_of_the_guide(tmp_path: Path) -> None:
     [block] = blocks(GUIDE, "bash")
     subprocess.run(["/bin/sh", "-c", block.text], cwd=tmp_path, check=True)
     served = Served(f"sqlite:///{tmp_path}/holdfast.db", "--http", "127.0.0.1:0", "--token-file", str(tmp_path / "token"))

@@ -1,4 +1,4 @@
-"""The units that a page shows: what they start is a command that there is, and they wait for its end."""
+"""The systemd units on pages start existing commands and wait for their end."""
 
 import configparser
 import shlex

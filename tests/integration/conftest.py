@@ -1,4 +1,4 @@
-"""What the integration tests share: ledgers on the real clock, and stores of one kind."""
+"""Fixtures of the integration tests: ledgers on the real clock, and stores of one kind."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Many agents at once: no task is ever two agents' at a time, and every one is done once."""
+"""Many agents at once: no task is held by two agents at a time, and each is done once."""
 
 import random
 from collections import Counter
@@ -22,7 +22,7 @@ LAYER = 10
 
 
 def add_dependent_tasks(ledger: Ledger, count: int) -> list[int]:
-    """In layers: each waits for up to three tasks of the layer before."""
+    """Enqueue tasks in layers: each depends on up to three tasks of the layer before."""
     chance = random.Random(count)
     items: list[dict[str, Any]] = []
     for number in range(count):
@@ -41,7 +41,7 @@ def check_each_done_once(ledger: Ledger, ids: list[int], answers: list[list[list
     assert problems(ledger) == []
 
 
-def test_threads_that_resume_at_once_get_a_task_each(store_url: str, opened: Opener) -> None:
+def test_concurrent_threads_that_resume_get_different_tasks(store_url: str, opened: Opener) -> None:
     ledger, crowd = opened(store_url), 16
     ledger.enqueue_many([{"kind": "work", "priority": number % 2} for number in range(crowd + 4)])
     together = Barrier(crowd)
@@ -59,7 +59,9 @@ def test_threads_that_resume_at_once_get_a_task_each(store_url: str, opened: Ope
     assert problems(ledger) == []
 
 
-def test_threads_that_resume_at_once_share_no_expired_claim(store_url: str, opened: Opener, clock: ManualClock) -> None:
+def test_concurrent_threads_that_resume_take_over_different_expired_claims(
+    store_url: str, opened: Opener, clock: ManualClock
+) -> None:
     crowd = 8
     ledger = opened(store_url, clock=clock)
     ids = [job.id for job in ledger.enqueue_many([{"kind": "work"}] * crowd)]
@@ -83,7 +85,7 @@ def test_threads_that_resume_at_once_share_no_expired_claim(store_url: str, open
     assert problems(ledger) == []
 
 
-def test_processes_that_resume_at_once_get_a_task_each_while_there_are_some(store_url: str, opened: Opener) -> None:
+def test_concurrent_processes_that_resume_get_different_tasks(store_url: str, opened: Opener) -> None:
     ledger = opened(store_url)
     ids = [job.id for job in ledger.enqueue_many([{"kind": "work"}] * 5)]
     got = fleet("agents.resume_once", 8, url=store_url)
@@ -92,7 +94,7 @@ def test_processes_that_resume_at_once_get_a_task_each_while_there_are_some(stor
 
 
 def test_processes_of_one_agent_share_its_task(store_url: str, opened: Opener) -> None:
-    """The same name and session is the same agent: its processes take turns, and all get what is in focus."""
+    """Processes with the same name and session are one agent: all get its focus."""
     ledger = opened(store_url)
     ledger.enqueue_many([{"kind": "work"}] * 5)
     together = Barrier(6)
@@ -108,14 +110,14 @@ def test_processes_of_one_agent_share_its_task(store_url: str, opened: Opener) -
 
 
 def waiting_sessions(server_url: str) -> int:
-    """How many sessions wait for a lock on a row."""
+    """The number of sessions that wait for a lock on a row."""
     with psycopg.connect(server_url, autocommit=True) as connection:
         [(count,)] = connection.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchall()
         return int(count)
 
 
-def test_a_focus_that_ends_while_it_is_looked_at_is_passed_over(pg_url: str, postgres_url: str, opened: Opener) -> None:
-    """The resume has read its focus as running, and waits for its row behind the one who ends it."""
+def test_a_focus_that_ends_during_the_resume_is_skipped(pg_url: str, postgres_url: str, opened: Opener) -> None:
+    """The resume has read its focus as running, and waits for its row, which another transaction has locked to end it."""
     ledger, other = opened(pg_url), opened(pg_url)
     one, two = (ledger.enqueue("work").id for _ in range(2))
     Agent(ledger, "ada").start(one)
@@ -134,7 +136,7 @@ def test_a_focus_that_ends_while_it_is_looked_at_is_passed_over(pg_url: str, pos
     assert problems(ledger) == []
 
 
-def test_a_few_agents_and_tasks_that_wait_for_each_other(store_url: str, opened: Opener) -> None:
+def test_a_few_agents_complete_dependent_tasks(store_url: str, opened: Opener) -> None:
     ledger = opened(store_url)
     ids = add_dependent_tasks(ledger, 60)
     answers = fleet("agents.work", 8, url=store_url, tasks=60)
@@ -142,7 +144,7 @@ def test_a_few_agents_and_tasks_that_wait_for_each_other(store_url: str, opened:
 
 
 @pytest.mark.torture
-def test_fifty_agents_and_a_thousand_tasks_that_wait_for_each_other(store_url: str, opened: Opener) -> None:
+def test_fifty_agents_complete_a_thousand_dependent_tasks(store_url: str, opened: Opener) -> None:
     ledger = opened(store_url)
     ids = add_dependent_tasks(ledger, 1_000)
     answers = fleet("agents.work", 50, url=store_url, tasks=1_000, timeout=1_800)

@@ -1,4 +1,4 @@
-"""All verbs mixed: one event for every transition that was answered, none for what was refused."""
+"""All verbs mixed: one event for each acknowledged transition, and none for refused ones."""
 
 import random
 import threading
@@ -15,7 +15,7 @@ Verbs = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
 
 
 class Walker:
-    """Walks jobs through random verbs and counts the transitions that the answers tell of."""
+    """Call random verbs on jobs and count the transitions in the answers."""
 
     def __init__(self, ledger: Ledger, number: int) -> None:
         self.ledger = ledger

@@ -11,7 +11,7 @@ from tests.support.processes import fleet
 
 
 def claimed_events(ledger: Ledger) -> dict[tuple[int, int], str]:
-    """Who claimed each attempt, as the events say; fails where two did."""
+    """The worker of each attempt by the events. Fail if an attempt has two."""
     found: dict[tuple[int, int], str] = {}
     for event in all_events(ledger):
         if event.type == "claimed":
@@ -20,7 +20,7 @@ def claimed_events(ledger: Ledger) -> dict[tuple[int, int], str]:
     return found
 
 
-def test_64_processes_claim_every_job_once(store_url: str, real: Ledger) -> None:
+def test_every_job_is_claimed_once_by_64_processes(store_url: str, real: Ledger) -> None:
     ids = {job.id for job in real.enqueue_many([{"kind": "work"}] * 1_000)}
 
     answers = fleet("workers.claim_all", 64, url=store_url, limit=3)
@@ -32,7 +32,7 @@ def test_64_processes_claim_every_job_once(store_url: str, real: Ledger) -> None
     assert problems(real) == []
 
 
-def test_512_threads_claim_every_job_once(real: Ledger) -> None:
+def test_every_job_is_claimed_once_by_512_threads(real: Ledger) -> None:
     ids = {job.id for job in real.enqueue_many([{"kind": "work"}] * 512)}
     together = threading.Barrier(512)
     held: dict[str, list[int]] = {}
@@ -53,7 +53,7 @@ def test_512_threads_claim_every_job_once(real: Ledger) -> None:
     assert real.claim("late") == []
 
 
-def test_10000_jobs_drained_by_several_processes_have_clean_histories(store_url: str, real: Ledger) -> None:
+def test_several_processes_drain_10000_jobs_with_valid_histories(store_url: str, real: Ledger) -> None:
     ids = [job.id for job in real.enqueue_many([{"kind": "work"}] * 10_000)]
 
     done = fleet("workers.drain", 4, url=store_url, limit=250)
@@ -65,7 +65,7 @@ def test_10000_jobs_drained_by_several_processes_have_clean_histories(store_url:
 
 
 @pytest.mark.torture
-def test_100000_jobs_drained_by_several_processes_have_clean_histories(store_url: str, real: Ledger) -> None:
+def test_several_processes_drain_100000_jobs_with_valid_histories(store_url: str, real: Ledger) -> None:
     ids = [job.id for _ in range(10) for job in real.enqueue_many([{"kind": "work"}] * 10_000)]
 
     done = fleet("workers.drain", 8, url=store_url, limit=100, timeout=900)

@@ -1,4 +1,4 @@
-"""On PostgreSQL the server's clock alone counts: a worker whose own is an hour wrong changes no lease and no time."""
+"""On PostgreSQL only the server's clock counts: a worker whose clock is an hour wrong changes no lease and no time."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -27,7 +27,7 @@ def test_a_worker_with_a_wrong_clock_changes_no_time(pg_url: str, postgres_url: 
         program.wait()
     after = server_time(postgres_url)
 
-    # No lease was over: the sweep of a process that thinks otherwise touches nothing.
+    # No lease has expired: the sweep of a process with a wrong clock changes nothing.
     assert (swept, swept_again) == ({}, {})
     assert on_postgres.get(mine.id).record == mine.record
     low, high, ttl = before.timestamp(), after.timestamp(), 60

@@ -19,7 +19,7 @@ def hold(ledger: Ledger, count: int, *, start: bool = True) -> list[Fence]:
     return [job.fence for job in ledger.claim("worker", limit=count, start=start) if job.fence]
 
 
-def test_opposed_batches_of_beats_all_count(store_url: str, real: Ledger) -> None:
+def test_batches_of_beats_in_opposite_order_all_succeed(store_url: str, real: Ledger) -> None:
     fences = hold(real, 300)
     wire = [[fence.job_id, fence.attempt, fence.token, fence.worker] for fence in fences]
 
@@ -30,8 +30,8 @@ def test_opposed_batches_of_beats_all_count(store_url: str, real: Ledger) -> Non
     assert problems(real) == []
 
 
-def test_mixed_verbs_in_opposed_order_from_two_sessions_all_count(store_url: str, opened: Opener) -> None:
-    """Groups of several statements each, over the same jobs from both ends, so that they can collide."""
+def test_mixed_verbs_in_opposite_order_from_two_sessions_all_succeed(store_url: str, opened: Opener) -> None:
+    """Groups of several statements on the same jobs in opposite order, so that they can deadlock."""
     ledgers = [opened(store_url), opened(store_url)]
     fences = hold(ledgers[0], 64)
     answered: list[tuple[int, int]] = []
@@ -61,7 +61,7 @@ def test_mixed_verbs_in_opposed_order_from_two_sessions_all_count(store_url: str
 
     assert broken == []
     assert {refusal.code for refusal in refused} <= {"invalid_transition"}
-    # Every answer is an event of its own, and every event beyond enqueue, claim and start was answered.
+    # Every answer has its own event, and every event after enqueue, claim and start was answered.
     events = {(event.job_id, event.rev) for event in all_events(ledgers[0]) if event.rev > 3}
     assert len(answered) == len(set(answered))
     assert set(answered) == events
@@ -77,11 +77,11 @@ def test_a_deadlock_with_a_foreign_transaction_is_retried(pg_url: str, postgres_
         rival.execute(lock, (high.job_id,))
         beating = threading.Thread(target=lambda: answers.extend(on_postgres.heartbeat_many([high, low])))
         beating.start()
-        # It has locked the low one and waits for the high one: now the rival asks for the low one.
+        # The ledger has locked the lower id and waits for the higher one. Now the other transaction asks for the lower one.
         stuck = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'transactionid'"
         wait_until(lambda: watcher.execute(stuck).fetchone())
         rival.execute(lock, (low.job_id,))
-        # Only because the ledger's transaction was the one that gave way does this come back at all.
+        # This returns only because the server ended the ledger's transaction.
         rival.commit()
         beating.join(30)
 
@@ -90,8 +90,8 @@ def test_a_deadlock_with_a_foreign_transaction_is_retried(pg_url: str, postgres_
     assert problems(on_postgres) == []
 
 
-def test_reading_goes_on_while_transactions_fail(real: Ledger) -> None:
-    """What one thread's rollback makes the store forget, another may be reading."""
+def test_reads_succeed_while_transactions_fail(real: Ledger) -> None:
+    """A rollback in one thread clears caches that another thread may be reading."""
     hold(real, 1_000)
     reading = threading.Event()
 
@@ -114,7 +114,7 @@ def test_reading_goes_on_while_transactions_fail(real: Ledger) -> None:
         assert failures.result(60) > 10
 
 
-def test_more_readers_than_the_server_has_connections(real: Ledger) -> None:
+def test_more_readers_than_server_connections_all_succeed(real: Ledger) -> None:
     job = real.enqueue("work")
     together = threading.Barrier(450)
 

@@ -1,4 +1,4 @@
-"""One live job a key, under concurrent calls and with other transactions open."""
+"""One live job for each key, with concurrent calls and open transactions."""
 
 import fcntl
 import threading
@@ -20,7 +20,7 @@ from tests.support.processes import fleet
 from tests.support.waiting import wait_until
 
 
-def test_32_threads_make_one_job(real: Ledger) -> None:
+def test_one_job_is_enqueued_by_32_threads(real: Ledger) -> None:
     together = threading.Barrier(32)
 
     def enqueue(number: int) -> Job:
@@ -37,7 +37,7 @@ def test_32_threads_make_one_job(real: Ledger) -> None:
     assert count_jobs(real) == len(real.events()) == 1
 
 
-def test_16_processes_make_one_job(store_url: str, real: Ledger) -> None:
+def test_one_job_is_enqueued_by_16_processes(store_url: str, real: Ledger) -> None:
     answers = fleet("workers.enqueue_key", 16, url=store_url, key="key")
     assert len({id_ for id_, _ in answers}) == 1
     assert sum(is_new for _, is_new in answers) == 1
@@ -46,7 +46,7 @@ def test_16_processes_make_one_job(store_url: str, real: Ledger) -> None:
 
 @contextmanager
 def callers_connection(url: str, postgres_url: str) -> "Iterator[Any]":
-    """A foreign connection in its own transaction."""
+    """A connection of the caller in its own transaction."""
     if url.startswith("sqlite"):
         connection = apsw.Connection(url.removeprefix("sqlite:///"))
         connection.execute("BEGIN IMMEDIATE")
@@ -83,7 +83,7 @@ def has_to_wait(url: str, postgres_url: str) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-def test_a_rival_waits_for_the_open_transaction_that_holds_the_key(
+def test_an_enqueue_waits_for_the_open_transaction_that_holds_its_key(
     store_url: str, postgres_url: str, real: Ledger, opened: Opener, end: str
 ) -> None:
     real.enqueue("warm", dedupe_key="other")
@@ -106,7 +106,7 @@ def test_a_rival_waits_for_the_open_transaction_that_holds_the_key(
     assert problems(real) == []
 
 
-def test_a_wait_longer_than_the_lock_timeout_still_ends_well(postgres_url: str, pg_url: str, opened: Opener) -> None:
+def test_an_enqueue_succeeds_after_a_wait_longer_than_the_lock_timeout(postgres_url: str, pg_url: str, opened: Opener) -> None:
     ledger, rival_ledger = opened(pg_url), opened(pg_url)
     rival_ledger.enqueue("warm")
     tries = threading.Semaphore(0)
@@ -120,14 +120,14 @@ def test_a_wait_longer_than_the_lock_timeout_still_ends_well(postgres_url: str, 
     with psycopg.connect(postgres_url) as connection, ThreadPoolExecutor(1) as pool:
         first = ledger.enqueue("once", dedupe_key="key", connection=connection)
         rival = pool.submit(rival_ledger.enqueue, "once", dedupe_key="key")
-        # The second try begins when the first has waited in vain.
+        # The second attempt begins when the first has timed out.
         assert tries.acquire(timeout=30)
         assert tries.acquire(timeout=30)
         connection.commit()
         assert rival.result(30).id == first.id
 
 
-def test_other_keys_do_not_wait_for_a_key_that_is_held_up(postgres_url: str, pg_url: str, opened: Opener) -> None:
+def test_other_keys_do_not_wait_for_a_locked_key(postgres_url: str, pg_url: str, opened: Opener) -> None:
     ledger = opened(pg_url)
     ledger.enqueue("warm", dedupe_key="warm")
     with psycopg.connect(postgres_url) as connection, ThreadPoolExecutor(2) as pool:
@@ -157,8 +157,8 @@ def test_an_enqueue_without_a_key_never_waits(postgres_url: str, pg_url: str, op
         rival.result(30)
 
 
-def test_a_winner_that_ends_at_that_moment_leaves_the_key_to_the_loser(pg_url: str, opened: Opener) -> None:
-    """The loser finds the key taken; before it can read who took it, that job is finished."""
+def test_a_key_whose_job_ends_during_the_enqueue_is_taken_again(pg_url: str, opened: Opener) -> None:
+    """The enqueue finds the key taken. Before it reads the job of the key, that job ends."""
     ledger, other = opened(pg_url), opened(pg_url)
     winner = other.enqueue("once", dedupe_key="key")
     run = _session_class(ledger)._run

@@ -26,7 +26,7 @@ def running(ledger: Ledger, count: int) -> list[Fence]:
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:
-    """All at once; what each answers."""
+    """Run all calls at once and return their answers."""
     barrier = threading.Barrier(len(works))
 
     def run(work: Callable[[], Any]) -> Any:
@@ -41,7 +41,7 @@ def unblockings(ledger: Ledger, job_id: int) -> int:
     return sum(event.type == "unblocked" for event in ledger.events(job_id))
 
 
-def test_dependencies_that_succeed_at_once_let_a_job_go_once(store_url: str, opened: Opener) -> None:
+def test_dependencies_that_succeed_at_once_unblock_a_job_once(store_url: str, opened: Opener) -> None:
     ledgers = [opened(store_url) for _ in range(4)]
     for _ in range(ROUNDS):
         fences = running(ledgers[0], 4)
@@ -54,7 +54,7 @@ def test_dependencies_that_succeed_at_once_let_a_job_go_once(store_url: str, ope
     assert problems(ledgers[0]) == []
 
 
-def test_a_job_that_is_made_while_its_dependency_succeeds_is_not_forgotten(store_url: str, opened: Opener) -> None:
+def test_a_job_enqueued_while_its_dependency_succeeds_is_unblocked(store_url: str, opened: Opener) -> None:
     one, other = opened(store_url), opened(store_url)
     for _ in range(ROUNDS):
         [fence] = running(one, 1)
@@ -67,7 +67,7 @@ def test_a_job_that_is_made_while_its_dependency_succeeds_is_not_forgotten(store
     assert problems(one) == []
 
 
-def test_a_job_that_is_made_while_its_dependency_is_cancelled_ends_with_it(store_url: str, opened: Opener) -> None:
+def test_a_job_enqueued_while_its_dependency_is_cancelled_ends_with_it(store_url: str, opened: Opener) -> None:
     one, other = opened(store_url), opened(store_url)
     for _ in range(ROUNDS):
         [fence] = running(one, 1)
@@ -79,8 +79,8 @@ def test_a_job_that_is_made_while_its_dependency_is_cancelled_ends_with_it(store
     assert problems(one) == []
 
 
-def test_batches_whose_dependents_cross_get_through(store_url: str, opened: Opener) -> None:
-    """Each of two callers completes jobs whose dependents the other one's jobs have too, in the opposite order."""
+def test_batches_with_common_dependents_in_opposite_order_succeed(store_url: str, opened: Opener) -> None:
+    """Two callers complete jobs with common dependents, in opposite order."""
     one, other = opened(store_url), opened(store_url)
     for _ in range(ROUNDS):
         fences = running(one, 40)
@@ -94,8 +94,8 @@ def test_batches_whose_dependents_cross_get_through(store_url: str, opened: Open
     assert problems(one) == []
 
 
-def test_ends_whose_dependents_overlap_lock_them_in_one_order(pg_url: str, postgres_url: str) -> None:
-    """Two sessions tell the same jobs of two ends at once, over and over: they wait for each other, and none is ever a victim."""
+def test_ends_with_common_dependents_lock_them_in_one_order(pg_url: str, postgres_url: str) -> None:
+    """Two sessions update the same dependents for two ends at once, repeatedly. They wait for each other and never deadlock."""
     before = deadlocks(postgres_url)
     with holdfast.open(pg_url) as one, holdfast.open(pg_url) as other:
         for _ in range(MANY_ROUNDS):
@@ -116,7 +116,7 @@ def test_ends_whose_dependents_overlap_lock_them_in_one_order(pg_url: str, postg
 
 
 def deadlocks(server_url: str) -> int:
-    """How many there have been in the database, once its sessions have ended and reported it."""
+    """The number of deadlocks in the database, when its sessions have ended and reported them."""
     with psycopg.connect(server_url, autocommit=True) as connection:
 
         def count(question: str) -> int:
@@ -166,7 +166,7 @@ def test_a_new_dependent_in_a_chain_that_ends_ends_with_it(store_url: str, opene
     assert problems(one) == []
 
 
-def test_two_sweeps_that_go_on_with_one_end_tell_everybody_once(
+def test_two_sweeps_that_continue_one_cascade_end_each_dependent_once(
     store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.ledger.dependencies.CASCADE_MAX", 3)
@@ -182,7 +182,7 @@ def test_two_sweeps_that_go_on_with_one_end_tell_everybody_once(
     assert problems(one) == []
 
 
-def test_an_end_that_goes_down_the_line_meets_another(store_url: str, opened: Opener) -> None:
+def test_two_cascades_that_meet_end_the_common_dependent_once(store_url: str, opened: Opener) -> None:
     one, other = opened(store_url), opened(store_url)
     for _ in range(ROUNDS):
         first, second = running(one, 2)
@@ -209,7 +209,7 @@ def test_an_end_that_goes_down_the_line_meets_another(store_url: str, opened: Op
     assert problems(one) == []
 
 
-def test_a_replay_and_a_new_dependent_meet(store_url: str, opened: Opener) -> None:
+def test_a_dependent_enqueued_during_a_replay_follows_it(store_url: str, opened: Opener) -> None:
     one, other = opened(store_url), opened(store_url)
     for _ in range(ROUNDS):
         [fence] = running(one, 1)
@@ -231,7 +231,7 @@ def test_a_replay_and_a_new_dependent_meet(store_url: str, opened: Opener) -> No
     assert problems(one) == []
 
 
-def test_within_the_callers_transaction(real: Ledger, store_url: str, postgres_url: str) -> None:
+def test_dependencies_work_in_the_callers_transaction(real: Ledger, store_url: str, postgres_url: str) -> None:
     """Jobs of the transaction can depend on each other. A sweep handles a dependency that ended before the commit."""
     [fence] = running(real, 1)
     connection: Any
@@ -265,7 +265,7 @@ def test_within_the_callers_transaction(real: Ledger, store_url: str, postgres_u
     assert problems(real) == []
 
 
-def test_what_was_rolled_back_left_nothing(real: Ledger, store_url: str, postgres_url: str) -> None:
+def test_a_rolled_back_dependent_leaves_nothing(real: Ledger, store_url: str, postgres_url: str) -> None:
     [fence] = running(real, 1)
     connection: Any
     if store_url.startswith("sqlite"):

@@ -1,4 +1,4 @@
-"""Duties under contention: many want one, at most one has it."""
+"""Many processes want a duty, and at most one has it."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -11,13 +11,16 @@ from tests.support.processes import fleet
 from tests.support.waiting import wait_until
 
 
-def test_of_many_processes_that_want_a_duty_one_has_it(store_url: str, real: Ledger) -> None:
+def test_one_of_many_processes_gets_the_duty(store_url: str, real: Ledger) -> None:
     answers = fleet("workers.take_duty", 8, url=store_url, rounds=50)
     assert [sum(taken) for taken in zip(*answers, strict=True)] == [1] * 50
 
 
-def test_it_changes_hands_without_two_holders_at_once(store_url: str, opened: Opener) -> None:
-    """Threads of two ledgers take and drop it in turn. What only its holder touches shows whether there were ever two."""
+def test_a_duty_never_has_two_holders(store_url: str, opened: Opener) -> None:
+    """Threads of two ledgers take and drop the duty in turn.
+
+    A counter that only the holder changes shows whether there were two.
+    """
     ledgers = [opened(store_url), opened(store_url)]
     inside = threading.Lock()
     turns: list[str] = []
@@ -40,7 +43,7 @@ def test_it_changes_hands_without_two_holders_at_once(store_url: str, opened: Op
 
 
 def test_a_process_that_waited_for_the_row_sees_the_holder(pg_url: str, postgres_url: str, opened: Opener) -> None:
-    """A duty that ran out is taken by a transaction still open; the second asker waits, and is refused."""
+    """An open transaction has taken an expired duty. The second process waits for it and is refused."""
     ledger, schema = opened(pg_url), pg_url.partition("schema=")[2]
     ledger.take_duty("sweep", "old", ttl="1s")
     with psycopg.connect(postgres_url) as connection, ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""Everyday events by type and time on SQLite: exact under every step of the clock, and without a scan of the table."""
+"""Frequent events by type and time on SQLite: exact after steps of the clock, and without a scan of the table."""
 
 import random
 from datetime import datetime, timedelta
@@ -34,16 +34,17 @@ def steps(ledger: Ledger, **chosen: Any) -> tuple[int, list[Event]]:
         assert isinstance(session, SqliteSession)
         session._connection.connection.set_progress_handler(count, STEPS)
 
-    # The connection that has just been given back is the next to be taken.
+    # The connection that was returned last is taken next.
     ledger._store.read(begin)
     found = ledger.events(**chosen)
     return taken, found
 
 
 def fill(ledger: Ledger, clock: ManualClock, events: int) -> datetime:
-    """So many events over as many seconds, and ten in the last minute. Returns the beginning of that minute.
+    """Write `count` events over as many seconds, and ten in the last minute.
 
-    Jobs with keys are enqueued one by one, so each event is in a batch of its own: a scan costs as much as it has events.
+    Return the beginning of that minute. Jobs with keys are enqueued one by one, so each event has its own batch, and
+    the cost of a scan grows with the number of events.
     """
     name = ledger.position()
     for start in range(0, events, BATCH):
@@ -70,16 +71,16 @@ def ratio(folder: Path, few: int, many: int) -> float:
     return costs[1] / costs[0]
 
 
-def test_the_last_minute_costs_little_more_beside_ten_times_the_events(tmp_path: Path) -> None:
+def test_reading_the_last_minute_costs_little_more_with_ten_times_the_events(tmp_path: Path) -> None:
     assert ratio(tmp_path, 4_000, 40_000) <= 1.5
 
 
 @pytest.mark.torture
-def test_the_last_minute_costs_at_most_three_times_as_much_beside_a_million_events(tmp_path: Path) -> None:
+def test_reading_the_last_minute_costs_at_most_three_times_as_much_with_a_million_events(tmp_path: Path) -> None:
     assert ratio(tmp_path, 10_000, 1_000_000) <= 3
 
 
-def test_a_minute_long_past_is_found_without_a_walk_either(sqlite_url: str, opened: Opener) -> None:
+def test_an_old_minute_is_found_without_a_scan(sqlite_url: str, opened: Opener) -> None:
     clock = ManualClock()
     ledger = opened(sqlite_url, clock=clock)
     first = fill(ledger, clock, 4_000)
@@ -96,7 +97,7 @@ def test_a_minute_long_past_is_found_without_a_walk_either(sqlite_url: str, open
 
 
 def stepping(ledger: Ledger, clock: ManualClock, draw: random.Random) -> None:
-    """A clock that goes back and forth while jobs go their way."""
+    """Run jobs while the clock steps back and forth."""
     for _ in range(60):
         clock.jump(draw.choice([1, 5, 30, -1, -200, 300]))
         ledger.enqueue_many([{"kind": "work"}] * draw.randint(1, 5))
@@ -115,7 +116,7 @@ def wanted(events: list[Event], types: list[str], since: datetime | None, until:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_found_by_time_is_exact_under_clock_steps(
+def test_events_found_by_time_are_exact_under_clock_steps(
     sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 7)
@@ -136,9 +137,7 @@ def test_what_is_found_by_time_is_exact_under_clock_steps(
             assert rest == expected[5:]
 
 
-def test_the_earliest_time_of_a_batch_counts_not_that_of_its_first_job(
-    sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_earliest_time_of_a_batch_is_used(sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 4)
     clock = ManualClock()
     ledger = opened(sqlite_url, clock=clock)
@@ -147,7 +146,7 @@ def test_the_earliest_time_of_a_batch_counts_not_that_of_its_first_job(
     clock.advance(1_000)
     ledger.enqueue_many([{"kind": "work", "priority": 1, "available_at": begun}] * 3)
     clock.jump(-1_000)
-    # The clock was set back: the jobs with a higher priority are claimed at a later time than the other one.
+    # The clock was set back: the jobs with a higher priority have a later time than the other one.
     ledger.claim("w", limit=4)
     early = [event for event in ledger.events() if event.type == "claimed" and event.received_at < begun + timedelta(seconds=500)]
     assert len(early) == 1
@@ -158,7 +157,7 @@ def test_the_earliest_time_of_a_batch_counts_not_that_of_its_first_job(
 def test_events_of_another_program_are_found_before_and_after_their_times_are_noted(
     sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program may write events without noting their times: the next transaction that notes them catches up."""
+    """A program may write events without recording their times. The next transaction that records times adds them."""
     monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 10)
     clock = ManualClock()
     ledger = opened(sqlite_url, clock=clock)
@@ -176,7 +175,7 @@ def test_events_of_another_program_are_found_before_and_after_their_times_are_no
     assert len(ledger.events(types=["enqueued"], since=since, until=since + timedelta(minutes=1))) == 10
 
 
-def test_times_of_deleted_events_are_forgotten(sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_of_deleted_events_are_deleted(sqlite_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.sqlite.session.TIME_BLOCK", 10)
     clock = ManualClock()
     ledger = opened(sqlite_url, clock=clock)
@@ -199,7 +198,7 @@ def test_times_of_deleted_events_are_forgotten(sqlite_url: str, opened: Opener, 
 
 
 def blocks(url: str) -> int:
-    """How many blocks of events have their times noted."""
+    """The number of blocks of events with recorded times."""
     connection = apsw.Connection(url.removeprefix("sqlite:///"))
     try:
         return int(connection.execute("SELECT count(*) FROM holdfast_times").get)
@@ -207,7 +206,7 @@ def blocks(url: str) -> int:
         connection.close()
 
 
-def test_a_ledger_whose_times_are_lost_gets_them_again(sqlite_url: str) -> None:
+def test_missing_times_are_restored(sqlite_url: str) -> None:
     clock = ManualClock()
     with holdfast.open(sqlite_url, clock=clock) as ledger:
         since = fill(ledger, clock, 4_000)

@@ -1,4 +1,4 @@
-"""Many processes write to one SQLite file: each gets its turn."""
+"""Many processes write to one SQLite file, and each gets its share."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The resource's side of fencing, on both kinds of database."""
+"""Fences that a resource checks, in both kinds of database."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -67,14 +67,14 @@ def begin(connection: Any) -> None:
         connection.execute("BEGIN IMMEDIATE")
 
 
-def test_an_older_attempt_is_refused_once_a_newer_was_seen(connect: Connect) -> None:
+def test_an_older_attempt_is_refused_after_a_newer_one(connect: Connect) -> None:
     connection = connect()
     assert passes(connection, OLD)
     assert passes(connection, OLD)
     assert passes(connection, NEW)
     assert not passes(connection, OLD)
     assert passes(connection, NEW)
-    # Another resource and another job have not seen it.
+    # Another resource and another job are not affected.
     assert passes(connection, OLD, "other arm")
     assert passes(connection, Fence(8, 1, "old"))
     connection.execute("COMMIT")
@@ -99,7 +99,7 @@ def test_the_same_attempt_with_another_token_is_refused(connect: Connect) -> Non
     again.execute("COMMIT")
 
 
-def test_a_refusal_says_what_was_seen_and_leaves_the_transaction_usable(connect: Connect) -> None:
+def test_a_refusal_names_the_newest_attempt_and_keeps_the_transaction_usable(connect: Connect) -> None:
     connection = connect()
     connection.execute("CREATE TABLE writes (attempt integer)")
     check_fence(connection, "arm", NEW)
@@ -113,7 +113,7 @@ def test_a_refusal_says_what_was_seen_and_leaves_the_transaction_usable(connect:
     assert list(connection.execute("SELECT attempt FROM writes")) == [(2,)]
 
 
-def test_a_rollback_forgets(connect: Connect) -> None:
+def test_a_rollback_undoes_the_fence(connect: Connect) -> None:
     connection = connect()
     assert passes(connection, NEW)
     connection.execute("ROLLBACK")
@@ -125,7 +125,7 @@ def test_a_rollback_forgets(connect: Connect) -> None:
     assert not passes(connection, OLD)
 
 
-def test_no_secret_is_kept(connect: Connect) -> None:
+def test_the_token_is_not_stored(connect: Connect) -> None:
     connection = connect()
     check_fence(connection, "arm", Fence(7, 1, "a very secret token"))
     kept = list(connection.execute("SELECT * FROM holdfast_fences"))
@@ -134,7 +134,7 @@ def test_no_secret_is_kept(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("tracer", [lambda cursor, row: {"row": row}, apsw.ext.DataClassRowFactory()])
-def test_with_the_callers_own_rows_on_sqlite(tmp_path: Path, tracer: Any) -> None:
+def test_the_fence_commits_with_the_callers_rows_on_sqlite(tmp_path: Path, tracer: Any) -> None:
     connection = apsw.Connection(str(tmp_path / "resource.db"))
     connection.row_trace = tracer
     connection.execute("BEGIN IMMEDIATE")
@@ -142,7 +142,7 @@ def test_with_the_callers_own_rows_on_sqlite(tmp_path: Path, tracer: Any) -> Non
     connection.close()
 
 
-def test_with_the_callers_own_rows_on_postgres(connect: Connect) -> None:
+def test_the_fence_commits_with_the_callers_rows_on_postgres(connect: Connect) -> None:
     connection = connect()
     if isinstance(connection, psycopg.Connection):
         connection.row_factory = rows.dict_row
@@ -150,7 +150,7 @@ def test_with_the_callers_own_rows_on_postgres(connect: Connect) -> None:
     assert [passes(connection, fence) for fence in (OLD, NEW, OLD, RIVAL)] == [True, True, False, False]
 
 
-def test_outside_a_transaction_it_is_refused(tmp_path: Path, postgres_url: str) -> None:
+def test_a_fence_check_outside_a_transaction_is_refused(tmp_path: Path, postgres_url: str) -> None:
     connection = apsw.Connection(str(tmp_path / "resource.db"))
     with pytest.raises(ValidationError):
         check_fence(connection, "arm", NEW)
@@ -161,11 +161,11 @@ def test_outside_a_transaction_it_is_refused(tmp_path: Path, postgres_url: str) 
         check_fence(object(), "arm", NEW)
 
 
-def test_two_attempts_at_the_same_moment(connect: Connect) -> None:
-    """The older one waits for the newer one's transaction, and then finds out."""
+def test_one_of_two_concurrent_attempts_is_refused(connect: Connect) -> None:
+    """The older attempt waits for the newer one's transaction, and is then refused."""
     newer = connect()
     if isinstance(newer, apsw.Connection):
-        # One writer at a time: the other one's transaction cannot even begin before.
+        # SQLite has one writer at a time: the other transaction cannot begin before.
         assert passes(newer, NEW)
         newer.execute("COMMIT")
         assert not passes(connect(), OLD)
@@ -188,7 +188,7 @@ def test_two_attempts_at_the_same_moment(connect: Connect) -> None:
         assert refused.result(10) is False
 
 
-def test_the_first_fences_of_a_database_come_from_many_sides_at_once(connect: Connect, tmp_path: Path) -> None:
+def test_many_processes_may_create_the_table_of_fences_at_once(connect: Connect, tmp_path: Path) -> None:
     connection = connect()
     if isinstance(connection, apsw.Connection):
         connection.execute("PRAGMA user_version = 1")
@@ -204,7 +204,7 @@ def test_the_first_fences_of_a_database_come_from_many_sides_at_once(connect: Co
 
 
 def test_a_worker_that_lost_its_job_is_refused_by_the_resource(real: Ledger, connect: Connect) -> None:
-    """The whole way: claimed, stalled, claimed by another; the first one still believes in its lease."""
+    """The job is claimed, stalled and claimed by another worker. The first worker does not know that yet."""
     real.enqueue("move")
     [first] = real.claim("first", start=True)
     assert first.fence is not None

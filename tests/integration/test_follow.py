@@ -20,7 +20,7 @@ def pg_url(reused_url: str) -> str:
 
 
 class Follower:
-    """Follows in a thread of its own, until as many events as expected have come."""
+    """Follow in another thread until the expected number of events has arrived."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.seen: list[Event] = []
@@ -75,7 +75,7 @@ def test_an_event_that_commits_late_is_not_missed(postgres_url: str, on_postgres
     with psycopg.connect(postgres_url) as connection:
         late = on_postgres.enqueue("late", connection=connection)
         quick = on_postgres.enqueue("quick")
-        # What comes after the late one's position waits for it. Only followers do: claims go on.
+        # Followers wait for the late position. Claims do not.
         assert list(on_postgres.follow(first[-1].pos, timeout=0.5)) == []
         assert [job.id for job in on_postgres.claim("worker", limit=5, start=True)] == [before.id, quick.id]
         connection.commit()
@@ -93,8 +93,8 @@ def test_a_late_event_that_is_rolled_back_delays_no_follower(postgres_url: str, 
     assert [event.job_id for event in on_postgres.follow(timeout=0.5)] == [job.id]
 
 
-def test_positions_that_were_drawn_in_vain_do_not_stop_a_follower(postgres_url: str, on_postgres: Ledger) -> None:
-    """A rollback, or a crash of the server, leaves positions at the end of the order that no event will ever have."""
+def test_unused_positions_do_not_stop_a_follower(postgres_url: str, on_postgres: Ledger) -> None:
+    """A rollback or a crash of the server leaves positions that no event will have."""
     first = on_postgres.enqueue("first")
     [seen] = on_postgres.follow(timeout=0.2)
     assert seen.job_id == first.id
@@ -149,7 +149,7 @@ def test_a_position_drawn_before_the_transaction_has_an_id_is_not_missed(
     check_order(seen, on_postgres)
 
 
-def test_following_goes_on_from_any_position(real: Ledger) -> None:
+def test_following_may_start_at_any_position(real: Ledger) -> None:
     real.enqueue_many([{"kind": "work"}] * 2_500)
     seen = list(real.follow(timeout=0.2))
     assert len(seen) == 2_500

@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 
 
 class Hook:
-    """Stands between group commit and the store: counts transactions, and can stop or break one of them."""
+    """Wrap the store for group commit: count transactions, and stop or break one of them."""
 
     def __init__(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ledger = ledger
@@ -28,7 +28,7 @@ class Hook:
         self.go_on = threading.Event()
         self.break_with: BaseException | None = None
         self.sync_seconds = 0.0
-        """How long a commit takes besides: what a disk needs, where the store is kept in memory."""
+        """Additional time of a commit, as a disk needs it, if the store is kept in memory."""
         self._hold = False
         for name in transact_methods(ledger):
             monkeypatch.setattr(ledger._store, name, partial(self._run, getattr(ledger._store, name)))
@@ -79,7 +79,7 @@ def hook(real: Ledger, monkeypatch: pytest.MonkeyPatch) -> Hook:
     return Hook(real, monkeypatch)
 
 
-def test_64_threads_take_far_fewer_transactions_than_calls(real: Ledger, hook: Hook) -> None:
+def test_calls_of_64_threads_share_transactions(real: Ledger, hook: Hook) -> None:
     together = threading.Barrier(64)
     hook.sync_seconds = 0.005
 
@@ -96,10 +96,10 @@ def test_64_threads_take_far_fewer_transactions_than_calls(real: Ledger, hook: H
     assert problems(real) == []
 
 
-def test_64_threads_commit_far_less_often_than_they_call(pg_url: str, postgres_url: str, on_postgres: Ledger) -> None:
-    """The server's own count, of everything the ledger does, notifications included."""
+def test_calls_of_64_threads_share_commits(pg_url: str, postgres_url: str, on_postgres: Ledger) -> None:
+    """By the server's own count, with notifications."""
     name = pg_url.partition("schema=")[2]
-    # In a database of its own no other session is counted.
+    # In a separate database no other session is counted.
     with psycopg.connect(postgres_url, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name}".encode())
         try:
@@ -110,7 +110,7 @@ def test_64_threads_commit_far_less_often_than_they_call(pg_url: str, postgres_u
             before = admin.execute(commits, (name,)).fetchone()
             with ThreadPoolExecutor(64) as pool:
                 list(pool.map(lambda number: ledger.enqueue("work"), range(1_000)))
-            # Closed connections have reported all they did.
+            # Closed connections have reported their commits.
             ledger.close()
             gone = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s"
             wait_until(lambda: admin.execute(gone, (name,)).fetchone() == (0,))
@@ -154,8 +154,8 @@ def test_one_job_keeps_the_order_of_its_commands_within_a_group(real: Ledger, ho
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), Unavailable("no disk")])
-def test_every_follower_is_answered_when_the_leader_breaks(real: Ledger, hook: Hook, error: BaseException) -> None:
-    """In the middle of the transaction, after all its work: nothing was committed, and no call may report that it was."""
+def test_every_follower_gets_an_answer_when_the_leader_fails(real: Ledger, hook: Hook, error: BaseException) -> None:
+    """The leader fails before its commit: nothing was committed, and no call may report success."""
     with ThreadPoolExecutor(9) as pool:
         hook.hold()
         first = pool.submit(real.enqueue, "leader")
@@ -180,7 +180,7 @@ def test_every_follower_is_answered_when_the_leader_breaks(real: Ledger, hook: H
             thread.join(30)
 
     assert len(answers) == 6
-    # One of them led, and hears the error itself; the others hear that their call did not go through.
+    # The leader gets the error itself. The others learn that their call failed.
     followers = [answer for answer in answers if answer is not error]
     assert len(followers) >= 5
     assert [type(answer) for answer in followers] == [Unavailable] * len(followers)
@@ -190,7 +190,7 @@ def test_every_follower_is_answered_when_the_leader_breaks(real: Ledger, hook: H
 
 
 def test_an_error_in_the_leader_affects_no_other_call(real: Ledger, hook: Hook) -> None:
-    """Every call that is answered has a job, and no other."""
+    """Every call with an answer has one job, and no other call has one."""
     with ThreadPoolExecutor(9) as pool:
         hook.hold()
         pool.submit(real.enqueue, "leader")
@@ -223,18 +223,18 @@ def test_an_interrupted_follower_blocks_no_later_group(store_url: str) -> None:
         interrupted, answers, after, kinds = program.answer()
         program.wait()
     assert (interrupted, answers, after) == (True, 2, True)
-    # What was only waiting was not sent.
+    # A waiting call was not sent.
     assert kinds == ["after", "behind", "leader"]
 
 
-def weather(url: str, ledger: Ledger, seconds: float) -> None:
-    with Program("interrupted", "storm", url, seconds) as program:
+def interrupt_callers(url: str, ledger: Ledger, seconds: float) -> None:
+    with Program("interrupted", "interrupt_anywhere", url, seconds) as program:
         open_again, stuck, interrupted, answered, counts, surprises = program.answer()
     assert interrupted > 10
     assert open_again
     assert stuck == [False, False]
     assert surprises == []
-    # Every call that was answered has a job.
+    # Every call with an answer has a job.
     kinds = [event.payload["kind"] for event in all_events(ledger)]
     assert kinds.count("main") >= answered
     assert kinds.count("other") >= sum(counts)
@@ -242,16 +242,16 @@ def weather(url: str, ledger: Ledger, seconds: float) -> None:
 
 
 def test_many_interrupts_block_no_later_group(store_url: str, real: Ledger) -> None:
-    weather(store_url, real, 3)
+    interrupt_callers(store_url, real, 3)
 
 
 @pytest.mark.torture
 def test_very_many_interrupts_block_no_later_group(store_url: str, real: Ledger) -> None:
-    weather(store_url, real, 60)
+    interrupt_callers(store_url, real, 60)
 
 
 def poison(store_url: str, postgres_url: str) -> None:
-    """From now on the database itself refuses jobs of one kind."""
+    """Make the database refuse jobs of one kind."""
     if store_url.startswith("sqlite"):
         connection = apsw.Connection(store_url.removeprefix("sqlite:///"))
         connection.set_busy_timeout(10_000)
@@ -266,7 +266,7 @@ def poison(store_url: str, postgres_url: str) -> None:
             connection_to_server.execute(f"ALTER TABLE {table} ADD CHECK (kind <> 'poison')".encode())
 
 
-def test_only_the_guilty_call_of_a_group_fails(real: Ledger, hook: Hook, store_url: str, postgres_url: str) -> None:
+def test_only_the_faulty_call_of_a_group_fails(real: Ledger, hook: Hook, store_url: str, postgres_url: str) -> None:
     poison(store_url, postgres_url)
     [job] = real.claim("worker", start=True)
     fence = job.fence
@@ -291,7 +291,7 @@ def test_only_the_guilty_call_of_a_group_fails(real: Ledger, hook: Hook, store_u
     assert problems(real) == []
 
 
-def test_a_lone_guilty_call_fails_clearly(real: Ledger, store_url: str, postgres_url: str) -> None:
+def test_a_faulty_call_without_a_group_raises_its_error(real: Ledger, store_url: str, postgres_url: str) -> None:
     poison(store_url, postgres_url)
     for _ in range(2):
         with pytest.raises(Unavailable) as caught:
@@ -302,7 +302,7 @@ def test_a_lone_guilty_call_fails_clearly(real: Ledger, store_url: str, postgres
 
 
 @pytest.mark.parametrize("close", ["close", "leave"])
-def test_a_ledger_is_refused_in_a_forked_child_and_the_parent_goes_on(store_url: str, close: str) -> None:
+def test_a_forked_child_cannot_use_the_ledger_and_the_parent_continues(store_url: str, close: str) -> None:
     with Program("forked", store_url, close) as program:
         refusals, status, after, kinds = program.answer()
         program.wait()

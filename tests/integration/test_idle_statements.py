@@ -1,4 +1,4 @@
-"""What a tick of an idle worker sends to the server, counted in the protocol's own messages."""
+"""The statements that a tick of an idle worker sends to the server, counted as messages of the protocol."""
 
 import re
 from collections.abc import Callable
@@ -38,20 +38,20 @@ def quiet(pg_url: str, on_postgres: Ledger, opened: Opener) -> Ledger:
 
 
 @pytest.mark.parametrize("tick", TICKS)
-def test_a_quiet_tick_is_one_statement(quiet: Ledger, tmp_path: Path, tick: str) -> None:
+def test_an_idle_tick_sends_one_statement(quiet: Ledger, tmp_path: Path, tick: str) -> None:
     assert sent(quiet, tmp_path, TICKS[tick]) == 1
 
 
-def test_a_sweep_that_finds_nothing_is_two(quiet: Ledger, tmp_path: Path) -> None:
+def test_a_sweep_that_finds_nothing_sends_two_statements(quiet: Ledger, tmp_path: Path) -> None:
     assert sent(quiet, tmp_path, lambda ledger: ledger.sweep()) == 2
 
 
-def test_a_look_at_a_snapshot_is_three(quiet: Ledger, tmp_path: Path) -> None:
+def test_a_read_of_a_snapshot_sends_three_statements(quiet: Ledger, tmp_path: Path) -> None:
     assert sent(quiet, tmp_path, lambda ledger: ledger.counts()) == 3
 
 
 def sent(ledger: Ledger, folder: Path, act: Callable[[Ledger], Any]) -> int:
-    """How many statements it sends, as libpq itself traces them, once it is connected and they are prepared."""
+    """The number of statements that a call sends, by libpq's trace, on a connection where they are prepared."""
     for _ in range(5):
         act(ledger)
     [connection] = ledger._store._idle  # type: ignore[attr-defined]
@@ -64,8 +64,8 @@ def sent(ledger: Ledger, folder: Path, act: Callable[[Ledger], Any]) -> int:
         return len(re.findall(r"\tF\t\d+\t(?:Query|Execute)\b", file.read()))
 
 
-def test_a_statement_whose_answer_is_lost_says_so(pg_url: str, postgres_url: str, opened: Opener) -> None:
-    """A change may have been made; taking the duty again tells."""
+def test_a_lost_answer_is_reported_as_an_unknown_outcome(pg_url: str, postgres_url: str, opened: Opener) -> None:
+    """The duty may have been taken. Taking it again shows whether it was."""
     port = int(re.findall(r":(\d+)/", pg_url)[0])
     with Proxy(port) as proxy:
         ledger = opened(proxy.url(pg_url))
@@ -81,7 +81,7 @@ def test_a_statement_whose_answer_is_lost_says_so(pg_url: str, postgres_url: str
         assert again.take_duty("sweep", "a", ttl="10s")
 
 
-def test_the_first_call_goes_on_with_the_connection_that_the_ledger_was_opened_by(pg_url: str, on_postgres: Ledger) -> None:
+def test_the_first_call_reuses_the_connection_of_the_opening(pg_url: str, on_postgres: Ledger) -> None:
     base, _, schema = pg_url.partition("?")
     with holdfast.open(f"{base}?application_name=first_call&{schema}") as ledger:
         ledger.get(on_postgres.enqueue("work").id)

@@ -1,4 +1,4 @@
-"""Key files: who may read them, what is in them, and that no refusal gives a secret away."""
+"""Key files: their permissions and contents. No refusal shows a secret."""
 
 import os
 import traceback
@@ -23,13 +23,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_key_reads_back(file: Path) -> None:
+def test_a_written_key_is_read_back(file: Path) -> None:
     found = read_key(file)
     assert (found.role, found.name, found.key_id) == ("server", "main", KEY.key_id)
     assert found.secret is not None and found.secret.seed.hex() == SECRET
 
 
-def test_no_two_keys_are_drawn_alike() -> None:
+def test_drawn_keys_differ() -> None:
     assert len({holdfast.draw_key("worker", "arm-1").key_id for _ in range(50)}) == 50
 
 
@@ -47,7 +47,7 @@ def test_a_key_file_that_others_may_read_is_refused(file: Path, mode: int) -> No
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o700])
-def test_its_owner_may_do_anything(file: Path, mode: int) -> None:
+def test_any_permissions_of_the_owner_are_accepted(file: Path, mode: int) -> None:
     file.chmod(mode)
     assert read_key(file).key_id == KEY.key_id
 
@@ -57,7 +57,7 @@ def test_its_owner_may_do_anything(file: Path, mode: int) -> None:
     [b"", b"\xff" + SECRET.encode(), SECRET.encode(), encode_key(KEY).encode() * 2, encode_key(KEY).encode() + b" " * 5_000],
     ids=["empty", "bytes", "secret", "twice", "long"],
 )
-def test_a_refusal_tells_nothing_of_what_is_in_it(tmp_path: Path, body: bytes) -> None:
+def test_a_refusal_does_not_show_the_contents_of_the_file(tmp_path: Path, body: bytes) -> None:
     path = tmp_path / "bad.key"
     path.write_bytes(body)
     path.chmod(0o600)
@@ -67,7 +67,7 @@ def test_a_refusal_tells_nothing_of_what_is_in_it(tmp_path: Path, body: bytes) -
     assert SECRET not in shown
 
 
-def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, why in [
         (tmp_path, "not a plain file"),
@@ -90,7 +90,7 @@ def test_a_key_is_never_overwritten(file: Path) -> None:
     assert not file.with_name("elsewhere").exists()
 
 
-def test_a_ring_is_of_files_and_keys(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keyring_accepts_files_and_keys(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = holdfast.draw_key("worker", "arm-1")
     ring = keyring([str(file), file, other])
     assert [key.key_id for key in ring] == [KEY.key_id, other.key_id]
@@ -103,12 +103,12 @@ def test_a_ring_is_of_files_and_keys(file: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("keys", ["main.key", b"main.key", Path("main.key"), [7], [b"main.key"]])
-def test_anything_else_is_no_ring(keys: Any) -> None:
+def test_a_keyring_refuses_other_values(keys: Any) -> None:
     with pytest.raises(ValidationError):
         keyring(keys)
 
 
-def test_the_half_to_hand_out_signs_nothing() -> None:
+def test_a_public_key_file_cannot_sign() -> None:
     with pytest.raises(ValidationError, match="no secret"):
         keyring([KeyFile(KEY.role, KEY.name, KEY.public)])
 

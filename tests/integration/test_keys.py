@@ -17,14 +17,14 @@ WORKER = holdfast.draw_key("worker", "arm-1")
 
 
 def waiting(postgres_url: str) -> bool:
-    """Whether a session of the server waits for one of our locks."""
+    """Whether a session of the server waits for a lock of the ledger."""
     with psycopg.connect(postgres_url) as connection:
         found = connection.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchone()
         return found is not None and found[0] > 0
 
 
 def test_a_revocation_waits_for_transactions_that_use_the_key(store_url: str, postgres_url: str) -> None:
-    """On SQLite the one writer excludes all others."""
+    """On SQLite the write lock excludes all others."""
     relied, go_on = threading.Event(), threading.Event()
 
     with holdfast.open(store_url, keys=[SERVER]) as ledger, holdfast.open(store_url) as other, ThreadPoolExecutor(2) as pool:
@@ -54,7 +54,7 @@ def test_a_revocation_waits_for_transactions_that_use_the_key(store_url: str, po
 
 
 def _add_event(session: Session, job_id: int) -> int:
-    """The position of an event that is written now."""
+    """Write an event and return its position."""
     record = session.load([job_id], lock=True)[job_id]
     [event] = session.events(EventFilter(job_id=job_id))
     again = EventRecord(job_id, 2, event.type, event.received_at, event.actor, 0, event.to_status, event.to_status)
@@ -62,7 +62,7 @@ def _add_event(session: Session, job_id: int) -> int:
     return session.events(EventFilter(job_id=job_id))[-1].pos
 
 
-def test_many_enrolments_at_once_are_one_chain(store_url: str) -> None:
+def test_concurrent_enrolments_form_one_chain(store_url: str) -> None:
     together = threading.Barrier(8)
 
     with holdfast.open(store_url, keys=[SERVER]) as first:
@@ -70,7 +70,7 @@ def test_many_enrolments_at_once_are_one_chain(store_url: str) -> None:
     ledgers = [holdfast.open(store_url, keys=[SERVER]) for _ in range(8)]
 
     def enrol(ledger: Ledger) -> None:
-        """Its own key, and one that all processes enrol."""
+        """Enrol a key of this process, and one that all processes enrol."""
         together.wait(30)
         ledger.enrol_key(holdfast.draw_key("worker", "own").public, role="worker", name="own")
         ledger.enrol_key(WORKER.public, role="worker", name="arm-1")

@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of a batch: what was acknowledged is there, and nothing is there by half."""
+"""SIGKILL in the middle of a batch: acknowledged batches are complete, and no batch is partial."""
 
 import json
 import random
@@ -14,11 +14,11 @@ from tests.support.processes import Program
 
 
 def live_and_die(url: str, life: int, lines: int) -> list[list[Any]]:
-    """What one process was answered before it was killed."""
+    """The answers that a process got before it was killed."""
     with Program("batches", url, life) as program:
         assert program.answer() == ["ready"]
         said = [program.answer() for _ in range(lines)]
-        # The last answer has only just come out: the process is on its way through its next call.
+        # The process is in the middle of its next call.
         return said + [json.loads(line) for line in program.kill()]
 
 
@@ -41,13 +41,13 @@ def check(ledger: Ledger, lives: list[list[list[Any]]]) -> None:
                     assert {jobs[id_].status for id_ in facts[0]} <= {"succeeded"}
                     assert all(jobs[id_].result == {"life": life} for id_ in facts[0])
 
-    # All of a batch or none of it, acknowledged or not; a claim with start is never without its start.
+    # A batch is complete or missing, acknowledged or not. A claim with start always has its start.
     sizes = Counter((job.args["life"], job.args["batch"]) for job in jobs.values())
     assert set(sizes.values()) <= {ENQUEUE}
     assert claimed.keys() == started
     assert problems(ledger) == []
     assert count_jobs(ledger) == len(jobs) == sum(event.type == "enqueued" for event in events)
-    # One process at a time: at most its last batch of each kind was never answered.
+    # One process at a time: at most its last batch of each kind has no answer.
     answered = sum(what == "enqueued" for said in lives for what, *_ in said)
     assert answered <= len(sizes) <= answered + len(lives)
 
@@ -57,10 +57,10 @@ def kill_often(ledger: Ledger, url: str, *, lives: int, lines: int) -> None:
     check(ledger, [live_and_die(url, life, chance.randrange(1, lines)) for life in range(lives)])
 
 
-def test_a_killed_process_leaves_what_it_was_answered_and_no_halves(store_url: str, real: Ledger) -> None:
+def test_a_killed_process_leaves_acknowledged_changes_and_no_partial_ones(store_url: str, real: Ledger) -> None:
     kill_often(real, store_url, lives=4, lines=25)
 
 
 @pytest.mark.torture
-def test_many_killed_processes_leave_what_they_were_answered_and_no_halves(store_url: str, real: Ledger) -> None:
+def test_many_killed_processes_leave_acknowledged_changes_and_no_partial_ones(store_url: str, real: Ledger) -> None:
     kill_often(real, store_url, lives=100, lines=60)

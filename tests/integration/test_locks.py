@@ -1,4 +1,4 @@
-"""A job that another transaction has locked on PostgreSQL keeps nothing else from going on."""
+"""A job that another transaction has locked on PostgreSQL delays no other job."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ from holdfast.core.commands import Heartbeat
 from holdfast.core.payloads import NO_BEAT
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.ledger.dispatch import execute
-from holdfast.ledger.idempotency import is_locked
+from holdfast.ledger.requests import is_locked
 from holdfast.testing import ManualClock
 from tests.support.histories import problems
 from tests.support.waiting import wait_until
@@ -33,21 +33,21 @@ def ledger(pg_url: str) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def stranger(postgres_url: str) -> "Iterator[psycopg.Connection[Any]]":
+def other_session(postgres_url: str) -> "Iterator[psycopg.Connection[Any]]":
     with psycopg.connect(postgres_url) as connection:
         yield connection
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls on one job give up on a lock after some tries, not after seconds."""
+    """Make calls on one job stop waiting for a lock after a few retries."""
     monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0, 0.01))
     monkeypatch.setattr("holdfast.ledger.commit.MANY_PAUSES", (0.0, 0.01))
 
 
-def lock(stranger: "psycopg.Connection[Any]", pg_url: str, *jobs: Job) -> None:
+def lock(other_session: "psycopg.Connection[Any]", pg_url: str, *jobs: Job) -> None:
     schema = pg_url.rpartition("schema=")[2]
-    stranger.execute(f"SELECT FROM {schema}.jobs WHERE id = ANY (%s) FOR UPDATE", [[job.id for job in jobs]])
+    other_session.execute(f"SELECT FROM {schema}.jobs WHERE id = ANY (%s) FOR UPDATE", [[job.id for job in jobs]])
 
 
 def running(ledger: Ledger, count: int) -> list[Job]:
@@ -59,76 +59,76 @@ def codes(answers: list[Any]) -> list[str]:
     return [answer.code if isinstance(answer, HoldfastError) else answer.status.value for answer in answers]
 
 
-def test_a_batch_goes_on_without_the_locked_one(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+def test_a_locked_job_does_not_stop_its_batch(ledger: Ledger, pg_url: str, other_session: Any, quick: None) -> None:
     jobs = running(ledger, 3)
-    lock(stranger, pg_url, jobs[1])
+    lock(other_session, pg_url, jobs[1])
     beats = ledger.heartbeat_many([job.fence for job in jobs if job.fence])
     assert codes(beats) == ["running", "unavailable", "running"]
     assert isinstance(beats[1], Unavailable) and beats[1].locked and beats[1].outcome == "none"
     done = ledger.complete_many([(job.fence, None) for job in jobs if job.fence])
     assert codes(done) == ["succeeded", "unavailable", "succeeded"]
-    stranger.rollback()
+    other_session.rollback()
     assert jobs[1].fence is not None
     ledger.complete(jobs[1].fence)
     assert problems(ledger) == []
 
 
-def test_one_request_completes_the_locked_one_when_it_is_repeated(
-    ledger: Ledger, pg_url: str, stranger: Any, quick: None
+def test_a_repeated_request_completes_the_formerly_locked_job(
+    ledger: Ledger, pg_url: str, other_session: Any, quick: None
 ) -> None:
     jobs = running(ledger, 2)
     results = [(job.fence, job.id) for job in jobs if job.fence]
-    lock(stranger, pg_url, jobs[0])
+    lock(other_session, pg_url, jobs[0])
     assert codes(ledger.complete_many(results, request_id="R")) == ["unavailable", "succeeded"]
-    stranger.rollback()
+    other_session.rollback()
     assert codes(ledger.complete_many(results, request_id="R")) == ["succeeded", "succeeded"]
     assert [ledger.get(job.id).result for job in jobs] == [job.id for job in jobs]
     assert problems(ledger) == []
 
 
-def test_a_call_on_a_locked_job_ends_and_says_who_has_it(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+def test_a_call_on_a_locked_job_ends_and_names_the_process(ledger: Ledger, pg_url: str, other_session: Any, quick: None) -> None:
     [job] = running(ledger, 1)
-    stranger.execute("SET application_name = 'a forgotten console'")
-    lock(stranger, pg_url, job)
+    other_session.execute("SET application_name = 'a forgotten console'")
+    lock(other_session, pg_url, job)
     assert job.fence is not None
     for call in (lambda: ledger.heartbeat(job.fence), lambda: ledger.cancel(job.id), lambda: ledger.claim_job(job.id, "w")):
         with pytest.raises(Unavailable) as caught:
             call()
         assert caught.value.locked and caught.value.retryable
-        assert f"job {job.id} is locked by another transaction: process {stranger.info.backend_pid}" in caught.value.message
+        assert f"job {job.id} is locked by another transaction: process {other_session.info.backend_pid}" in caught.value.message
         assert "(a forgotten console), idle in transaction" in caught.value.message
-    stranger.rollback()
+    other_session.rollback()
     ledger.heartbeat(job.fence)
     assert problems(ledger) == []
 
 
-def test_explain_and_the_doctor_name_the_process(
-    ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
+def test_explain_and_diagnose_name_the_process(
+    ledger: Ledger, pg_url: str, other_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.core.doctor.checks.LOCKED_US_MAX", 0)
     free, job = running(ledger, 2)
-    lock(stranger, pg_url, job)
-    pid = stranger.info.backend_pid
+    lock(other_session, pg_url, job)
+    pid = other_session.info.backend_pid
     wait_until(lambda: f"Its row is locked by process {pid} " in ledger.explain(job.id).text)
     assert "locked" not in ledger.explain(free.id).text
     [found] = [finding for finding in ledger.diagnose().findings if finding.code == "locked_jobs"]
     assert found.severity == "warning" and f"job {job.id} is locked by process {pid} of " in found.words
-    stranger.rollback()
+    other_session.rollback()
     assert "locked" not in ledger.explain(job.id).text
     [found] = [finding for finding in ledger.diagnose().findings if finding.code == "locked_jobs"]
     assert found.severity == "well"
 
 
-def test_a_call_gets_through_once_the_lock_is_gone(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+def test_a_call_succeeds_when_the_lock_is_released(ledger: Ledger, pg_url: str, other_session: Any) -> None:
     [job] = running(ledger, 1)
     assert job.fence is not None
-    lock(stranger, pg_url, job)
+    lock(other_session, pg_url, job)
     begun = ledger.now()
     with ThreadPoolExecutor(1) as pool:
         completing = pool.submit(ledger.complete, job.fence)
-        wait_until(lambda: _has_tried(stranger.info.dsn, begun), what="a try has met the lock")
+        wait_until(lambda: _has_tried(other_session.info.dsn, begun), what="a try has met the lock")
         assert not completing.done()
-        stranger.rollback()
+        other_session.rollback()
         assert completing.result(30).status == "succeeded"
     assert problems(ledger) == []
 
@@ -140,70 +140,70 @@ def _has_tried(dsn: str, since: datetime) -> bool:
         return bool(connection.execute(ended, [since]).fetchall())
 
 
-def test_a_sweep_passes_over_the_locked_one_and_gives_it_a_fresh_interval(pg_url: str, stranger: Any, clock: ManualClock) -> None:
+def test_a_sweep_skips_a_locked_job_and_gives_it_a_fresh_interval(pg_url: str, other_session: Any, clock: ManualClock) -> None:
     with holdfast.open(pg_url, clock=clock) as ledger:
         jobs = running(ledger, 2)
         ledger.sweep()
-        lock(stranger, pg_url, jobs[0])
+        lock(other_session, pg_url, jobs[0])
         clock.advance(61)
         assert ledger.sweep() == {"stalled": 1, "requeued": 1}
-        stranger.rollback()
+        other_session.rollback()
         assert ledger.sweep() == {}, "its holder could not beat meanwhile"
         clock.advance(31)
         assert ledger.sweep() == {"stalled": 1, "requeued": 1}
         assert problems(ledger) == []
 
 
-def test_a_locked_letter_does_not_keep_the_others_from_being_replayed(
-    ledger: Ledger, pg_url: str, stranger: Any, quick: None
+def test_a_locked_letter_does_not_prevent_replays_of_the_others(
+    ledger: Ledger, pg_url: str, other_session: Any, quick: None
 ) -> None:
     jobs = ledger.enqueue_many([{"kind": "k"}] * 2)
     for job in jobs:
         ledger.dead_letter(job.id, reason_code="timeout", failure_stage="exec")
-    lock(stranger, pg_url, jobs[0])
+    lock(other_session, pg_url, jobs[0])
     refused, replayed = ledger.replay_many()
     assert isinstance(refused, Unavailable) and refused.locked
     assert isinstance(replayed, Job) and replayed.replay_of == jobs[1].id
 
 
-def test_retention_leaves_the_locked_one_for_later(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+def test_retention_skips_a_locked_job(ledger: Ledger, pg_url: str, other_session: Any, quick: None) -> None:
     jobs = running(ledger, 2)
     ledger.complete_many([(job.fence, None) for job in jobs if job.fence])
-    lock(stranger, pg_url, jobs[0])
+    lock(other_session, pg_url, jobs[0])
     later = ledger.now() + timedelta(hours=1)
     assert ledger.prune(jobs_before=later)["jobs"] == 1
-    stranger.rollback()
+    other_session.rollback()
     assert ledger.prune(jobs_before=later)["jobs"] == 1
 
 
-# Dependents that are made in a caller's own transaction
+# Dependents that are enqueued in the caller's own transaction
 
 
-def test_a_job_goes_on_while_a_dependent_of_it_is_not_committed(ledger: Ledger, stranger: Any) -> None:
+def test_a_job_continues_while_its_dependent_is_not_committed(ledger: Ledger, other_session: Any) -> None:
     [job] = running(ledger, 1)
     assert job.fence is not None
-    dependent = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
+    dependent = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=other_session)
     ledger.heartbeat(job.fence, progress=1)
     ledger.complete(job.fence)
-    stranger.commit()
+    other_session.commit()
     assert ledger.get(dependent.id).status == "queued" and not ledger.claim("w", ["later"])
     assert ledger.sweep() == {"unblocked": 1}
     assert [found.id for found in ledger.claim("w", ["later"])] == [dependent.id]
     assert problems(ledger) == []
 
 
-def test_a_queued_job_is_claimed_while_a_dependent_of_it_is_not_committed(ledger: Ledger, stranger: Any) -> None:
+def test_a_queued_job_is_claimed_while_its_dependent_is_not_committed(ledger: Ledger, other_session: Any) -> None:
     job = ledger.enqueue("k")
-    ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
+    ledger.enqueue("after", depends_on=[job.id], queue="later", connection=other_session)
     assert [found.id for found in ledger.claim("w")] == [job.id]
 
 
-def test_a_dependent_that_is_linked_in_time_is_unblocked_in_the_same_transaction(ledger: Ledger, stranger: Any) -> None:
+def test_a_dependent_that_is_linked_in_time_is_unblocked_in_the_same_transaction(ledger: Ledger, other_session: Any) -> None:
     [job] = running(ledger, 1)
     assert job.fence is not None
-    first = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
-    second = ledger.enqueue("after", depends_on=[job.id, first.id], queue="later", connection=stranger)
-    stranger.commit()
+    first = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=other_session)
+    second = ledger.enqueue("after", depends_on=[job.id, first.id], queue="later", connection=other_session)
+    other_session.commit()
     assert ledger.sweep() == {}
     ledger.complete(job.fence)
     assert ledger.sweep() == {}
@@ -215,11 +215,11 @@ def test_a_dependent_that_is_linked_in_time_is_unblocked_in_the_same_transaction
 
 
 @pytest.mark.parametrize("wanted", ["cancel", "dead_letter", "wait"])
-def test_a_dependent_that_commits_late_learns_of_the_failed_dependency(ledger: Ledger, stranger: Any, wanted: Any) -> None:
+def test_a_dependent_that_commits_late_ends_with_its_failed_dependency(ledger: Ledger, other_session: Any, wanted: Any) -> None:
     job = ledger.enqueue("k")
-    dependent = ledger.enqueue("after", depends_on=[job.id], on_dependency_failure=wanted, connection=stranger)
+    dependent = ledger.enqueue("after", depends_on=[job.id], on_dependency_failure=wanted, connection=other_session)
     ledger.cancel(job.id)
-    stranger.commit()
+    other_session.commit()
     ledger.sweep()
     status = {"cancel": "cancelled", "dead_letter": "dead_lettered", "wait": "queued"}[wanted]
     assert ledger.get(dependent.id).status == status
@@ -227,12 +227,12 @@ def test_a_dependent_that_commits_late_learns_of_the_failed_dependency(ledger: L
     assert problems(ledger) == []
 
 
-def test_a_dependent_follows_a_replay_that_it_could_not_know_of(ledger: Ledger, stranger: Any) -> None:
+def test_a_dependent_that_commits_late_follows_a_replay(ledger: Ledger, other_session: Any) -> None:
     job = ledger.enqueue("k")
-    dependent = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=stranger)
+    dependent = ledger.enqueue("after", depends_on=[job.id], queue="later", connection=other_session)
     ledger.cancel(job.id)
     again = ledger.replay(job.id)
-    stranger.commit()
+    other_session.commit()
     assert ledger.sweep() == {}
     [held] = ledger.claim("w", start=True)
     assert held.id == again.id and held.fence is not None
@@ -241,21 +241,21 @@ def test_a_dependent_follows_a_replay_that_it_could_not_know_of(ledger: Ledger, 
     assert problems(ledger) == []
 
 
-def test_a_rollback_leaves_nothing_to_link(ledger: Ledger, stranger: Any) -> None:
+def test_a_rollback_leaves_nothing_to_link(ledger: Ledger, other_session: Any) -> None:
     job = ledger.enqueue("k")
-    ledger.enqueue("after", depends_on=[job.id], connection=stranger)
-    stranger.rollback()
+    ledger.enqueue("after", depends_on=[job.id], connection=other_session)
+    other_session.rollback()
     assert ledger.sweep() == {}
     assert [found.id for found in ledger.claim("w")] == [job.id]
 
 
-def test_a_locked_job_can_get_a_dependent(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+def test_a_locked_job_can_get_a_dependent(ledger: Ledger, pg_url: str, other_session: Any) -> None:
     [job] = running(ledger, 1)
     assert job.fence is not None
-    lock(stranger, pg_url, job)
+    lock(other_session, pg_url, job)
     dependent = ledger.enqueue("after", depends_on=[job.id], queue="later")
     assert ledger.sweep() == {}, "the job is still locked"
-    stranger.rollback()
+    other_session.rollback()
     ledger.complete(job.fence)
     ledger.sweep()
     assert [found.id for found in ledger.claim("w", ["later"])] == [dependent.id]
@@ -263,24 +263,24 @@ def test_a_locked_job_can_get_a_dependent(ledger: Ledger, pg_url: str, stranger:
 
 
 def test_many_late_dependents_of_a_locked_job_keep_no_other_waiting(
-    ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, pg_url: str, other_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.session.OPEN_CASCADE_BATCH_MAX", 3)
     monkeypatch.setattr("holdfast.ledger.sweep.OPEN_CASCADE_BATCH_MAX", 3)
     monkeypatch.setattr("holdfast.store.dependencies.DEPENDENTS_MAX", 5)
     locked, other = running(ledger, 2)
     assert locked.fence is not None and other.fence is not None
-    with psycopg.connect(stranger.info.dsn) as caller:
+    with psycopg.connect(other_session.info.dsn) as caller:
         for _ in range(3):
             ledger.enqueue_many([{"kind": "after", "depends_on": [locked.id]}] * 2, connection=caller)
             caller.commit()
         last = ledger.enqueue("last", depends_on=[other.id], queue="later", connection=caller)
-    lock(stranger, pg_url, locked)
+    lock(other_session, pg_url, locked)
     ledger.complete(other.fence)
     made = [ledger.sweep() for _ in range(3)]
     assert {"unblocked": 1} in made
     assert [found.id for found in ledger.claim("w", ["later"])] == [last.id]
-    stranger.rollback()
+    other_session.rollback()
     for _ in range(3):
         ledger.sweep()
     ledger.complete(locked.fence)
@@ -288,9 +288,11 @@ def test_many_late_dependents_of_a_locked_job_keep_no_other_waiting(
     assert problems(ledger) == []
 
 
-def test_a_bad_call_in_a_group_that_met_a_lock_fails_alone(ledger: Ledger, pg_url: str, stranger: Any, quick: None) -> None:
+def test_a_faulty_call_fails_alone_in_a_group_with_a_locked_job(
+    ledger: Ledger, pg_url: str, other_session: Any, quick: None
+) -> None:
     jobs = running(ledger, 9)
-    lock(stranger, pg_url, jobs[0])
+    lock(other_session, pg_url, jobs[0])
     wrong = lambda: ledger.enqueue("k", depends_on=[999_999])  # noqa: E731
     with ThreadPoolExecutor(9) as pool:
         for _ in range(10):
@@ -302,57 +304,59 @@ def test_a_bad_call_in_a_group_that_met_a_lock_fails_alone(ledger: Ledger, pg_ur
             assert answers[1:] == [None] * 8
 
 
-def test_a_claim_waits_briefly_for_a_locked_table(ledger: Ledger, pg_url: str, stranger: Any) -> None:
-    stranger.execute(f"LOCK TABLE {pg_url.rpartition('schema=')[2]}.jobs")
+def test_a_claim_waits_briefly_for_a_locked_table(ledger: Ledger, pg_url: str, other_session: Any) -> None:
+    other_session.execute(f"LOCK TABLE {pg_url.rpartition('schema=')[2]}.jobs")
     with pytest.raises(Unavailable, match="lock timeout") as refused:
         ledger.claim("w", keep=False)
     assert refused.value.locked
 
 
-def test_an_overdue_statement_leaves_no_session_behind(
-    ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_statement_that_timed_out_leaves_no_session_behind(
+    ledger: Ledger, pg_url: str, other_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A statement that waits too long ends, and the server does not go on with what was given up."""
     monkeypatch.setattr("holdfast.store.postgres.connections.LOCK_MS", 60_000)
     ledger._store._drop_idle()  # type: ignore[attr-defined]
     schema = pg_url.rpartition("schema=")[2]
     ledger.patience = 1.0
-    stranger.execute(f"LOCK TABLE {schema}.jobs")
+    other_session.execute(f"LOCK TABLE {schema}.jobs")
     for _ in range(3):
         with pytest.raises(Unavailable, match="did not answer within 1 seconds"):
             ledger.claim("w", keep=False)
-    with psycopg.connect(stranger.info.dsn, autocommit=True) as watching:
+    with psycopg.connect(other_session.info.dsn, autocommit=True) as watching:
         waiting = "SELECT FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
-        wait_until(lambda: not watching.execute(waiting, [stranger.info.backend_pid]).fetchall(), what="all were dropped")
-    stranger.rollback()
+        wait_until(lambda: not watching.execute(waiting, [other_session.info.backend_pid]).fetchall(), what="all were dropped")
+    other_session.rollback()
     ledger.enqueue("k")
     assert len(ledger.claim("w", keep=False)) == 1
 
 
-def test_a_request_that_is_sent_twice_waits_for_its_locked_job_neither_time(ledger: Ledger, pg_url: str, stranger: Any) -> None:
+def test_a_request_sent_twice_in_one_group_does_not_wait_for_its_locked_job(
+    ledger: Ledger, pg_url: str, other_session: Any
+) -> None:
     """Both are in one group, with calls of others. A group that is run again waits for no lock."""
     [job] = running(ledger, 1)
     assert job.fence is not None
-    lock(stranger, pg_url, job)
+    lock(other_session, pg_url, job)
     beat = Heartbeat(**ledger._holder(job.fence, "R", None), beat=NO_BEAT)
     requests = [ledger._hot_request("heartbeat", [beat], "R") for _ in range(2)]
     results = ledger._store.transact("work", partial(execute, requests, ledger._signer, careful=True))
     assert [is_locked(result.answers[0]) for result in results] == [True, True]
 
 
-def test_an_outage_during_the_retries_of_a_locked_call_is_its_answer(
-    ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_call_raises_an_outage_that_happens_during_its_retries(
+    ledger: Ledger, pg_url: str, other_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call is not run again after that: after an error of an outage the call must not be committed."""
     [job] = running(ledger, 1)
     assert job.fence is not None
-    lock(stranger, pg_url, job)
+    lock(other_session, pg_url, job)
     transact, runs = ledger._store.transact, []
 
     def break_the_second(lane: Any, work: Any) -> Any:
         runs.append(lane)
         if len(runs) == 2:
-            stranger.rollback()
+            other_session.rollback()
             raise Unavailable("the server is away")
         return transact(lane, work)
 

@@ -17,7 +17,7 @@ from tests.integration.test_plans import nodes
 
 SCHEMA = "hf_marks"
 PLAIN = ("default", None)
-"""What claims from one queue for all kinds are known by."""
+"""The key of the mark for claims from one queue for all kinds."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_server_times_the_scan(on_postgres: Ledger, monkeypatch: pytest.Monk
     assert 0 < heard[0] < 60
 
 
-def test_a_slow_scan_leaves_a_mark_and_a_quick_one_takes_it_away(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_scan_sets_a_mark_and_a_fast_one_removes_it(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     on_postgres.enqueue_many([{"kind": "k"}] * 3)
     monkeypatch.setattr("holdfast.store.postgres.low_water_marks.SLOW_SECONDS", 0.0)
     [first] = on_postgres.claim("w")
@@ -54,7 +54,7 @@ def test_a_slow_scan_leaves_a_mark_and_a_quick_one_takes_it_away(on_postgres: Le
     assert marks_of(on_postgres)._marks == {}
 
 
-def test_a_claim_that_finds_too_little_after_the_mark_looks_before_it(on_postgres: Ledger) -> None:
+def test_a_claim_that_finds_too_little_after_the_mark_reads_before_it(on_postgres: Ledger) -> None:
     job = on_postgres.enqueue("k", priority=5)
     far = LowWaterMark(0, to_timestamp(job.record.available_at), job.id + 1_000)
     marks_of(on_postgres)._marks[PLAIN] = (far, time.monotonic() + 3_600)
@@ -62,7 +62,7 @@ def test_a_claim_that_finds_too_little_after_the_mark_looks_before_it(on_postgre
     assert marks_of(on_postgres)._marks == {}
 
 
-def test_a_claim_by_kinds_has_a_mark_of_its_own(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_by_kinds_has_its_own_mark(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.postgres.low_water_marks.SLOW_SECONDS", 0.0)
     on_postgres.enqueue("other")
     first, second = [on_postgres.enqueue("k").id for _ in range(2)]
@@ -97,7 +97,7 @@ def test_a_queue_that_has_run_empty_keeps_its_mark(on_postgres: Ledger, monkeypa
     assert until > time.monotonic() - KEEP_SECONDS
 
 
-def test_no_more_marks_are_remembered_than_there_is_room_for(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_marks_is_limited(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.postgres.low_water_marks.SLOW_SECONDS", 0.0)
     monkeypatch.setattr("holdfast.store.postgres.low_water_marks.MARKS_MAX", 2)
     for number in range(4):
@@ -109,10 +109,10 @@ def test_no_more_marks_are_remembered_than_there_is_room_for(on_postgres: Ledger
 DEAD = 20_000
 
 
-def test_the_mark_spares_a_worker_s_claim_the_dead_rows(
+def test_with_a_mark_a_worker_claim_skips_dead_rows(
     on_postgres: Ledger, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pages that the server reads are counted, while a transaction keeps it from vacuuming."""
+    """The pages that the server reads are counted while an open transaction prevents vacuum."""
     monkeypatch.setattr("holdfast.store.postgres.low_water_marks.SLOW_SECONDS", 0.0)
     sent: list[dict[str, Any]] = []
     run = PostgresSession._run

@@ -1,4 +1,4 @@
-"""Long work in a small process: it does not grow with what passes through it."""
+"""A process that follows or drains a large ledger does not grow."""
 
 import pytest
 
@@ -6,11 +6,11 @@ from holdfast import Ledger
 from tests.support.processes import Program
 
 GROWTH_KIB = 24 * 1_024
-"""From a tenth of the way to its end. What is kept for every event or job would be far more."""
+"""Allowed growth from a tenth of the run to its end. A leak for every event or job would be far larger."""
 
 
 def grown(mode: str, url: str, count: int) -> int:
-    # With a prefix it is not forked from a server, whose memory would count as its own.
+    # With a prefix the program is not forked from a server, whose memory would be counted.
     with Program("measured", mode, url, count, prefix=["env"]) as program:
         early, late = program.answer()
         program.wait()

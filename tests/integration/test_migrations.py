@@ -1,4 +1,4 @@
-"""Opening: many at once, again, by a newer version, and by an older one."""
+"""Open a ledger in many processes at once, again, with a newer version and with an older one."""
 
 import json
 from datetime import datetime
@@ -53,9 +53,7 @@ def test_a_fresh_store_gets_the_first_version(store_url: str, opened: Opener) ->
     assert versions_of(store_url) == [1]
 
 
-def test_a_ledger_of_the_first_version_is_brought_up_to_date(
-    store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_of_the_first_version_is_migrated(store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     with holdfast.open(store_url) as older:
         first, queued = older.id, older.enqueue("work")
     add_versions(monkeypatch, SECOND)
@@ -86,7 +84,7 @@ def test_several_versions_are_applied_in_order(store_url: str, opened: Opener, m
 
 
 @pytest.mark.parametrize("steps", [[0, 1, 2], [0, 2], [1, 2]])
-def test_the_way_to_a_version_does_not_matter(
+def test_every_migration_path_gives_the_same_tables(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[int]
 ) -> None:
     """A store that went through other versions has the tables of a fresh one."""
@@ -120,7 +118,7 @@ def test_one_of_many_processes_migrates(store_url: str, newer_source: Path, open
     assert problems(older) == []
 
 
-def test_many_processes_make_a_fresh_store_of_several_versions(store_url: str, newer_source: Path) -> None:
+def test_many_processes_create_a_fresh_store_with_several_versions(store_url: str, newer_source: Path) -> None:
     answers = fleet("workers.open_version", 8, url=store_url, source=newer_source)
     assert {version for _, version, _ in answers} == {2}
     assert len({ledger_id for ledger_id, _, _ in answers}) == 1
@@ -187,7 +185,7 @@ class Version:
 
 
 def test_workers_of_two_versions_share_a_ledger(store_url: str, newer_source: Path, opened: Opener) -> None:
-    """A ledger of the older version watches. It was opened before the migration, as was the older worker."""
+    """A ledger of the older version and an older worker were opened before the migration."""
     watch = opened(store_url)
 
     def succeeded(*ids: int) -> bool:
@@ -205,13 +203,13 @@ def test_workers_of_two_versions_share_a_ledger(store_url: str, newer_source: Pa
             newer = Version(newer_program)
             assert newer.opened == [watch.id, 2]
             migrated_at = watch.now()
-            # What was enqueued before the migration is run by the newer worker; the older one goes on with what it holds.
+            # The newer worker runs jobs from before the migration. The older one continues with the jobs that it holds.
             wait_until(lambda: succeeded(waits), what="the newer worker has run an older job")
             wait_until(lambda: has_beaten(watch, held, migrated_at), what="the older worker beats")
             older.finish(older_fence)
             assert older("diagnose") == "schema 2, but this Holdfast knows 1"
             assert newer("diagnose") == "schema 2 is the newest that this Holdfast knows"
-            # Each version enqueues for the other, and each ends by hand what the other has enqueued.
+            # Each version enqueues for the other, and each ends jobs that the other has enqueued.
             crossed = [older.run("work", "newer"), newer.run("work", "older")]
             kept = newer.run("hold", "newer")
             newer.run("by_hand", "default")
@@ -226,7 +224,7 @@ def test_workers_of_two_versions_share_a_ledger(store_url: str, newer_source: Pa
             newer("release")
             wait_until(lambda: succeeded(kept), what="the newer worker has ended its job")
             newer_program.wait()
-        # The newer version is gone: the older worker still goes on, and nothing of the older version can be started any more.
+        # The newer version is stopped: the older worker continues, but the older version cannot be started again.
         more = older.run("work", "older")
         older("release")
         wait_until(lambda: succeeded(held, more, by_hand), what="the older worker goes on alone")
@@ -236,7 +234,7 @@ def test_workers_of_two_versions_share_a_ledger(store_url: str, newer_source: Pa
             assert late.answer() == ["schema_too_new", 2, 1]
             late.wait()
         older_program.wait()
-    # And back: the newer version opens what the older one has written since.
+    # The newer version opens the ledger that the older one has written to since.
     with Program("versioned", store_url, "newer", source=newer_source) as newer_program:
         newer = Version(newer_program)
         again = newer.run("work", "newer")
@@ -250,10 +248,10 @@ def has_beaten(ledger: Ledger, id_: int, since: datetime) -> bool:
     return any(event.received_at > since for event in ledger.events(job_id=id_, types=["heartbeat"]))
 
 
-def test_an_older_version_is_refused_and_harms_nothing(
+def test_an_older_version_is_refused_and_changes_nothing(
     store_url: str, newer_source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The newer version has made the ledger and works: the older one is refused, with a message that says what to do."""
+    """The newer version has created the ledger. The older one is refused with a message that says what to do."""
     with Program("versioned", store_url, "newer", source=newer_source) as program:
         newer = Version(program)
         before = catalog_of(store_url)
@@ -273,7 +271,7 @@ def test_an_older_version_is_refused_and_harms_nothing(
 
 
 def raise_version(url: str) -> None:
-    """As a much newer Holdfast would leave it."""
+    """Set the version of the schema to that of a much newer Holdfast."""
     run_sql(url, f"INSERT INTO holdfast.{'schema' if url.startswith('sqlite') else 'schema_version'} VALUES (9999)")
 
 
@@ -288,11 +286,11 @@ def test_a_newer_schema_is_refused(store_url: str) -> None:
         assert caught.value.context["found"] == 9999
         assert not caught.value.retryable
         del caught
-    # Nothing is left open by those that were refused.
+    # Refused calls leave nothing open.
     assert len(set(Path("/proc/self/fd").iterdir()) - files) <= 1
 
 
-def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_url: str) -> None:
+def test_a_store_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_url: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "no.db").write_bytes(b"this is no database, and it is long enough to be seen as none" * 20)
     refused = [
@@ -310,7 +308,7 @@ def test_a_place_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_u
     assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "no.db"]
 
 
-def test_what_was_set_for_a_kind_by_an_older_version_stays_an_operators(
+def test_a_policy_set_by_an_older_version_stays_in_the_operators_layer(
     store_url: str, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with holdfast.open(store_url) as older:

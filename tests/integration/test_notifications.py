@@ -1,4 +1,4 @@
-"""Notifications on PostgreSQL: sent with the commit, at most one in a while, and never a reason for an enqueue to fail."""
+"""Notifications on PostgreSQL: sent with the commit, at most one in an interval. They never make an enqueue fail."""
 
 import re
 import threading
@@ -24,12 +24,12 @@ FULL = 80
 
 
 def notifications(schema: str) -> list[str]:
-    """The threads that ring for this ledger."""
+    """The threads that send notifications of this ledger."""
     return [thread.name for thread in threading.enumerate() if thread.name == f"holdfast-notify-{schema}"]
 
 
 @pytest.mark.parametrize("enqueue", ENQUEUES)
-def test_a_lone_enqueue_is_two_round_trips_and_rings(
+def test_a_single_enqueue_takes_two_round_trips_and_notifies(
     pg_url: str, on_postgres: Ledger, tmp_path: Path, enqueue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.wakeup.INTERVAL_SECONDS", 0.0)
@@ -50,7 +50,7 @@ def test_a_lone_enqueue_is_two_round_trips_and_rings(
         waiter.close()
 
 
-def test_a_second_notification_is_sent_after_a_while(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_notification_is_sent_after_the_interval(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.postgres.wakeup.INTERVAL_SECONDS", 0.2)
     waiter = on_postgres.waiter()
     try:
@@ -63,7 +63,7 @@ def test_a_second_notification_is_sent_after_a_while(on_postgres: Ledger, monkey
         waiter.close()
 
 
-def test_a_job_made_beside_one_that_was_only_found_rings_too(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_job_beside_a_deduplicated_one_notifies(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.store.postgres.wakeup.INTERVAL_SECONDS", 0.2)
     waiter = on_postgres.waiter()
     try:
@@ -86,7 +86,7 @@ def test_a_full_notification_queue_prevents_no_enqueue(restartable_server: Postg
     with psycopg.connect(restartable_server.url) as reader, psycopg.connect(restartable_server.url, autocommit=True) as writer:
         reader.execute("LISTEN something")
         reader.commit()
-        # A listener within a transaction does not read on, and what it has not read stays in the queue.
+        # A listener within a transaction does not read notifications, and unread ones stay in the queue.
         reader.execute("SELECT 1")
         with pytest.raises(psycopg.errors.ProgramLimitExceeded):
             notify(writer, FULL)
@@ -94,7 +94,7 @@ def test_a_full_notification_queue_prevents_no_enqueue(restartable_server: Postg
         assert [job.id for job in ledger.list(status="queued")] == jobs
         wait_until(lambda: ledger._store._notifier._pending == set(), what="a ring in vain")  # type: ignore[attr-defined]
         reader.rollback()
-        # Asking for it is what makes room again.
+        # Reading the usage frees the queue.
         wait_until(lambda: writer.execute("SELECT pg_notification_queue_usage() < 0.1").fetchone() == (True,))
     waiter = ledger.waiter()
     try:

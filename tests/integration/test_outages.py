@@ -1,4 +1,4 @@
-"""Stores that break: a clear error while they are broken, and no help needed afterwards."""
+"""Outages of stores: calls raise a clear error, and succeed afterwards without help."""
 
 import subprocess
 import threading
@@ -19,7 +19,7 @@ from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
 
 
-def test_a_server_that_crashes_and_comes_back(restartable_server: PostgresServer) -> None:
+def test_calls_fail_during_a_server_crash_and_succeed_afterwards(restartable_server: PostgresServer) -> None:
     with holdfast.open(restartable_server.url) as ledger:
         ledger.enqueue_many([{"kind": "work"}] * 10)
         [held] = ledger.claim("worker", start=True)
@@ -50,7 +50,7 @@ def test_a_server_that_crashes_and_comes_back(restartable_server: PostgresServer
         assert problems(ledger) == []
 
 
-def test_a_follower_lives_through_a_crash_of_the_server(restartable_server: PostgresServer) -> None:
+def test_a_follower_continues_after_a_crash_of_the_server(restartable_server: PostgresServer) -> None:
     with holdfast.open(restartable_server.url) as ledger:
         first = ledger.enqueue("first")
         seen: list[int] = []
@@ -77,8 +77,8 @@ def test_a_follower_lives_through_a_crash_of_the_server(restartable_server: Post
         assert seen == [first.id, second.id]
 
 
-def test_callers_on_many_threads_live_through_a_crash(restartable_server: PostgresServer) -> None:
-    """What was answered is there after recovery; what was refused is not."""
+def test_callers_on_many_threads_continue_after_a_crash(restartable_server: PostgresServer) -> None:
+    """Acknowledged calls are there after recovery, and refused ones are not."""
     with holdfast.open(restartable_server.url) as ledger:
         ledger.enqueue("warm")
         stop = threading.Event()
@@ -137,7 +137,7 @@ def test_idle_connections_that_were_ended_are_replaced(on_postgres: Ledger, pg_u
             on_postgres.sweep,
         ]
         for act in acts:
-            # Several idle ones, and all of them die.
+            # Several idle connections, all of which are ended.
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(lambda _: on_postgres.get(job.id), range(8)))
             admin.execute(end_all)
@@ -178,7 +178,7 @@ def test_a_backend_ended_in_mid_transaction_is_run_again_or_reported(on_postgres
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk that is soon full; where mounting is not allowed, none at all."""
+    """A small disk, or None if mounting is not allowed."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(
@@ -192,7 +192,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(ledger: Ledger, place: Path) -> None:
-    """Until the store has no room for another job."""
+    """Fill the disk until there is no space for another job."""
     if place.is_mount():
         with (place / "ballast").open("wb", buffering=0) as ballast:
             try:
@@ -206,7 +206,7 @@ def fill(ledger: Ledger, place: Path) -> None:
 
 
 def enqueue_until_refused(ledger: Ledger) -> tuple[int, Unavailable]:
-    """How many jobs there was room for, and what was said then."""
+    """Enqueue until a call is refused. Return the number of jobs and the error."""
     for made in range(10_000):
         try:
             ledger.enqueue("fill", {"pad": "x" * 2_000}, request_id=f"r{made}")
@@ -224,7 +224,7 @@ def make_room(ledger: Ledger, place: Path) -> None:
             writer.pragma("max_page_count", 2**30)
 
 
-def test_a_full_disk_is_reported_read_on_and_recovered_from(small_disk: Path, opened: Opener) -> None:
+def test_a_full_disk_is_reported_and_reads_continue(small_disk: Path, opened: Opener) -> None:
     ledger = opened(f"sqlite:///{small_disk}/holdfast.db")
     job = ledger.enqueue("before")
     [held] = ledger.claim("worker", start=True)
@@ -238,7 +238,7 @@ def test_a_full_disk_is_reported_read_on_and_recovered_from(small_disk: Path, op
         with pytest.raises(Unavailable):
             ledger.enqueue_many([{"kind": "fill", "args": {"pad": "x" * 2_000}}] * 100)
 
-    # Reads go on, and tell the truth: everything answered, nothing else.
+    # Reads continue: they return all acknowledged jobs and no others.
     assert ledger.get(job.id).status == "running"
     assert count_jobs(ledger) == 1 + made
     assert len(list(ledger.follow(timeout=0.05))) == 3 + made
@@ -251,8 +251,8 @@ def test_a_full_disk_is_reported_read_on_and_recovered_from(small_disk: Path, op
     assert problems(ledger) == []
 
 
-def test_a_page_limit_is_reported_read_on_and_recovered_from(on_sqlite: Ledger, tmp_path: Path) -> None:
-    """The same without a separate disk, for accounts that may not mount one."""
+def test_a_page_limit_is_reported_and_reads_continue(on_sqlite: Ledger, tmp_path: Path) -> None:
+    """The same with a page limit, for accounts that may not mount a disk."""
     job = on_sqlite.enqueue("before")
     place = tmp_path / "nowhere"
     fill(on_sqlite, place)
@@ -266,7 +266,7 @@ def test_a_page_limit_is_reported_read_on_and_recovered_from(on_sqlite: Ledger, 
     assert problems(on_sqlite) == []
 
 
-def test_a_foreign_writer_is_waited_for(on_sqlite: Ledger, sqlite_url: str) -> None:
+def test_a_call_waits_for_a_foreign_writer(on_sqlite: Ledger, sqlite_url: str) -> None:
     on_sqlite.enqueue("before")
     foreign = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
     foreign.execute("BEGIN IMMEDIATE")

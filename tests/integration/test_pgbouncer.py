@@ -30,7 +30,7 @@ def bouncer(pg_server: PostgresServer) -> Iterator[PgBouncer]:
 
 @pytest.fixture
 def url(bouncer: PgBouncer, pg_url: str) -> str:
-    """An empty store, by way of PgBouncer."""
+    """An empty store through PgBouncer."""
     return f"{bouncer.url}?{urlsplit(pg_url).query}"
 
 
@@ -39,7 +39,7 @@ def store_of(ledger: Ledger) -> PostgresStore:
     return ledger._store
 
 
-def test_it_is_found_out_by_itself_unless_the_url_says_otherwise(url: str, pg_url: str, opened: Opener) -> None:
+def test_a_pooler_is_detected_unless_the_url_says_otherwise(url: str, pg_url: str, opened: Opener) -> None:
     assert [store_of(opened(one))._pooled for one in (url, f"{url}&pooled=0", pg_url, f"{pg_url}&pooled=1")] == [
         True,
         False,
@@ -81,7 +81,7 @@ def test_many_threads_share_two_sessions(url: str, opened: Opener) -> None:
 
 
 def test_jobs_are_enqueued_in_the_callers_transaction(url: str, bouncer: PgBouncer, opened: Opener) -> None:
-    """More often than the driver needs to prepare a statement, on connections that take turns in the same two sessions."""
+    """Run often enough that the driver prepares the statement, on connections that share two sessions."""
     ledger = opened(url)
     with psycopg.connect(bouncer.url) as one, psycopg.connect(bouncer.url) as other:
         for number in range(8):
@@ -95,7 +95,7 @@ def test_jobs_are_enqueued_in_the_callers_transaction(url: str, bouncer: PgBounc
     assert len(list(all_jobs(ledger))) == 16
 
 
-def test_a_sweep_and_the_migrations(url: str, opened: Opener, clock: ManualClock) -> None:
+def test_a_sweep_and_the_migrations_work(url: str, opened: Opener, clock: ManualClock) -> None:
     ledger = opened(url, clock=clock)
     job = ledger.enqueue("k")
     ledger.claim("w", start=True)
@@ -107,7 +107,7 @@ def test_a_sweep_and_the_migrations(url: str, opened: Opener, clock: ManualClock
     assert not store_of(opened(url)).schema.applied
 
 
-def test_waiters_look_for_themselves_or_listen_at_the_server(url: str, pg_server: PostgresServer, opened: Opener) -> None:
+def test_waiters_poll_or_listen_at_the_server(url: str, pg_server: PostgresServer, opened: Opener) -> None:
     polling = store_of(opened(url)).waiter(events=True)
     assert isinstance(polling, NotificationListener) and polling._connection is None
     assert polling.wait(60)
@@ -140,7 +140,7 @@ def test_workers_drain_a_queue_over_a_killed_pgbouncer(url: str, bouncer: PgBoun
     assert problems(ledger) == []
 
 
-def test_another_server_is_noticed_though_no_connection_is_lost(restartable_server: PostgresServer) -> None:
+def test_another_server_is_noticed_without_a_lost_connection(restartable_server: PostgresServer) -> None:
     with (
         restartable_server.standby() as standby,
         PgBouncer.create(restartable_server.port) as bouncer,

@@ -1,4 +1,4 @@
-"""With much history, a generic plan still reaches jobs by primary key, or by the small index that was made for it."""
+"""With much history, a generic plan reaches jobs by primary key or by a small index."""
 
 import json
 import re
@@ -71,7 +71,7 @@ DELAYED = 100_000
 
 
 def add_history(connection: "psycopg.Connection[Any]", schema: str, batch: int) -> None:
-    """Finished jobs with their events, in batches of this many jobs, written as the ledger would have left them. A tenth of the
+    """Add finished jobs with their events, in batches of this many jobs, as the ledger would write them. A tenth of the
     jobs also have a heartbeat with a payload, which is a row."""
     tables = {name: sql.Identifier(schema, name) for name in ("jobs", "event_batches", "event_rows", "open_claims")}
     params = {"jobs": HISTORY, "batch": batch, "first": FIRST_POS}
@@ -122,7 +122,7 @@ def add_history(connection: "psycopg.Connection[Any]", schema: str, batch: int) 
 
 
 def numbered(statement: str) -> tuple[str, int]:
-    """With $1, $2 … for its named parameters, each name one number."""
+    """Replace named parameters by $1, $2 …, one number for each name."""
     names: dict[str, int] = {}
     text = re.sub(r"%\((\w+)\)s", lambda found: f"${names.setdefault(found[1], len(names) + 1)}", statement)
     return text.replace("%%", "%"), len(names)
@@ -134,15 +134,15 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-def ways_to(tables: set[str], plan: dict[str, Any], above: str = "") -> Iterator[str]:
-    """How each part of a plan reaches these tables: the name of an index, or the kind of scan."""
+def scans_of(tables: set[str], plan: dict[str, Any], above: str = "") -> Iterator[str]:
+    """The name of an index or the kind of scan by which each part of a plan reads these tables."""
     kind = plan["Node Type"]
     if plan.get("Relation Name") in tables and kind not in ("ModifyTable", "Bitmap Heap Scan"):
         yield plan.get("Index Name", kind)
     if kind == "Bitmap Index Scan" and above in tables:
         yield plan["Index Name"]
     for child in plan.get("Plans", []):
-        yield from ways_to(tables, child, plan.get("Relation Name", above))
+        yield from scans_of(tables, child, plan.get("Relation Name", above))
 
 
 def explained(connection: "psycopg.Connection[Any]", statement: str) -> dict[str, Any]:
@@ -181,23 +181,23 @@ def test_hot_statements_reach_jobs_by_key_only(on_postgres: Ledger, with_history
         text, count = numbered(on_postgres._store._sql[name])  # type: ignore[attr-defined]
         with_history.execute(f"PREPARE {name} AS {text}".encode())
         plan = explained(with_history, f"EXPLAIN (VERBOSE, FORMAT JSON) EXECUTE {name} ({', '.join(['NULL'] * count)})")
-        found[name] = set(ways_to({"jobs"}, plan))
-        scanned[name] = set(ways_to({"event_rows", "event_batches"}, plan)) - EVENT_INDEXES
+        found[name] = set(scans_of({"jobs"}, plan))
+        scanned[name] = set(scans_of({"event_rows", "event_batches"}, plan)) - EVENT_INDEXES
     assert {name: ways for name, ways in found.items() if not ways or not ways <= STATEMENTS[name]} == {}
-    # A few large batches are few rows: there, a scan of the table is a good plan.
+    # A few large batches are few rows: a scan of the table is a good plan.
     assert batch > 10 or {name: ways for name, ways in scanned.items() if ways} == {}
 
 
 @pytest.mark.parametrize("batch", [10, 1_000])
-def test_leaves_are_read_by_position_alone(on_postgres: Ledger, with_history: "psycopg.Connection[Any]", batch: int) -> None:
+def test_leaves_are_read_by_position_only(on_postgres: Ledger, with_history: "psycopg.Connection[Any]", batch: int) -> None:
     text, _ = numbered(on_postgres._store._sql["leaf_events"])  # type: ignore[attr-defined]
     with_history.execute(f"PREPARE leaf_events AS {text}".encode())
     after = FIRST_POS + 10 * 4 * 2_048 - 1
     plan = explained(with_history, f"EXPLAIN (ANALYZE, VERBOSE, FORMAT JSON) EXECUTE leaf_events ({after}, {after + 4 * 2_048})")
     assert plan["Actual Rows"] == 4 * batch + batch // 10
-    ways = set(ways_to({"event_rows", "event_batches"}, plan))
+    ways = set(scans_of({"event_rows", "event_batches"}, plan))
     assert ways == {"event_rows_pos", "event_batches_pkey"} or (batch > 10 and ways == {"event_rows_pos", "Seq Scan"})
-    assert set(ways_to({"jobs"}, plan)) == BY_KEY
+    assert set(scans_of({"jobs"}, plan)) == BY_KEY
     if batch == 10:
         read = [
             node["Actual Rows"] * node["Actual Loops"] for node in nodes(plan) if node.get("Relation Name") == "event_batches"
@@ -206,7 +206,7 @@ def test_leaves_are_read_by_position_alone(on_postgres: Ledger, with_history: "p
 
 
 def delay_many(connection: "psycopg.Connection[Any]", schema: str) -> None:
-    """Jobs with a delay of an hour, in two queues, and ready jobs."""
+    """Enqueue ready jobs and jobs with a delay of an hour, in two queues."""
     connection.execute(
         sql.SQL("""
             INSERT INTO {jobs} (id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at,
@@ -220,7 +220,7 @@ def delay_many(connection: "psycopg.Connection[Any]", schema: str) -> None:
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
-def test_of_many_delayed_jobs_only_the_first_of_each_queue_is_read(
+def test_only_the_first_delayed_job_of_each_queue_is_read(
     pg_url: str, on_postgres: Ledger, with_history: "psycopg.Connection[Any]", analyzed: bool
 ) -> None:
     schema = pg_url.partition("schema=")[2]
@@ -239,7 +239,7 @@ def test_of_many_delayed_jobs_only_the_first_of_each_queue_is_read(
     assert 3_000 < wait <= 3_601
 
 
-def test_of_many_delayed_jobs_only_the_first_of_each_queue_is_read_in_a_file(on_sqlite: Ledger, sqlite_url: str) -> None:
+def test_only_the_first_delayed_job_of_each_queue_is_read_on_sqlite(on_sqlite: Ledger, sqlite_url: str) -> None:
     on_sqlite.enqueue("ready")
     for start in range(0, DELAYED, 10_000):
         on_sqlite.enqueue_many({"kind": "work", "queue": "q", "delay": 3_600 + n} for n in range(start, start + 10_000))
@@ -271,11 +271,11 @@ IN_A_FILE = {
     "jobs and events": ("leaf_events", "leaf_events_of_job", "events", "events_of_jobs", "find_event", "ended_jobs"),
     "events": ("page_end", "next_block", "events_after", "event_types"),
 }
-"""Statements about batches, by what they read."""
+"""Statements about batches, by the tables they read."""
 
 
 @pytest.mark.parametrize(("name", "reads"), [(name, reads) for reads, names in IN_A_FILE.items() for name in names])
-def test_batches_reach_jobs_by_key_only_in_a_file(on_sqlite: Ledger, sqlite_url: str, name: str, reads: str) -> None:
+def test_batches_reach_jobs_by_key_only_on_sqlite(on_sqlite: Ledger, sqlite_url: str, name: str, reads: str) -> None:
     text = SQL[name]
     params = [None] if "?" in text else dict.fromkeys(re.findall(r":(\w+)", text))
     connection = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
@@ -295,7 +295,7 @@ def test_batches_reach_jobs_by_key_only_in_a_file(on_sqlite: Ledger, sqlite_url:
 
 
 def test_a_new_ledger_needs_no_statistics(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was analyzed yet. Claims read the first jobs of the index only, and holders' jobs are not compared one by one."""
+    """No table is analyzed. Claims read only the first jobs of the index, and jobs of holders are found by key."""
     plans: dict[str, dict[str, Any]] = {}
     run = PostgresSession._run
 
@@ -315,7 +315,7 @@ def test_a_new_ledger_needs_no_statistics(on_postgres: Ledger, monkeypatch: pyte
     on_postgres.settle_many([(fence, None) for fence in fences], request_id="r-1")
     on_postgres.settle_many([(job.fence, job.id) for job in second if job.fence is not None], request_id="r-2")
     assert set(plans) == {"claim", "beat", "settle", "settle_alike"}
-    assert set(ways_to({"jobs"}, plans["claim"])) == {"jobs_ready", "jobs_pkey"}
+    assert set(scans_of({"jobs"}, plans["claim"])) == {"jobs_ready", "jobs_pkey"}
     assert not [node for node in nodes(plans["claim"]) if "priority" in str(node.get("Sort Key"))]
     loops = [node for plan in plans.values() for node in nodes(plan) if node["Node Type"] == "Nested Loop"]
     assert not [node for node in loops if "Join Filter" in node and "j.id" in node["Join Filter"]]
@@ -345,6 +345,6 @@ def test_plans_of_a_nearly_empty_ledger_use_indexes(on_postgres: Ledger) -> None
         for name, count, statement in prepared:
             row = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE {name} ({', '.join(['NULL'] * count)})").fetchone()
             [found] = row[0] if isinstance(row[0], list) else json.loads(row[0])
-            ways[statement] = set(ways_to({"jobs"}, found["Plan"]))
+            ways[statement] = set(scans_of({"jobs"}, found["Plan"]))
     assert len(ways) >= 3, "claims, heartbeats and completions have generic plans"
     assert all(found <= BY_KEY | {"jobs_ready"} for found in ways.values()), ways

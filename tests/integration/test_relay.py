@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Ledger, Unavailable
-from holdfast.ledger.verbs.sinks import Outbox
+from holdfast.ledger.verbs.services import Outbox
 from holdfast.services import CallableSink, Message, Relay
 from tests.integration.conftest import Opener
 from tests.support.deliveries import check_deliveries, expected
@@ -24,7 +24,7 @@ from tools.pgserver import PostgresServer
 
 @contextmanager
 def running(relay: Relay) -> Iterator[None]:
-    """The relay in a thread of its own, which ends with the block and in good order."""
+    """Run the relay in another thread, and stop it in order when the block ends."""
     stop, failed = threading.Event(), list[BaseException]()
 
     def run() -> None:
@@ -63,7 +63,7 @@ def write_at_once(ledgers: list[Ledger], rounds: int) -> None:
         writer.join()
 
 
-def test_everything_of_four_writers_is_sent_once_and_in_order(store_url: str, real: Ledger, opened: Opener) -> None:
+def test_all_events_of_four_writers_are_sent_once_and_in_order(store_url: str, real: Ledger, opened: Opener) -> None:
     delivered: list[str] = []
     sink = CallableSink(lambda message: delivered.append(message.event.id), start="beginning")
     with running(Relay(real, [sink])):
@@ -76,7 +76,7 @@ def test_everything_of_four_writers_is_sent_once_and_in_order(store_url: str, re
 
 
 def test_a_waiting_relay_is_woken(store_url: str, real: Ledger, opened: Opener) -> None:
-    """Far sooner than it would look by itself; what wakes it comes from another process's ledger."""
+    """A notification from another ledger wakes the relay long before its next poll."""
     delivered = threading.Semaphore(0)
     relay = Relay(real, [CallableSink(lambda message: delivered.release(), start="beginning")])
     other = opened(store_url)
@@ -117,7 +117,7 @@ def test_an_event_that_commits_late_is_sent_in_its_place(postgres_url: str, on_p
     assert delivered == [first.id, late.id, quick.id]
 
 
-def test_a_relay_lives_through_a_crash_of_the_server(restartable_server: PostgresServer, opened: Opener) -> None:
+def test_a_relay_continues_after_a_crash_of_the_server(restartable_server: PostgresServer, opened: Opener) -> None:
     ledger = opened(restartable_server.url)
     delivered: list[int] = []
     with running(Relay(ledger, [CallableSink(lambda message: delivered.append(message.data.job_id), start="beginning")])):
@@ -137,13 +137,13 @@ def test_a_relay_of_a_closed_ledger_ends(real: Ledger) -> None:
         relay.run(threading.Event())
 
 
-# Relays that die
+# Killed relays
 
 
 def live_and_die(url: str, receiver: Receiver, lives: int) -> None:
-    """One relay, until it kills itself after so many messages have arrived and before its place is saved.
+    """Run one relay until it kills itself after a number of messages, before its position is saved.
 
-    It begins when the duty of the one before it has run out.
+    It begins when the duty of the one before has expired.
     """
     before = len(receiver.received)
     with Program("relaying", url, receiver.url, lives) as program:
@@ -160,7 +160,7 @@ def kill_often(url: str, ledger: Ledger, *, lives: int) -> None:
             live_and_die(url, receiver, chance.randrange(1, 130))
         ids = expected(ledger)
         with Program("relaying", url, receiver.url, 0) as program:
-            # A look at the last one only: the receiver lives in this process, and has a long backlog to take.
+            # Look at the last message only: the receiver is in this process and has a long backlog.
             last = f"msg_{ledger.id}_{ids[-1]}_jobs"
             wait_until(lambda: receiver.received[-1].key == last, seconds=120, what="all is delivered")
             program.tell()
@@ -177,7 +177,7 @@ def test_many_killed_relays_lose_nothing_and_keep_the_order(store_url: str, real
     kill_often(store_url, real, lives=50)
 
 
-def test_lines_on_standard_output(store_url: str, real: Ledger) -> None:
+def test_a_sink_writes_lines_to_standard_output(store_url: str, real: Ledger) -> None:
     job = real.enqueue("schön", queue="himmel blau")
     with Program("relaying", store_url, "stdout", 0) as program:
         first = program.answer()
@@ -189,11 +189,11 @@ def test_lines_on_standard_output(store_url: str, real: Ledger) -> None:
     assert (second["data"]["to"], second["data"]["reason"]) == ("cancelled", "nicht nötig")
 
 
-# The price of doing nothing
+# The cost of idle relays
 
 
 class PatientOutbox(Outbox):
-    """Waits in no time at all, and keeps count of how long it would have been."""
+    """Return from waits at once, and add up their time."""
 
     def __init__(self, ledger: Ledger, stop: threading.Event, seconds: float) -> None:
         super().__init__(ledger._store, ledger._pipeline, ledger._entropy, self._passed)
@@ -216,13 +216,13 @@ class PatientOutbox(Outbox):
 
 
 def patient(relay: Relay, ledger: Ledger, stop: threading.Event, seconds: float) -> PatientOutbox:
-    """Lets a relay live so many seconds of waiting, which pass at once."""
+    """Run a relay for this many seconds of waiting, which pass at once."""
     outbox = PatientOutbox(ledger, stop, seconds)
     relay._outbox, relay._duties._monotonic = outbox, outbox._passed
     return outbox
 
 
-def test_an_idle_relay_costs_next_to_nothing(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_relay_costs_almost_nothing(on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     on_postgres.enqueue("work")
     stop, hour = threading.Event(), 3_600.0
     relay = Relay(on_postgres, [CallableSink(lambda message: None, start="beginning")])
@@ -267,7 +267,7 @@ def test_an_idle_relay_keeps_its_duty(real: Ledger) -> None:
     assert max(gaps) <= 11
 
 
-def test_a_relay_that_stands_by_takes_over_without_being_woken(real: Ledger) -> None:
+def test_a_waiting_relay_takes_over_without_a_notification(real: Ledger) -> None:
     real.enqueue("work")
     duties, stop, told_at = Timed(125.0), threading.Event(), list[float]()
     relay = Relay(real, [CallableSink(lambda message: told_at.append(outbox.waited), start="beginning")], duties=duties)

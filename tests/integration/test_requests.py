@@ -1,4 +1,4 @@
-"""Request ids: one row a call, and the same answer however often the same call comes."""
+"""Request ids: one row for each call, and the same answer for each repetition."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ from tests.support.processes import fleet
 
 
 def kept(ledger: Ledger) -> int:
-    """How many answers the ledger keeps."""
+    """The number of stored answers."""
 
     def count(session: Any) -> int:
         schema = getattr(ledger._store, "_schema", None)
@@ -31,7 +31,7 @@ def hold(ledger: Ledger, count: int) -> list[Fence]:
     return [job.fence for job in ledger.claim("worker", limit=count, start=True) if job.fence]
 
 
-def test_a_call_keeps_one_row_and_plain_hot_verbs_none(real: Ledger) -> None:
+def test_a_call_stores_one_answer_and_plain_hot_verbs_none(real: Ledger) -> None:
     real.enqueue_many([{"kind": "work"}] * 500)
     assert kept(real) == 0
     real.enqueue_many([{"kind": "work"}] * 500, request_id="batch")
@@ -79,7 +79,7 @@ def test_a_repeated_call_is_answered_as_before_and_changes_nothing(real: Ledger)
     assert problems(real) == []
 
 
-def test_a_repeated_claim_gives_back_what_is_still_held_without_renewing_it(ledger: Ledger, clock: ManualClock) -> None:
+def test_a_repeated_claim_returns_the_jobs_still_held_without_renewing_them(ledger: Ledger, clock: ManualClock) -> None:
     ledger.enqueue_many([{"kind": "work"}] * 4)
     jobs = {job.id: job for job in ledger.claim("worker", limit=3, start=True, request_id="take")}
     kept_job, done, released = jobs.values()
@@ -119,7 +119,7 @@ def test_one_request_id_from_many_threads_is_one_enqueue(real: Ledger) -> None:
     assert count_jobs(real) == 1
 
 
-def test_a_plain_completion_sent_twice_at_once_is_one(real: Ledger) -> None:
+def test_a_plain_completion_sent_twice_at_once_counts_once(real: Ledger) -> None:
     [fence] = hold(real, 1)
     together = threading.Barrier(8)
 

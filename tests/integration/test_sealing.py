@@ -41,7 +41,7 @@ def behind(log: SealedLog, ledger: Ledger) -> int:
     return log.events_after(0 if head is None else head.pos)
 
 
-def test_what_many_write_at_once_is_sealed_once_each_and_in_order(store_url: str, ledger: Ledger, opened: Opener):
+def test_events_of_many_writers_are_sealed_once_and_in_order(store_url: str, ledger: Ledger, opened: Opener):
     stop = threading.Event()
     sealer = Sealer(opened(store_url, keys=[SERVER]), every="50ms", every_events=10)
     sealing = threading.Thread(target=sealer.run, args=(stop,))
@@ -88,7 +88,7 @@ def test_a_running_sealer_anchors_and_anchors_the_last_head_when_it_stops(ledger
     assert file.read_text().endswith(head.note + "\n")
 
 
-def test_a_killed_sealer_leaves_a_tree_that_another_goes_on_with(store_url: str, ledger: Ledger, tmp_path: Path):
+def test_another_sealer_continues_the_tree_of_a_killed_sealer(store_url: str, ledger: Ledger, tmp_path: Path):
     file = _written(tmp_path, SERVER)
     said = 0
     for _ in range(4):
@@ -113,8 +113,8 @@ def test_two_processes_that_seal_at_once_never_fork_the_tree(store_url: str, led
     check_sealed(ledger, SERVER)
 
 
-def test_a_running_sealer_that_finds_its_tree_changed_stops_and_says_so(store_url: str, ledger: Ledger, opened: Opener):
-    """Its own memory is good; what it is to add to is not."""
+def test_a_running_sealer_stops_with_an_error_if_its_tree_was_changed(store_url: str, ledger: Ledger, opened: Opener):
+    """The hashes in its memory are right, but the stored tree was changed."""
     sealer = Sealer(opened(store_url, keys=[SERVER]))
     ledger.enqueue("index")
     sealer.tick()

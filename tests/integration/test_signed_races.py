@@ -1,4 +1,4 @@
-"""Signed beats at the same time as each other, and as the end of their key."""
+"""Concurrent signed beats, and beats during the revocation of their key."""
 
 import threading
 from collections.abc import Iterator
@@ -26,8 +26,11 @@ def held(ledger: Ledger, count: int = 1) -> list[Fence]:
     return [job.fence for job in ledger.claim("w-1", limit=count, start=True) if job.fence is not None]
 
 
-def test_beats_of_one_worker_from_two_connections_all_count(signing: Ledger, store_url: str):
-    """Each connection has its own counter. A signer that was overtaken signs again, under the job's lock."""
+def test_beats_of_one_worker_from_two_connections_all_succeed(signing: Ledger, store_url: str):
+    """Each connection has its own counter.
+
+    If the other one has signed a higher counter, the beat is signed again under the job's lock.
+    """
     [fence] = held(signing)
     with holdfast.open(store_url, keys=[WORKER]) as other, ThreadPoolExecutor(4) as pool:
         ledgers = [signing, other] * 2
@@ -37,8 +40,8 @@ def test_beats_of_one_worker_from_two_connections_all_count(signing: Ledger, sto
     assert signing.check(fence.job_id) == []
 
 
-def test_nothing_is_signed_by_a_key_after_its_end(signing: Ledger, store_url: str):
-    """A key is revoked while beats come in: each is either before that position, or was refused."""
+def test_no_event_is_signed_by_a_key_after_its_revocation(signing: Ledger, store_url: str):
+    """A key is revoked while beats arrive: each beat has an earlier position or is refused."""
     fences = held(signing, 20)
     refused: list[HoldfastError] = []
     begun = threading.Event()

@@ -1,4 +1,4 @@
-"""Ten thousand leases run out at once: they are worked off in bounded steps, and claims go on in between."""
+"""Ten thousand leases expire at once: they are swept in bounded steps, and claims continue in between."""
 
 import threading
 from collections import Counter
@@ -40,7 +40,7 @@ def work_until(ledger: Ledger, done: threading.Event) -> int:
     return count
 
 
-def test_ten_thousand_expiries_are_swept_while_claims_go_on(ledger: Ledger, clock: ManualClock) -> None:
+def test_ten_thousand_expired_leases_are_swept_while_claims_continue(ledger: Ledger, clock: ManualClock) -> None:
     lose_all(ledger, clock)
     done, served = threading.Event(), []
     worker = threading.Thread(target=lambda: served.append(work_until(ledger, done)))
@@ -60,7 +60,7 @@ def test_ten_thousand_expiries_are_swept_while_claims_go_on(ledger: Ledger, cloc
     assert problems(ledger) == []
 
 
-def test_one_sweep_takes_up_to_its_limit_in_bounded_transactions(ledger: Ledger, clock: ManualClock) -> None:
+def test_one_sweep_handles_up_to_its_limit_in_bounded_transactions(ledger: Ledger, clock: ManualClock) -> None:
     ledger.enqueue_many([{"kind": "work"}] * 900)
     ledger.claim("gone", limit=900)
     clock.advance(61)

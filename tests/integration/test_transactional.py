@@ -1,4 +1,4 @@
-"""Enqueueing inside the caller's own transaction: it happens with what the caller writes, or not at all."""
+"""Enqueueing in the caller's own transaction: the job is committed or rolled back with the caller's rows."""
 
 import sqlite3
 import threading
@@ -27,7 +27,7 @@ def pg_url(reused_url: str) -> str:
 
 @pytest.fixture
 def begin(store_url: str, postgres_url: str) -> Iterator[Begin]:
-    """A new connection of the caller's own, in an open transaction, with a table of the caller's own."""
+    """A new connection of the caller in an open transaction, with a table of the caller."""
     made: list[Any] = []
 
     def begin_sqlite() -> Any:
@@ -49,14 +49,14 @@ def begin(store_url: str, postgres_url: str) -> Iterator[Begin]:
         connection.close()
 
 
-def test_committed_with_the_callers_own_rows(real: Ledger, begin: Begin) -> None:
+def test_a_job_is_committed_with_the_callers_rows(real: Ledger, begin: Begin) -> None:
     connection = begin()
     connection.execute("INSERT INTO orders VALUES (1)")
     job = real.enqueue("ship", {"order": 1}, queue="orders", connection=connection)
     more = real.enqueue_many([{"kind": "ship"}] * 3, connection=connection)
     assert count_jobs(real) == 0
     if not isinstance(connection, apsw.Connection):
-        # A file has one writer at a time: there a claim would wait for the caller.
+        # SQLite has one writer at a time: a claim would wait for the caller.
         assert real.claim("worker", ["orders", "default"], limit=10) == []
     connection.execute("COMMIT")
 
@@ -67,7 +67,7 @@ def test_committed_with_the_callers_own_rows(real: Ledger, begin: Begin) -> None
     assert problems(real) == []
 
 
-def test_rolled_back_with_the_callers_own_rows(real: Ledger, begin: Begin) -> None:
+def test_a_job_is_rolled_back_with_the_callers_rows(real: Ledger, begin: Begin) -> None:
     connection = begin()
     connection.execute("INSERT INTO orders VALUES (1)")
     real.enqueue("ship", connection=connection, request_id="r", dedupe_key="k", tier="in_home", policy={"attempts_max": 2})
@@ -75,7 +75,7 @@ def test_rolled_back_with_the_callers_own_rows(real: Ledger, begin: Begin) -> No
 
     assert count_jobs(real) == 0
     assert real.events() == []
-    # Nothing of it is remembered either: not the key, not the request, not the kind's policy.
+    # Caches have not kept the key, the request or the policy of the kind.
     job = real.enqueue("ship", request_id="r", dedupe_key="k", tier="in_home", policy={"attempts_max": 2})
     assert job.is_new
     [claimed] = real.claim("worker", start=True)
@@ -84,7 +84,7 @@ def test_rolled_back_with_the_callers_own_rows(real: Ledger, begin: Begin) -> No
     assert problems(real) == []
 
 
-def test_every_option_goes_through_the_callers_transaction(real: Ledger, begin: Begin) -> None:
+def test_every_option_works_in_the_callers_transaction(real: Ledger, begin: Begin) -> None:
     connection = begin()
     options: dict[str, Any] = {
         "priority": 5, "dedupe_key": "k", "tier": "in_home", "correlation_id": "c", "trace_id": "t", "delay": 5,
@@ -116,7 +116,7 @@ def test_a_refused_enqueue_leaves_the_callers_transaction_usable(real: Ledger, b
 
 
 @pytest.mark.parametrize("factory", [rows.dict_row, rows.namedtuple_row, rows.scalar_row])
-def test_with_the_callers_own_rows_on_postgres(postgres_url: str, on_postgres: Ledger, factory: Any) -> None:
+def test_a_job_commits_with_the_callers_rows_on_postgres(postgres_url: str, on_postgres: Ledger, factory: Any) -> None:
     with psycopg.connect(postgres_url, row_factory=factory, cursor_factory=psycopg.ClientCursor) as connection:
         made = on_postgres.enqueue("ship", {"n": 1}, dedupe_key="k", connection=connection)
         found = on_postgres.enqueue("ship", {"n": 2}, dedupe_key="k", request_id="r", connection=connection)
@@ -138,7 +138,7 @@ class Wrapped:
 @pytest.mark.parametrize(
     "tracer", [lambda cursor, row: Wrapped(row), lambda cursor, row: dict(enumerate(row)), apsw.ext.DataClassRowFactory()]
 )
-def test_with_the_callers_own_rows_on_sqlite(sqlite_url: str, on_sqlite: Ledger, tracer: Any) -> None:
+def test_a_job_commits_with_the_callers_rows_on_sqlite(sqlite_url: str, on_sqlite: Ledger, tracer: Any) -> None:
     connection = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
     connection.row_trace = tracer
     connection.execute("BEGIN IMMEDIATE")
@@ -221,7 +221,7 @@ def test_a_connection_to_another_database_is_refused(on_postgres: Ledger, pg_url
             admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
-def test_by_way_of_a_symbolic_link_it_is_the_same_file(on_sqlite: Ledger, sqlite_url: str, tmp_path: Path) -> None:
+def test_a_connection_through_a_symbolic_link_is_accepted(on_sqlite: Ledger, sqlite_url: str, tmp_path: Path) -> None:
     link = tmp_path / "link.db"
     link.symlink_to(sqlite_url.removeprefix("sqlite:///"))
     connection = apsw.Connection(str(link))
@@ -232,7 +232,7 @@ def test_by_way_of_a_symbolic_link_it_is_the_same_file(on_sqlite: Ledger, sqlite
     assert count_jobs(on_sqlite) == 1
 
 
-def test_the_callers_settings_stay_as_they_were(on_postgres: Ledger, postgres_url: str) -> None:
+def test_the_callers_connection_settings_are_not_changed(on_postgres: Ledger, postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         connection.execute("SET LOCAL lock_timeout = '7s'")
         on_postgres.enqueue("ship", dedupe_key="k", connection=connection)
@@ -240,18 +240,18 @@ def test_the_callers_settings_stay_as_they_were(on_postgres: Ledger, postgres_ur
         connection.rollback()
 
 
-def test_a_key_held_up_elsewhere_is_reported_as_unavailable(on_postgres: Ledger, postgres_url: str) -> None:
-    """The caller's transaction cannot be run again from here, so the caller gets an error of the ledger."""
+def test_a_key_locked_by_another_transaction_is_reported_as_unavailable(on_postgres: Ledger, postgres_url: str) -> None:
+    """The ledger cannot run the caller's transaction again, so the caller gets an error."""
     on_postgres.enqueue("warm")
     with psycopg.connect(postgres_url) as holder, psycopg.connect(postgres_url) as caller:
         on_postgres.enqueue("ship", dedupe_key="k", connection=holder)
         caller.execute("CREATE TEMPORARY TABLE mine AS SELECT 1")
-        # How long to wait is the caller's to say: it is the caller's transaction.
+        # The caller's own lock_timeout applies.
         caller.execute("SET LOCAL lock_timeout = '300ms'")
         with pytest.raises(Unavailable) as caught:
             on_postgres.enqueue("ship", dedupe_key="k", connection=caller)
         assert caught.value.outcome == "none"
-        # Only the enqueue is undone, not what the caller did before it.
+        # Only the enqueue is undone, not the caller's earlier statements.
         assert caller.execute("SELECT count(*) FROM mine").fetchone() == (1,)
         holder.commit()
         found = on_postgres.enqueue("ship", dedupe_key="k", connection=caller)
@@ -260,7 +260,7 @@ def test_a_key_held_up_elsewhere_is_reported_as_unavailable(on_postgres: Ledger,
     assert count_jobs(on_postgres) == 2
 
 
-def test_a_snapshot_that_cannot_see_the_winner_is_reported(on_postgres: Ledger, postgres_url: str) -> None:
+def test_a_snapshot_that_cannot_see_the_job_of_its_key_is_reported(on_postgres: Ledger, postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as caller:
         caller.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         caller.execute("SELECT 1")
@@ -285,7 +285,7 @@ def test_followers_are_woken_by_the_callers_commit(real: Ledger, begin: Begin) -
     following.close()
 
 
-def test_many_callers_at_once(real: Ledger, store_url: str, begin: Begin) -> None:
+def test_many_callers_enqueue_in_their_own_transactions_at_once(real: Ledger, store_url: str, begin: Begin) -> None:
     """Each in its own transaction, a third of them rolled back."""
     connections = [begin() for _ in range(1 if store_url.startswith("sqlite") else 12)]
     made = set()

@@ -21,7 +21,7 @@ def _came_to_nothing(ledger: Ledger) -> set[int]:
 
 
 def _sweep_at_once(ledgers: list[Ledger]) -> list[str]:
-    """What all of them together have made, once each has found nothing more to do."""
+    """Sweep with all ledgers at once until nothing is left, and return the sum of their counts."""
     gate = threading.Barrier(len(ledgers))
     made: list[str] = []
 
@@ -54,7 +54,7 @@ def test_each_job_is_undone_once_and_noted_once(store_url: str, opened: Opener) 
     assert problems(ledgers[0]) == []
 
 
-def test_beats_of_many_threads_keep_every_step(store_url: str, opened: Opener) -> None:
+def test_concurrent_beats_of_many_threads_keep_every_step(store_url: str, opened: Opener) -> None:
     ledger = opened(store_url)
     ledger.enqueue_many({"kind": "work"} for _ in range(8))
     held = ledger.claim("worker", limit=8, start=True)

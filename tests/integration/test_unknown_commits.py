@@ -1,4 +1,4 @@
-"""A connection that breaks around a COMMIT: applied once or not at all, and the caller can find out which."""
+"""A connection breaks during a COMMIT: the change is applied once or not at all, and the caller can find out which."""
 
 import threading
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def cut_off(pg_url: str, direct: Ledger, proxy: Proxy, opened: Opener) -> Ledger
 
 
 def running(ledger: Ledger) -> Fence:
-    """A running job, and a few that are queued; the connections have been used."""
+    """A running job and a few queued ones, on connections that have been used."""
     for _ in range(3):
         ledger.enqueue_many([{"kind": "work"}] * 2)
     [job] = ledger.claim("worker", start=True)
@@ -55,7 +55,7 @@ def positions(ledger: Ledger) -> set[int]:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_commit_whose_answer_is_lost_counts_once(cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str) -> None:
+def test_a_commit_with_a_lost_answer_is_applied_once(cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str) -> None:
     fence = running(cut_off)
     before = positions(direct)
     proxy.cut("after")
@@ -70,7 +70,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(cut_off: Ledger, direct: Ledg
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_commit_that_never_arrives_leaves_no_trace(cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str) -> None:
+def test_a_commit_that_never_arrives_changes_nothing(cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str) -> None:
     fence = running(cut_off)
     before = positions(direct)
     proxy.cut("before")
@@ -81,7 +81,7 @@ def test_a_commit_that_never_arrives_leaves_no_trace(cut_off: Ledger, direct: Le
     except Unavailable as error:
         refusal = error
 
-    # Refused without a trace, or tried again on a connection that works.
+    # Refused without a change, or run again on a connection that works.
     assert len(positions(direct) - before) == (EVENTS.get(verb, 1) if refusal is None else 0)
     assert refusal is None or refusal.outcome == "none"
 
@@ -93,7 +93,7 @@ def test_a_commit_that_never_arrives_leaves_no_trace(cut_off: Ledger, direct: Le
 
 @pytest.mark.parametrize("cut", ["before", "after"])
 @pytest.mark.parametrize("verb", VERBS)
-def test_an_unknown_outcome_is_settled_by_its_request_id(
+def test_an_unknown_outcome_is_resolved_by_repeating_the_request_id(
     cut_off: Ledger, direct: Ledger, proxy: Proxy, verb: str, cut: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)
@@ -148,7 +148,7 @@ def test_every_call_of_a_group_gets_the_unknown_outcome(
         waiting = cut_off._pipeline._groups["work"]._waiting
         wait_until(lambda: len(waiting) == 8, what="all calls wait for the leader")
         proxy.cut("after", then_gone=True)
-        # The leader's own commit is the one that is cut; then the group cannot reach the server.
+        # The connection of the leader's commit is cut, and then the group cannot reach the server.
         go_on.set()
         answers = [leader.result(60), *(call.result(60) for call in group)]
 
@@ -161,7 +161,7 @@ def test_every_call_of_a_group_gets_the_unknown_outcome(
     assert len(positions(direct) - before) == 9
 
 
-def test_a_group_whose_commit_is_cut_is_unknown_to_all_of_it(
+def test_a_lost_connection_during_a_group_commit_is_unknown_for_all_its_calls(
     cut_off: Ledger, direct: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)
@@ -270,7 +270,7 @@ def looks_for_claims(ledger: Ledger) -> bool:
     return ledger.has_unanswered
 
 
-def test_a_claim_that_is_not_kept_returns_what_its_lost_answer_was_about(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
+def test_a_claim_without_a_kept_answer_returns_the_jobs_of_its_lost_answer(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
     running(cut_off)
     cut_off.claim("other", keep=False)
     before = positions(direct)
@@ -286,7 +286,7 @@ def test_a_claim_that_is_not_kept_returns_what_its_lost_answer_was_about(cut_off
     assert problems(direct) == []
 
 
-def test_a_claim_that_is_not_kept_and_never_arrives_is_sent_again(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
+def test_a_claim_without_a_kept_answer_that_never_arrives_is_sent_again(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
     running(cut_off)
     cut_off.claim("other", keep=False)
     before = positions(direct)
@@ -299,7 +299,9 @@ def test_a_claim_that_is_not_kept_and_never_arrives_is_sent_again(cut_off: Ledge
     assert problems(direct) == []
 
 
-def test_jobs_of_an_unanswered_claim_are_found_once_by_their_worker_alone(cut_off: Ledger, direct: Ledger, proxy: Proxy) -> None:
+def test_jobs_of_an_unanswered_claim_are_found_once_and_only_by_their_worker(
+    cut_off: Ledger, direct: Ledger, proxy: Proxy
+) -> None:
     running(cut_off)
     [known] = cut_off.claim("other", keep=False)
     proxy.cut("after", then_gone=True, statement=CLAIM)
@@ -323,7 +325,7 @@ def test_jobs_of_an_unanswered_claim_are_found_once_by_their_worker_alone(cut_of
     assert problems(direct) == []
 
 
-def test_an_unanswered_claim_whose_leases_are_over_is_forgotten(pg_url: str, opened: Opener, proxy: Proxy) -> None:
+def test_an_unanswered_claim_with_expired_leases_is_not_returned(pg_url: str, opened: Opener, proxy: Proxy) -> None:
     clock = ManualClock()
     direct = opened(pg_url, clock=clock)
     cut_off = opened(proxy.url(pg_url), clock=clock)

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from tests.support.uptime import Machine, way_here
+from tests.support.uptime import Machine, namespace_command
 
 UPTIMES = pytest.mark.parametrize("uptime_s", [3, 30 * 365 * 86_400], ids=["just started", "up for years"])
 READ_CLOCK = ("-c", "import time; print(time.monotonic())")
@@ -28,8 +28,8 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def way() -> list[str] | None:
-    """How to make a time namespace; None, and a warning, where the clock has to be injected instead."""
-    found, said = way_here()
+    """The command for a time namespace, or None with a warning if the clock must be injected."""
+    found, said = namespace_command()
     if found is None:
         warnings.warn(f"no time namespace here, so the clock is injected: {said}", stacklevel=1)
     return found

@@ -30,19 +30,19 @@ def words(ledger: Ledger) -> dict[str, str]:
     return {finding.code: f"{finding.severity.value}: {finding.words}" for finding in ledger.diagnose().findings}
 
 
-def test_a_file_that_others_may_write_to(on_file: Ledger, tmp_path: Path):
+def test_a_file_that_others_may_write_to_is_a_warning(on_file: Ledger, tmp_path: Path):
     (tmp_path / "jobs.db").chmod(0o600)
     assert words(on_file)["permissions"].startswith("well")
     (tmp_path / "jobs.db").chmod(0o666)
     assert words(on_file)["permissions"] == f"warning: others may write to {tmp_path}/jobs.db (0666)"
 
 
-def test_the_settings_of_a_file(on_file: Ledger):
+def test_the_settings_of_a_file_are_reported(on_file: Ledger):
     assert words(on_file)["durability"] == "well: journal_mode = wal, synchronous = full"
     assert "GiB are free" in words(on_file)["disk"]
 
 
-def test_a_writer_that_stays_open_is_the_horizon(on_server: Ledger, postgres_url: str):
+def test_the_oldest_open_writer_is_reported_as_the_horizon(on_server: Ledger, postgres_url: str):
     with psycopg.connect(postgres_url, application_name="left-open") as writer:
         writer.execute("SELECT pg_current_xact_id()")
         pid = writer.info.backend_pid
@@ -53,7 +53,7 @@ def test_a_writer_that_stays_open_is_the_horizon(on_server: Ledger, postgres_url
     assert f"process {pid} " not in words(on_server)["horizon"]
 
 
-def test_a_reader_holds_back_vacuum_alone(on_server: Ledger, postgres_url: str):
+def test_an_open_reader_delays_vacuum_only(on_server: Ledger, postgres_url: str):
     with psycopg.connect(postgres_url) as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         reader.execute("SELECT count(*) FROM pg_class")
@@ -63,6 +63,6 @@ def test_a_reader_holds_back_vacuum_alone(on_server: Ledger, postgres_url: str):
         assert pid not in found["horizon"]
 
 
-def test_the_settings_of_a_server(on_server: Ledger):
+def test_the_settings_of_a_server_are_reported(on_server: Ledger):
     assert "fsync = " in words(on_server)["durability"]
     assert on_server.diagnose().store_version.startswith("PostgreSQL 1")

@@ -15,7 +15,7 @@ from tests.support.processes import Program
 from tests.support.waiting import wait_until
 
 PROMPT = 0.5
-"""Far above what waking takes, below every fallback that polls once a second."""
+"""Far longer than a wake-up takes, and shorter than every poll."""
 
 
 @pytest.mark.parametrize("mode", ["waiter", "follow"])
@@ -24,14 +24,14 @@ def test_another_process_is_woken_by_an_enqueue_at_once(store_url: str, real: Le
         assert program.answer() == ["ready"]
         late = []
         for _ in range(5):
-            # It has read our line and is about to wait again; an early ring must not be lost either.
+            # The process has read the line and is about to wait again. An early notification must not be lost.
             at = time.monotonic()
             job = real.enqueue("work")
             heard_at, what = program.answer()
             assert what in (True, job.id)
             late.append(heard_at - at)
             program.tell()
-        # One of five may fall victim to a busy machine.
+        # One of five may be late on a busy machine.
         assert sorted(late)[-2] < PROMPT
 
 
@@ -46,7 +46,7 @@ def test_a_process_that_ends_right_after_its_enqueue_has_sent_the_notification(s
         assert heard_at - at < PROMPT
 
 
-def test_waiting_idly_costs_next_to_nothing(store_url: str, real: Ledger) -> None:
+def test_idle_waiting_costs_almost_nothing(store_url: str, real: Ledger) -> None:
     real.enqueue("before")
     with Program("listener", "idle", store_url, 2) as program:
         [[waiting, following]] = program.answer()
@@ -56,7 +56,7 @@ def test_waiting_idly_costs_next_to_nothing(store_url: str, real: Ledger) -> Non
     assert following < 0.05 * 2
 
 
-def test_other_verbs_wake_a_worker_too(real: Ledger) -> None:
+def test_other_verbs_wake_a_worker(real: Ledger) -> None:
     """Everything that makes a job ready: a release, a retry at once, an unpause, a replay."""
     real.enqueue("work")
     waiter = real.waiter()
@@ -85,8 +85,8 @@ def test_other_verbs_wake_a_worker_too(real: Ledger) -> None:
         waiter.close()
 
 
-def test_delayed_work_wakes_a_worker_too(real: Ledger) -> None:
-    """It has to learn when to look again: an enqueue with a delay, with a key or without, and a retry with a backoff."""
+def test_delayed_work_wakes_a_worker(real: Ledger) -> None:
+    """The worker must learn the new time: of an enqueue with a delay, with and without a key, and of a retry with a backoff."""
     waiter = real.waiter()
     try:
         wake_all(waiter)
@@ -109,7 +109,7 @@ def test_delayed_work_wakes_a_worker_too(real: Ledger) -> None:
 
 
 def test_changes_without_new_work_wake_no_process(store_url: str, real: Ledger, opened: Opener) -> None:
-    """A fleet that is idle says all the time that it is there."""
+    """Idle workers sign in periodically."""
     other = opened(store_url)
     real.enqueue("work", delay=60)
     waiter = real.waiter()
@@ -126,7 +126,7 @@ def test_changes_without_new_work_wake_no_process(store_url: str, real: Ledger, 
         waiter.close()
 
 
-def test_work_from_a_transaction_of_the_callers_own_wakes_a_worker_at_its_commit(postgres_url: str, on_postgres: Ledger) -> None:
+def test_a_job_in_the_callers_transaction_wakes_a_worker_at_the_commit(postgres_url: str, on_postgres: Ledger) -> None:
     waiter = on_postgres.waiter()
     try:
         wake_all(waiter)
@@ -140,7 +140,7 @@ def test_work_from_a_transaction_of_the_callers_own_wakes_a_worker_at_its_commit
 
 
 def wake_all(waiter: Waiter) -> None:
-    """Until it is quiet."""
+    """Read all pending notifications."""
     while waiter.wait(0.1):
         pass
 
@@ -159,7 +159,7 @@ def test_a_terminated_listener_listens_again(pg_url: str, postgres_url: str, on_
         [pid] = wait_until(lambda: listeners(connection, channel))
         connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
         if mode == "waiter":
-            # It is sent to look for itself: something may have been missed.
+            # The waiter returns at once, because a notification may have been missed.
             assert program.answer()[1] is True
             program.tell()
         wait_until(lambda: set(listeners(connection, channel)) - {pid}, what="a new listener")
@@ -170,8 +170,8 @@ def test_a_terminated_listener_listens_again(pg_url: str, postgres_url: str, on_
         assert heard_at - at < 2.0
 
 
-def test_following_polls_where_listening_is_impossible(pg_url: str, postgres_url: str, opened: Opener) -> None:
-    """A role that gets no further connection: everything continues over the open ones."""
+def test_following_polls_if_it_cannot_listen(pg_url: str, postgres_url: str, opened: Opener) -> None:
+    """A role that gets no further connection. The ledger continues on the open ones."""
     opened(pg_url)
     schema = pg_url.partition("schema=")[2]
     role = f"r_{schema[3:20]}"

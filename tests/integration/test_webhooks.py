@@ -33,7 +33,7 @@ def state(ledger: Ledger) -> SinkState:
 
 
 def failure(ledger: Ledger, sink: WebhookSink) -> str:
-    """What the ledger keeps of one try that failed."""
+    """The stored error of one failed delivery."""
     ledger.enqueue("work")
     with Relay(ledger, [sink]) as relay:
         assert relay.tick() == {"hook.failed": 1}
@@ -42,7 +42,7 @@ def failure(ledger: Ledger, sink: WebhookSink) -> str:
     return kept
 
 
-# What is sent
+# Messages
 
 
 def test_a_message_arrives_signed(on_sqlite: Ledger) -> None:
@@ -60,7 +60,7 @@ def test_a_message_arrives_signed(on_sqlite: Ledger) -> None:
     assert b"secret" not in received.body
 
 
-def test_while_secrets_rotate_either_is_good(on_sqlite: Ledger) -> None:
+def test_both_secrets_are_valid_during_a_rotation(on_sqlite: Ledger) -> None:
     old, new, strange = secret(), secret(), secret()
     on_sqlite.enqueue("work")
     with Receiver() as receiver:
@@ -107,14 +107,14 @@ def test_redirects_are_never_followed(on_sqlite: Ledger, code: int) -> None:
         assert inside.received == []
 
 
-def test_gone_is_the_end(on_sqlite: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+def test_status_410_ends_the_sink(on_sqlite: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     with Receiver(status(410)) as receiver, caplog.at_level(logging.ERROR):
         assert failure(on_sqlite, webhook(receiver.url)) == "HTTP 410"
     assert state(on_sqlite).dead_at is not None
     assert [record.getMessage() for record in caplog.records] == ["sink hook is dead, 1 failures in a row: HTTP 410"]
 
 
-def test_a_receiver_that_hangs_is_given_up(on_sqlite: Ledger) -> None:
+def test_a_receiver_that_does_not_answer_is_a_failure(on_sqlite: Ledger) -> None:
     def hang(handler: BaseHTTPRequestHandler, number: int) -> None:
         receiver.released.wait(60)
 
@@ -122,8 +122,8 @@ def test_a_receiver_that_hangs_is_given_up(on_sqlite: Ledger) -> None:
         assert failure(on_sqlite, webhook(receiver.url, timeout="100ms")) == "timed out"
 
 
-def test_a_receiver_that_drips_is_given_up(on_sqlite: Ledger) -> None:
-    """Every byte comes in time; all of them together never do."""
+def test_a_receiver_that_answers_too_slowly_is_a_failure(on_sqlite: Ledger) -> None:
+    """Each byte arrives in time, but the whole answer does not."""
 
     def drip(handler: BaseHTTPRequestHandler, number: int) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Drip: ")
@@ -131,13 +131,13 @@ def test_a_receiver_that_drips_is_given_up(on_sqlite: Ledger) -> None:
             while not receiver.released.wait(0.02):
                 handler.wfile.write(b"x")
         except OSError:
-            """The other side has had enough."""
+            """The sink has closed the connection."""
 
     with Receiver(drip) as receiver:
         assert failure(on_sqlite, webhook(receiver.url, timeout="300ms")) == "timed out"
 
 
-def test_no_more_than_a_little_is_read_of_an_endless_answer(on_sqlite: Ledger) -> None:
+def test_only_the_beginning_of_an_endless_answer_is_read(on_sqlite: Ledger) -> None:
     written = 0
 
     def pour(handler: BaseHTTPRequestHandler, number: int) -> None:
@@ -148,12 +148,12 @@ def test_no_more_than_a_little_is_read_of_an_endless_answer(on_sqlite: Ledger) -
             while not receiver.released.is_set():
                 written += handler.wfile.write(b"x" * 65_536)
         except OSError:
-            """The other side has had enough."""
+            """The sink has closed the connection."""
 
     on_sqlite.enqueue("work")
     with Receiver(pour) as receiver:
         assert Relay(on_sqlite, [webhook(receiver.url)]).tick() == {"hook.delivered": 1}
-    # What the system's buffers took is not what was read.
+    # The buffers of the system took more than was read.
     assert written < 64 << 20
 
 
@@ -169,14 +169,14 @@ def test_an_answer_that_is_not_http_is_a_failure(on_sqlite: Ledger, answer: byte
         assert failure(on_sqlite, webhook(receiver.url)).startswith(("the response is not valid HTTP", "connection failed"))
 
 
-def test_no_server_at_the_address(on_sqlite: Ledger) -> None:
+def test_a_missing_server_is_a_failure(on_sqlite: Ledger) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         kept = failure(on_sqlite, webhook(f"http://127.0.0.1:{taken.getsockname()[1]}/"))
     assert kept == "connection failed: Connection refused"
 
 
-# Where it goes
+# Addresses
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f.1", "0177.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
@@ -187,7 +187,7 @@ def test_a_private_receiver_is_not_called(on_sqlite: Ledger, host: str) -> None:
         assert receiver.received == []
 
 
-def test_a_host_name_is_checked_at_every_try(on_sqlite: Ledger) -> None:
+def test_a_host_name_is_checked_at_every_attempt(on_sqlite: Ledger) -> None:
     answers = iter([["192.0.2.7"], ["127.0.0.1"]])
     asked: list[str] = []
 
@@ -209,7 +209,7 @@ def test_a_host_name_is_checked_at_every_try(on_sqlite: Ledger) -> None:
 
 
 def test_the_connection_goes_to_the_address_that_was_checked(on_sqlite: Ledger) -> None:
-    """A name that changes its answer right after it was checked is not asked a second time, and the system does not know it."""
+    """A name that resolves differently after the check is not resolved a second time."""
     on_sqlite.enqueue("work")
     asked: list[str] = []
 
@@ -224,7 +224,7 @@ def test_the_connection_goes_to_the_address_that_was_checked(on_sqlite: Ledger) 
     assert len(asked) == 1
 
 
-def test_the_next_address_is_tried_where_one_is_deaf(on_sqlite: Ledger) -> None:
+def test_the_next_address_is_tried_if_one_does_not_answer(on_sqlite: Ledger) -> None:
     on_sqlite.enqueue("work")
     with Receiver() as receiver:
         sink = webhook(f"http://two.example:{receiver.port}/", resolver=lambda host, port: ["127.0.0.2", "127.0.0.1"])
@@ -255,7 +255,7 @@ def by_tls(port: int, **options: Any) -> WebhookSink:
     return webhook(f"https://hooks.example:{port}/", resolver=lambda host, port: ["127.0.0.1"], **options)
 
 
-def test_tls_asks_for_the_name_of_the_url(on_sqlite: Ledger, authority: trustme.CA) -> None:
+def test_tls_uses_the_host_name_of_the_url(on_sqlite: Ledger, authority: trustme.CA) -> None:
     on_sqlite.enqueue("work")
     names: list[str | None] = []
     context = served_as(authority, "hooks.example")
@@ -282,7 +282,7 @@ def test_a_certificate_of_an_unknown_authority_is_refused(on_sqlite: Ledger, aut
 # Secrets
 
 
-def test_secrets_show_nowhere(on_sqlite: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+def test_secrets_are_not_shown(on_sqlite: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     ours = [secret(), secret()]
     hidden = [*ours, *(text.removeprefix("whsec_") for text in ours), "Bearer xyz", "token=hidden", "/hooks"]
     said: list[str] = []
@@ -337,7 +337,7 @@ def test_secrets_show_nowhere(on_sqlite: Ledger, caplog: pytest.LogCaptureFixtur
         {"allow_private": 1},
     ],
 )
-def test_what_makes_no_sense_is_refused_without_repeating_it(options: dict[str, Any]) -> None:
+def test_wrong_settings_are_refused_without_repeating_them(options: dict[str, Any]) -> None:
     with pytest.raises(HoldfastError) as caught:
         webhook(**{"url": "https://example.org/"} | options)
     assert caught.value.code in ("validation_error", "limit_exceeded")

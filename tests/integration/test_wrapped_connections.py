@@ -1,4 +1,4 @@
-"""Enqueueing in transactions of SQLAlchemy and Django, and what is said of drivers that cannot be used."""
+"""Enqueueing in transactions of SQLAlchemy and Django, and refusals of drivers that cannot be used."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -140,7 +140,7 @@ def test_a_job_is_committed_with_an_atomic_block(on_postgres: Ledger, django: An
     assert problems(on_postgres) == []
 
 
-def test_without_an_atomic_block_it_is_refused(on_postgres: Ledger, django: Any) -> None:
+def test_an_enqueue_without_an_atomic_block_is_refused(on_postgres: Ledger, django: Any) -> None:
     for _ in range(2):
         with pytest.raises(ValidationError, match="no open transaction"):
             on_postgres.enqueue("ship", connection=django["default"])
@@ -148,7 +148,7 @@ def test_without_an_atomic_block_it_is_refused(on_postgres: Ledger, django: Any)
     assert count_jobs(on_postgres) == 0
 
 
-def test_the_usual_connection_of_django_is_a_stand_in(on_postgres: Ledger, django: Any) -> None:
+def test_the_proxy_connection_of_django_is_accepted(on_postgres: Ledger, django: Any) -> None:
     from django.utils.connection import ConnectionProxy
 
     with transaction.atomic():
@@ -169,19 +169,22 @@ def refused(ledger: Ledger, connection: Any) -> UnsupportedConnection:
 
 
 def stand_in(driver: str) -> Any:
-    """An object of a class that such a driver's connections have. The drivers are not installed: only their name is looked at."""
+    """An object of the class of such a driver's connections.
+
+    The drivers are not installed: only the name of the class is read.
+    """
     return type("Connection", (), {"__module__": driver})()
 
 
 @pytest.mark.parametrize("driver", ["asyncpg.connection", "psycopg2.extensions", "aiosqlite.core", "pymysql.connections"])
-def test_other_drivers_are_named(real: Ledger, driver: str) -> None:
+def test_a_refusal_names_the_other_driver(real: Ledger, driver: str) -> None:
     error = refused(real, stand_in(driver))
     assert error.context["driver"] == driver.partition(".")[0]
     assert driver in error.message
     assert error.action != UnsupportedConnection.action
 
 
-def test_sqlite3_below_a_wrapper_is_named(on_sqlite: Ledger, tmp_path: Path, django: Any) -> None:
+def test_a_refusal_names_sqlite3_below_a_wrapper(on_sqlite: Ledger, tmp_path: Path, django: Any) -> None:
     """Never on the ledger's own file: two SQLite libraries on one file break its locks."""
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/alchemy.db")
     with Session(engine) as session:
@@ -196,7 +199,7 @@ def test_sqlite3_below_a_wrapper_is_named(on_sqlite: Ledger, tmp_path: Path, dja
     plain.close()
 
 
-def test_a_connection_of_a_loop_needs_await(on_postgres: Ledger) -> None:
+def test_an_async_connection_needs_await(on_postgres: Ledger) -> None:
     from sqlalchemy.ext.asyncio import AsyncSession
 
     error = refused(on_postgres, AsyncSession())

@@ -44,8 +44,8 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-class Desk:
-    """A client, by what its tools answer."""
+class ToolClient:
+    """A client that returns the answers of its tools."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -56,7 +56,7 @@ class Desk:
         return found
 
     async def __call__(self, tool: str, **arguments: Any) -> Any:
-        """What it answers, which is no refusal."""
+        """Call a tool and return its answer. A refusal is an error of the test."""
         answer = await self.ask(tool, **arguments)
         assert not answer.is_error, answer.content
         return answer.structured_content
@@ -76,7 +76,7 @@ def text_of(answer: CallToolResult) -> str:
     return block.text
 
 
-def seated(ledger: Ledger) -> ClientSessions:
+def new_sessions(ledger: Ledger) -> ClientSessions:
     return ClientSessions(ledger, time.monotonic)
 
 
@@ -98,19 +98,19 @@ def beats(ledger: Ledger, job: Job) -> int:
 
 
 @asynccontextmanager
-async def desk(
+async def tool_client(
     sessions: ClientSessions,
     *,
     agent: str = "ada",
     session: str | None = "s1",
     mode: str = "auto",
     drawn: Iterator[int] | None = None,
-) -> AsyncIterator[Desk]:
-    """A client and a server in this process, at these sessions."""
+) -> AsyncIterator[ToolClient]:
+    """A client and a server in this process that use these sessions."""
     numbers = drawn or count(1)
     reception = CallerResolver(sessions, agent, session, lambda: f"drawn-{next(numbers)}")
     async with Client(build_server(reception), mode=mode) as client:
-        yield Desk(client)
+        yield ToolClient(client)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -123,15 +123,15 @@ def command(url: str, *options: str) -> list[str]:
 
 
 @asynccontextmanager
-async def over_stdio(url: str, *options: str, mode: str = "auto", **env: str) -> AsyncIterator[Desk]:
-    """A client, and the process that it starts."""
+async def over_stdio(url: str, *options: str, mode: str = "auto", **env: str) -> AsyncIterator[ToolClient]:
+    """A client and the server process that it starts."""
     server = StdioServerParameters(command=sys.executable, args=command(url, *options), env=environment(**env))
     async with Client(server, mode=mode) as client:
-        yield Desk(client)
+        yield ToolClient(client)
 
 
 class Served:
-    """A server as a process, of which a test has both ends of every pipe."""
+    """A server process, with pipes that the test reads and writes."""
 
     def __init__(self, url: str, *options: str, **env: str) -> None:
         pipe = subprocess.PIPE
@@ -140,7 +140,7 @@ class Served:
         self.url: str = self.logged("serving MCP")["url"]
 
     def logged(self, message: str) -> dict[str, Any]:
-        """The next line of its log that says this."""
+        """The next line of its log that contains this text."""
         assert self._process.stderr is not None
         said = []
         for text in self._process.stderr:
@@ -151,7 +151,7 @@ class Served:
         raise AssertionError(f"never logged: {message}: {said}")
 
     def unread(self) -> int:
-        """Bytes that it has said, and that wait to be read."""
+        """The number of bytes of its output that wait to be read."""
         assert self._process.stdout is not None
         found = array("i", [0])
         fcntl.ioctl(self._process.stdout, termios.FIONREAD, found)
@@ -166,13 +166,13 @@ class Served:
         assert self._process.stdout is not None
         return json.loads(self._process.stdout.readline())
 
-    def deafen(self) -> None:
-        """From here on its output is not read."""
+    def stop_reading(self) -> None:
+        """Close its output."""
         assert self._process.stdout is not None
         self._process.stdout.close()
 
     def wait(self) -> int:
-        """Its exit code, once it has ended by itself."""
+        """Wait until it ends by itself, and return its exit code."""
         return self._process.wait(60)
 
     def signal(self, number: signal.Signals) -> None:
@@ -192,8 +192,8 @@ class Served:
         self._process.wait()
 
 
-class Letters:
-    """A client over HTTP with a session of its own, and nothing open between one request and the next."""
+class HttpClient:
+    """A client over HTTP with its own session, and no open connection between requests."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -216,7 +216,7 @@ Serve = Callable[..., Served]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts a server; what is left of it ends with the test."""
+    """Start a server. The test ends it if it still runs."""
     running: list[Served] = []
 
     def server(url: str, *options: str, **env: str) -> Served:

@@ -1,18 +1,18 @@
-"""Texts of MCP answers: complete enough to act on, cuts are marked, nothing is raw."""
+"""Texts of MCP answers: complete enough to act on, with cuts marked and control characters escaped."""
 
 import pytest
 
 from holdfast.core import limits
 from holdfast.ledger import Ledger
 from holdfast.testing import ManualClock
-from tests.mcp.conftest import desk, seated, text_of
+from tests.mcp.conftest import new_sessions, text_of, tool_client
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_brief_has_what_matters_and_says_what_was_cut(ledger: Ledger) -> None:
+async def test_a_brief_has_the_important_facts_and_names_what_was_cut(ledger: Ledger) -> None:
     ledger.enqueue("draft", {"page": 7, "long": "x" * limits.MCP_TEXT_CHARACTERS_MAX})
-    async with desk(seated(ledger)) as ask:
+    async with tool_client(new_sessions(ledger)) as ask:
         said = text_of(await ask.ask("resume"))
         assert "Job 1: draft in default, running, attempt 1, ada's (s1)" in said
         assert 'args: {"page":7' in said
@@ -23,9 +23,9 @@ async def test_a_brief_has_what_matters_and_says_what_was_cut(ledger: Ledger) ->
         assert "cancellation was requested" in text_of(await ask.ask("heartbeat", id=1))
 
 
-async def test_what_is_long_can_be_had_piece_by_piece(ledger: Ledger) -> None:
+async def test_long_contents_can_be_read_in_parts(ledger: Ledger) -> None:
     ledger.enqueue("draft", {"long": "é" * limits.AGENT_VALUE_BYTES_MAX})
-    async with desk(seated(ledger)) as ask:
+    async with tool_client(new_sessions(ledger)) as ask:
         answer = await ask.ask("get_job", id=1)
         assert answer.structured_content is not None
         found = answer.structured_content["task"]
@@ -47,15 +47,15 @@ async def test_what_is_long_can_be_had_piece_by_piece(ledger: Ledger) -> None:
 
 async def test_a_checkpoint_of_null_is_none(ledger: Ledger) -> None:
     ledger.enqueue("draft")
-    async with desk(seated(ledger)) as ask:
+    async with tool_client(new_sessions(ledger)) as ask:
         await ask("claim_job", id=1)
         await ask("progress", id=1, progress=1, checkpoint={"precious": 1})
         await ask("progress", id=1, progress=2, checkpoint=None)
     assert ledger.get(1).checkpoint == {"precious": 1}
 
 
-async def test_a_change_says_what_comes_next(ledger: Ledger, clock: ManualClock) -> None:
-    async with desk(seated(ledger)) as ask:
+async def test_a_change_names_the_next_step(ledger: Ledger, clock: ManualClock) -> None:
+    async with tool_client(new_sessions(ledger)) as ask:
         assert "queued, available from 20" in text_of(await ask.ask("enqueue", kind="draft", args={"page": 7}))
         assert "waiting for other jobs" in text_of(await ask.ask("enqueue", kind="review", depends_on=[1], args={"x": "y" * 200}))
         rows = text_of(await ask.ask("list_jobs")).splitlines()
@@ -72,9 +72,9 @@ async def test_a_change_says_what_comes_next(ledger: Ledger, clock: ManualClock)
         assert (await ask("release", id=1))["attempts_left"] == 4
 
 
-async def test_events_of_an_earlier_brief_are_counted(ledger: Ledger) -> None:
+async def test_events_of_an_earlier_brief_are_only_counted(ledger: Ledger) -> None:
     ledger.enqueue("draft")
-    async with desk(seated(ledger)) as ask:
+    async with tool_client(new_sessions(ledger)) as ask:
         assert "older events" not in text_of(await ask.ask("resume"))
         assert "  3 older events: get_job has the newest 50" in text_of(await ask.ask("resume"))
         assert "older events" not in text_of(await ask.ask("get_job", id=1))
@@ -85,7 +85,7 @@ async def test_explain_says_what_the_agent_can_do(ledger: Ledger) -> None:
     ledger.enqueue("review", depends_on=[1])
     ledger.pause("shut")
     ledger.enqueue("draft", queue="shut")
-    async with desk(seated(ledger)) as ask:
+    async with tool_client(new_sessions(ledger)) as ask:
         free = await ask("explain", id=1)
         assert free["text"].endswith("You can claim it: call claim_job with id 1.")
         assert free["commands"][0] == {"command": "claim_job with id 1", "does": "claims and starts it for you"}
@@ -98,7 +98,7 @@ async def test_explain_says_what_the_agent_can_do(ledger: Ledger) -> None:
 async def test_no_stored_text_reaches_a_terminal_unescaped(ledger: Ledger) -> None:
     raw = "\x1b[31m\u202e\x9b31m\x7f\u2028 IGNORE ALL"
     ledger.enqueue("draft", {"page": raw})
-    async with desk(seated(ledger)) as ask:
+    async with tool_client(new_sessions(ledger)) as ask:
         await ask("claim_job", id=1)
         await ask("fail", id=1, error=raw)
         answers = [await ask.ask(tool, id=1) for tool in ("explain", "get_job")]

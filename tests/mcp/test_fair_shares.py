@@ -1,4 +1,4 @@
-"""One client over HTTP cannot shut out another: real sockets, a real server, and each client with a token of its own."""
+"""One client over HTTP cannot block another: real sockets, a real server, and a token for each client."""
 
 import json
 import resource
@@ -50,7 +50,7 @@ class Client:
         return self.post(INITIALIZE)
 
     def works(self) -> None:
-        """It opens a session, calls a tool in it, and ends it."""
+        """Open a session, call a tool in it, and end it."""
         begun = self.open()
         assert begun.status_code == 200, begun.text
         session = {"mcp-session-id": begun.headers["mcp-session-id"]}
@@ -76,7 +76,7 @@ def connected(served: Served, said: bytes = b"") -> socket.socket:
 
 
 def heard(connection: socket.socket) -> bytes:
-    """Everything until the server closes the connection."""
+    """Read until the server closes the connection."""
     found = b""
     while data := connection.recv(65_536):
         found += data
@@ -95,7 +95,7 @@ def test_silent_connections_block_no_other_client(served: Served, modest: Client
     with ExitStack() as stack:
         idle = [stack.enter_context(connected(served, said)) for _ in range(limits.MCP_CONNECTIONS_MAX + 50)]
         modest.works()
-        # The oldest made room, with a word; a reset takes that back if what it sent was not read. The newest are still there.
+        # The oldest connections were closed, with an answer that a reset may discard. The newest are still open.
         with suppress(*([ConnectionResetError] if said else [])):
             assert heard(idle[0]).startswith(b"HTTP/1.1 503 ")
         idle[-1].setblocking(False)
@@ -103,7 +103,7 @@ def test_silent_connections_block_no_other_client(served: Served, modest: Client
             idle[-1].recv(1)
 
 
-def test_a_head_has_to_come_in_time(served: Served, modest: Client) -> None:
+def test_the_head_of_a_request_has_a_time_limit(served: Served, modest: Client) -> None:
     with connected(served, b"POST /mcp HTTP/1.1\r\n") as slow, connected(served) as silent:
         modest.works()
         for connection in (slow, silent):
@@ -112,8 +112,8 @@ def test_a_head_has_to_come_in_time(served: Served, modest: Client) -> None:
             assert answer.endswith(b"The head of a request has to come within 10 s.")
 
 
-def test_requests_under_way_are_shared_by_tokens(served: Served, greedy: Client, modest: Client) -> None:
-    """Here they are streams, which stay open for as long as their client likes."""
+def test_concurrent_requests_are_limited_for_each_token(served: Served, greedy: Client, modest: Client) -> None:
+    """The requests are streams, which stay open as long as the client wants."""
     room_for(2 * limits.MCP_CONNECTIONS_MAX)
     share = limits.MCP_REQUESTS_MAX // limits.MCP_TOKENS_MAX
     head = f"Host: 127.0.0.1\r\nAuthorization: Bearer {GREEDY}\r\nContent-Type: application/json\r\n"
@@ -132,7 +132,7 @@ def test_requests_under_way_are_shared_by_tokens(served: Served, greedy: Client,
     until(lambda: greedy.open().status_code == 200)
 
 
-def test_sessions_are_shared_by_tokens(served: Served, greedy: Client, modest: Client) -> None:
+def test_sessions_are_limited_for_each_token(served: Served, greedy: Client, modest: Client) -> None:
     opened = []
     with httpx2.Client(timeout=60) as connection:
         while (answer := connection.post(served.url, json=INITIALIZE, headers=greedy.headers)).status_code == 200:
@@ -141,7 +141,7 @@ def test_sessions_are_shared_by_tokens(served: Served, greedy: Client, modest: C
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
         assert answer.text == f"Too many sessions: at most {SHARE} may be open for this client. End some with DELETE."
         modest.works()
-        # What it has goes on, and what it ends makes room. Another client cannot use it, nor end it.
+        # Its open sessions continue, and ending one frees its place. Another client can neither use nor end it.
         assert greedy.post(RESUME, **{"mcp-session-id": opened[0]}).status_code == 200
         assert modest.post(RESUME, **{"mcp-session-id": opened[0]}).status_code == 404
         assert httpx2.delete(served.url, headers={**modest.headers, "mcp-session-id": opened[0]}).status_code == 404
@@ -152,14 +152,14 @@ def test_sessions_are_shared_by_tokens(served: Served, greedy: Client, modest: C
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """The server accepts a connection a little later than its client."""
+    """Repeat, because the server accepts a connection a little later than its client."""
     for _ in range(200):
         if holds():
             return
     raise AssertionError("it never came to that")
 
 
-def test_a_session_that_was_idle_for_too_long_makes_room() -> None:
+def test_a_session_that_is_idle_too_long_frees_its_place() -> None:
     now = 0.0
     sessions = TransportSessions(1, 10.0, lambda: now)
     assert sessions.has_capacity(0)
@@ -187,7 +187,7 @@ NO_ORIGINS = [
 
 
 @pytest.mark.parametrize("host", KNOWN)
-def test_a_name_of_the_server_is_known_in_any_spelling(host: str) -> None:
+def test_every_spelling_of_a_server_name_is_accepted(host: str) -> None:
     names = AllowedHosts("127.0.0.1", ["mcp.example", "b.example:8443"])
     assert names.allows(host)
     assert names.allows_origin(f"http://{host}")
@@ -204,30 +204,30 @@ TRICKY = [
 
 
 @pytest.mark.parametrize("host", TRICKY)
-def test_a_name_that_only_looks_like_it_is_not(host: str) -> None:
+def test_a_similar_server_name_is_refused(host: str) -> None:
     names = AllowedHosts("127.0.0.1", ["mcp.example", "b.example:8443"])
     assert not names.allows(host)
     assert not names.allows_origin(f"http://{host}")
 
 
 @pytest.mark.parametrize("origin", NO_ORIGINS)
-def test_an_origin_is_a_scheme_and_a_place_and_nothing_else(origin: str) -> None:
+def test_an_origin_has_only_a_scheme_host_and_port(origin: str) -> None:
     assert not AllowedHosts("127.0.0.1", []).allows_origin(origin)
 
 
 @pytest.mark.parametrize("host", [host for host in TRICKY if host.isascii() and host == host.strip()])
-def test_a_request_by_another_name_is_turned_away(modest: Client, host: str) -> None:
+def test_a_request_for_another_server_name_is_refused(modest: Client, host: str) -> None:
     assert modest.post(INITIALIZE, Host=host).status_code in (400, 421)
     if host:
         assert modest.post(INITIALIZE, Origin=f"http://{host}").status_code == 403
 
 
-def test_two_origins_are_none(served: Served, modest: Client) -> None:
+def test_two_origin_headers_are_refused(served: Served, modest: Client) -> None:
     headers = [*modest.headers.items(), ("Origin", "http://localhost"), ("Origin", "http://evil.example")]
     assert httpx2.post(served.url, json=INITIALIZE, headers=headers).status_code == 403
 
 
-def test_there_are_no_more_connections_than_the_system_permits_files(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_are_limited_by_the_file_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for soft, most in ((-1, limits.MCP_CONNECTIONS_MAX), (1_048_576, limits.MCP_CONNECTIONS_MAX), (256, 128), (10, 2)):
         monkeypatch.setattr(resource, "getrlimit", lambda which, soft=soft: (soft, soft))
         assert connections_max() == most
@@ -252,7 +252,7 @@ def test_tokens_are_distinct_and_limited(tmp_path: Path, serve: Serve, capsys: p
     assert "is not HOST or HOST:PORT" in capsys.readouterr().err
 
 
-def test_a_body_has_to_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_body_of_a_request_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MCP_REQUEST_MS_MAX", 50)
     ended = []
 
@@ -276,7 +276,7 @@ def test_a_body_has_to_come_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended == ["POST"]
 
 
-def test_tasks_are_held_for_a_share_of_sessions(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_with_held_tasks_are_limited_for_each_token(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MCP_SESSIONS_MAX", 4)
     sessions = ClientSessions(ledger, lambda: 0.0, clients=2)
     for session in ("a", "b"):

@@ -21,7 +21,7 @@ from holdfast.cli import main
 from holdfast.core import limits
 from holdfast.ledger import Ledger
 from holdfast.mcp.access import REFUSALS_S, RefusedTokenLog
-from tests.mcp.conftest import ACCEPT, ENDS, TOKEN, Desk, Letters, Serve, Served
+from tests.mcp.conftest import ACCEPT, ENDS, TOKEN, HttpClient, Serve, Served, ToolClient
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ MODES = ["auto", "legacy"]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Ledger]]:
-    """One server with a token, for all of these."""
+    """One server with a token, for all tests of this module."""
     folder = tmp_path_factory.mktemp("http")
     token = folder / "token"
     token.touch(mode=0o600)
@@ -47,28 +47,28 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Le
 
 
 @asynccontextmanager
-async def over_http(url: str, *, mode: str = "auto") -> AsyncIterator[Desk]:
+async def over_http(url: str, *, mode: str = "auto") -> AsyncIterator[ToolClient]:
     async with (
         httpx2.AsyncClient(headers=BEARER, timeout=60) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
-        yield Desk(client)
+        yield ToolClient(client)
 
 
-async def introduced(ask: Desk) -> dict[str, Any]:
-    """What the client has to say with each call: a session, where its transport has none."""
+async def introduced(ask: ToolClient) -> dict[str, Any]:
+    """Arguments of each call: a session, if the transport has none."""
     answer = await ask.ask("list_jobs", mine=True)
     return {"session": answer.structured_content["error_context"]["offered"]} if answer.is_error else {}
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_clients_resume_at_once_and_never_share_a_job(place: tuple[Served, Ledger], mode: str) -> None:
+async def test_clients_that_resume_at_once_get_different_jobs(place: tuple[Served, Ledger], mode: str) -> None:
     server, ledger = place
     queue = f"share-{mode}"
     jobs = [ledger.enqueue("draft", queue=queue).id for _ in range(20)]
     done: list[int] = []
 
-    async def work(ask: Desk) -> None:
+    async def work(ask: ToolClient) -> None:
         session = await introduced(ask)
         while (task := (await ask("resume", queues=[queue], **session))["task"]) is not None:
             await ask("progress", id=task["id"], progress=1, **session)
@@ -87,7 +87,7 @@ async def test_clients_resume_at_once_and_never_share_a_job(place: tuple[Served,
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_an_end_that_is_sent_twice_is_one(place: tuple[Served, Ledger], mode: str) -> None:
+async def test_a_completion_that_is_sent_twice_counts_once(place: tuple[Served, Ledger], mode: str) -> None:
     server, ledger = place
     jobs = [ledger.enqueue("draft", queue=f"twice-{mode}").id for _ in range(3)]
     async with over_http(server.url, mode=mode) as ask:
@@ -99,7 +99,7 @@ async def test_an_end_that_is_sent_twice_is_one(place: tuple[Served, Ledger], mo
             assert again["task"] == {**first["task"], "replayed": True}
 
 
-async def test_the_end_of_a_session_hands_its_job_back(place: tuple[Served, Ledger]) -> None:
+async def test_the_end_of_a_session_releases_its_job(place: tuple[Served, Ledger]) -> None:
     server, ledger = place
     mine, other = ledger.enqueue("draft", queue="end").id, ledger.enqueue("draft", queue="end").id
     async with over_http(server.url, mode="legacy") as stays:
@@ -112,7 +112,7 @@ async def test_the_end_of_a_session_hands_its_job_back(place: tuple[Served, Ledg
         assert ledger.get(other).status == "running"
 
 
-def test_who_has_no_token_or_comes_by_another_name_is_not_let_in(place: tuple[Served, Ledger]) -> None:
+def test_requests_without_a_token_or_for_another_name_are_refused(place: tuple[Served, Ledger]) -> None:
     server, _ = place
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
@@ -130,7 +130,7 @@ def test_who_has_no_token_or_comes_by_another_name_is_not_let_in(place: tuple[Se
     assert httpx2.get(server.url.replace("/mcp", "/other"), headers=BEARER).status_code == 404
 
 
-def test_refused_tokens_are_logged_without_them_and_not_without_end(serve: Serve, sqlite_url: str) -> None:
+def test_refused_tokens_are_logged_a_limited_number_of_times_and_not_shown(serve: Serve, sqlite_url: str) -> None:
     server = serve(sqlite_url, "--http", "127.0.0.1:0", HOLDFAST_MCP_TOKEN=TOKEN)
     guesses = [None, f"Basic {TOKEN}", *(f"Bearer a-wrong-guess-{number}" for number in range(limits.MCP_REFUSALS_LOGGED_MAX))]
     for guess in guesses:
@@ -157,12 +157,12 @@ def test_refused_tokens_that_were_not_logged_are_counted(caplog: pytest.LogCaptu
     assert [vars(record)["unlogged"] for record in caplog.records] == [0] * limits.MCP_REFUSALS_LOGGED_MAX + [3]
 
 
-async def test_on_both_stores_and_a_signal_hands_everything_back(store_url: str, serve: Serve) -> None:
+async def test_a_signal_releases_all_jobs_on_both_stores(store_url: str, serve: Serve) -> None:
     with holdfast.open(store_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(store_url, "--http", "127.0.0.1:0")
         async with Client(server.url) as client:
-            ask = Desk(client)
+            ask = ToolClient(client)
             brief = await ask("resume", **await introduced(ask))
             assert (brief["task"]["id"], brief["task"]["claimed_by"]) == (job, "mcp")
             server.signal(SIGTERM)
@@ -170,11 +170,11 @@ async def test_on_both_stores_and_a_signal_hands_everything_back(store_url: str,
         assert ledger.get(job).status == "queued"
 
 
-def test_a_client_that_comes_back_goes_on(sqlite_url: str, serve: Serve) -> None:
+def test_a_client_that_reconnects_continues(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url, "--http", "127.0.0.1:0", "--idle-limit", "1s")
-        client = Letters(server.url)
+        client = HttpClient(server.url)
         client.call("claim_job", id=job, ttl_s=1)
         server.logged("session is idle")
 
@@ -191,7 +191,7 @@ def test_open_streams_end_in_order(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url, "--http", "127.0.0.1:0")
-        client = Letters(server.url)
+        client = HttpClient(server.url)
         client.call("claim_job", id=job)
         with httpx2.stream("GET", server.url, headers=client.headers, timeout=60) as stream:
             assert stream.status_code == 200
@@ -227,7 +227,7 @@ def test_a_port_in_use_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--idle-limit", "0s"], "--idle-limit is from 1s to 24h"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_wrong_arguments_are_refused(
     options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""A job is kept alive while its client thinks, up to a limit, and released when the client goes."""
+"""The lease of a job is renewed while its client is idle, up to a limit. The job is released when the client leaves."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator
@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast.ledger import Job, Ledger
 from holdfast.mcp.sessions import ClientSessions, HeartbeatThread, SessionKey
-from tests.mcp.conftest import Watch, beats, desk, seated
+from tests.mcp.conftest import Watch, beats, new_sessions, tool_client
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
 
@@ -21,28 +21,28 @@ SHORT = {"ttl_s": 1}
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    """By the real clock: a lease is over when it is over."""
+    """A ledger on the real clock."""
     with holdfast.open(f"sqlite:///{tmp_path}/holdfast.db") as found:
         yield found
 
 
 @pytest.fixture
 def sessions(ledger: Ledger) -> ClientSessions:
-    return seated(ledger)
+    return new_sessions(ledger)
 
 
 def outlived(ledger: Ledger, job: Job, claimed: Job) -> bool:
-    """Whether its lease has gone on beyond the end of the one that was claimed."""
+    """Whether the lease was extended beyond its first end."""
     now = ledger.get(job.id).claim_expires_at
     assert now is not None and claimed.claim_expires_at is not None
     ledger.sweep()
     return ledger.now() > claimed.claim_expires_at and now > ledger.now()
 
 
-async def test_a_long_thought_costs_no_lease(ledger: Ledger, sessions: ClientSessions) -> None:
+async def test_a_job_is_kept_while_its_client_makes_no_call(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
     with HeartbeatThread(sessions, 60, keep=True):
-        async with desk(sessions) as ask:
+        async with tool_client(sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=3)
             claimed = ledger.get(job.id)
             wait_until(lambda: outlived(ledger, job, claimed))
@@ -52,10 +52,10 @@ async def test_a_long_thought_costs_no_lease(ledger: Ledger, sessions: ClientSes
         assert sessions.next_at(60) is None
 
 
-async def test_beats_keep_pace_with_a_claim_that_is_renewed_for_another_ttl(ledger: Ledger) -> None:
+async def test_the_interval_of_beats_follows_a_new_ttl(ledger: Ledger) -> None:
     job, watch = ledger.enqueue("draft"), Watch(ledger)
     with HeartbeatThread(watch.sessions, 10_000, keep=True):
-        async with desk(watch.sessions) as ask:
+        async with tool_client(watch.sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=3_000)
             short = (await ask("claim_job", id=job.id, ttl_s=300))["task"]
             assert (short["attempt"], ledger.get(job.id).policy.lease_ttl_ms) == (1, 300_000)  # type: ignore[union-attr]
@@ -66,11 +66,11 @@ async def test_beats_keep_pace_with_a_claim_that_is_renewed_for_another_ttl(ledg
             assert ledger.get(job.id).policy.lease_ttl_ms == 300_000  # type: ignore[union-attr]
 
 
-async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+async def test_beats_end_at_the_idle_limit_and_a_call_starts_them_again(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
     with HeartbeatThread(watch.sessions, 1_000, keep=True):
-        async with desk(watch.sessions) as ask:
+        async with tool_client(watch.sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=300)
             for count in (1, 2):
                 watch.advance(100)
@@ -90,10 +90,10 @@ async def test_the_idle_limit_ends_it_and_a_call_takes_it_up_again(ledger: Ledge
             wait_until(lambda: watch.sessions.next_at(1_000) is None)
 
 
-async def test_every_call_of_a_client_ends_its_idle_time(ledger: Ledger, sessions: ClientSessions) -> None:
+async def test_every_call_of_a_client_resets_its_idle_time(ledger: Ledger, sessions: ClientSessions) -> None:
     watch = Watch(ledger)
     jobs = [ledger.enqueue("draft").id for _ in range(2)]
-    async with desk(watch.sessions) as ada, desk(watch.sessions, session=None) as unnamed:
+    async with tool_client(watch.sessions) as ada, tool_client(watch.sessions, session=None) as unnamed:
         await ada("claim_job", id=jobs[0])
         await unnamed("claim_job", id=jobs[1], session="s2")
         watch.advance(90)
@@ -113,20 +113,20 @@ async def test_a_job_claimed_for_an_ended_session_is_released(ledger: Ledger, se
         wait_until(lambda: ledger.get(job.id).status == "queued")
 
 
-async def test_a_wrong_attempt_costs_no_beats(ledger: Ledger, sessions: ClientSessions) -> None:
+async def test_a_call_with_a_wrong_attempt_does_not_stop_the_beats(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
-    async with desk(sessions) as ask:
+    async with tool_client(sessions) as ask:
         await ask("claim_job", id=job.id)
         assert (await ask.refused("heartbeat", id=job.id, attempt=99))["error_code"] == "fence_lost"
         assert sessions.attempt(SessionKey("ada", "s1"), job.id) == 1
 
 
 @pytest.mark.filterwarnings("ignore:ping is removed")
-async def test_a_request_of_any_kind_shows_that_the_client_is_there(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_request_of_any_kind_resets_the_idle_time(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
     with HeartbeatThread(watch.sessions, 400, keep=True):
-        async with desk(watch.sessions, mode="legacy") as ask:
+        async with tool_client(watch.sessions, mode="legacy") as ask:
             asked: list[Callable[[], Awaitable[Any]]] = [
                 ask.client.send_ping,
                 lambda: ask.client.read_resource("holdfast://counts"),
@@ -152,7 +152,7 @@ async def test_jobs_of_an_idle_client_are_released_at_the_end_while_its_leases_l
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
     with HeartbeatThread(watch.sessions, 50, keep=False):
-        async with desk(watch.sessions) as ask:
+        async with tool_client(watch.sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=300)
             watch.advance(50)
             wait_until(lambda: "its leases will expire" in caplog.text)
@@ -167,7 +167,7 @@ async def test_a_lost_job_is_reported_with_the_next_call(
 ) -> None:
     job = ledger.enqueue("draft")
     with HeartbeatThread(sessions, 60, keep=False):
-        async with desk(sessions) as ask:
+        async with tool_client(sessions) as ask:
             await ask("claim_job", id=job.id, **SHORT)
             ledger.cancel(job.id, hard=True)
             wait_until(lambda: "the job is lost" in caplog.text)
@@ -178,7 +178,7 @@ async def test_a_lost_job_is_reported_with_the_next_call(
 
 async def test_a_cancel_request_is_in_every_answer_on_the_job(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
-    async with desk(sessions) as ask:
+    async with tool_client(sessions) as ask:
         assert not (await ask("claim_job", id=job.id))["task"]["cancel_requested"]
         ledger.cancel(job.id)
         for tool, more in (("heartbeat", {}), ("progress", {"progress": 1}), ("get_job", {}), ("claim_job", {})):
@@ -191,7 +191,7 @@ async def test_a_cancel_request_is_in_every_answer_on_the_job(ledger: Ledger, se
 async def test_the_end_releases_held_jobs(ledger: Ledger, sessions: ClientSessions, keep: bool, status: str) -> None:
     jobs = [ledger.enqueue("draft") for _ in range(3)]
     with HeartbeatThread(sessions, 60, keep=keep) as keeper:
-        async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
+        async with tool_client(sessions) as ada, tool_client(sessions, session="s2") as twin:
             await ada("claim_job", id=jobs[0].id)
             await ada("claim_job", id=jobs[1].id)
             await twin("claim_job", id=jobs[2].id)
@@ -204,7 +204,7 @@ async def test_an_outage_does_not_end_the_keeper(restartable_server: PostgresSer
     with holdfast.open(restartable_server.url) as ledger:
         job, watch = ledger.enqueue("draft"), Watch(ledger)
         with HeartbeatThread(watch.sessions, 1_000, keep=True):
-            async with desk(watch.sessions) as ask:
+            async with tool_client(watch.sessions) as ask:
                 await ask("claim_job", id=job.id, ttl_s=300)
                 restartable_server.stop_immediate()
                 watch.advance(100)

@@ -1,4 +1,4 @@
-"""Another transaction keeps a row locked: only calls that need it wait, and the end does not wait for ever."""
+"""Another transaction keeps a row locked: only calls that need it wait, and the end of the server waits a limited time."""
 
 import signal
 import time
@@ -13,17 +13,17 @@ import pytest
 import holdfast
 from holdfast.ledger import Ledger
 from holdfast.mcp.sessions import HeartbeatThread
-from holdfast.signals import ECHO_SECONDS
+from holdfast.signals import REPEAT_SECONDS
 from holdfast.store.postgres import store as postgres
 from tests.conftest import drop_schema
-from tests.mcp.conftest import Letters, Serve, Served, Watch, beats, desk, seated
+from tests.mcp.conftest import HttpClient, Serve, Served, Watch, beats, new_sessions, tool_client
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
 
 class Place:
-    """A ledger at a server, and a way to be in its way."""
+    """A ledger on PostgreSQL, and a connection that locks its rows."""
 
     def __init__(self, server_url: str, schema: str) -> None:
         self.url = f"{server_url}?schema={schema}"
@@ -43,7 +43,7 @@ class Place:
             yield
 
     def waiting(self) -> int:
-        """How many wait for a lock."""
+        """The number of sessions that wait for a lock."""
         said = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
         with psycopg.connect(self._server_url) as connection:
             row = connection.execute(said, [f"%{self._schema}%"]).fetchone()
@@ -63,10 +63,10 @@ def ledger(place: Place) -> Iterator[Ledger]:
         yield found
 
 
-async def test_a_beat_that_is_held_up_holds_up_no_other(place: Place, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_delayed_beat_delays_no_other(place: Place, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     stuck, free, watch = ledger.enqueue("draft"), ledger.enqueue("draft"), Watch(ledger)
     with HeartbeatThread(watch.sessions, 10_000, keep=True):
-        async with desk(watch.sessions) as ask:
+        async with tool_client(watch.sessions) as ask:
             for job in (stuck, free):
                 await ask("claim_job", id=job.id, ttl_s=300)
             with place.locked(stuck.id):
@@ -81,10 +81,10 @@ async def test_a_beat_that_is_held_up_holds_up_no_other(place: Place, ledger: Le
     assert caplog.text.count("under way for longer than its lease") == 1
 
 
-async def test_calls_that_wait_keep_no_other_session_waiting(place: Place, ledger: Ledger) -> None:
+async def test_waiting_calls_do_not_delay_other_sessions(place: Place, ledger: Ledger) -> None:
     stuck, free = ledger.enqueue("draft"), ledger.enqueue("draft")
-    sessions, answered = seated(ledger), []
-    async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
+    sessions, answered = new_sessions(ledger), []
+    async with tool_client(sessions) as ada, tool_client(sessions, session="s2") as twin:
         await ada("claim_job", id=stuck.id)
         await twin("claim_job", id=free.id)
 
@@ -105,7 +105,7 @@ async def test_calls_that_wait_keep_no_other_session_waiting(place: Place, ledge
 async def test_tools_answer_or_name_the_lock_while_a_table_is_locked(
     place: Place, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    """A refusal has changed nothing: once the table is free, the same calls are answered."""
+    """A refusal changes nothing. When the table is unlocked, the same calls succeed."""
     monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0, 1.1))
     monkeypatch.setattr(postgres, "_READ", postgres._READ.replace(str(postgres.READ_LOCK_MS), "1100"))
     job = ledger.enqueue("draft")
@@ -115,7 +115,7 @@ async def test_tools_answer_or_name_the_lock_while_a_table_is_locked(
         ("heartbeat", {"id": job.id}),
         ("complete", {"id": job.id}),
     ]
-    async with desk(seated(ledger)) as ask:
+    async with tool_client(new_sessions(ledger)) as ask:
         with place.locked_whole(table):
             for tool, arguments in calls:
                 answer = await ask.ask(tool, **arguments)
@@ -132,9 +132,9 @@ async def test_tools_answer_or_name_the_lock_while_a_table_is_locked(
 
 
 async def test_jobs_for_an_ended_session_are_released(place: Place, ledger: Ledger) -> None:
-    job, sessions = ledger.enqueue("draft"), seated(ledger)
+    job, sessions = ledger.enqueue("draft"), new_sessions(ledger)
     with HeartbeatThread(sessions, 60, keep=False) as keeper:
-        async with desk(sessions) as ask, anyio.create_task_group() as tasks:
+        async with tool_client(sessions) as ask, anyio.create_task_group() as tasks:
             with place.locked(job.id):
                 tasks.start_soon(lambda: ask("claim_job", id=job.id))
                 await anyio.to_thread.run_sync(lambda: wait_until(lambda: place.waiting() == 1))
@@ -144,10 +144,10 @@ async def test_jobs_for_an_ended_session_are_released(place: Place, ledger: Ledg
 
 
 def holding(serve: Serve, url: str, *jobs: int) -> Served:
-    """A server over HTTP that holds one job for each of as many clients."""
+    """A server over HTTP that holds one job for each of `count` clients."""
     server = serve(url, "--http", "127.0.0.1:0")
     for job in jobs:
-        assert not Letters(server.url).call("claim_job", id=job)["isError"]
+        assert not HttpClient(server.url).call("claim_job", id=job)["isError"]
     return server
 
 
@@ -162,14 +162,14 @@ def test_a_job_that_cannot_be_released_in_time_keeps_its_lease(place: Place, led
         assert (ledger.get(stuck.id).status, ledger.get(free.id).status) == ("running", "queued")
 
 
-def test_a_second_signal_ends_it_at_once(place: Place, ledger: Ledger, serve: Serve) -> None:
+def test_a_second_signal_ends_the_server_at_once(place: Place, ledger: Ledger, serve: Serve) -> None:
     job = ledger.enqueue("draft")
     server = holding(serve, place.url, job.id)
     with place.locked(job.id):
         server.signal(signal.SIGTERM)
-        server.signal(signal.SIGTERM)  # an echo
+        server.signal(signal.SIGTERM)  # a repetition of the first signal
         wait_until(lambda: place.waiting() == 1)
-        time.sleep(2 * ECHO_SECONDS)
+        time.sleep(2 * REPEAT_SECONDS)
         server.signal(signal.SIGTERM)
         code, _, err = server.end()
         assert (code, "does not answer" in err) == (130, False)

@@ -1,4 +1,4 @@
-"""Who calls: sessions that clients do not share, and requests that are done once. With the official client, on both stores."""
+"""Sessions that clients do not share, and repeated requests. With the official client, on both stores."""
 
 from itertools import count
 from typing import Any
@@ -8,17 +8,17 @@ import pytest
 from holdfast.ledger import Ledger
 from holdfast.mcp.sessions import SessionKey
 from holdfast.testing import ManualClock
-from tests.mcp.conftest import ENDS, desk, over_stdio, seated, text_of
+from tests.mcp.conftest import ENDS, new_sessions, over_stdio, text_of, tool_client
 
 pytestmark = pytest.mark.anyio
 
 S1 = SessionKey("ada", "s1")
 
 
-async def test_a_client_whose_transport_has_no_session_is_offered_one(ledger: Ledger) -> None:
-    """Nothing is claimed before it has said who it is: else a model that forgets to would take one job after the other."""
-    sessions, numbers, job = seated(ledger), count(1), ledger.enqueue("draft").id
-    async with desk(sessions, session=None, drawn=numbers) as ada:
+async def test_a_client_of_a_transport_without_sessions_may_name_one(ledger: Ledger) -> None:
+    """Nothing is claimed without a session. Otherwise a model that forgets its session would claim one job after the other."""
+    sessions, numbers, job = new_sessions(ledger), count(1), ledger.enqueue("draft").id
+    async with tool_client(sessions, session=None, drawn=numbers) as ada:
         found: dict[str, Any] = {}
         for tool, more in (("resume", {}), ("claim_job", {"id": job}), ("complete", {"id": job}), ("list_jobs", {"mine": True})):
             found = await ada.refused(tool, **more)
@@ -34,9 +34,9 @@ async def test_a_client_whose_transport_has_no_session_is_offered_one(ledger: Le
         assert (await ada("complete", id=job, session=mine))["task"]["status"] == "succeeded"
 
 
-async def test_a_client_whose_transport_has_a_session_cannot_be_in_another(ledger: Ledger) -> None:
-    sessions, job = seated(ledger), ledger.enqueue("draft").id
-    async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
+async def test_a_client_of_a_transport_with_sessions_cannot_name_another(ledger: Ledger) -> None:
+    sessions, job = new_sessions(ledger), ledger.enqueue("draft").id
+    async with tool_client(sessions) as ada, tool_client(sessions, session="s2") as twin:
         held = (await ada("claim_job", id=job))["task"]
         for tool in ("complete", "release", "heartbeat"):
             found = await twin.refused(tool, id=job, session=held["session"])
@@ -45,9 +45,9 @@ async def test_a_client_whose_transport_has_a_session_cannot_be_in_another(ledge
         assert (await ada("complete", id=job, session=held["session"]))["task"]["status"] == "succeeded"
 
 
-async def test_a_request_is_done_once_and_two_sessions_may_call_theirs_alike(ledger: Ledger) -> None:
-    sessions = seated(ledger)
-    async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
+async def test_a_repeated_request_counts_once_and_two_sessions_may_use_one_id(ledger: Ledger) -> None:
+    sessions = new_sessions(ledger)
+    async with tool_client(sessions) as ada, tool_client(sessions, session="s2") as twin:
         first = await ada("enqueue", kind="draft", request_id="r1")
         assert (await ada("enqueue", kind="draft", request_id="r1"))["task"] == first["task"]
         assert (await twin("enqueue", kind="draft", request_id="r1"))["task"]["id"] != first["task"]["id"]
@@ -57,7 +57,7 @@ async def test_a_request_is_done_once_and_two_sessions_may_call_theirs_alike(led
 
 
 async def test_request_ids_need_a_session_and_are_not_mixed_up(ledger: Ledger) -> None:
-    async with desk(seated(ledger), session=None) as ask:
+    async with tool_client(new_sessions(ledger), session=None) as ask:
         assert (await ask.refused("enqueue", kind="draft", request_id="1"))["error_context"]["field"] == "session"
         one = await ask("enqueue", kind="draft", session="a:b", request_id="c")
         two = await ask("enqueue", kind="draft", session="a", request_id="b:c")
@@ -65,18 +65,18 @@ async def test_request_ids_need_a_session_and_are_not_mixed_up(ledger: Ledger) -
 
 
 @pytest.mark.parametrize("tool", ENDS)
-async def test_an_end_that_is_sent_twice_is_one(ledger: Ledger, tool: str) -> None:
+async def test_a_completion_that_is_sent_twice_counts_once(ledger: Ledger, tool: str) -> None:
     job, more = ledger.enqueue("draft").id, ENDS[tool]
-    async with desk(seated(ledger)) as ask:
+    async with tool_client(new_sessions(ledger)) as ask:
         await ask("claim_job", id=job)
         first = await ask(tool, id=job, request_id="r1", **more)
         assert (await ask(tool, id=job, request_id="r1", **more))["task"] == {**first["task"], "replayed": True}
-    async with desk(seated(ledger)) as later:
+    async with tool_client(new_sessions(ledger)) as later:
         assert (await later(tool, id=job, request_id="r1", **more))["task"]["replayed"]
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_an_end_that_is_sent_twice_over_stdio_is_one(sqlite_url: str, mode: str) -> None:
+async def test_a_completion_that_is_sent_twice_over_stdio_counts_once(sqlite_url: str, mode: str) -> None:
     async with over_stdio(sqlite_url, mode=mode) as ask:
         for tool, more in ENDS.items():
             job = (await ask("enqueue", kind="draft"))["task"]["id"]
@@ -85,9 +85,9 @@ async def test_an_end_that_is_sent_twice_over_stdio_is_one(sqlite_url: str, mode
             assert (await ask(tool, id=job, request_id=tool, **more))["task"] == {**first["task"], "replayed": True}
 
 
-async def test_an_answer_of_before_is_not_taken_for_how_it_stands(ledger: Ledger, clock: ManualClock) -> None:
-    sessions, job = seated(ledger), ledger.enqueue("draft").id
-    async with desk(sessions) as ask:
+async def test_a_repeated_answer_does_not_change_the_state_of_the_session(ledger: Ledger, clock: ManualClock) -> None:
+    sessions, job = new_sessions(ledger), ledger.enqueue("draft").id
+    async with tool_client(sessions) as ask:
         await ask("resume", request_id="r1")
         await ask("progress", id=job, progress=1, request_id="p1")
         await ask("fail", id=job, error="no route")
@@ -99,7 +99,7 @@ async def test_an_answer_of_before_is_not_taken_for_how_it_stands(ledger: Ledger
         await ask("complete", id=job)
         assert (await ask("resume", request_id="r1"))["replayed"]
         assert sessions.attempt(S1, job) is None
-    async with desk(other := seated(ledger)) as restarted:
+    async with tool_client(other := new_sessions(ledger)) as restarted:
         job = ledger.enqueue("draft").id
         await restarted("claim_job", id=job, request_id="c1")
         other.drop(S1, job)

@@ -14,20 +14,20 @@ import pytest
 import holdfast
 from holdfast.core import limits
 from holdfast.mcp.stdio import InputLine, LineReader, error_response, validate_message
-from tests.mcp.conftest import INITIALIZE, RESUME, Desk, Serve, environment, over_stdio
+from tests.mcp.conftest import INITIALIZE, RESUME, Serve, ToolClient, environment, over_stdio
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_two_clients_race_for_one_job_and_one_wins(sqlite_url: str) -> None:
+async def test_one_of_two_concurrent_clients_gets_the_job(sqlite_url: str) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         won: list[Any] = []
         lost: list[Any] = []
         async with over_stdio(sqlite_url) as one, over_stdio(sqlite_url, mode="legacy") as two:
 
-            async def claim(ask: Desk) -> None:
+            async def claim(ask: ToolClient) -> None:
                 answer = await ask.ask("claim_job", id=job)
                 (lost if answer.is_error else won).append(answer.structured_content)
 
@@ -38,7 +38,7 @@ async def test_two_clients_race_for_one_job_and_one_wins(sqlite_url: str) -> Non
             [refused] = lost
             assert refused["error_code"] == "lease_conflict" and refused["suggested_action"]
             assert ledger.get(job).status == "running"
-        # Both clients have gone.
+        # Both clients are closed.
         wait_until(lambda: ledger.get(job).status == "queued")
         assert ledger.check(job) == []
 
@@ -55,7 +55,7 @@ GARBLED = [
 ]
 
 
-def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_it(sqlite_url: str, serve: Serve) -> None:
+def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_the_server(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url)
@@ -90,7 +90,7 @@ def test_only_the_protocol_is_on_stdout_and_garbage_does_not_end_it(sqlite_url: 
         ('[{"jsonrpc":"2.0","id":1,"method":"ping"}]', None, -32600),
     ],
 )
-def test_what_cannot_be_read_is_answered(line: str, id_: Any, code: int | None) -> None:
+def test_unreadable_messages_get_an_error(line: str, id_: Any, code: int | None) -> None:
     wrong = validate_message(InputLine(line, is_whole=True))
     assert wrong is not None and code in (None, wrong.code)
     assert json.loads(error_response(InputLine(line, is_whole=True), wrong))["id"] == id_
@@ -112,7 +112,7 @@ def test_a_message_that_is_too_long_is_refused_with_its_id() -> None:
     assert short == InputLine("{}", is_whole=True)
 
 
-def test_a_client_that_does_not_read_cannot_keep_it_from_ending(sqlite_url: str, serve: Serve) -> None:
+def test_a_server_ends_although_its_client_does_not_read(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         jobs = [ledger.enqueue("draft", {"text": "x" * 2_000}).id for _ in range(100)]
         server = serve(sqlite_url)
@@ -128,7 +128,7 @@ def test_a_client_that_does_not_read_cannot_keep_it_from_ending(sqlite_url: str,
         assert server.wait() == 0
 
 
-def test_a_client_stays_who_it_was(sqlite_url: str, serve: Serve) -> None:
+def test_a_second_initialize_does_not_change_the_client(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         ledger.enqueue("draft")
         server = serve(sqlite_url)
@@ -143,7 +143,7 @@ def test_a_client_stays_who_it_was(sqlite_url: str, serve: Serve) -> None:
         assert server.answer()["result"]["structuredContent"]["task"]["status"] == "succeeded"
 
 
-def test_a_signal_ends_it_in_order_and_the_next_process_of_a_named_session_goes_on(sqlite_url: str, serve: Serve) -> None:
+def test_a_signal_ends_the_server_in_order_and_the_next_process_of_the_session_continues(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         whys = []
@@ -179,20 +179,20 @@ def test_a_killed_server_loses_its_job_when_the_lease_is_over(sqlite_url: str, s
         assert ledger.check(job) == []
 
 
-def test_a_client_that_does_not_listen_any_more_ends_it_in_order(sqlite_url: str, serve: Serve) -> None:
+def test_a_closed_output_ends_the_server_in_order(sqlite_url: str, serve: Serve) -> None:
     with holdfast.open(sqlite_url) as ledger:
         job = ledger.enqueue("draft").id
         server = serve(sqlite_url)
         server.send(json.dumps(INITIALIZE))
         server.answer()
-        server.deafen()
+        server.stop_reading()
         server.send(json.dumps(RESUME))
         server.logged("the client has closed its input")
         assert server.logged("handed back")["job_id"] == job
         assert server.wait() == 0
 
 
-def test_a_missing_extra_says_how_to_get_it(sqlite_url: str) -> None:
+def test_a_missing_extra_is_reported_with_the_install_command(sqlite_url: str) -> None:
     program = "import sys; sys.modules['mcp'] = None; sys.argv[1:] = ['mcp', '--json']; from holdfast.program import main; main()"
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)
@@ -201,7 +201,7 @@ def test_a_missing_extra_says_how_to_get_it(sqlite_url: str) -> None:
 
 
 def test_a_ledger_that_was_not_named_is_not_created(tmp_path: Path) -> None:
-    """A client starts its servers wherever it likes: an empty ledger there would look like one with nothing to do."""
+    """A client may start its server in any folder. An empty ledger there would look like one without tasks."""
     command = [sys.executable, "-m", "holdfast", "mcp", "--json"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), input="", capture_output=True, text=True, check=False)
     assert (done.returncode, json.loads(done.stdout)["error_code"]) == (3, "no_ledger")
@@ -215,7 +215,7 @@ main(["job", "enqueue", "noop", "--queue", "default", "--db", sys.argv[1]], stan
 """
 
 
-def test_other_commands_do_not_pay_for_it(sqlite_url: str) -> None:
+def test_other_commands_do_not_import_the_mcp_library(sqlite_url: str) -> None:
     command = [sys.executable, "-X", "importtime", "-c", OTHERS, sqlite_url]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}

@@ -1,4 +1,4 @@
-"""Every tool: what it takes, what it answers, how it refuses. With the official client, on both stores."""
+"""The arguments, answers and refusals of every tool. With the official client, on both stores."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ from holdfast.ledger import Ledger
 from holdfast.mcp.server import INSTRUCTIONS, SESSION_INSTRUCTIONS, agent_name
 from holdfast.mcp.tools import TOOLS
 from holdfast.testing import ManualClock
-from tests.mcp.conftest import Desk, desk, seated
+from tests.mcp.conftest import ToolClient, new_sessions, tool_client
 
 pytestmark = pytest.mark.anyio
 
@@ -32,17 +32,17 @@ CLI = {
     "release": "task release",
     "resume": "resume",
 }
-"""The commands that say the same; `task list` does, with what is null."""
+"""The commands with the same answer. `task list` also has fields that are null."""
 
 
 TOOLS_CHARACTERS_MAX = 21_000
 """At most 6,000 tokens: these schemas have 4.1 characters a token (measured with o200k_base), other tokenizers may need more."""
 
 
-class Checked(Desk):
-    """Every answer is of the form that the tool's schema says, and of that of the command that says the same."""
+class Checked(ToolClient):
+    """Check every answer against the schema of the tool, and of the command with the same answer."""
 
-    def __init__(self, found: Desk, tools: list[Tool]) -> None:
+    def __init__(self, found: ToolClient, tools: list[Tool]) -> None:
         super().__init__(found.client)
         self._tools = {tool.name: tool for tool in tools}
         self.asked: set[str] = set()
@@ -62,7 +62,7 @@ class Checked(Desk):
 
 @MODES
 async def test_every_tool_answers_in_its_form(ledger: Ledger, mode: str) -> None:
-    async with desk(seated(ledger), mode=mode) as plain:
+    async with tool_client(new_sessions(ledger), mode=mode) as plain:
         ask = Checked(plain, (await plain.client.list_tools()).tools)
         first = (await ask("enqueue", kind="draft", args={"page": 7, "nothing": None}, priority=5))["task"]["id"]
         waiting = (await ask("enqueue", kind="review", depends_on=[first]))["task"]["id"]
@@ -97,13 +97,13 @@ async def test_every_tool_answers_in_its_form(ledger: Ledger, mode: str) -> None
 
 
 async def test_refusals_say_what_to_do(ledger: Ledger, clock: ManualClock) -> None:
-    sessions = seated(ledger)
+    sessions = new_sessions(ledger)
     job, other = ledger.enqueue("draft").id, ledger.enqueue("draft").id
     ledger.enqueue("draft", queue="paused")
     ledger.pause("paused")
-    async with desk(sessions) as ada, desk(sessions, agent="bob", session="s2") as bob:
+    async with tool_client(sessions) as ada, tool_client(sessions, agent="bob", session="s2") as bob:
         await ada("claim_job", id=job, request_id="r1")
-        cases: list[tuple[Desk, str, dict[str, Any], str]] = [
+        cases: list[tuple[ToolClient, str, dict[str, Any], str]] = [
             (ada, "get_job", {"id": 99}, "not_found"),
             (ada, "complete", {"id": other}, "fence_lost"),
             (bob, "claim_job", {"id": job}, "lease_conflict"),
@@ -123,10 +123,12 @@ async def test_refusals_say_what_to_do(ledger: Ledger, clock: ManualClock) -> No
     assert ledger.get(job).status == "succeeded"
 
 
-async def test_what_a_validator_refuses_stays_with_its_client(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
+async def test_a_result_that_a_validator_refuses_keeps_the_task_with_its_client(
+    ledger: Ledger, store_url: str, clock: ManualClock
+) -> None:
     job = ledger.enqueue("draft").id
     with holdfast.open(store_url, clock=clock, validators={"draft": lambda job, result: result != "bad"}) as strict:
-        async with desk(seated(strict)) as ask:
+        async with tool_client(new_sessions(strict)) as ask:
             await ask("claim_job", id=job)
             found = await ask.refused("complete", id=job, result="bad")
             assert (found["error_code"], found["error_context"]["attempt"]) == ("refused_by_validator", 1)
@@ -134,19 +136,19 @@ async def test_what_a_validator_refuses_stays_with_its_client(ledger: Ledger, st
             assert (await ask("complete", id=job, result="good"))["task"]["status"] == "succeeded"
 
 
-async def test_a_lease_conflict_says_who_has_it_and_until_when(ledger: Ledger) -> None:
-    sessions, job = seated(ledger), ledger.enqueue("draft").id
-    async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
+async def test_a_lease_conflict_names_the_holder_and_the_end_of_the_lease(ledger: Ledger) -> None:
+    sessions, job = new_sessions(ledger), ledger.enqueue("draft").id
+    async with tool_client(sessions) as ada, tool_client(sessions, session="s2") as twin:
         held = (await ada("claim_job", id=job))["task"]
         found = await twin.refused("claim_job", id=job)
         assert (found["error_code"], found["error_context"]["holder"]) == ("lease_conflict", "ada")
         assert found["error_context"]["held_until"] == held["claim_expires_at"]
         assert found["error_context"]["holder_session"] == "s1"
         assert found["suggested_action"] == "Take another task: call resume"
-    async with desk(sessions, session=None) as unnamed:
+    async with tool_client(sessions, session=None) as unnamed:
         found = await unnamed.refused("claim_job", id=job, session="s4")
         assert found["suggested_action"] == "If that session is you: give session 's1'. If not: call resume"
-    async with desk(sessions, agent="bob", session="s3") as bob:
+    async with tool_client(sessions, agent="bob", session="s3") as bob:
         assert (await bob.refused("claim_job", id=job))["suggested_action"] == "Take another task: call resume"
 
 
@@ -168,16 +170,18 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-async def test_arguments_are_held_against_their_schema(ledger: Ledger) -> None:
-    async with desk(seated(ledger)) as ask:
+async def test_arguments_are_checked_against_their_schema(ledger: Ledger) -> None:
+    async with tool_client(new_sessions(ledger)) as ask:
         tools = {tool.name: tool for tool in (await ask.client.list_tools()).tools}
         for tool, arguments in WRONG:
             assert not jsonschema.Draft202012Validator(tools[tool].input_schema).is_valid(arguments), (tool, arguments)
             assert (await ask.refused(tool, **arguments))["error_code"] == "validation_error", (tool, arguments)
 
 
-async def test_a_ledger_out_of_reach_and_a_fault_are_answers_too(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with desk(seated(ledger)) as ask:
+async def test_an_unavailable_ledger_and_an_internal_error_are_tool_answers(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with tool_client(new_sessions(ledger)) as ask:
         ledger.close()
         assert (await ask.refused("list_jobs"))["error_code"] == "unavailable"
 
@@ -195,7 +199,7 @@ async def test_a_ledger_out_of_reach_and_a_fault_are_answers_too(ledger: Ledger,
 # Descriptions of the tools
 
 
-async def test_annotations() -> None:
+async def test_tools_have_annotations() -> None:
     looks, renews, adds, ends = (True, True, False), (False, True, False), (False, False, False), (False, False, True)
     assert {name: tuple(tool.hints) for name, tool in TOOLS.items()} == {
         "claim_job": renews,
@@ -214,7 +218,7 @@ async def test_annotations() -> None:
 
 
 async def test_the_descriptions_of_the_tools(ledger: Ledger) -> None:
-    async with desk(seated(ledger), mode="legacy") as ask:
+    async with tool_client(new_sessions(ledger), mode="legacy") as ask:
         assert ask.client.instructions == INSTRUCTIONS
         for tool in (await ask.client.list_tools()).tools:
             assert tool.annotations is not None and tool.annotations.open_world_hint is False
@@ -225,24 +229,24 @@ async def test_the_descriptions_of_the_tools(ledger: Ledger) -> None:
             assert tool.input_schema["additionalProperties"] is False
         assert [prompt.name for prompt in (await ask.client.list_prompts()).prompts] == ["work"]
         assert "Call resume" in (await ask.client.get_prompt("work")).messages[0].content.model_dump()["text"]
-    async with desk(seated(ledger), session=None, mode="legacy") as ask:
+    async with tool_client(new_sessions(ledger), session=None, mode="legacy") as ask:
         assert ask.client.instructions == INSTRUCTIONS + SESSION_INSTRUCTIONS
     assert len(INSTRUCTIONS.splitlines()) <= 15
 
 
-async def test_the_list_of_tools_is_not_too_long_to_be_read_with_each_conversation(ledger: Ledger) -> None:
-    async with desk(seated(ledger)) as ask:
+async def test_the_list_of_tools_is_short(ledger: Ledger) -> None:
+    async with tool_client(new_sessions(ledger)) as ask:
         listed = (await ask.client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)
     assert len(listed) < TOOLS_CHARACTERS_MAX
 
 
-async def test_resources(ledger: Ledger) -> None:
+async def test_jobs_can_be_read_as_resources(ledger: Ledger) -> None:
     job = ledger.enqueue("draft", {"page": 7})
     [held] = ledger.claim("w", start=True)
     assert held.fence is not None
     for number in range(limits.MCP_PAGE_MAX):
         ledger.heartbeat(held.fence, progress=number)
-    async with desk(seated(ledger)) as ask:
+    async with tool_client(new_sessions(ledger)) as ask:
 
         async def read(uri: str) -> Any:
             [found] = (await ask.client.read_resource(uri)).contents
@@ -269,21 +273,21 @@ async def test_resources(ledger: Ledger) -> None:
             assert refused.value.code == INVALID_PARAMS, wrong
 
 
-# Who calls
+# Clients
 
 
 @pytest.mark.parametrize(
     ("given", "name"),
     [("Claude Code", "claude-code"), ("Ünï\x1b[1m#7", "n-1m-7"), ("", "mcp"), ("…", "mcp"), ("x" * 99, "x" * 64)],
 )
-async def test_a_client_is_known_by_what_it_calls_itself(given: str, name: str) -> None:
+async def test_a_client_is_identified_by_its_name(given: str, name: str) -> None:
     assert agent_name(given) == name
 
 
-async def test_the_attempt_that_was_claimed_fences_off_what_came_after(ledger: Ledger, clock: ManualClock) -> None:
-    """An older process of the same session, whose lease ended and was taken up again."""
-    old, new, job = seated(ledger), seated(ledger), ledger.enqueue("draft").id
-    async with desk(old) as before, desk(new) as after:
+async def test_an_older_process_of_a_session_is_fenced_off(ledger: Ledger, clock: ManualClock) -> None:
+    """The lease of an older process of the same session has ended, and a newer process has claimed the job."""
+    old, new, job = new_sessions(ledger), new_sessions(ledger), ledger.enqueue("draft").id
+    async with tool_client(old) as before, tool_client(new) as after:
         await before("claim_job", id=job, ttl_s=1)
         clock.advance(2)
         ledger.sweep()
@@ -294,8 +298,8 @@ async def test_the_attempt_that_was_claimed_fences_off_what_came_after(ledger: L
 
 
 async def test_resume_takes_over_expired_tasks_without_a_sweeper(ledger: Ledger, clock: ManualClock) -> None:
-    job, sessions = ledger.enqueue("draft").id, seated(ledger)
-    async with desk(sessions) as dead, desk(sessions, agent="bob") as bob:
+    job, sessions = ledger.enqueue("draft").id, new_sessions(ledger)
+    async with tool_client(sessions) as dead, tool_client(sessions, agent="bob") as bob:
         await dead("resume", ttl_s=1)
         nothing = await bob("resume")
         assert (nothing["task"], nothing["nothing"]["held"], nothing["nothing"]["then"]) == (None, 1, "wait")
@@ -305,11 +309,11 @@ async def test_resume_takes_over_expired_tasks_without_a_sweeper(ledger: Ledger,
         assert (await dead.refused("complete", id=job))["error_code"] == "fence_lost"
 
 
-async def test_a_session_holds_so_many_jobs_and_no_more(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_holds_a_limited_number_of_jobs(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "OWN_TASKS_MAX", 2)
     monkeypatch.setattr(limits, "MCP_SESSIONS_MAX", 1)
-    jobs, sessions = [ledger.enqueue("draft").id for _ in range(3)], seated(ledger)
-    async with desk(sessions) as ada, desk(sessions, session="s2") as twin:
+    jobs, sessions = [ledger.enqueue("draft").id for _ in range(3)], new_sessions(ledger)
+    async with tool_client(sessions) as ada, tool_client(sessions, session="s2") as twin:
         for job in jobs[:2]:
             await ada("claim_job", id=job)
         full = await ada.refused("claim_job", id=jobs[2])

@@ -109,7 +109,7 @@ def test_the_demo_runs_from_the_wheel(programs: Path, tmp_path: Path) -> None:
     assert (answer["success"], answer["data"]["jobs"]) == (True, 3)
 
 
-def test_an_sdist_makes_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+def test_an_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path)  # noqa: S202 - made by this test; 3.11.2 knows no filter
     [source] = tmp_path.iterdir()
@@ -129,7 +129,7 @@ def test_a_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
     assert names == {name for name in package if "__pycache__" not in name}
 
 
-def test_the_metadata(wheel: Path) -> None:
+def test_the_metadata_is_complete(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as found:
         [name] = [name for name in found.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = Metadata.from_email(found.read(name), validate=True)

@@ -1,7 +1,7 @@
-"""The ledger as a pure thing: a few dictionaries and the core's own functions. Knows nothing of SQL, transactions or files.
+"""A model of the ledger: a few dictionaries and the functions of the core, without SQL, transactions or files.
 
-It has the verbs of `Ledger`, for input that is well-formed, and answers with what a caller would see. What the stores do is
-compared with it: rows, events, answers and refusals.
+It has the verbs of `Ledger`, for valid input, and returns what a caller would get. Rows, events, answers and refusals of
+the stores are compared with it.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ from holdfast.ledger.dependencies import in_order
 T = TypeVar("T")
 
 STEP_US = 2_000_000
-"""A clock that is off by more than this has stepped."""
+"""A larger difference between the clocks is a step."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -56,7 +56,7 @@ def micros(moment: datetime) -> Micros:
 
 
 class Draws:
-    """One source of randomness for several ledgers: within a step all ledgers draw the same."""
+    """One source of random numbers for several ledgers: within a step all ledgers draw the same."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -72,7 +72,7 @@ class Draws:
 
 
 class Seen(NamedTuple):
-    """A job as an answer shows it."""
+    """A job in an answer."""
 
     job: JobRecord
     fence: Fence | None = None
@@ -80,7 +80,7 @@ class Seen(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """What a start or a completion answers."""
+    """The answer to a start or a completion."""
 
     job_id: int
     rev: int
@@ -88,8 +88,8 @@ class Changed(NamedTuple):
     at: Micros
 
 
-class Beaten(NamedTuple):
-    """What a beat answers."""
+class BeatAnswer(NamedTuple):
+    """The answer to a beat."""
 
     job_id: int
     rev: int
@@ -99,7 +99,7 @@ class Beaten(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredAnswer:
     """An answered request."""
 
     body: Any
@@ -109,7 +109,7 @@ class Kept:
 
 @dataclass
 class Model:
-    """All state of a ledger. `ledger_id` only shows in correlation ids that no caller gave."""
+    """All state of a ledger. `ledger_id` is part of correlation ids that no caller gave."""
 
     now: Callable[[], Micros]
     passed: Callable[[], float]
@@ -120,7 +120,7 @@ class Model:
     incarnation: str = "nonce-0"
     jobs: dict[int, JobRecord] = field(default_factory=dict)
     history: dict[int, list[EventRecord]] = field(default_factory=dict)
-    requests: dict[tuple[str, str], Kept] = field(default_factory=dict)
+    requests: dict[tuple[str, str], StoredAnswer] = field(default_factory=dict)
     paused_at: dict[str, Micros] = field(default_factory=dict)
     by_kind: dict[str, policies.Settings] = field(default_factory=dict)
     by_tier: dict[str, policies.Settings] = field(default_factory=dict)
@@ -128,14 +128,14 @@ class Model:
     swept_at: tuple[Micros, float] | None = None
     fresh_since: Micros | None = None
     edges: dict[int, set[int]] = field(default_factory=dict)
-    """By job, those it waits or has waited for."""
+    """The dependencies of each job."""
     stripped: set[int] = field(default_factory=set)
     """Jobs of which a beat has been pruned."""
 
     # Requests
 
     def _once(self, actor: str, request_id: str | None, body: Any, work: Callable[[], list[Any]]) -> list[Any]:
-        """Answer a call, or again what it was answered before. Refusals and empty claims are not kept."""
+        """Run a call, or return its stored answer. Refusals and empty claims are not stored."""
         kept = None if request_id is None else self.requests.get((actor, request_id))
         if kept is not None:
             if kept.body != body:
@@ -143,7 +143,7 @@ class Model:
             return [self._again(answer) for answer in kept.answers]
         answers = work()
         if request_id is not None and any(not isinstance(answer, HoldfastError) for answer in answers):
-            self.requests[actor, request_id] = Kept(body, answers, self.now())
+            self.requests[actor, request_id] = StoredAnswer(body, answers, self.now())
         return answers
 
     def _again(self, answer: Any) -> Any:
@@ -158,7 +158,7 @@ class Model:
             return IdempotencyConflict("pruned")
         job = answer.job
         if job.is_waiting:
-            # Its events tell that it waited, but not whom of them all it still waited for.
+            # Its events show that it waited, but not for which of its dependencies.
             answer = answer._replace(job=msgspec.structs.replace(job, waits_for=job.depends_on))
         return answer if self._holds(answer.fence) else answer._replace(fence=None)
 
@@ -176,7 +176,7 @@ class Model:
         found: T = answer
         return found
 
-    # Making jobs
+    # Enqueueing
 
     def enqueue(self, kind: str, args: Any = None, *, request_id: Any = None, actor: Any = None, **options: Any) -> Seen:
         return self._enqueue([{"kind": kind, "args": args, **options}], request_id, actor)[0]
@@ -195,7 +195,7 @@ class Model:
         return answers
 
     def _make_all(self, commands: Sequence[c.EnqueueLinked]) -> list[Seen]:
-        """The jobs of one call: first all of them, then what has become of those they depend on."""
+        """Enqueue the jobs of one call, then apply the state of their dependencies."""
         for command in commands:
             if command.replay_of is None and any(id_ not in self.jobs for id_ in command.depends_on):
                 raise NotFound("no such job")
@@ -213,7 +213,7 @@ class Model:
         for place, job_id in made.items():
             inside = {self._newest(ids[other]) for other in commands[place].after}
             self.edges[job_id] = {id_ for id_ in on[place] | inside if id_ in self.jobs}
-        self._look_after(sorted(made.values()), commands[0])
+        self._apply_dependencies(sorted(made.values()), commands[0])
         return [Seen(self.jobs[id_], is_new=place in made) for place, id_ in enumerate(ids)]
 
     def _make(self, job_id: int, command: c.EnqueueLinked, inside: list[int]) -> int:
@@ -226,7 +226,7 @@ class Model:
         self.history[job_id] = [event]
         return job_id
 
-    # Waiting for others
+    # Dependencies
 
     def _newest(self, job_id: int) -> int:
         """The job itself, or its newest replay if it did not succeed."""
@@ -240,8 +240,8 @@ class Model:
         left = [on for on in self.edges.get(job_id, ()) if on in self.jobs and self.jobs[on].status is not Status.SUCCEEDED]
         return tuple(sorted(left))
 
-    def _look_after(self, new: list[int], command: c.Enqueue) -> None:
-        """New jobs without open dependencies are unblocked, those that wait in vain end, then their dependents."""
+    def _apply_dependencies(self, new: list[int], command: c.Enqueue) -> None:
+        """Unblock new jobs without open dependencies. End those with a failed dependency, then their dependents."""
         due = [job_id for job_id in new if self.jobs[job_id].is_waiting]
         lost = {job_id: [on for on in self._unmet(job_id) if self.jobs[on].status in TERMINAL] for job_id in due}
         free = {job_id for job_id in due if not self._unmet(job_id)}
@@ -252,27 +252,27 @@ class Model:
             elif lost[job_id] and command.replay_of is None:
                 asked = self._consequence(job_id, lost[job_id][0], command.request_id)
                 over += self._ended_by(asked)
-        self._tell(over, command.request_id)
+        self._cascade(over, command.request_id)
         self._refresh()
 
-    def _standing(self, job_id: int) -> DependencyState:
+    def _dependency_state(self, job_id: int) -> DependencyState:
         return DependencyState(job_id, self.jobs[job_id].status, self.jobs[job_id].rev)
 
     def _consequence(self, job_id: int, ended: int, request_id: str | None) -> c.JobCommand | None:
-        """What the end of one job asks of another that waits for it."""
+        """The command for a job whose dependency has ended, or None."""
         if self.jobs[ended].status is not Status.SUCCEEDED:
-            return failure_command(self.jobs[job_id], self._standing(ended), request_id)
-        return None if self._unmet(job_id) else unblock_command(job_id, self._standing(ended), request_id)
+            return failure_command(self.jobs[job_id], self._dependency_state(ended), request_id)
+        return None if self._unmet(job_id) else unblock_command(job_id, self._dependency_state(ended), request_id)
 
-    def _tell(self, ended: list[int], request_id: str | None) -> None:
-        """Those who wait for jobs that are over, and then those who wait for them where that was their end."""
+    def _cascade(self, ended: list[int], request_id: str | None) -> None:
+        """Update the dependents of ended jobs, and then the dependents of those that ended with them."""
         over = list(ended)
         for gone in over:
             for job_id in sorted(job.id for job in self.jobs.values() if job.is_waiting and gone in self.edges[job.id]):
                 over += self._ended_by(self._consequence(job_id, gone, request_id))
 
     def _ended_by(self, command: c.JobCommand | None) -> list[int]:
-        """The job of a command, done, if that was its end."""
+        """Run a command, and return its job if that ended it."""
         if command is None:
             return []
         outcome = decide(self.jobs[command.job_id], command, self.now())
@@ -281,12 +281,12 @@ class Model:
         return [command.job_id] if outcome.job.status in TERMINAL else []
 
     def _refresh(self) -> None:
-        """Write into the rows whom they wait for."""
+        """Set `waits_for` in the rows."""
         for job in list(self.jobs.values()):
             if job.is_waiting:
                 self.jobs[job.id] = msgspec.structs.replace(job, waits_for=self._unmet(job.id))
 
-    def _hand_on(self, from_id: int, to_id: int) -> None:
+    def _move_dependents(self, from_id: int, to_id: int) -> None:
         for job in self.jobs.values():
             if job.is_waiting and from_id in self.edges[job.id]:
                 self.edges[job.id] = self.edges[job.id] - {from_id} | {to_id}
@@ -322,7 +322,7 @@ class Model:
         made = self._make_all([fresh if isinstance(fresh, c.EnqueueLinked) else _linked(fresh)])[0]
         if not made.is_new:
             raise Conflict("the key is held", holder=made.job.id, rev=job.rev)
-        self._hand_on(job.id, made.job.id)
+        self._move_dependents(job.id, made.job.id)
         return Seen(self.jobs[made.job.id])
 
     # Claiming
@@ -364,7 +364,7 @@ class Model:
         return held
 
     def _in_order(self, queues: Sequence[str], kinds: Sequence[str] | None) -> list[JobRecord]:
-        """Queues as they were named, higher priority, earlier time, lower id."""
+        """Queues in the given order, higher priority, earlier time, lower id."""
         found = [
             job
             for job in self.jobs.values()
@@ -376,7 +376,7 @@ class Model:
         return sorted(found, key=lambda job: (queues.index(job.queue), -job.priority, job.available_at, job.id))
 
     def policy_of(self, job: JobRecord) -> Policy:
-        """What a lease issued now would follow."""
+        """The policy of a lease that is issued now."""
         by_job = policies.NO_SETTINGS if job.override is None else msgspec.json.decode(job.override, type=policies.Settings)
         by_kind = self.by_kind.get(job.kind, policies.NO_SETTINGS)
         by_tier = self.by_tier.get(job.tier or "", policies.NO_SETTINGS)
@@ -426,7 +426,7 @@ class Model:
         undo: Mapping[str, Any] | None = None,
         request_id: str | None = None,
         expected_rev: int | None = None,
-    ) -> Beaten:
+    ) -> BeatAnswer:
         beat = payloads.BeatPayload(
             stage=stage,
             progress=progress,
@@ -434,14 +434,14 @@ class Model:
             checkpoint=checkpoint if checkpoint is payloads.UNSET else msgspec.Raw(_json(checkpoint)),
             undo=payloads.UNSET if undo is None else payloads.UndoStep(undo["kind"], msgspec.Raw(_json(undo.get("args", {})))),
         )
-        # A beat that says nothing to remember has no name unless it is given one.
+        # A beat without contents has no request id unless one is given.
         plain = beat.checkpoint is payloads.UNSET and beat.undo is payloads.UNSET
         holder = self._holder(fence, request_id, expected_rev)
         command = c.Heartbeat(beat=beat, **holder | ({"request_id": request_id} if plain else {}))
         body = ("heartbeat", _said(fence), expected_rev, beat)
         return self._one(fence.worker, request_id, body, lambda: _beaten(self._decide(command)))
 
-    def heartbeat_many(self, fences: Iterable[Fence]) -> list[Beaten | HoldfastError]:
+    def heartbeat_many(self, fences: Iterable[Fence]) -> list[BeatAnswer | HoldfastError]:
         return [_refusal(partial(self.heartbeat, fence)) for fence in fences]
 
     def complete(
@@ -454,7 +454,7 @@ class Model:
     def complete_many(
         self, results: Sequence[tuple[Fence, Any]], *, request_id: str | None = None
     ) -> list[Changed | HoldfastError]:
-        """One call: its request id is in the scope of the first fence's worker, and stands in every event."""
+        """One call: its request id belongs to the worker of the first fence, and every event has it."""
         if not results:
             return []
         commands = [_complete(result, self._holder(fence, request_id, None)) for fence, result in results]
@@ -469,7 +469,7 @@ class Model:
             return [conflict] * len(commands)
 
     def _settle(self, command: c.Start | c.Complete) -> Changed:
-        """Decide; where that is refused because this very request has already done it, answer what it did."""
+        """Decide. If that is refused because the same request was already accepted, return its answer."""
         try:
             return _changed(self._decide(command))
         except HoldfastError:
@@ -617,7 +617,7 @@ class Model:
         self._one(actor or self.actor, request_id, body, once)
 
     def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
-        """What is due, for the first `limit` jobs for which anything is; how many events of each type that made."""
+        """Do what is due for at most `limit` jobs. Return the number of events of each type."""
         self._notice_steps()
         swept, made = 0, Counter[str]()
         for job_id in sorted(self.jobs):
@@ -642,12 +642,12 @@ class Model:
         return next((other for other in self.jobs.values() if other.dedupe_key == undo_key(job.id)), None)
 
     def _owing(self) -> list[JobRecord]:
-        """What has steps to be undone, and no living job that does it."""
+        """Jobs with steps to undo and without a live undo job."""
         found = [(job, self.undo_job(job)) for job in self.jobs.values() if has_undo_due(job)]
         return sorted((job for job, undo in found if undo is None or undo.status not in LIVE), key=lambda job: job.id)
 
     def _compensate(self, job: JobRecord) -> str:
-        """The event that what is due for a job's steps makes."""
+        """Do what is due for the undo steps of a job, and return its event type."""
         command = c.Compensate(actor=SYSTEM, request_id=self.draws.nonce(), job_id=job.id)
         undo = self.undo_job(job)
         if undo is None:
@@ -712,7 +712,7 @@ class Model:
         return None
 
     def _notice_steps(self) -> None:
-        """Where the clock and the time that passed disagree since the last sweep, everyone gets a fresh interval."""
+        """If the clock has stepped since the last sweep, every holder gets a fresh interval."""
         now, passed = self.now(), self.passed()
         if self.swept_at is not None:
             before, then = self.swept_at
@@ -729,7 +729,7 @@ class Model:
         requests_before: datetime | None = None,
         batch: int = 1_000,
     ) -> dict[str, int]:
-        """With a batch that is larger than everything there is."""
+        """Delete everything in one batch."""
         done = {}
         if jobs_before is not None:
             done["jobs"] = self._prune_jobs(micros(jobs_before), is_open=False)
@@ -782,7 +782,7 @@ class Model:
         return len(old)
 
     def _prune_beats(self, events: list[EventRecord], before: Micros) -> int:
-        """Every beat's contents but those of the last one, of the newest checkpoint and of undo steps."""
+        """Prune the contents of all beats except the last one, the newest checkpoint and undo steps."""
         beats = [place for place, event in enumerate(events) if event.type is EventType.HEARTBEAT]
         marked = [place for place in beats if payloads.checkpoint_of(events[place].payload) is not None]
         done = 0
@@ -805,7 +805,7 @@ class Model:
             self.jobs[command.job_id] = outcome.job
             self.history[command.job_id] += outcome.events
             if outcome.job.status in TERMINAL and not isinstance(command, c.Annotate):
-                self._tell([command.job_id], command.request_id)
+                self._cascade([command.job_id], command.request_id)
                 self._refresh()
         return outcome.job
 
@@ -918,12 +918,12 @@ def _changed(job: JobRecord) -> Changed:
     return Changed(job.id, job.rev, job.status, job.updated_at)
 
 
-def _beaten(job: JobRecord) -> Beaten:
-    return Beaten(job.id, job.rev, job.status, job.lease_expires_at, job.phase is Phase.ABORTING)
+def _beaten(job: JobRecord) -> BeatAnswer:
+    return BeatAnswer(job.id, job.rev, job.status, job.lease_expires_at, job.phase is Phase.ABORTING)
 
 
 def _refusal(work: Callable[[], T]) -> T | HoldfastError:
-    """In a batch a refusal is an answer like any other."""
+    """Return a refusal as an answer of a batch."""
     try:
         return work()
     except HoldfastError as error:

@@ -1,4 +1,4 @@
-"""Under every query plan of a store, a claim takes queues as they were named, then priority, then time, then id."""
+"""With every query plan of a store, a claim takes jobs by queue in the given order, priority, time and id."""
 
 import random
 
@@ -13,7 +13,7 @@ from holdfast.testing import ManualClock
 
 QUEUES = ["default", "b", "c", "dé", "e"]
 TABLES = ("jobs", "events", "queues", "profiles", "policies")
-# More claims on one connection than it takes the server to settle for a generic plan.
+# More claims on one connection than the server needs to choose a generic plan.
 CLAIMS = 25
 
 
@@ -26,7 +26,7 @@ def analyse(ledger: Ledger) -> None:
 
 
 def forget_slow_scans(ledger: Ledger) -> None:
-    """A scan that was slow on a busy machine lets later claims begin behind it for half a second."""
+    """Forget slow scans: after one, later claims start behind it for half a second."""
     if isinstance(ledger._store, PostgresStore):
         ledger._store._marks = LowWaterMarks()
 

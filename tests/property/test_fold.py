@@ -1,8 +1,9 @@
 """A job's events fold to its row in every history, and a change of one of them is noticed.
 
-Unseen by nature stays what a history says only once and the row does not keep: request_id, cause, at, pos, version; the names of
-those who are not workers, and of a worker whose attempt left no other trace; a reason that any caller may choose and that was
-overwritten; what an overwritten beat said; a time that is still between its neighbours'. Everything else is in `EDITS`.
+Some changes cannot be noticed, because the history has the value only once and the row does not have it: request_id,
+cause, at, pos, version; the names of actors that are not workers, and of a worker whose attempt has no other event; a
+caller's reason or the contents of a beat that were overwritten later; a time that is still between its neighbours. All
+other changes are in `EDITS`.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ _replace = msgspec.structs.replace
 
 
 class Life(NamedTuple):
-    """What became of one job."""
+    """The history of one job."""
 
     events: list[EventRecord]
     row: JobRecord
@@ -92,7 +93,7 @@ options = st.fixed_dictionaries(
 
 @st.composite
 def lives(draw: st.DrawFn) -> Life:
-    """A job that got random commands in random order; refused ones left no trace."""
+    """A job that got random commands. Refused ones changed nothing."""
     at = START
 
     def tell(step: Step) -> None:
@@ -126,7 +127,7 @@ def test_events_fold_to_the_row(life: Life) -> None:
 
 @MANY
 @given(life=lives(), data=st.data())
-def test_every_beginning_of_a_history_is_a_history(life: Life, data: st.DataObject) -> None:
+def test_every_prefix_of_a_history_is_valid(life: Life, data: st.DataObject) -> None:
     beginning = life.events[: data.draw(st.integers(1, len(life.events)))]
     row = fold(beginning)
     assert row is not None and row.rev == len(beginning)
@@ -135,7 +136,7 @@ def test_every_beginning_of_a_history_is_a_history(life: Life, data: st.DataObje
 
 @MANY
 @given(life=lives(), data=st.data())
-def test_a_dropped_event_is_missed(life: Life, data: st.DataObject) -> None:
+def test_a_dropped_event_is_found(life: Life, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(life.events) - 1))
     assert check_history(life.events[:place] + life.events[place + 1 :], life.row)
 
@@ -171,7 +172,7 @@ def test_swapped_events_with_new_numbers_are_found_or_lead_to_the_same_row(life:
 # One event edited
 
 Edit = Callable[[Sequence[EventRecord], int], EventRecord | None]
-"""The event at a place, changed; None where the change would be unseen by nature or is none."""
+"""The changed event at an index, or None if the change cannot be noticed or changes nothing."""
 
 
 def _field(name: str, change: Callable[[EventRecord], Any]) -> Edit:
@@ -205,7 +206,7 @@ def _more(number: int | None, _: EventRecord) -> int:
 
 
 def _worker_again(events: Sequence[EventRecord], place: int) -> bool:
-    """A worker whom another event of the same attempt, or the row, also names."""
+    """A worker that another event of the same attempt, or the row, also names."""
     event, later = events[place], events[place + 1 :]
     if event.actor.role is not Role.WORKER:
         return False
@@ -229,7 +230,7 @@ def _after_its_successor(events: Sequence[EventRecord], place: int) -> EventReco
 
 
 def _other_type(events: Sequence[EventRecord], place: int) -> EventRecord | None:
-    """Nothing but the word."""
+    """Change only the name of the type."""
     twins = {E.STARTED: E.RESUMED, E.RESUMED: E.STARTED, E.CANCEL_REQUESTED: E.ASSIST_STARTED}
     event = events[place]
     if event.type in (E.HEARTBEAT, E.ASSIST_STARTED, E.ASSIST_ENDED):
@@ -238,7 +239,7 @@ def _other_type(events: Sequence[EventRecord], place: int) -> EventRecord | None
 
 
 def _other_assistance(events: Sequence[EventRecord], place: int) -> EventRecord | None:
-    """No assistance ends that had not started, and the other way round."""
+    """Exchange the start and the end of assistance."""
     twins = {E.ASSIST_STARTED: E.ASSIST_ENDED, E.ASSIST_ENDED: E.ASSIST_STARTED}
     event = events[place]
     return _replace(event, type=twins[event.type]) if event.type in twins else None
@@ -347,7 +348,7 @@ EDITS: dict[str, Edit] = {
 @settings(max_examples=600, deadline=None)
 @given(life=lives())
 def test_an_edited_event_is_found(life: Life) -> None:
-    """Every edit at every place. A life takes far longer to draw than to check, so the edits share the lives."""
+    """Every edit at every index. Drawing a history takes far longer than checking it, so the edits share histories."""
     for name, edit in EDITS.items():
         for place in range(len(life.events)):
             changed = edit(life.events, place)

@@ -30,11 +30,11 @@ KEYS = {"w-1": WORKER, "w-2": key("worker", "w-2")}
 
 
 class Sent(NamedTuple):
-    """One beat, and what is odd about it."""
+    """One beat, and how it differs from a valid one."""
 
     wait_s: int
     counter: int
-    """Beyond the last one."""
+    """How far the counter is beyond the last one."""
     ahead_us: int | None
     """How far the counter is ahead of the signer's time instead."""
     skew_us: int
@@ -45,9 +45,9 @@ class Sent(NamedTuple):
     rev: int
     beat: BeatPayload
     extra: dict[str, Any]
-    """Stated, and not a beat's to state."""
+    """A field that a beat must not state."""
     stalls: bool
-    """The system has called the job stalled before."""
+    """Whether the system has stalled the job before."""
 
 
 BEATS = st.builds(
@@ -138,7 +138,7 @@ class Side:
 
 
 def _bare(event: Any) -> Any:
-    """Without what only a ledger adds: its place, and what it signs for the system."""
+    """An event without its position and without the signature of the system."""
     gone = {"key_id": None, "signature": None, "statement": None} if event.actor.role is Role.SYSTEM else {}
     return msgspec.structs.replace(event, pos=0, **gone)
 
@@ -159,5 +159,5 @@ def side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(policy=st.sampled_from(["none", "liveness", "all"]), sent=st.lists(SENT, min_size=1, max_size=8))
-def test_the_statement_and_the_core_say_the_same(side: Side, policy: str, sent: list[Sent]):
+def test_the_statement_and_decide_agree(side: Side, policy: str, sent: list[Sent]):
     side.run(policy, sent)

@@ -42,7 +42,7 @@ blanks = st.text(" \t\r\n", max_size=3)
 
 
 class UnknownType:
-    """Nothing JSON knows."""
+    """A class that JSON does not have."""
 
 
 class Shade(enum.Enum):
@@ -96,7 +96,7 @@ not_json = st.one_of(
     st.integers(INTEGER_MAX + 1),
     st.integers(max_value=-INTEGER_MAX - 1),
 )
-"""Each of them, alone or inside something, is not JSON that all parsers read in the same way."""
+"""Values that not all JSON parsers read in the same way, alone or inside other values."""
 
 wrapped = st.recursive(
     not_json,
@@ -148,7 +148,7 @@ broken_bytes = st.sampled_from(
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """One ledger for all examples: each looks at jobs of its own."""
+    """One ledger for all examples. Each uses its own jobs."""
     if request.param == "sqlite":
         home: Path = tmp_path_factory.mktemp("strict")
         with holdfast.open(f"sqlite:///{home}/ledger.db", clock=ManualClock()) as ledger:
@@ -166,7 +166,7 @@ QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 
 
 def raw(body: bytes) -> Any:
-    """JSON that is written already."""
+    """JSON as bytes."""
     return msgspec.Raw(body)
 
 
@@ -182,7 +182,7 @@ ENDS: dict[str, int] = {}
 
 
 def position(ledger: Ledger) -> int:
-    """Where the total order ends: any accepted change moves it."""
+    """The last position. Every accepted change moves it."""
     after = ENDS.get(ledger.id, 0)
     events = ledger._store.read(lambda session: session.events(EventFilter(after=after, limit=1_000_000)))
     ENDS[ledger.id] = events[-1].pos if events else after
@@ -210,7 +210,7 @@ def refused(ledger: Ledger, verb: Any) -> None:
 
 @QUICK
 @given(args=objects, result=values, error=objects)
-def test_values_come_back_equal(shared: Ledger, args: Any, result: Any, error: Any) -> None:
+def test_values_are_returned_equal(shared: Ledger, args: Any, result: Any, error: Any) -> None:
     job = shared.enqueue("k", args)
     assert same(shared.get(job.id).args, args)
     shared.fail(begun(shared, job.id), error, retry_after=0)
@@ -228,10 +228,10 @@ def test_values_come_back_equal(shared: Ledger, args: Any, result: Any, error: A
     indent=st.sampled_from([None, 0, 3]),
     ascii_only=st.booleans(),
 )
-def test_bytes_come_back_as_they_came(
+def test_bytes_are_returned_unchanged(
     shared: Ledger, args: Any, result: Any, gaps: list[str], indent: int | None, ascii_only: bool
 ) -> None:
-    """Inside and outside, except for blanks around the whole."""
+    """Except for blanks around the whole value."""
     args_text = json.dumps(args, indent=indent, ensure_ascii=ascii_only)
     result_text = json.dumps(result, indent=indent, ensure_ascii=ascii_only)
     job = shared.enqueue("k", raw(f"{gaps[0]}{args_text}{gaps[1]}".encode()), priority=1)
@@ -243,12 +243,12 @@ def test_bytes_come_back_as_they_came(
 
 @QUICK
 @given(value=wrapped)
-def test_what_is_not_json_is_refused(shared: Ledger, value: Any) -> None:
+def test_values_that_are_not_json_are_refused(shared: Ledger, value: Any) -> None:
     refused_everywhere(shared, value)
 
 
 @pytest.mark.parametrize("make", [lambda: nested(NESTING_MAX), lambda: nested(100_000), circle], ids=["deep", "abyss", "circle"])
-def test_what_is_nested_too_deep_is_refused(shared: Ledger, make: Callable[[], Any]) -> None:
+def test_values_that_are_nested_too_deeply_are_refused(shared: Ledger, make: Callable[[], Any]) -> None:
     refused_everywhere(shared, make())
 
 
@@ -275,12 +275,12 @@ def test_broken_bytes_are_refused(shared: Ledger, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"1", b"[]", b'"{}"', b"true", b" [ {} ] "])
-def test_args_are_an_object(shared: Ledger, body: bytes) -> None:
+def test_args_must_be_an_object(shared: Ledger, body: bytes) -> None:
     refused(shared, partial(shared.enqueue, "k", raw(body)))
     refused(shared, partial(shared.enqueue, "k", json.loads(body)))
 
 
-def test_the_largest_fits_and_one_more_does_not(shared: Ledger) -> None:
+def test_a_value_at_the_limit_is_accepted_and_one_byte_more_is_refused(shared: Ledger) -> None:
     room = PAYLOAD_BYTES_MAX - len(b'{"v":""}')
     job = shared.enqueue("k", {"v": "x" * room})
     assert shared.get(job.id).args == {"v": "x" * room}

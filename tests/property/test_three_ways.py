@@ -24,7 +24,7 @@ from holdfast.store.base import EventFilter, JobFilter
 from holdfast.store.postgres.low_water_marks import LowWaterMarks
 from holdfast.testing import ManualClock
 from tests.conftest import drop_schema
-from tests.property.model import EPOCH, Beaten, Changed, Draws, Model, Seen, micros
+from tests.property.model import EPOCH, BeatAnswer, Changed, Draws, Model, Seen, micros
 
 UNKNOWN_JOB = 999_999_999
 MODEL_ID = "model"
@@ -37,8 +37,8 @@ class JobId(int):
     """The model's number of a job, to be translated for each store."""
 
 
-class Twin:
-    """One real ledger, and which of its jobs is which of the model's."""
+class ComparedLedger:
+    """One real ledger, and the mapping of its job ids to those of the model."""
 
     def __init__(self, name: str, ledger: Ledger) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Twin:
         assert self._ours.setdefault(theirs, ours) == ours
 
     def translated(self, value: Any) -> Any:
-        """An argument in this ledger's own numbers."""
+        """An argument with this ledger's job ids."""
         match value:
             case JobId():
                 return self._theirs.get(value, int(value))
@@ -66,7 +66,7 @@ class Twin:
         return value
 
     def job(self, record: JobRecord) -> JobRecord:
-        """A row in the model's numbers."""
+        """A row with the model's job ids."""
         return msgspec.structs.replace(
             record,
             id=self._ours[record.id],
@@ -111,11 +111,11 @@ class Twin:
         return re.sub(rb"dependency (\d+) ", lambda found: f"dependency {self.number(int(found[1]))} ".encode(), text)
 
     def _undoing(self, text: bytes) -> bytes:
-        """Whose steps they are, in the args and the key of an undo job."""
+        """The original's id in the args and the key of an undo job."""
         return _UNDOING.sub(lambda found: found[1] + str(self._ours[int(found[2])]).encode(), text)
 
-    def strangers(self) -> list[int]:
-        """Jobs of this ledger that no answer has named yet, in the order they were made."""
+    def unnamed_jobs(self) -> list[int]:
+        """Jobs of this ledger that no answer has named yet, in the order of their ids."""
         return [job.id for job in self.ledger.list(limit=1_000) if job.id not in self._ours]
 
     def number(self, theirs: Any) -> Any:
@@ -134,7 +134,7 @@ class Twin:
         return [self.event(event) for event in self.ledger._store.read(lambda session: session.events(chosen))]
 
 
-def plain(answer: Any, twin: Twin | None = None) -> Any:
+def plain(answer: Any, twin: ComparedLedger | None = None) -> Any:
     """An answer of either side in one form."""
     number: Callable[[Any], Any] = (lambda id_: id_) if twin is None else twin.number
     match answer:
@@ -151,7 +151,7 @@ def plain(answer: Any, twin: Twin | None = None) -> Any:
             return "change", *answer
         case public.Change():
             return "change", number(answer.job_id), answer.rev, answer.status, micros(answer.at)
-        case Beaten():
+        case BeatAnswer():
             return "beat", *answer
         case public.Beat():
             lease = None if answer.lease_expires_at is None else micros(answer.lease_expires_at)
@@ -160,7 +160,7 @@ def plain(answer: Any, twin: Twin | None = None) -> Any:
 
 
 def _refusal(error: HoldfastError, number: Callable[[Any], Any]) -> Any:
-    """The code, and where the rules of the state machine refused, what they said about it."""
+    """The code of a refusal, and its message and context if the state machine refused."""
     if "status" not in error.context:
         return "refused", error.code
     waits = {"waits_for": [number(id_) for id_ in error.context["waits_for"]]} if "waits_for" in error.context else {}
@@ -172,7 +172,7 @@ def _same(what: str, found: Any, wanted: Any) -> None:
 
 
 def differences(found: Any, wanted: Any, place: str = "") -> list[str]:
-    """Where two values differ, as far inside as can be said."""
+    """The paths at which two values differ."""
     if found == wanted:
         return []
     if isinstance(found, msgspec.Struct) and isinstance(wanted, type(found)):
@@ -191,7 +191,7 @@ def outcome(verb: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return error
 
 
-# What is said
+# Arguments
 
 QUEUES = ("default", "b", 'odd "{,}\\ é')
 KINDS = ("k", "NULL")
@@ -240,7 +240,7 @@ revs = st.sampled_from(["any", "any", "any", "any", "right", "right", "wrong"])
 actors = st.sampled_from([*[None] * 8, "ann", "w", *(Actor(role, "x", "y" * (role is Role.WORKER)) for role in Role)])
 clients = st.sampled_from([None, None, "ann", "w"])
 picks = st.sampled_from([*[0] * 10, *[1] * 4, 2, 2, 3, 4, 5, 16, 20])
-"""Mostly the job that was touched last: long lives show more than many."""
+"""Mostly the job that was used last: long histories find more than many short ones."""
 fences = st.tuples(st.sampled_from(["live"] * 9 + ["old", "old", "forged"]), picks)
 beats = st.fixed_dictionaries(
     {},
@@ -271,7 +271,7 @@ moves: st.SearchStrategy[Any] = st.one_of(
             ("release", {}),
             ("resume", {}),
             ("stall", {}),
-            ("judge", {}),
+            ("stall_or_resume", {}),
             ("sweep", {}),
             ("sweep", {}),
             ("fail", {"error": "broke"}),
@@ -300,7 +300,9 @@ class ThreeWays(RuleBasedStateMachine):
             "sqlite": f"sqlite:///{self.home}/ledger.db",
             "postgres": f"{postgres_url}?schema={self.schema}&options=-csynchronous_commit%3Doff",
         }
-        self.twins = [Twin(name, holdfast.open(url, clock=self.clock, entropy=self.draws)) for name, url in urls.items()]
+        self.twins = [
+            ComparedLedger(name, holdfast.open(url, clock=self.clock, entropy=self.draws)) for name, url in urls.items()
+        ]
         self.model = Model(lambda: micros(self.clock.now()), self.clock.monotonic, self.draws, MODEL_ID)
         self.fences: list[Fence] = []
         self.named: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
@@ -318,22 +320,22 @@ class ThreeWays(RuleBasedStateMachine):
             drop_schema(self.server_url, self.schema)
             shutil.rmtree(self.home)
 
-    # Telling all three
+    # Calls on all three
 
-    def tell(self, verb: str, *args: Any, **kwargs: Any) -> None:
+    def call_all(self, verb: str, *args: Any, **kwargs: Any) -> None:
         self.draws.step += 1
         self.agreed = False
         expected = outcome(getattr(self.model, verb), args, kwargs)
         for twin in self.twins:
             if twin.name == "postgres":
-                # A scan that was slow on a busy machine lets later claims begin behind it for half a second.
+                # After a slow scan on a busy machine, later claims start behind it for half a second.
                 twin.ledger._store._marks = LowWaterMarks()  # type: ignore[attr-defined]
             translated = {name: twin.translated(value) for name, value in kwargs.items()}
             answer = outcome(getattr(twin.ledger, verb), twin.translated(args), translated)
             if verb in ("enqueue", "enqueue_many", "replay", "replay_many"):
                 self._meet(twin, expected, answer)
             if verb == "sweep":
-                for ours, theirs in zip(sorted(self.model.jobs.keys() - self.known.keys()), twin.strangers(), strict=True):
+                for ours, theirs in zip(sorted(self.model.jobs.keys() - self.known.keys()), twin.unnamed_jobs(), strict=True):
                     twin.know(ours, theirs)
             _same(f"{twin.name}: answer to {verb}", self._shown(plain(answer, twin)), self._shown(plain(expected)))
         self._compare(expected)
@@ -341,8 +343,8 @@ class ThreeWays(RuleBasedStateMachine):
             self.named.append((verb, args, kwargs))
         self.agreed = True
 
-    def _meet(self, twin: Twin, expected: Any, answer: Any) -> None:
-        """Learn which job is which from the answer that made it."""
+    def _meet(self, twin: ComparedLedger, expected: Any, answer: Any) -> None:
+        """Record the job ids of an answer that created jobs."""
         ours = expected if isinstance(expected, list) else [expected]
         theirs = answer if isinstance(answer, list) else [answer]
         for seen, job in zip(ours, theirs, strict=False):
@@ -350,7 +352,7 @@ class ThreeWays(RuleBasedStateMachine):
                 twin.know(seen.job.id, job.id)
 
     def _shown(self, answer: Any) -> Any:
-        """What can be compared. Once beats are pruned, a request that is repeated no longer knows what they said."""
+        """The part of an answer that is compared. After beats are pruned, a repeated request no longer has their contents."""
         if isinstance(answer, dict):
             # Answers are also kept under drawn ids; how many is not compared.
             return {name: count for name, count in answer.items() if name != "requests"}
@@ -387,14 +389,14 @@ class ThreeWays(RuleBasedStateMachine):
             if isinstance(seen, Seen) and seen.fence is not None and seen.fence not in self.fences:
                 self.fences.append(seen.fence)
 
-    def _compare_histories(self, twin: Twin) -> None:
+    def _compare_histories(self, twin: ComparedLedger) -> None:
         for job_id, job in self.model.jobs.items():
             theirs = twin.translated(JobId(job_id))
             _same(f"{twin.name}: job {job_id}", plain(twin.ledger.get(theirs), twin), plain(Seen(job)))
             _same(f"{twin.name}: history of {job_id}", twin.history(job_id), self.model.history[job_id])
             self._check(twin, job_id)
 
-    def _check(self, twin: Twin, job_id: int) -> None:
+    def _check(self, twin: ComparedLedger, job_id: int) -> None:
         _same(f"{twin.name}: check of {job_id}", twin.ledger.check(twin.translated(JobId(job_id))), [])
 
     # Choosing
@@ -411,11 +413,11 @@ class ThreeWays(RuleBasedStateMachine):
         return {"expected_rev": job.rev if choice == "right" else job.rev + 1}
 
     def jobs(self) -> list[JobRecord]:
-        """The one touched last comes last."""
+        """All jobs. The one used last comes last."""
         return [self.model.jobs[job_id] for job_id in self.recent if job_id in self.model.jobs]
 
     def pick(self, place: int, statuses: frozenset[Status]) -> JobId:
-        """A job, mostly one that the verb is made for."""
+        """A job, mostly one in a status that the verb allows."""
         fit = [job.id for job in self.jobs() if job.status in statuses]
         if place == 20:
             return JobId(UNKNOWN_JOB)
@@ -424,7 +426,7 @@ class ThreeWays(RuleBasedStateMachine):
         return JobId(fit[-1 - place % len(fit)])
 
     def fence(self, choice: tuple[str, int], *statuses: Status) -> Fence:
-        """A fence, mostly a living one of a job that the verb is made for."""
+        """A fence, mostly a valid one of a job in a status that the verb allows."""
         how, place = choice
         live = [job for job in self.jobs() if job.token is not None and job.status in LIVE]
         fit = [
@@ -458,7 +460,7 @@ class ThreeWays(RuleBasedStateMachine):
             found["dedupe"] = "forever"
         return found
 
-    # Making and claiming jobs
+    # Enqueueing and claiming
 
     @initialize(batch=st.lists(items, min_size=1, max_size=4))
     def begin(self, batch: list[dict[str, Any]]) -> None:
@@ -477,7 +479,7 @@ class ThreeWays(RuleBasedStateMachine):
         self, item: dict[str, Any], when: Any, forever: bool, on: list[int], choice: str, request: str, actor: str | None
     ) -> None:
         options = self.options(item.get("options", {}), when, forever) | self._depending(on, choice)
-        self.tell("enqueue", item["kind"], item["args"], actor=actor, **options, **self.request(request))
+        self.call_all("enqueue", item["kind"], item["args"], actor=actor, **options, **self.request(request))
 
     @rule(batch=st.lists(items, min_size=1, max_size=4), request=requests, actor=clients)
     def enqueue_many(self, batch: list[dict[str, Any]], request: str, actor: str | None) -> None:
@@ -493,7 +495,7 @@ class ThreeWays(RuleBasedStateMachine):
         request=requests,
     )
     def enqueue_graph(self, batch: list[Any], forward: bool, request: str) -> None:
-        """Items that depend on each other, and on jobs that are there."""
+        """Enqueue items that depend on each other and on existing jobs."""
         made = []
         for place, (item, inside, outside, choice) in enumerate(batch):
             others = range(place + 1, len(batch)) if forward else range(place)
@@ -501,7 +503,7 @@ class ThreeWays(RuleBasedStateMachine):
             options = item.get("options", {}) | self._depending(outside, choice)
             on = {"depends_on": [*options.get("depends_on", []), *refs], "on_dependency_failure": choice}
             made.append({"kind": item["kind"], "args": item["args"], "ref": f"r{place}", **options, **on})
-        self.tell("enqueue_many", made, **self.request(request))
+        self.call_all("enqueue_many", made, **self.request(request))
 
     @precondition(lambda self: any(job.is_waiting for job in self.jobs()))
     @rule(place=picks, work=st.sampled_from(["complete", "complete", "fail", "cancel", "dead_letter", "replay"]))
@@ -512,11 +514,11 @@ class ThreeWays(RuleBasedStateMachine):
         if fence is not None and work != "replay":
             self._end(job_id, fence, work)
         elif work == "replay":
-            self.tell("replay", job_id)
+            self.call_all("replay", job_id)
 
     def _enqueue_many(self, batch: list[dict[str, Any]], **rest: Any) -> None:
         made = [{"kind": item["kind"], "args": item["args"], **item.get("options", {})} for item in batch]
-        self.tell("enqueue_many", made, **rest)
+        self.call_all("enqueue_many", made, **rest)
 
     @rule(
         worker=st.sampled_from(WORKERS),
@@ -529,11 +531,11 @@ class ThreeWays(RuleBasedStateMachine):
     )
     def claim(self, worker: str, queues: list[str], limit: int, start: bool, kinds: Any, incarnation: Any, request: str) -> None:
         rest = self.request(request)
-        self.tell("claim", worker, queues, limit=limit, start=start, kinds=kinds, incarnation=incarnation, **rest)
+        self.call_all("claim", worker, queues, limit=limit, start=start, kinds=kinds, incarnation=incarnation, **rest)
 
     @rule(start=st.booleans(), limit=st.integers(1, 4))
     def claim_from_all(self, start: bool, limit: int) -> None:
-        self.tell("claim", "w", list(QUEUES), limit=limit, start=start)
+        self.call_all("claim", "w", list(QUEUES), limit=limit, start=start)
 
     @precondition(has_job)
     @rule(
@@ -547,14 +549,14 @@ class ThreeWays(RuleBasedStateMachine):
     def claim_job(self, place: int, worker: str, ttl: Any, incarnation: Any, request: str, rev: str) -> None:
         job_id = self.pick(place, LIVE)
         rest = self.request(request) | self.rev(rev, job_id)
-        self.tell("claim_job", job_id, worker, ttl=ttl, incarnation=incarnation, **rest)
+        self.call_all("claim_job", job_id, worker, ttl=ttl, incarnation=incarnation, **rest)
 
-    # Holding them
+    # Holders
 
     @precondition(has_job)
     @rule(place=picks, moves=st.lists(st.tuples(waits, moves), min_size=2, max_size=7))
     def hold(self, place: int, moves: list[Any]) -> None:
-        """Stay with one job for a while."""
+        """Call several verbs on one job."""
         job_id = self.pick(place % 15, LIVE)
         for wait, (verb, said) in moves:
             job = self.model.jobs.get(job_id)
@@ -562,14 +564,14 @@ class ThreeWays(RuleBasedStateMachine):
                 return
             self._wait(job, wait)
             if verb == "sweep":
-                self.tell("sweep")
+                self.call_all("sweep")
             elif job.token is None:
-                self.tell("claim_job", job_id, "w")
-            elif verb == "judge":
-                self.tell("stall", job_id)
+                self.call_all("claim_job", job_id, "w")
+            elif verb == "stall_or_resume":
+                self.call_all("stall", job_id)
             else:
                 fence = Fence(job_id, job.attempt, job.token, job.owner or job.last_owner or "")
-                self.tell(verb, fence, **said)
+                self.call_all(verb, fence, **said)
 
     @precondition(has_job)
     @rule(
@@ -578,16 +580,16 @@ class ThreeWays(RuleBasedStateMachine):
         end=st.sampled_from(["fail", "cancel", "dead_letter"]),
         work=st.sampled_from(["complete", "fail", "cancel", "wait"]),
     )
-    def come_to_nothing(self, place: int, count: int, end: str, work: str) -> None:
-        """A job is given undo steps and ends badly; the job that undoes it comes to an end of its own."""
+    def end_with_undo_steps(self, place: int, count: int, end: str, work: str) -> None:
+        """A job registers undo steps and does not succeed. Its undo job ends in any status."""
         job_id = self.pick(place % 15, LIVE)
         fence = self._take(job_id)
         if fence is None:
             return
         for number in range(count):
-            self.tell("heartbeat", fence, undo={"kind": "u", "args": {"n": number}})
+            self.call_all("heartbeat", fence, undo={"kind": "u", "args": {"n": number}})
         self._end(job_id, fence, end)
-        self.tell("sweep")
+        self.call_all("sweep")
         undo = self.model.undo_job(self.model.jobs[job_id])
         if undo is None or undo.status not in LIVE:
             return
@@ -595,31 +597,31 @@ class ThreeWays(RuleBasedStateMachine):
         fence = self._take(JobId(undo.id))
         if fence is not None and work != "wait":
             self._end(JobId(undo.id), fence, work)
-        self.tell("sweep")
+        self.call_all("sweep")
 
     def _take(self, job_id: JobId) -> Fence | None:
-        """Claim and start, where that can be done."""
-        self.tell("claim_job", job_id, "w")
+        """Claim and start a job if possible."""
+        self.call_all("claim_job", job_id, "w")
         job = self.model.jobs.get(job_id)
         if job is None or job.token is None or job.status not in HELD:
             return None
         fence = Fence(job_id, job.attempt, job.token, job.owner or "")
-        self.tell("start", fence)
+        self.call_all("start", fence)
         return fence
 
     def _end(self, job_id: JobId, fence: Fence, how: str) -> None:
         match how:
             case "complete":
-                self.tell("complete", fence, None)
+                self.call_all("complete", fence, None)
             case "fail":
-                self.tell("fail", fence, "no", retryable=False)
+                self.call_all("fail", fence, "no", retryable=False)
             case "cancel":
-                self.tell("cancel", job_id, hard=True)
+                self.call_all("cancel", job_id, hard=True)
             case _:
-                self.tell("dead_letter", job_id, reason_code="timeout")
+                self.call_all("dead_letter", job_id, reason_code="timeout")
 
     def _wait(self, job: JobRecord, wait: tuple[str, Any]) -> None:
-        """For some seconds, or to a microsecond before, at or after a moment on which something hangs."""
+        """Wait for some seconds, or until a microsecond before, at or after a time limit of the job."""
         how, amount = wait
         edges = _edges(job)
         if how == "for":
@@ -637,29 +639,29 @@ class ThreeWays(RuleBasedStateMachine):
     @rule(which=fences, request=requests, rev=revs)
     def start(self, which: Any, request: str, rev: str) -> None:
         fence = self.fence(which, Status.CLAIMED)
-        self.tell("start", fence, **self.request(request), **self.rev(rev, fence.job_id))
+        self.call_all("start", fence, **self.request(request), **self.rev(rev, fence.job_id))
 
     @precondition(has_fence)
     @rule(which=fences, beat=beats, request=requests, rev=revs)
     def heartbeat(self, which: Any, beat: dict[str, Any], request: str, rev: str) -> None:
         fence = self.fence(which, Status.RUNNING, Status.STALLED)
-        self.tell("heartbeat", fence, **beat, **self.request(request), **self.rev(rev, fence.job_id))
+        self.call_all("heartbeat", fence, **beat, **self.request(request), **self.rev(rev, fence.job_id))
 
     @precondition(has_fence)
     @rule(which=st.lists(fences, min_size=1, max_size=6))
     def heartbeat_many(self, which: list[Any]) -> None:
-        self.tell("heartbeat_many", [self.fence(choice) for choice in which])
+        self.call_all("heartbeat_many", [self.fence(choice) for choice in which])
 
     @precondition(has_fence)
     @rule(which=fences, result=values, request=requests, rev=revs)
     def complete(self, which: Any, result: Any, request: str, rev: str) -> None:
         fence = self.fence(which, Status.RUNNING)
-        self.tell("complete", fence, result, **self.request(request), **self.rev(rev, fence.job_id))
+        self.call_all("complete", fence, result, **self.request(request), **self.rev(rev, fence.job_id))
 
     @precondition(has_fence)
     @rule(which=st.lists(st.tuples(fences, values), min_size=1, max_size=5), request=requests)
     def complete_many(self, which: list[Any], request: str) -> None:
-        self.tell(
+        self.call_all(
             "complete_many", [(self.fence(choice, Status.RUNNING), result) for choice, result in which], **self.request(request)
         )
 
@@ -677,7 +679,7 @@ class ThreeWays(RuleBasedStateMachine):
     def fail(self, which: Any, error: Any, retryable: bool, code: Any, stage: Any, after: Any, request: str, rev: str) -> None:
         fence = self.fence(which, Status.RUNNING)
         said = {"retryable": retryable, "reason_code": code, "failure_stage": stage, "retry_after": after}
-        self.tell("fail", fence, error, **said, **self.request(request), **self.rev(rev, fence.job_id))
+        self.call_all("fail", fence, error, **said, **self.request(request), **self.rev(rev, fence.job_id))
 
     @precondition(has_fence)
     @rule(
@@ -691,12 +693,12 @@ class ThreeWays(RuleBasedStateMachine):
         request=requests,
         rev=revs,
     )
-    def let_go_or_return(self, which: Any, verb: str, reason: Any, failure: dict[str, Any], request: str, rev: str) -> None:
+    def give_up_or_return(self, which: Any, verb: str, reason: Any, failure: dict[str, Any], request: str, rev: str) -> None:
         fence = self.fence(which, *GIVEN_BY[verb])
         said = {"reason": reason} | (failure if verb == "stall" else {})
-        self.tell(verb, fence, **said, **self.request(request), **self.rev(rev, fence.job_id))
+        self.call_all(verb, fence, **said, **self.request(request), **self.rev(rev, fence.job_id))
 
-    # From outside
+    # Verbs without a fence
 
     @precondition(has_job)
     @rule(
@@ -707,13 +709,13 @@ class ThreeWays(RuleBasedStateMachine):
         actor=actors,
         rev=revs,
     )
-    def judge(self, place: int, verb: str, reason: Any, request: str, actor: Any, rev: str) -> None:
+    def stall_or_resume(self, place: int, verb: str, reason: Any, request: str, actor: Any, rev: str) -> None:
         job_id = self.pick(place, HELD if verb == "stall" else frozenset({Status.STALLED}))
-        self.tell(verb, job_id, reason=reason, actor=actor, **self.request(request), **self.rev(rev, job_id))
+        self.call_all(verb, job_id, reason=reason, actor=actor, **self.request(request), **self.rev(rev, job_id))
 
     @rule(limit=st.sampled_from([1_000, 1_000, 1, 2]))
     def sweep(self, limit: int) -> None:
-        self.tell("sweep", limit=limit)
+        self.call_all("sweep", limit=limit)
 
     @precondition(has_job)
     @rule(
@@ -728,7 +730,7 @@ class ThreeWays(RuleBasedStateMachine):
     def intervene(self, place: int, verb: str, hard: bool, reason: str, request: str, actor: Any, rev: str) -> None:
         job_id = self.pick(place, frozenset({Status.RUNNING}))
         said = {"hard": hard} if verb == "cancel" else {}
-        self.tell(verb, job_id, reason=reason, **said, actor=actor, **self.request(request), **self.rev(rev, job_id))
+        self.call_all(verb, job_id, reason=reason, **said, actor=actor, **self.request(request), **self.rev(rev, job_id))
 
     @precondition(has_job)
     @rule(
@@ -747,9 +749,9 @@ class ThreeWays(RuleBasedStateMachine):
         verb, value = change
         said: dict[str, Any] = {"actor": actor, **self.request(request), **self.rev(rev, job_id)}
         if verb == "reschedule":
-            self.tell(verb, job_id, delay=value, **said)
+            self.call_all(verb, job_id, delay=value, **said)
         else:
-            self.tell(verb, job_id, value, **said)
+            self.call_all(verb, job_id, value, **said)
 
     @precondition(has_job)
     @rule(
@@ -763,18 +765,18 @@ class ThreeWays(RuleBasedStateMachine):
         actor=actors,
         rev=revs,
     )
-    def bury_or_revive(
+    def dead_letter_or_replay(
         self, place: int, verb: str, code: str, error: Any, note: str, reason: Any, request: str, actor: Any, rev: str
     ) -> None:
         job_id = self.pick(place, {"dead_letter": LIVE, "replay": TERMINAL - {Status.SUCCEEDED}}.get(verb, TERMINAL))
         said: dict[str, Any] = {"actor": actor, **self.request(request), **self.rev(rev, job_id)}
         match verb:
             case "dead_letter":
-                self.tell(verb, job_id, reason_code=code, error=error, **said)
+                self.call_all(verb, job_id, reason_code=code, error=error, **said)
             case "annotate":
-                self.tell(verb, job_id, note, reason=reason, **said)
+                self.call_all(verb, job_id, note, reason=reason, **said)
             case _:
-                self.tell(verb, job_id, reason=reason, **said)
+                self.call_all(verb, job_id, reason=reason, **said)
 
     @precondition(lambda self: self.model.dead_letters())
     @rule(
@@ -787,7 +789,7 @@ class ThreeWays(RuleBasedStateMachine):
         actor=actors,
     )
     def replay_many(self, chosen: dict[str, Any], again: bool, reason: Any, request: str, actor: Any) -> None:
-        self.tell("replay_many", **chosen, again=again, reason=reason, actor=actor, **self.request(request))
+        self.call_all("replay_many", **chosen, again=again, reason=reason, actor=actor, **self.request(request))
 
     # The ledger as a whole
 
@@ -806,17 +808,17 @@ class ThreeWays(RuleBasedStateMachine):
         rest = {"actor": actor, **self.request(request)}
         match what:
             case "kind":
-                self.tell("set_policy", kind, **policy, **rest)
+                self.call_all("set_policy", kind, **policy, **rest)
             case "tier":
-                self.tell("set_policy", tier=tier, **policy, **rest)
+                self.call_all("set_policy", tier=tier, **policy, **rest)
             case "look":
                 self._look(queue)
             case _:
-                self.tell(what, queue, **rest)
+                self.call_all(what, queue, **rest)
 
     @rule(what=st.sampled_from(["jobs", "failed", "beats", "requests"]), ago=st.sampled_from([0, 10, 60]))
     def prune(self, what: str, ago: int) -> None:
-        self.tell("prune", **{f"{what}_before": self.clock.now() - timedelta(seconds=ago)}, batch=10_000)
+        self.call_all("prune", **{f"{what}_before": self.clock.now() - timedelta(seconds=ago)}, batch=10_000)
         for twin in self.twins:
             self._compare_histories(twin)
 
@@ -844,13 +846,13 @@ class ThreeWays(RuleBasedStateMachine):
             paused = {name: micros(at) for name, at in twin.ledger.paused().items()}
             _same(f"{twin.name}: paused", paused, self.model.paused_at)
 
-    # The same again
+    # Repeated requests
 
     @precondition(lambda self: self.named)
     @rule(place=picks)
     def again(self, place: int) -> None:
         verb, args, kwargs = self.named[-1 - place % len(self.named)]
-        self.tell(verb, *args, **kwargs)
+        self.call_all(verb, *args, **kwargs)
 
     @precondition(lambda self: self.named)
     @rule(place=picks)
@@ -875,7 +877,7 @@ class ThreeWays(RuleBasedStateMachine):
                 kwargs = kwargs | {"attempts_max": 77}
             case _:
                 kwargs = kwargs | {"expected_rev": (kwargs.get("expected_rev") or 0) + 1}
-        self.tell(verb, *args, **kwargs)
+        self.call_all(verb, *args, **kwargs)
 
     # Time
 
@@ -889,14 +891,14 @@ class ThreeWays(RuleBasedStateMachine):
 
     @precondition(has_job)
     @rule(place=picks, edge=edges)
-    def to_the_edge(self, place: int, edge: Any) -> None:
+    def wait_for_a_limit(self, place: int, edge: Any) -> None:
         job = self.model.jobs.get(self.pick(place % 15, HELD))
         if job is not None:
             self._wait(job, ("edge", edge))
 
 
 def _edges(job: JobRecord) -> list[int]:
-    """Moments on which something hangs for a job."""
+    """The time limits of a job."""
     found = [job.available_at] if job.status is Status.QUEUED and not job.is_waiting else []
     if job.status in HELD and job.lease_expires_at is not None:
         found += [stall_limit(job), job.lease_expires_at, *[at for at in [progress_limit(job)] if at is not None]]

@@ -29,14 +29,14 @@ def url(folder: Path) -> str:
 
 @pytest.fixture
 def sockets() -> Iterator[str]:
-    """Where supervisors have theirs: the names of a test's folders are too long for one."""
+    """The folder of sockets: the paths of a test's folders are too long for a socket."""
     with tempfile.TemporaryDirectory(prefix="hf-") as folder:
         yield folder
 
 
 @pytest.fixture
 def supervise(folder: Path, sockets: str) -> Iterator[Supervise]:
-    """Starts a supervisor; what is left of it ends with the test."""
+    """Start a supervisor. The test ends it if it still runs."""
     running: list[Running] = []
 
     def starter(*arguments: object, **env: str) -> Running:
@@ -50,7 +50,7 @@ def supervise(folder: Path, sockets: str) -> Iterator[Supervise]:
 
 @pytest.fixture
 def ended(folder: Path, sockets: str) -> Ended:
-    """Runs a supervisor to its end."""
+    """Run a supervisor to its end."""
 
     def runner(*arguments: object, **env: str) -> Done:
         words = command("supervise", *arguments)
@@ -69,7 +69,7 @@ def is_alive(pid: int) -> bool:
 
 
 def pipe(folder: Path, name: str = "gate") -> Path:
-    """A named pipe: opening it waits for the other side."""
+    """A named pipe. Opening it waits for the other end."""
     path = folder / name
     os.mkfifo(path)
     return path

@@ -1,4 +1,4 @@
-"""Every process that a program has started ends with it, and it ends with its supervisor."""
+"""Every process that a program has started ends with it, and the program ends with its supervisor."""
 
 import os
 import shlex
@@ -71,7 +71,7 @@ def test_signals_are_passed_on(supervise: Supervise) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_stop_is_passed_on_and_ends_the_run(supervise: Supervise, url: str, number: signal.Signals) -> None:
-    """However the program then ends, it is not started again."""
+    """The program is not started again, with any exit code."""
     one = supervise("--name", "web", "--json", "--", *PYTHON, LISTEN, 7)
     assert one.line() == "ready"
     one.signal(number)
@@ -82,7 +82,7 @@ def test_a_signal_to_stop_is_passed_on_and_ends_the_run(supervise: Supervise, ur
         assert ledger.runs()[0].terminal_reason == "operator_shutdown"
 
 
-def test_who_does_not_listen_is_killed_when_the_grace_is_over(supervise: Supervise) -> None:
+def test_a_program_that_ignores_the_signal_is_killed_after_the_grace(supervise: Supervise) -> None:
     one = supervise("--grace", "10ms", "--json", "--", *PYTHON, DEAF)
     pid = int(one.line())
     one.signal()
@@ -102,7 +102,7 @@ def test_the_second_signal_ends_the_grace(supervise: Supervise) -> None:
 
 
 def dead_after_signal(one: Running, pid: int) -> bool:
-    """Whether it is dead by now. A signal that follows another at once is taken for its echo."""
+    """Signal the supervisor and return whether the program is dead. A signal right after another is taken for a repetition."""
     one.signal()
     return not is_alive(pid)
 
@@ -113,7 +113,7 @@ def escaped(one: Running) -> int:
     return pid
 
 
-def test_what_a_program_leaves_behind_ends_with_it(ended: Ended) -> None:
+def test_processes_that_a_program_leaves_behind_end_with_it(ended: Ended) -> None:
     done = ended("--grace", "10ms", "--", *PYTHON, ESCAPE, "leave")
     assert done.code == 0
     assert not is_alive(int(done.out))
@@ -136,7 +136,7 @@ def test_nothing_survives_a_supervisor_that_is_killed(supervise: Supervise) -> N
 
 
 def test_nothing_survives_a_keeper_that_is_killed(supervise: Supervise) -> None:
-    """That the program ended is all its supervisor knows then: it starts another."""
+    """The supervisor only knows that the program has ended, and starts it again."""
     one = supervise(*QUICK, "--", *PYTHON, ESCAPE, "stay")
     first = escaped(one)
     os.kill(parent_of(first), signal.SIGKILL)
@@ -144,7 +144,7 @@ def test_nothing_survives_a_keeper_that_is_killed(supervise: Supervise) -> None:
     assert (is_alive(first), is_alive(second)) == (False, True)
 
 
-def test_a_program_that_stops_its_keeper_ends_all_the_same(supervise: Supervise) -> None:
+def test_a_program_that_stops_its_keeper_is_still_ended(supervise: Supervise) -> None:
     one = supervise("--grace", "10ms", "--", *PYTHON, STOP_KEEPER)
     pid = int(one.line())
     one.signal()
@@ -152,7 +152,7 @@ def test_a_program_that_stops_its_keeper_ends_all_the_same(supervise: Supervise)
     assert not is_alive(pid)
 
 
-def test_a_program_that_stops_its_keeper_may_not_hang(ended: Ended) -> None:
+def test_a_hanging_program_that_stopped_its_keeper_is_ended(ended: Ended) -> None:
     done = ended("--grace", "10ms", "--stall-timeout", "1s", "--max-restarts", 0, "--", *PYTHON, STOP_KEEPER)
     assert (done.code, is_alive(int(done.out))) == (1, False)
     assert "is not started again: stall_timeout" in done.err
@@ -167,7 +167,7 @@ def test_a_keeper_that_was_stopped_does_not_outlive_its_supervisor(supervise: Su
     one.rest()
 
 
-def test_what_was_there_before_the_supervisor_stays(folder: Path, sockets: str) -> None:
+def test_processes_older_than_the_supervisor_are_not_ended(folder: Path, sockets: str) -> None:
     words = shlex.join(command("supervise", "--", "true"))
     shell = ["sh", "-c", f"sleep 1000 >&- 2>&- & echo $!; exec {words}"]
     done = subprocess.run(
@@ -182,11 +182,13 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
 
 
-# What cannot be started
+# Programs that cannot be started
 
 
 @pytest.mark.parametrize(("command", "code"), [("./nowhere", 127), ("nowhere", 127), ("./plain", 126), (".", 126)])
-def test_what_cannot_be_started_ends_as_in_a_shell(ended: Ended, folder: Path, url: str, command: str, code: int) -> None:
+def test_a_program_that_cannot_be_started_has_the_exit_code_of_a_shell(
+    ended: Ended, folder: Path, url: str, command: str, code: int
+) -> None:
     (folder / "plain").write_text("#!/bin/sh\n")
     done = ended("--name", "web", "--json", "--", command)
     assert (done.code, done.answer["error_code"]) == (code, "unrecoverable_error")
@@ -197,7 +199,7 @@ def test_what_cannot_be_started_ends_as_in_a_shell(ended: Ended, folder: Path, u
 
 
 def test_a_program_starts_as_it_would_without_a_supervisor(ended: Ended) -> None:
-    """Its signals as they were, nothing open but what is meant for it, a session of its own."""
+    """The program has default signal handlers, no other open descriptors, and its own session."""
     program = (
         "import os, signal\n"
         "print([n for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD)"

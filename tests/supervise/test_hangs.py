@@ -1,4 +1,4 @@
-"""A program that hangs is ended, however it used to say that it was alive."""
+"""A program that hangs is ended, whichever kind of heartbeat it sent."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
-def test_who_has_beaten_and_then_is_silent_is_ended(supervise: Supervise, url: str, way: str) -> None:
+def test_a_program_that_stops_beating_is_ended(supervise: Supervise, url: str, way: str) -> None:
     one = supervise("--name", "web", "--stall-timeout", "5s", "--max-restarts", 0, "--json", "--", *WAYS[way])
     assert one.logged("stalled")["beats"] == 1
     done = one.rest()
@@ -42,15 +42,15 @@ def test_a_hang_is_a_failure_like_any_other(ended: Ended, url: str) -> None:
         assert ledger.runs()[0].terminal_reason == "restart_limit_exceeded"
 
 
-def test_a_hung_program_that_ends_cleanly_on_a_signal_has_hung(ended: Ended) -> None:
-    """A shell that traps TERM and exits with 0 is no clean exit."""
+def test_a_hung_program_that_exits_cleanly_on_a_signal_counts_as_hung(ended: Ended) -> None:
+    """Also a shell that traps TERM and exits with 0."""
     program = "trap 'exit 0' TERM; echo ran; while :; do sleep 1000 & wait; done"
     done = ended(*QUICK, "--stall-timeout", "1s", "--max-restarts", 1, "--json", "--", "sh", "-c", program)
     assert "stalled" in done.err
     assert (done.code, done.out.splitlines().count("ran")) == (1, 2)
 
 
-def test_a_program_that_never_beats_is_only_watched_for_its_end() -> None:
+def test_a_program_that_never_beats_is_not_ended_for_silence() -> None:
     assert HeartbeatMonitor(5, from_start=False).silent_since is None
     assert HeartbeatMonitor(5, from_start=True).silent_since == 5
     watch = HeartbeatMonitor(5, from_start=False)
@@ -66,7 +66,7 @@ def test_after_a_freeze_there_is_a_fresh_interval() -> None:
     assert watch.silent_since == 90
 
 
-def test_what_a_beat_says_is_in_the_receipt(supervise: Supervise, url: str) -> None:
+def test_the_receipt_has_the_contents_of_the_beat(supervise: Supervise, url: str) -> None:
     said = 'echo \'{"stage":"mix","progress":3}\' >&"$HOLDFAST_BEAT_FD"; echo sent; '
     one = supervise("--name", "web", "--", "sh", "-c", said + HANG)
     assert one.line() == "sent"
@@ -119,6 +119,7 @@ def test_every_line_counts_as_a_heartbeat(line: bytes, fields: dict[str, object]
 
 
 def test_pipe_and_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Heartbeats arrive by both. The test's name is short because it is a part of the socket's path, which has a limit."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     heard: list[ReceivedHeartbeat] = []
     with HeartbeatListener("ledger/web", heard.append) as listener:
@@ -140,7 +141,7 @@ def test_pipe_and_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert list(tmp_path.rglob("*")) == [tmp_path / f"holdfast-{os.getuid()}"]
 
 
-def test_a_path_that_is_too_long_has_a_short_one_for_every_supervisor_of_a_run(
+def test_a_socket_path_that_is_too_long_is_replaced_by_one_short_path_for_each_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sockets: str
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("x" * 100)))
@@ -153,7 +154,7 @@ def test_a_path_that_is_too_long_has_a_short_one_for_every_supervisor_of_a_run(
     assert list(Path(sockets).rglob("*")) == [found[0].parent]
 
 
-def test_without_an_own_folder_no_socket_file_stays(monkeypatch: pytest.MonkeyPatch, sockets: str) -> None:
+def test_no_socket_file_stays_without_a_private_folder(monkeypatch: pytest.MonkeyPatch, sockets: str) -> None:
     taken = Path(sockets) / f"holdfast-{os.getuid()}"
     taken.write_text("")
     monkeypatch.setenv("XDG_RUNTIME_DIR", sockets)
@@ -187,13 +188,13 @@ def test_a_folder_that_others_may_write_to_is_not_used(monkeypatch: pytest.Monke
         assert not listener.path.is_relative_to(tmp_path)
 
 
-def test_beat_outside_of_a_supervisor_says_so(ended: Ended, folder: Path) -> None:
+def test_beat_without_a_supervisor_is_reported(ended: Ended, folder: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "holdfast", "beat"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, "this program is not supervised" in done.stderr) == (1, True)
 
 
 def test_a_beat_needs_neither_ledger_nor_supervisor() -> None:
-    """Scripts beat often."""
+    """Scripts beat often, so this must be fast."""
     program = (
         "import sys\nfrom holdfast.cli import main\n"
         "try:\n    main(['beat'])\nexcept SystemExit as end:\n    assert end.code == 1\n"

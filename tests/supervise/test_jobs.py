@@ -67,7 +67,7 @@ def test_the_reports_of_the_program_are_recorded(ended: Ended, shared: Ledger) -
     assert shared.check(job.id) == []
 
 
-def test_the_lease_is_renewed_for_as_long_as_it_takes(supervise: Supervise, shared: Ledger, folder: Path) -> None:
+def test_the_lease_is_renewed_while_the_program_runs(supervise: Supervise, shared: Ledger, folder: Path) -> None:
     gate, job = pipe(folder), shared.enqueue("render", policy=SHORT)
     one = supervise("--name", "ada", "--job", job.id, "--", *WAIT)
     one.line()
@@ -89,7 +89,7 @@ def test_restarts_are_within_the_attempt(ended: Ended, shared: Ledger) -> None:
     ]  # fmt: skip
 
 
-def test_what_the_program_says_goes_with_the_beats(supervise: Supervise, shared: Ledger, folder: Path) -> None:
+def test_the_reports_of_the_program_are_sent_with_heartbeats(supervise: Supervise, shared: Ledger, folder: Path) -> None:
     pipe(folder)
     job = shared.enqueue("render", policy=SHORT)
     said = 'echo \'{"stage":"mix","progress":-1}\' >&3; echo \'{"progress":3}\' >&"$HOLDFAST_BEAT_FD"; '
@@ -118,13 +118,13 @@ def test_a_hang_in_the_last_attempt_is_a_timeout(ended: Ended, shared: Ledger) -
     assert (found.status, found.reason_code, found.last_error["type"]) == ("dead_lettered", "timeout", "StallTimeout")
 
 
-def test_what_cannot_be_started_fails_for_good(ended: Ended, shared: Ledger) -> None:
+def test_a_program_that_cannot_be_started_fails_permanently(ended: Ended, shared: Ledger) -> None:
     job = shared.enqueue("render")
     assert ended("--job", job.id, "--", "./nowhere").code == 127
     assert (shared.get(job.id).status, shared.get(job.id).error["type"]) == ("failed", "UnrecoverableError")
 
 
-def test_an_operator_s_stop_hands_the_job_back(supervise: Supervise, shared: Ledger, folder: Path) -> None:
+def test_a_signal_to_stop_releases_the_job(supervise: Supervise, shared: Ledger, folder: Path) -> None:
     pipe(folder)
     job = shared.enqueue("render")
     one = supervise("--job", job.id, "--", *WAIT)
@@ -146,7 +146,9 @@ def test_a_soft_cancel_is_a_signal_to_stop(supervise: Supervise, shared: Ledger,
     assert shared.check(job.id) == []
 
 
-def test_who_has_a_result_when_it_is_cancelled_has_done_it(supervise: Supervise, shared: Ledger, folder: Path) -> None:
+def test_a_program_that_writes_a_result_after_a_cancel_completes_the_job(
+    supervise: Supervise, shared: Ledger, folder: Path
+) -> None:
     job = shared.enqueue("render", policy=SHORT)
     program = (
         "import os, signal\n"
@@ -194,9 +196,7 @@ def test_a_supervisor_that_was_frozen_past_its_lease_is_fenced_off(supervise: Su
     assert shared.check(job.id) == []
 
 
-def test_a_supervisor_that_was_killed_goes_on_with_its_attempt(
-    supervise: Supervise, ended: Ended, shared: Ledger, folder: Path
-) -> None:
+def test_a_restarted_supervisor_continues_the_attempt(supervise: Supervise, ended: Ended, shared: Ledger, folder: Path) -> None:
     pipe(folder)
     job = shared.enqueue("render")
     one = supervise("--name", "ada", "--job", job.id, "--", *WAIT)
@@ -210,7 +210,7 @@ def test_a_supervisor_that_was_killed_goes_on_with_its_attempt(
 
 
 @pytest.mark.parametrize(("result", "code"), [("{", "validation_error"), ('{"a":NaN}', "validation_error")])
-def test_a_result_that_is_none_dead_letters_the_job(ended: Ended, shared: Ledger, result: str, code: str) -> None:
+def test_an_invalid_result_dead_letters_the_job(ended: Ended, shared: Ledger, result: str, code: str) -> None:
     job = shared.enqueue("render")
     done = ended("--job", job.id, "--json", "--", "sh", "-c", f"printf '{result}' > $HOLDFAST_RESULT")
     assert (done.code, done.answer["error_code"]) == (1, code)
@@ -219,7 +219,7 @@ def test_a_result_that_is_none_dead_letters_the_job(ended: Ended, shared: Ledger
     assert (letter["reason_code"], letter["failure_stage"]) == ("validation_failed", "output")
 
 
-def test_a_job_that_cannot_be_had_is_not_begun(ended: Ended, shared: Ledger) -> None:
+def test_a_program_is_not_started_if_its_job_cannot_be_claimed(ended: Ended, shared: Ledger) -> None:
     job = shared.enqueue("render")
     shared.claim("eve")
     done = ended("--job", job.id, "--json", "--", "echo", "ran")
@@ -228,7 +228,7 @@ def test_a_job_that_cannot_be_had_is_not_begun(ended: Ended, shared: Ledger) -> 
     assert shared.runs() == []
 
 
-def test_a_program_with_a_job_need_not_know_where_the_ledger_is(ended: Ended, shared: Ledger) -> None:
+def test_a_program_with_a_job_needs_no_ledger_url(ended: Ended, shared: Ledger) -> None:
     job = shared.enqueue("render", {"page": 3})
     program = (
         "import json, os, holdfast\n"

@@ -1,4 +1,4 @@
-"""A ledger out of reach is no reason to end a healthy program, nor to start one that is not counted."""
+"""While the ledger is out of reach, a healthy program keeps running, and no program is started uncounted."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ WAIT = ["sh", "-c", "echo ran; read line < gate; exit $line"]
 
 
 @pytest.mark.parametrize(("exit_code", "awaited"), [(0, "over"), (3, "started")])
-def test_what_happens_meanwhile_is_recorded_afterwards(
+def test_changes_during_an_outage_are_recorded_afterwards(
     restartable_server: PostgresServer, supervise: Supervise, folder: Path, exit_code: int, awaited: str
 ) -> None:
     gate = pipe(folder)
@@ -33,7 +33,7 @@ def test_what_happens_meanwhile_is_recorded_afterwards(
         assert (state.terminal_reason, state.restarts) == ("clean_exit", int(exit_code != 0))
 
 
-def test_a_ledger_that_does_not_come_back_is_given_up_on_a_signal(
+def test_a_signal_ends_the_wait_for_an_unreachable_ledger(
     restartable_server: PostgresServer, supervise: Supervise, folder: Path
 ) -> None:
     gate = pipe(folder)

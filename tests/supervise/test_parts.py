@@ -24,7 +24,7 @@ def begin(ledger: holdfast.Ledger, **numbers: object) -> SupervisedRun:
     return SupervisedRun(ledger.supervision, "web", run_policy(numbers), ["serve"], None)
 
 
-# Places
+# Processes
 
 
 def test_a_process_that_is_gone_is_known_to_be_dead() -> None:
@@ -35,7 +35,7 @@ def test_a_process_that_is_gone_is_known_to_be_dead() -> None:
 
 
 @pytest.mark.parametrize("change", ["another boot", "another process under its number"])
-def test_of_others_nothing_is_known(change: str) -> None:
+def test_a_reused_process_id_is_dead_but_a_process_of_another_boot_is_unknown(change: str) -> None:
     system, pid, began, nonce = run.process_identity("n").split("/")
     if change == "another boot":
         assert not run.is_dead_process(f"x{system}/1{pid}/{began}/{nonce}")
@@ -51,7 +51,7 @@ def test_a_holder_of_another_kind_is_not_dead(holder: str) -> None:
 # Runs
 
 
-def test_what_was_kept_is_continued(ledger: holdfast.Ledger) -> None:
+def test_a_stored_run_is_continued(ledger: holdfast.Ledger) -> None:
     first = begin(ledger)
     assert [first.restart(tick) for tick in (1_000, 2_000)] == [1, 2]
     first.save(first.snapshot())
@@ -63,7 +63,7 @@ def test_what_was_kept_is_continued(ledger: holdfast.Ledger) -> None:
 
 
 @pytest.mark.parametrize("reason", list(TerminalReason))
-def test_after_a_terminal_reason(ledger: holdfast.Ledger, reason: TerminalReason) -> None:
+def test_a_run_with_a_terminal_reason_ends_or_needs_a_reset(ledger: holdfast.Ledger, reason: TerminalReason) -> None:
     first = begin(ledger)
     first.end(reason)
     first.end(TerminalReason.CLEAN_EXIT)
@@ -89,7 +89,7 @@ def test_an_older_snapshot_does_not_replace_a_newer_one(ledger: holdfast.Ledger)
     assert ledger.runs()[0].terminal_reason == "circuit_breaker_open"
 
 
-def test_who_was_overtaken_keeps_nothing(ledger: holdfast.Ledger, clock: ManualClock) -> None:
+def test_a_supervisor_that_lost_its_duty_saves_nothing(ledger: holdfast.Ledger, clock: ManualClock) -> None:
     first = begin(ledger)
     first.save(first.snapshot())
     with pytest.raises(Conflict):
@@ -125,14 +125,14 @@ def test_the_backoff_doubles_up_to_its_maximum() -> None:
     assert policy.backoff_seconds(1, 0.5) == 0.05
 
 
-def test_a_shorter_window_shortens_the_breaker_s() -> None:
+def test_a_shorter_window_shortens_the_window_of_the_breaker() -> None:
     assert run_policy({"window": "10s"}).breaker_window_ms == 10_000
     assert run_policy({"window": None}).breaker_window_ms == 30_000
     with pytest.raises(HoldfastError):
         run_policy({"window": "10s", "breaker_window": "11s"})
 
 
-def test_exit_codes_of_what_cannot_be_started() -> None:
+def test_start_errors_have_the_exit_codes_of_a_shell() -> None:
     import errno
 
     numbers = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.EAGAIN, errno.ENOMEM)
@@ -142,7 +142,7 @@ def test_exit_codes_of_what_cannot_be_started() -> None:
 # Time
 
 
-def test_an_agenda() -> None:
+def test_timers_run_in_order_and_can_be_cancelled() -> None:
     clock, done = ManualClock(), []
     timers = Timers(clock.monotonic)
     assert timers.timeout_s() is None
@@ -167,7 +167,7 @@ def test_an_agenda() -> None:
     assert (done, timers.timeout_s()) == (["first"], None)
 
 
-# People
+# Log lines
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,8 @@ def test_a_program_that_was_stopped_has_not_failed(caplog: pytest.LogCaptureFixt
     assert [record.levelname for record in caplog.records] == ["INFO"] * 3
 
 
-def test_on_a_terminal_nothing_is_written_over(tmp_path: Path) -> None:
-    """The command has the same one: what it says stays whole, and so does what is said of it."""
+def test_on_a_terminal_output_and_log_lines_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    """The program and its supervisor write to the same terminal, each in whole lines."""
     ours, theirs = pty.openpty()
     program = ["--name", "tty", "--max-restarts", "0", "--", "sh", "-c", "echo one; echo two; exit 3"]
     with subprocess.Popen(command("supervise", *program), cwd=tmp_path, env=environment(), stdout=theirs, stderr=theirs):
@@ -224,7 +224,7 @@ def test_on_a_terminal_nothing_is_written_over(tmp_path: Path) -> None:
 
 
 def _read(terminal: int) -> bytes:
-    """A terminal whose other side is closed is an error on Linux."""
+    """Read a terminal. On Linux a closed other end is an error."""
     try:
         return os.read(terminal, 4_096)
     except OSError:

@@ -1,4 +1,4 @@
-"""How often a program is started again, and that this outlives its supervisor."""
+"""Limits of restarts, which outlive the supervisor."""
 
 import json
 import signal
@@ -28,7 +28,7 @@ def test_a_crash_loop_opens_the_breaker(ended: Ended, url: str) -> None:
     assert states(url) == [("web", 1, "circuit_breaker_open", 2)]
 
 
-def test_more_restarts_than_a_window_allows(ended: Ended, url: str) -> None:
+def test_more_restarts_than_the_window_allows_end_the_run(ended: Ended, url: str) -> None:
     done = ended("--name", "web", *QUICK, "--max-restarts", 2, "--breaker-failures", 100, *CRASH)
     assert (done.code, done.out) == (1, "ran\n" * 3)
     assert states(url) == [("web", 1, "restart_limit_exceeded", 2)]
@@ -48,7 +48,7 @@ def test_an_open_breaker_stays_open_until_an_operator_resets_it(ended: Ended, ur
     assert states(url) == [("web", 2, "clean_exit", 0)]
 
 
-def test_a_program_that_recovers_is_left_alone(ended: Ended, folder: Path, url: str) -> None:
+def test_a_program_that_recovers_keeps_running(ended: Ended, folder: Path, url: str) -> None:
     done = ended("--name", "web", *QUICK, "--", "sh", "-c", "echo x >> tries; test $(wc -l < tries) = 3")
     assert (done.code, states(url)) == (0, [("web", 1, "clean_exit", 2)])
 
@@ -59,8 +59,8 @@ def test_after_a_clean_exit_a_new_run_begins(ended: Ended, url: str) -> None:
         assert states(url) == [("web", number, "clean_exit", 0)]
 
 
-def test_a_run_whose_supervisor_was_killed_goes_on(supervise: Supervise, ended: Ended, url: str) -> None:
-    """Each time another one is killed counts: the limit holds over the death of supervisors."""
+def test_a_run_continues_after_its_supervisor_was_killed(supervise: Supervise, ended: Ended, url: str) -> None:
+    """Each killed supervisor counts as a restart of its program."""
     for restarts in range(3):
         one = supervise("--name", "web", *QUICK, "--max-restarts", 2, "--", "sh", "-c", "echo ran; exec sleep 1000")
         if restarts:
@@ -73,7 +73,7 @@ def test_a_run_whose_supervisor_was_killed_goes_on(supervise: Supervise, ended: 
     assert states(url) == [("web", 1, "restart_limit_exceeded", 2)]
 
 
-def test_of_two_supervisors_of_one_name_the_second_is_refused(supervise: Supervise, ended: Ended) -> None:
+def test_a_second_supervisor_of_one_name_is_refused(supervise: Supervise, ended: Ended) -> None:
     one = supervise("--name", "web", "--", "sh", "-c", "echo ran; exec sleep 1000")
     assert one.line() == "ran"
     second = ended("--name", "web", "--json", "--", "echo", "ran")
@@ -82,7 +82,7 @@ def test_of_two_supervisors_of_one_name_the_second_is_refused(supervise: Supervi
     assert ended("--name", "api", "--", "echo", "ran").out == "ran\n"
 
 
-def test_a_supervisor_that_was_overtaken_ends_its_command(supervise: Supervise, url: str) -> None:
+def test_a_supervisor_that_lost_its_duty_ends_its_command(supervise: Supervise, url: str) -> None:
     one = supervise("--name", "web", "--", "sh", "-c", 'echo "$$"; exec sleep 1000')
     one.line()
     with holdfast.open(url) as ledger:
@@ -105,18 +105,18 @@ def test_a_supervisor_that_waits_for_the_next_start_handles_signals(supervise: S
 
 
 @pytest.mark.parametrize("store", ["postgres"])
-def test_on_postgresql(ended: Ended, postgres_url: str, store: str) -> None:
+def test_supervision_works_on_postgresql(ended: Ended, postgres_url: str, store: str) -> None:
     done = ended("--db", postgres_url, "--name", "web", *QUICK, "--breaker-failures", 2, *CRASH)
     assert (done.code, done.out) == (1, "ran\n" * 2)
     assert ended("--db", postgres_url, "--name", "web", *CRASH).code == 1
     assert ended("--db", postgres_url, "--reset", "web").code == 0
 
 
-# Its messages
+# Messages
 
 
 @pytest.mark.parametrize("policy", ["max_restarts=0", "policy.toml"])
-def test_a_policy_as_a_whole(ended: Ended, folder: Path, policy: str) -> None:
+def test_a_policy_can_be_given_as_one_argument(ended: Ended, folder: Path, policy: str) -> None:
     (folder / "policy.toml").write_text('max_restarts = 0\nwindow = "1h"\nbackoff = "1ms"\n')
     assert ended("--policy", policy, *CRASH).out == "ran\n"
     assert ended("--policy", policy, "--name", "b", "--max-restarts", 1, "--backoff", "1ms", *CRASH).out == "ran\n" * 2
@@ -140,14 +140,14 @@ def test_a_policy_as_a_whole(ended: Ended, folder: Path, policy: str) -> None:
         (["--reset", "unknown"], 1, "nothing was ever supervised as 'unknown'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(ended: Ended, arguments: list[object], code: int, message: str) -> None:
+def test_wrong_arguments_are_refused(ended: Ended, arguments: list[object], code: int, message: str) -> None:
     done = ended(*arguments)
     assert (done.code, done.out) == (code, "")
     assert any(message in line for line in done.err.splitlines()[-2:])
     assert "Traceback" not in done.err
 
 
-def test_what_was_supervised(ended: Ended, url: str) -> None:
+def test_supervised_runs_are_listed(ended: Ended, url: str) -> None:
     assert ended("--list").code == 3
     with holdfast.open(url):
         assert ended("--list").out == "There are no supervised runs.\n"
@@ -159,8 +159,8 @@ def test_what_was_supervised(ended: Ended, url: str) -> None:
     assert state["receipt"]["health_verdict"] == "crashed"
 
 
-def test_the_envelope_of_an_orderly_end(ended: Ended) -> None:
-    """What belongs to the command is the command's, a --json of its own too."""
+def test_an_orderly_end_has_a_json_envelope(ended: Ended) -> None:
+    """Options after the program belong to the program, also --json."""
     done = ended("--name", "web", "--json", "--", "test", "--json", "=", "--json")
     assert done.answer["data"]["reason"] == "clean_exit"
     assert '"message":"receipt"' in done.err

@@ -15,7 +15,7 @@ import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import Conflict
-from holdfast.signals import ECHO_SECONDS
+from holdfast.signals import REPEAT_SECONDS
 from holdfast.supervise import task_attempt, task_loop
 from tests.cli.conftest import Done, Running, command, environment
 from tests.supervise.conftest import is_alive
@@ -35,7 +35,7 @@ def ledger(url: str) -> Iterator[Ledger]:
 
 @pytest.fixture
 def start(folder: Path, ledger: Ledger) -> Iterator[Start]:
-    """Starts the loop around a command of the shell."""
+    """Start the loop with a shell command."""
     running: list[Running] = []
 
     def starter(script: str, *options: str, program: list[str] | None = None) -> Running:
@@ -58,7 +58,7 @@ def types(ledger: Ledger, id_: int) -> list[str]:
 
 
 def change_turn(ledger: Ledger, folder: Path, change: str) -> None:
-    """Change the turn of ada's loop behind its back: in another process, since closing a file ends this one's locks on it."""
+    """Change the duty of ada's loop from another process, because closing a file here would end this process's locks on it."""
     duty = task_loop.SessionLock(ledger, Agent(ledger, "ada"), "", lambda: None).duty
     program = """
 import sqlite3, sys
@@ -101,7 +101,7 @@ def test_the_command_gets_the_brief_and_its_environment(ledger: Ledger, ran: Ran
     }  # fmt: skip
 
 
-def test_it_goes_on_until_there_is_nothing_left(ledger: Ledger, ran: Ran) -> None:
+def test_the_loop_runs_until_no_task_is_left(ledger: Ledger, ran: Ran) -> None:
     jobs = [ledger.enqueue("k", queue=queue) for queue in ("a", "a", "b")]
     done = ran("echo $HOLDFAST_TASK", "--queue", "a")
     assert done.out == "Tasks: 2 succeeded.\n"
@@ -128,7 +128,7 @@ def test_it_goes_on_until_there_is_nothing_left(ledger: Ledger, ran: Ran) -> Non
         ),
     ],
 )
-def test_the_exit_code_says_how_it_failed(
+def test_the_exit_code_selects_the_kind_of_failure(
     ledger: Ledger, ran: Ran, script: str, status: str, reason: str | None, error: dict[str, object]
 ) -> None:
     job = ledger.enqueue("k", policy={"backoff_base": "1h", "backoff_max": "1h"})
@@ -177,7 +177,7 @@ def test_lines_to_descriptor_3_are_kept(ledger: Ledger, ran: Ran) -> None:
     assert (found.status, found.stage, found.progress, found.checkpoint) == ("succeeded", "two", 2, {"at": 40})
 
 
-def test_a_name_on_descriptor_3_that_is_not_known_is_remarked_on(ledger: Ledger, ran: Ran) -> None:
+def test_an_unknown_name_on_descriptor_3_is_reported(ledger: Ledger, ran: Ran) -> None:
     job = ledger.enqueue("k")
     done = ran("""echo '{"checkpont": 1, "stage": "two"}' >&3""")
     assert "a line on descriptor 3 is not recorded: checkpont is none of stage, progress and checkpoint" in done.err
@@ -230,7 +230,7 @@ def test_a_soft_cancel_is_a_signal_to_stop(ledger: Ledger, start: Start, folder:
     assert ledger.get(job.id).status == "cancelled"
 
 
-def test_a_signal_ends_it_in_order(ledger: Ledger, start: Start, folder: Path) -> None:
+def test_a_signal_ends_the_loop_in_order(ledger: Ledger, start: Start, folder: Path) -> None:
     jobs = [ledger.enqueue("k") for _ in range(2)]
     running = start("touch begun; sleep 600", "--wait")
     begun(folder)
@@ -240,14 +240,14 @@ def test_a_signal_ends_it_in_order(ledger: Ledger, start: Start, folder: Path) -
     assert [ledger.get(job.id).status for job in jobs] == ["queued", "queued"]
 
 
-def test_it_waits_for_tasks(ledger: Ledger, start: Start) -> None:
+def test_the_loop_waits_for_tasks(ledger: Ledger, start: Start) -> None:
     running = start("echo done", "--wait", "--once")
     job = ledger.enqueue("k")
     assert running.rest().out == "Tasks: 1 succeeded.\n"
     assert ledger.get(job.id).result == "done"
 
 
-def test_a_loop_that_is_killed_takes_its_command_with_it(ledger: Ledger, start: Start, folder: Path) -> None:
+def test_a_killed_loop_ends_its_command(ledger: Ledger, start: Start, folder: Path) -> None:
     job = ledger.enqueue("k")
     running = start("echo $$ > pid; touch begun; sleep 600")
     begun(folder)
@@ -268,7 +268,7 @@ def test_a_command_that_cannot_be_started_costs_no_task(ledger: Ledger, ran: Ran
     assert ledger.get(job.id).status == "queued"
 
 
-def test_two_processes_are_not_one_agent(ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_cannot_be_one_agent(ledger: Ledger, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_loop, "LOCK_SECONDS", 1.0)
 
     def loop(session: str) -> task_loop.TaskLoop:
@@ -285,7 +285,7 @@ def test_two_processes_are_not_one_agent(ledger: Ledger, url: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
-def test_on_postgresql(store_url: str, folder: Path) -> None:
+def test_the_loop_works_on_postgresql(store_url: str, folder: Path) -> None:
     with holdfast.open(store_url) as there:
         job = there.enqueue("k", {"n": 1})
         running = Running(
@@ -310,7 +310,7 @@ def test_a_task_that_is_held_already_is_kept_for_the_ttl(ledger: Ledger, start: 
     assert "stalled" not in types(ledger, job.id)
 
 
-def test_all_output_is_read_however_late_it_comes(ledger: Ledger, ran: Ran) -> None:
+def test_late_output_is_read(ledger: Ledger, ran: Ran) -> None:
     jobs = [ledger.enqueue("k") for _ in range(2)]
     program = ["python3", "-c", "import os; os.write(3, b'{\"stage\":\"last\"}\\n'); print('x' * 60_000)"]
     assert ran("", program=program).out == "Tasks: 2 succeeded.\n"
@@ -319,7 +319,7 @@ def test_all_output_is_read_however_late_it_comes(ledger: Ledger, ran: Ran) -> N
         assert (len(found.result), found.stage) == (60_000, "last")
 
 
-def test_the_last_line_on_descriptor_3_needs_no_end(ledger: Ledger, ran: Ran) -> None:
+def test_the_last_line_on_descriptor_3_needs_no_newline(ledger: Ledger, ran: Ran) -> None:
     jobs = [ledger.enqueue("k") for _ in range(2)]
     assert ran("""printf '{"checkpoint": 5}' >&3""").out == "Tasks: 2 succeeded.\n"
     assert [ledger.get(job.id).checkpoint for job in jobs] == [5, 5]
@@ -353,7 +353,7 @@ def test_a_cancel_is_noticed_within_15_seconds_under_any_ttl(ledger: Ledger) -> 
 
 @pytest.fixture
 def unread(folder: Path, ledger: Ledger) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
-    """Starts the loop with a standard error that is a pipe."""
+    """Start the loop with a pipe as standard error."""
     running: list[subprocess.Popen[bytes]] = []
 
     def starter(script: str) -> subprocess.Popen[bytes]:
@@ -382,7 +382,7 @@ def test_an_unread_standard_error_delays_neither_cancel_nor_signal(
     assert problems(ledger) == []
 
 
-def test_what_a_slow_reader_of_standard_error_gets_is_whole(
+def test_a_slow_reader_of_standard_error_gets_whole_lines(
     ledger: Ledger, unread: Callable[[str], subprocess.Popen[bytes]], folder: Path
 ) -> None:
     ledger.enqueue("k")
@@ -413,7 +413,7 @@ def test_a_second_signal_kills_the_command(ledger: Ledger, start: Start, folder:
     begun(folder)
     running.signal(signal.SIGTERM)
     wait_until((folder / "signalled").exists, what="the first signal is passed on")
-    time.sleep(2 * ECHO_SECONDS)  # sooner, it would be the first one's echo
+    time.sleep(2 * REPEAT_SECONDS)  # an earlier signal would be taken for a repetition of the first
     running.signal(signal.SIGTERM)
     assert running.rest().out == "Tasks: 1 released.\n"
     assert ledger.get(job.id).status == "queued"
@@ -458,7 +458,7 @@ def test_the_command_of_a_frozen_process_is_fenced_off_by_the_next_one(ledger: L
     assert problems(ledger) == []
 
 
-def test_a_loop_that_was_killed_is_followed_by_one_with_its_task(ledger: Ledger, start: Start, ran: Ran, folder: Path) -> None:
+def test_a_new_loop_continues_the_task_of_a_killed_loop(ledger: Ledger, start: Start, ran: Ran, folder: Path) -> None:
     jobs = [ledger.enqueue("k") for _ in range(2)]
     running = start("""echo '{"checkpoint": 7}' >&3; touch begun; sleep 600""")
     begun(folder)
@@ -483,7 +483,7 @@ def test_a_signal_ends_the_wait_for_another_process(ledger: Ledger, start: Start
 
 
 class TestAnOutage:
-    """The ledger goes away while the command runs, and the command ends meanwhile."""
+    """The ledger is out of reach while the command runs and ends."""
 
     @pytest.fixture
     def there(self, restartable_server: PostgresServer) -> Iterator[Ledger]:
@@ -500,7 +500,9 @@ class TestAnOutage:
         (folder / "go").touch()
         return running
 
-    def test_its_end_is_recorded_afterwards(self, there: Ledger, restartable_server: PostgresServer, folder: Path) -> None:
+    def test_an_end_during_an_outage_is_recorded_afterwards(
+        self, there: Ledger, restartable_server: PostgresServer, folder: Path
+    ) -> None:
         running = self.begin(there, restartable_server, folder, "10m")
         running.says("waiting for the ledger")
         restartable_server.start()
@@ -509,7 +511,7 @@ class TestAnOutage:
         assert (job.status, job.result, job.stage, job.attempt) == ("succeeded", 7, "last", 1)
         assert problems(there) == []
 
-    def test_it_is_given_up_on_when_the_claim_is_over(
+    def test_the_task_is_given_up_when_the_claim_expires_during_an_outage(
         self, there: Ledger, restartable_server: PostgresServer, folder: Path
     ) -> None:
         running = self.begin(there, restartable_server, folder, "3s")

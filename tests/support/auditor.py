@@ -40,7 +40,7 @@ def is_included(leaf: bytes, index: int, size: int, path: Sequence[bytes], wante
 
 
 def read_head(note: str, public: bytes) -> tuple[str, int, bytes]:
-    """Origin, size and root of a checkpoint that this key has signed under its origin's name."""
+    """The origin, size and root of a checkpoint that this key has signed."""
     text, signature = note.split("\n\n")
     origin, size, encoded, rest = f"{text}\n".split("\n")
     dash, name, body = signature.rstrip("\n").split(" ")

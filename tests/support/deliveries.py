@@ -14,7 +14,7 @@ def expected(ledger: Ledger) -> list[str]:
 
 
 def check_deliveries(received: Sequence[Received], ids: list[str]) -> None:
-    """Everything arrived, in order, signed, and again only after a crash: then with the same id and the same body."""
+    """Check that all messages arrived in order and signed, and twice only after a crash, with the same id and body."""
     delivered = [got.event()["id"] for got in received]
     assert list(dict.fromkeys(delivered)) == ids
     bodies: dict[str, set[bytes]] = {}
@@ -27,7 +27,7 @@ def check_deliveries(received: Sequence[Received], ids: list[str]) -> None:
 
 
 def _check_steps_back(delivered: list[str], ids: list[str]) -> None:
-    """After each crash it continues from an earlier position, in order and without a gap."""
+    """Check that after each crash the messages continue from an earlier position, in order and without a gap."""
     numbers = {id_: number for number, id_ in enumerate(ids)}
     places = [numbers[id_] for id_ in delivered]
     assert all(after <= before + 1 for before, after in itertools.pairwise(places))

@@ -1,8 +1,8 @@
 """Python programs as processes that do not import Holdfast first: each is forked from a server that has imported it.
 
-A program is what `python -m module` does, from its arguments to its exit code, with its own environment, folder and streams.
-What Python itself reads from the environment when it starts is the server's: `popen` and `run` start a new interpreter if a test
-changes that.
+A program behaves like `python -m module`, with its own arguments, environment, folder, streams and exit code. Variables
+that Python reads when it starts are those of the server: `popen` and `run` start a new interpreter if a test changes
+them.
 """
 
 import atexit
@@ -201,11 +201,11 @@ def server() -> ForkServer:
     return ForkServer()
 
 
-# In the server and its children
+# Code of the server and its children
 
 
 def _serve(listener: socket.socket) -> dict[str, Any] | None:
-    """In the process of each program: the request, with the streams in place. In the server: None, once it is to end."""
+    """Serve requests. Return the request in the process of each program, and None in the server when it must end."""
     while True:
         ready, _, _ = select.select([listener.fileno(), 0], [], [])
         if 0 in ready:
@@ -220,7 +220,7 @@ def _serve(listener: socket.socket) -> dict[str, Any] | None:
 
 
 def _reap() -> None:
-    """Let go of the keepers that have ended."""
+    """Remove keepers that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -274,7 +274,7 @@ def _wait(program: int, line: socket.socket) -> None:
 
 
 def _preload() -> None:
-    """Import what programs import when they need it."""
+    """Import modules that programs import later."""
     import click
 
     from holdfast.cli import main
@@ -297,7 +297,7 @@ def _preload() -> None:
 
 
 def _run(request: dict[str, Any]) -> int:
-    """Run the program as `python -m` does. Returns its exit code, or raises what it did not catch."""
+    """Run the program as `python -m` does. Return its exit code, or raise its uncaught exception."""
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["env"])
@@ -321,7 +321,7 @@ if __name__ == "__main__":
     wanted = _serve(socket.socket(fileno=int(sys.argv[1])))
     if wanted is not None:
         code = _run(wanted)
-        # What Python does at its end, except that nothing is freed that was imported before the fork.
+        # The exit of Python, without freeing modules that were imported before the fork.
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         sys.stdout.flush()

@@ -35,7 +35,7 @@ def count_jobs(ledger: Ledger) -> int:
 
 
 def problems(ledger: Ledger) -> list[str]:
-    """Everything wrong with any history or row, as `Ledger.check` would say it of each, and with their numbers."""
+    """The findings of `Ledger.check` for all jobs, and errors in their ids and positions."""
     histories: defaultdict[int, list[model.EventRecord]] = defaultdict(list)
     after = 0
     while events := ledger._store.read(lambda session: session.events(EventFilter(after=after, limit=10 * PAGE))):  # noqa: B023

@@ -1,4 +1,4 @@
-"""Other processes: a fleet of forks that start together, and single programs to talk to line by line."""
+"""Other processes: forks that start together, and single programs that read and write lines."""
 
 import json
 import os
@@ -23,9 +23,9 @@ def _environment(source: Path | None) -> dict[str, str]:
 
 
 def fleet(function: str, count: int, *, timeout: float = 120.0, source: Path | None = None, **arguments: Any) -> list[Any]:
-    """What `count` processes answer that all run `module.function` at the same time, with the Holdfast in `source` if given.
+    """Run `module.function` in `count` processes at the same time and return their answers. `source` is the Holdfast to import.
 
-    Each gets its number, `go` (to be called once it is ready; returns when all are) and the arguments.
+    Each gets its number, `go` (which returns when all processes have called it) and the arguments.
     """
     module, _, name = function.partition(".")
     command = [sys.executable, "-m", f"{PROGRAMS}.fleet", f"{PROGRAMS}.{module}", name, str(count)]
@@ -36,9 +36,9 @@ def fleet(function: str, count: int, *, timeout: float = 120.0, source: Path | N
 
 
 class Program:
-    """One running program, started by `prefix` if there is one, with the Holdfast in `source` if given.
+    """A running program, started with `prefix` if given, that imports the Holdfast in `source` if given.
 
-    Ends with the block, by a kill if need be.
+    The end of the block ends it.
     """
 
     def __init__(self, name: str, *arguments: Any, prefix: Sequence[str] = (), source: Path | None = None) -> None:
@@ -53,7 +53,7 @@ class Program:
         self.pid = self._process.pid
 
     def line(self) -> str:
-        """The next line it says; fails where it has ended instead."""
+        """The next line of its output. Fail if it has ended."""
         assert self._process.stdout is not None
         text = self._process.stdout.readline()
         if not text:
@@ -76,11 +76,11 @@ class Program:
         assert self._process.stdout is not None
         rest = self._process.stdout.read()
         self._process.wait()
-        # What was cut off in mid-line was not said.
+        # An incomplete line does not count.
         return rest.split("\n")[:-1]
 
     def wait(self, timeout: float = 60.0) -> None:
-        """Until it ends by itself, in good order."""
+        """Wait until it ends by itself, with exit code 0."""
         _, said = self._process.communicate(timeout=timeout)
         assert self._process.returncode == 0, said
 

@@ -1,6 +1,6 @@
-"""A TCP proxy in front of PostgreSQL that can break a connection at the worst moment: around a COMMIT, or another statement.
+"""A TCP proxy in front of PostgreSQL that can break a connection during a COMMIT or another statement.
 
-It reads the client's side of the protocol, so it knows a COMMIT however it is sent: as text, or as a prepared statement.
+It reads the client's messages, so it recognises a COMMIT as text and as a prepared statement.
 """
 
 import contextlib
@@ -11,18 +11,18 @@ from types import TracebackType
 from typing import Literal, Self
 
 Cut = Literal["before", "after"]
-"""Before the COMMIT is passed on; or after the server has carried it out, before its answer is passed back."""
+"""Before the COMMIT is forwarded, or after the server has run it and before its answer is forwarded."""
 
 COMMIT = b"COMMIT"
 HOST = "127.0.0.1"
 _STARTUP = 196_608
 _PIECE = 65_536
 _NO_ROWS = b"SELECT 0\0"
-"""In the server's answer to a query that has found nothing."""
+"""A part of the server's answer to a query without rows."""
 
 
 class Proxy:
-    """Pass everything on to a server on this machine, unless a fault is set."""
+    """Forward everything to a server on this machine, unless a fault is set."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -40,7 +40,7 @@ class Proxy:
         self._accept()
 
     def url(self, url: str) -> str:
-        """The same address by way of this proxy."""
+        """The url of the same database through this proxy."""
         return url.replace(f":{self._target}/", f":{self.port}/")
 
     def cut(self, when: Cut, *, then_gone: bool = False, statement: bytes = COMMIT) -> None:
@@ -58,14 +58,17 @@ class Proxy:
         self.close()
 
     def come_back(self) -> None:
-        """Take connections again."""
+        """Accept connections again."""
         self._gone = self._refuses = False
         self._listener = self._listen(self.port)
         self._accept()
 
     def fall_silent(self, *, new: bool = False) -> None:
-        """Pass nothing on over the connections there are, in either direction, not even their end. They stay open and silent
-        for good, as after a router has forgotten them. With `new`, new connections get no answer until `speak`."""
+        """Forward nothing on existing connections, in either direction, not even their end.
+
+        They stay open and silent, as if a router had dropped their state. With `new`, new connections get no
+        answer until `speak`.
+        """
         if new:
             self._passes_new.clear()
         for pair in list(self._pairs):
@@ -78,11 +81,11 @@ class Proxy:
         self._silent_at_commit = True
 
     def speak(self) -> None:
-        """Pass new connections on again, also those that wait for it."""
+        """Forward new connections again, also waiting ones."""
         self._passes_new.set()
 
     def at_commit(self) -> Cut | None:
-        """A connection is about to commit: what is to become of it. Only one is cut each time."""
+        """Decide what happens to a connection that is about to commit. Only one is cut each time."""
         if self._silent_at_commit:
             self._silent_at_commit = False
             self.fall_silent()
@@ -93,12 +96,12 @@ class Proxy:
         return cut
 
     def spare(self) -> None:
-        """The statement that was to be cut has returned nothing: cut the next one."""
+        """The statement to cut has returned no rows: cut the next one."""
         with self._mutex:
             self._cut = "after"
 
     def do_cut(self, pair: "Pair") -> None:
-        """Break this connection; where all others are to go too, those first, so that its client cannot turn to them."""
+        """Break this connection. If all others are broken too, break them first, so that the client cannot use them."""
         for other in self._refuse() - {pair} if self._gone else ():
             other.close()
         pair.close()
@@ -116,7 +119,7 @@ class Proxy:
         self.close()
 
     def _refuse(self) -> "set[Pair]":
-        """Take no more connections. Returns those that there are."""
+        """Accept no more connections. Return the existing ones."""
         with self._mutex:
             self._refuses = True
             found = set(self._pairs)
@@ -177,7 +180,7 @@ class Pair:
         self._reader = Reader()
         self._withhold = threading.Event()
         self.silent = False
-        """Drop what comes in, and do not pass on the end of a connection."""
+        """Drop input, and do not forward the end of the connection."""
 
     def start(self) -> None:
         for work in (self._forward, self._back):
@@ -204,7 +207,7 @@ class Pair:
                     self._withhold.clear()
                     self._proxy.spare()
                 elif self._withhold.is_set():
-                    # The answer is here, so the commit is done. The answer is not passed on.
+                    # The answer has arrived, so the commit is done. The answer is not forwarded.
                     self._proxy.do_cut(self)
                     return
                 if not self.silent:
@@ -221,7 +224,7 @@ class Pair:
 
 
 class Reader:
-    """Reads a client's messages as they come in pieces."""
+    """Read a client's messages from pieces of the stream."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -229,7 +232,7 @@ class Reader:
         self._statements: dict[bytes, bytes] = {}
 
     def sends(self, wanted: bytes, piece: bytes) -> bool:
-        """Whether a COMMIT, or a statement with another text in it, is carried out by what has come in."""
+        """Whether the input so far executes a COMMIT, or a statement with a given text."""
         self._rest += piece
         found = False
         while (message := self._next()) is not None:
@@ -237,7 +240,7 @@ class Reader:
         return found
 
     def _next(self) -> tuple[bytes, bytes] | None:
-        """The next whole message: its kind and its body. The first ones of a connection have no kind."""
+        """The kind and body of the next complete message. The first messages of a connection have no kind."""
         head = 1 if self._started else 0
         if len(self._rest) < head + 4:
             return None
@@ -251,7 +254,7 @@ class Reader:
         return kind, body
 
     def _carried_out(self, kind: bytes, body: bytes) -> bytes:
-        """The text of the statement that a message has carried out; empty where it carries out none."""
+        """The text of the statement that a message executes, or an empty text."""
         match kind:
             case b"Q":
                 return body

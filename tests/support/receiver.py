@@ -1,4 +1,4 @@
-"""A real HTTP receiver of webhooks, in a thread of its own."""
+"""A real HTTP receiver of webhooks, in its own thread."""
 
 import threading
 from collections.abc import Callable
@@ -24,14 +24,14 @@ class Received(NamedTuple):
         return self.headers["webhook-id"]
 
     def event(self, secret: str = SECRET) -> dict[str, Any]:
-        """The CloudEvent, once the signature is verified by an independent library."""
+        """Verify the signature with an independent library and return the CloudEvent."""
         Webhook(secret).verify(self.body, self.headers)
         found: dict[str, Any] = msgspec.json.decode(self.body)
         return found
 
 
 Answer = Callable[[BaseHTTPRequestHandler, int], None]
-"""Answers a request, which is the receiver's nth."""
+"""A function that answers the receiver's nth request."""
 
 
 def status(code: int, **headers: str) -> Answer:
@@ -55,7 +55,7 @@ class Receiver:
         self.received: list[Received] = []
         self.answer = answer
         self.released = threading.Event()
-        """Set at the end: what hangs on purpose hangs no longer than this."""
+        """Set at the end, so that handlers which hang on purpose end."""
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -66,7 +66,7 @@ class Receiver:
                 receiver.answer(self, len(receiver.received))
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
-                """Nothing on the terminal."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         if tls is not None:

@@ -10,7 +10,7 @@ from holdfast import HoldfastError
 
 @contextmanager
 def refused(code: str, saying: str = "") -> Iterator[None]:
-    """Fails unless what is inside is refused with this code, in words that contain `saying`."""
+    """Fail unless the block is refused with this code and a message that contains `saying`."""
     with pytest.raises(HoldfastError) as caught:
         yield
     assert (caught.value.code, saying in str(caught.value)) == (code, True), f"{caught.value.code}: {caught.value}"

@@ -10,13 +10,13 @@ from tests.conftest import drop_schema
 
 USES_MAX = 100
 ROWS_MAX = 1_000
-"""A schema that was used for more tests, or for so large a one, is dropped: it holds much that is deleted and not vacuumed."""
+"""A schema that was used for more tests, or for a larger one, is dropped: it has many dead rows."""
 
 
 class ReusedSchema:
-    """A schema that is emptied after each test: making one takes fifty times as long.
+    """A schema that is emptied after each test: creating one takes fifty times as long.
 
-    Its tables are never analyzed, as those of a new one: what the planner learns in one test makes bad plans in the next.
+    Its tables are not analyzed, like those of a new one, because statistics of one test cause bad plans in the next.
     """
 
     def __init__(self, server_url: str) -> None:
@@ -45,7 +45,7 @@ class ReusedSchema:
         self._empty = "; ".join([*statements, f"INSERT INTO {schema}.meta VALUES ('ledger_id', '%s')"])
 
     def empty(self) -> None:
-        """What is left is a ledger with another id in which nothing has happened. Where that fails, the next has a new one."""
+        """Make it an empty ledger with another id. If that fails, the next test gets a new schema."""
         self._uses += 1
         try:
             sizes = f"SELECT e.last_value / 2048 + j.last_value FROM {self._schema}.event_pos e, {self._schema}.job_id j"

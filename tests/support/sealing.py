@@ -25,7 +25,7 @@ def enrol(ledger: Ledger, key: KeyFile) -> None:
 
 
 def hashes(ledger: Ledger) -> list[bytes]:
-    """Of all leaves that are sealed, in their order."""
+    """The hashes of all sealed leaves, in order."""
     return [row.hashes[at : at + 32] for row in _tiles(ledger) for at in range(0, len(row.hashes), 32)]
 
 
@@ -44,7 +44,7 @@ def _tiles(ledger: Ledger) -> list[TileRow]:
 
 
 def expected_leaves(ledger: Ledger) -> list[bytes]:
-    """Every leaf, written by another JSON encoder from what the ledger shows."""
+    """Every leaf, encoded by another JSON encoder from the ledger's public answers."""
     log = ledger.sealed_log
     rows, policies = log.page(0, 1_000_000), log.policies()
     made = [(change.pos, _key_leaf(change)) for change in rows.keys]
@@ -70,7 +70,7 @@ def _key_leaf(change: Any) -> list[Any]:
 
 
 def check_sealed(ledger: Ledger, *keys: KeyFile) -> None:
-    """Every head is signed by one of `keys` and has the root of its leaves, which are all there is, in order."""
+    """Check that every head is signed by one of `keys` and has the root of all leaves up to it, in order."""
     found, leaves = hashes(ledger), expected_leaves(ledger)
     assert found == [auditor.leaf_hash(leaf) for leaf in leaves]
     heads = ledger.heads()
@@ -102,7 +102,7 @@ _UNPACK = (
 
 
 def tamper(url: str, statement: str) -> None:
-    """Run a statement past the ledger. `{x}` in it is the table x.
+    """Run a statement directly on the database. `{x}` in it is the table x.
 
     For a statement about `{events}`, each event becomes a row that it can change.
     """

@@ -29,5 +29,5 @@ def enrol(ledger: Ledger, keys: Iterable[KeyFile] = ALL_KEYS) -> None:
 
 
 def opened(url: str, clock: Any, keys: Iterable[KeyFile] = ALL_KEYS) -> Ledger:
-    """A ledger that signs with these keys, as its operator's own."""
+    """A ledger that signs with these keys."""
     return holdfast.open(url, clock=clock, keys=list(keys), actor="ann")

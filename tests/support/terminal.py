@@ -27,7 +27,7 @@ class Terminal:
         self.screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
         self.written = b""
-        """Everything that it has written, also what was written over."""
+        """All output, also what was overwritten."""
         self._set_size(lines, columns)
         self.settings = termios.tcgetattr(self._theirs)
         self._process = forked.popen(
@@ -50,7 +50,7 @@ class Terminal:
         fcntl.ioctl(self._theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def until(self, there: str | Callable[[str], Any]) -> None:
-        """Until this text is on the screen, or this is so of it."""
+        """Wait until this text is on the screen, or this condition is true of it."""
         is_so = there if callable(there) else lambda text: there in text
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not is_so(self.text):
@@ -67,7 +67,7 @@ class Terminal:
         self._process.send_signal(number)
 
     def end(self) -> int:
-        """Its exit code; what it wrote last is on the screen."""
+        """Wait for the end and return the exit code. The last output is on the screen."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self._process.poll() is None:
             assert time.monotonic() < deadline, self.text
@@ -77,13 +77,13 @@ class Terminal:
         return self._process.returncode
 
     def hang_up(self) -> int:
-        """The exit code of the program once its terminal is no more. No signal tells it: it is in the session of the test."""
+        """Close the terminal and return the exit code. The program gets no signal, because it is in the session of the test."""
         os.close(self._ours)
         self._ours = os.open(os.devnull, os.O_RDWR)
         return self._process.wait(PATIENCE_SECONDS)
 
     def is_restored(self) -> bool:
-        """It echoes and waits for whole lines again, and shows its cursor."""
+        """Whether the terminal echoes, reads whole lines and shows its cursor again."""
         return termios.tcgetattr(self._theirs) == self.settings and not self.screen.cursor.hidden
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Programs on a machine that seems to have started at another time.
 
-`Machine` gives a program a monotonic clock that reads what a test wants: in a time namespace of its own, or, where the kernel
-refuses one, by an offset that every Python process below adds to `time.monotonic`.
+`Machine` gives a program a monotonic clock with another start: in its own time namespace or, if the kernel refuses one,
+by an offset that every Python process below it adds to `time.monotonic`.
 """
 
 import json
@@ -18,11 +18,11 @@ INJECTED = Path(__file__).parent / "injected"
 OFFSET = "MONOTONIC_OFFSET"
 """Seconds; `injected/sitecustomize.py` reads it."""
 WAYS = (["unshare", "--time", "--fork"], ["unshare", "--map-root-user", "--time", "--fork"])
-"""To make a time namespace: as root, and as anyone where the kernel lets every user make user namespaces."""
+"""Commands that create a time namespace: as root, and as another user if the kernel allows user namespaces."""
 
 
-def way_here() -> tuple[list[str] | None, str]:
-    """The way to a time namespace here; where there is none, None and what the kernel says."""
+def namespace_command() -> tuple[list[str] | None, str]:
+    """The command that creates a time namespace on this machine, or None and the error of the kernel."""
     said = ""
     for way in WAYS:
         try:
@@ -36,14 +36,14 @@ def way_here() -> tuple[list[str] | None, str]:
 
 
 class Machine:
-    """A machine whose monotonic clock reads `uptime_s` when a program starts. `way` is None where the clock is injected."""
+    """A machine whose monotonic clock shows `uptime_s` when a program starts. `way` is None if the clock is injected."""
 
     def __init__(self, uptime_s: int, way: list[str] | None) -> None:
         self._uptime_s = uptime_s
         self._way = way
 
     def run(self, *command: str, timeout: float = 120.0) -> Any:
-        """What a Python program answers: one line of JSON."""
+        """Run a Python program and return its one line of JSON."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         paths, words = [str(ROOT / "src"), str(ROOT)], [sys.executable, *command]
         offset = math.ceil(self._uptime_s - time.monotonic())

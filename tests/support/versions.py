@@ -1,4 +1,4 @@
-"""Later versions of Holdfast, made up: the same code with more migrations."""
+"""Invented later versions of Holdfast: the same code with more migrations."""
 
 import shutil
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ def copy_source(folder: Path, *texts: str) -> Path:
 
 
 def run_sql(url: str, statement: str) -> list[tuple[Any, ...]]:
-    """Run a statement past the ledger, and return its rows. Tables are named as on PostgreSQL: `holdfast.jobs`."""
+    """Run a statement directly on the database, and return its rows. Tables are named as on PostgreSQL: `holdfast.jobs`."""
     if url.startswith("sqlite"):
         connection = apsw.Connection(url.removeprefix("sqlite:///"))
         try:

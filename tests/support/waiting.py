@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def wait_until(condition: Callable[[], T], *, seconds: float = 30.0, what: str = "") -> T:
-    """What `condition` answers once it is true; fails when that takes longer than `seconds`."""
+    """Wait until `condition` is true and return its result. Fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() > deadline:

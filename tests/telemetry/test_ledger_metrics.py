@@ -23,12 +23,12 @@ def value(ledger: Ledger, name: str, **labels: str) -> int:
 
 
 def counted(ledger: Ledger) -> dict[str, int]:
-    """Every counter that is not 0, over all its labels."""
+    """The sum over all labels of every counter that is not 0."""
     totals = {name: sum(series.values()) for name, series in ledger.metrics.read().counters.items()}
     return {name.removeprefix("holdfast_").removesuffix("_total"): total for name, total in totals.items() if total}
 
 
-def test_enqueues_and_claims_by_kind(ledger: Ledger) -> None:
+def test_enqueues_and_claims_are_counted_by_kind(ledger: Ledger) -> None:
     ledger.enqueue_many([{"kind": kind} for kind in ("a", "a", "b")])
     ledger.claim("w", limit=2)
 
@@ -38,12 +38,12 @@ def test_enqueues_and_claims_by_kind(ledger: Ledger) -> None:
     assert value(ledger, families.CLAIMS, kind="b") == 0
 
 
-def test_nothing_ready_is_nothing_counted(ledger: Ledger) -> None:
+def test_a_claim_without_ready_jobs_is_not_counted(ledger: Ledger) -> None:
     ledger.claim("w")
     assert counted(ledger) == {}
 
 
-def test_a_job_found_by_its_key_is_not_new(ledger: Ledger) -> None:
+def test_a_deduplicated_job_is_not_counted_as_new(ledger: Ledger) -> None:
     ledger.enqueue(KIND, dedupe_key="k")
     ledger.enqueue(KIND, dedupe_key="k")
     assert counted(ledger) == {"enqueued": 1}
@@ -63,14 +63,14 @@ def test_a_repeated_request_counts_once(ledger: Ledger) -> None:
     assert counted(ledger) == {"enqueued": 2, "claims": 1, "lease_renewals": 1, "failures": 1}
 
 
-def test_a_living_replay_is_found_not_made(ledger: Ledger) -> None:
+def test_a_live_replay_is_not_counted_as_new(ledger: Ledger) -> None:
     made = b.failed(ledger)
     ledger.replay(made.id)
     ledger.replay(made.id)
     assert value(ledger, families.ENQUEUED, kind=KIND) == 2
 
 
-def test_beats_renew(ledger: Ledger) -> None:
+def test_beats_are_counted_as_renewals(ledger: Ledger) -> None:
     one, two = b.running(ledger), b.claimed(ledger)
     ledger.heartbeat(one.fence)
     ledger.heartbeat_many([one.fence, two.fence, b.queued(ledger).fence])
@@ -80,13 +80,13 @@ def test_beats_renew(ledger: Ledger) -> None:
     assert value(ledger, families.FENCES_LOST) == 1
 
 
-def test_a_beat_of_a_stalled_job_renews_nothing(ledger: Ledger) -> None:
+def test_a_beat_of_a_stalled_job_is_not_counted_as_a_renewal(ledger: Ledger) -> None:
     made = b.running_stalled(ledger)
     ledger.heartbeat(made.fence)
     assert value(ledger, families.LEASE_RENEWALS) == 0
 
 
-def test_a_sweep_tells_why_it_gave_up_and_what_it_retried(ledger: Ledger, clock: ManualClock) -> None:
+def test_a_sweep_counts_expiries_by_reason_and_retries(ledger: Ledger, clock: ManualClock) -> None:
     b.running(ledger)
     clock.advance(31)
     ledger.sweep()
@@ -95,7 +95,7 @@ def test_a_sweep_tells_why_it_gave_up_and_what_it_retried(ledger: Ledger, clock:
     assert value(ledger, families.RETRIES, kind=KIND) == 1
 
 
-def test_no_progress_is_counted_by_itself(ledger: Ledger, clock: ManualClock) -> None:
+def test_stalls_for_lack_of_progress_are_counted_separately(ledger: Ledger, clock: ManualClock) -> None:
     made = b.running(ledger, policy={"progress_timeout": "25s"})
     clock.advance(20)
     ledger.heartbeat(made.fence)
@@ -104,7 +104,7 @@ def test_no_progress_is_counted_by_itself(ledger: Ledger, clock: ManualClock) ->
     assert value(ledger, families.LEASE_EXPIRIES, reason="NO_PROGRESS") == 1
 
 
-def test_a_holder_that_comes_back_late_was_silent(ledger: Ledger, clock: ManualClock) -> None:
+def test_a_late_holder_is_counted_as_silent(ledger: Ledger, clock: ManualClock) -> None:
     made = b.running(ledger)
     clock.advance(61)
     ledger.complete(made.fence)
@@ -112,13 +112,13 @@ def test_a_holder_that_comes_back_late_was_silent(ledger: Ledger, clock: ManualC
     assert value(ledger, families.RETRIES, kind=KIND) == 0
 
 
-def test_a_holder_s_own_stall_is_no_expiry_and_a_release_no_retry(ledger: Ledger) -> None:
+def test_a_holders_own_stall_is_not_an_expiry_and_a_release_is_not_a_retry(ledger: Ledger) -> None:
     ledger.stall(b.running(ledger, policy=b.WINDOW).fence)
     ledger.release(b.running(ledger).fence)
     assert counted(ledger) == {"enqueued": 2, "claims": 2}
 
 
-def test_each_way_to_go_wrong_is_counted_by_itself(ledger: Ledger) -> None:
+def test_each_kind_of_failure_is_counted_separately(ledger: Ledger) -> None:
     ledger.fail(b.running(ledger).fence, "reset")
     ledger.fail(b.running(ledger).fence, "no such page", retryable=False)
     ledger.fail(b.running(ledger).fence, "not JSON", retryable=False, reason_code="parse_error")
@@ -130,7 +130,7 @@ def test_each_way_to_go_wrong_is_counted_by_itself(ledger: Ledger) -> None:
     assert value(ledger, families.DEAD_LETTERS, kind=KIND, reason_code="exhausted_retries") == 1
 
 
-def test_refusals_by_code(ledger: Ledger) -> None:
+def test_refusals_are_counted_by_code(ledger: Ledger) -> None:
     made = b.running(ledger)
     with b.refused("lease_conflict"):
         ledger.claim_job(made.id, "another")
@@ -144,7 +144,7 @@ def test_refusals_by_code(ledger: Ledger) -> None:
     assert value(ledger, families.CLAIM_CONFLICTS) == 2
 
 
-def test_a_lost_fence_is_a_refusal_and_no_claim_conflict(ledger: Ledger) -> None:
+def test_a_lost_fence_is_counted_as_a_refusal_only(ledger: Ledger) -> None:
     made = b.running(ledger)
     ledger.cancel(made.id, hard=True)
     with b.refused("fence_lost"):
@@ -154,14 +154,14 @@ def test_a_lost_fence_is_a_refusal_and_no_claim_conflict(ledger: Ledger) -> None
     assert value(ledger, families.CLAIM_CONFLICTS) == 0
 
 
-def test_a_setting_that_is_refused_is_counted(ledger: Ledger) -> None:
+def test_a_refused_setting_is_counted(ledger: Ledger) -> None:
     ledger.pause("q", request_id="p-1")
     with b.refused("idempotency_conflict"):
         ledger.pause("other", request_id="p-1")
     assert value(ledger, families.REFUSALS, code="idempotency_conflict") == 1
 
 
-def test_a_ledger_that_cannot_answer_counts_that(ledger: Ledger) -> None:
+def test_an_unavailable_ledger_is_counted_as_a_refusal(ledger: Ledger) -> None:
     ledger.close()
     with b.refused("unavailable"):
         ledger.enqueue(KIND)
@@ -169,7 +169,7 @@ def test_a_ledger_that_cannot_answer_counts_that(ledger: Ledger) -> None:
     assert value(ledger, families.ENQUEUED, kind=KIND) == 0
 
 
-def test_waits_are_counted_from_when_a_job_was_ready(ledger: Ledger, clock: ManualClock) -> None:
+def test_waiting_times_are_measured_from_when_a_job_was_ready(ledger: Ledger, clock: ManualClock) -> None:
     ledger.enqueue("late", delay=10)
     ledger.enqueue("past", available_at=clock.now().replace(year=2020))
     clock.advance(14)
@@ -182,7 +182,7 @@ def test_waits_are_counted_from_when_a_job_was_ready(ledger: Ledger, clock: Manu
     }
 
 
-def test_a_claim_by_id_waits_too_but_a_reclaim_did_not_wait_in_a_queue(ledger: Ledger, clock: ManualClock) -> None:
+def test_a_claim_by_id_is_measured_but_a_claim_of_a_stalled_job_is_not(ledger: Ledger, clock: ManualClock) -> None:
     made = b.queued(ledger, policy=b.WINDOW)
     clock.advance(3)
     b.claim(ledger, made.id)
@@ -205,7 +205,7 @@ def test_two_ledgers_count_together(store_url: str) -> None:
     assert shared.value(families.ENQUEUED, kind=KIND) == 2
 
 
-def test_what_is_no_metrics_is_refused(store_url: str) -> None:
+def test_values_that_are_not_metrics_are_refused(store_url: str) -> None:
     with b.refused("validation_error"):
         holdfast.open(store_url, metrics=Counter())  # type: ignore[arg-type]
 
@@ -223,7 +223,7 @@ def test_threads_lose_no_count(ledger: Ledger) -> None:
     assert value(ledger, families.ENQUEUED, kind=KIND) == 160
 
 
-def test_counts_may_be_as_old_as_one_says(ledger: Ledger, clock: ManualClock) -> None:
+def test_counts_may_be_as_old_as_max_age(ledger: Ledger, clock: ManualClock) -> None:
     ledger.enqueue(KIND)
     assert ledger.counts(max_age=5) == {"default": {"queued": 1}}
     ledger.enqueue(KIND)

@@ -1,4 +1,4 @@
-"""Log lines: their fields, and that no text in them looks like another line."""
+"""Log lines: their fields, and texts that try to look like another line."""
 
 import contextlib
 import io
@@ -21,7 +21,7 @@ log = logging.getLogger("shop.orders")
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """Where lines go; the root logger is as it was afterwards."""
+    """The stream of log lines. The root logger is restored afterwards."""
     root = logging.getLogger()
     before = root.level
     sink = io.StringIO()
@@ -49,7 +49,7 @@ def record(message: str, *args: Any, **extra: Any) -> logging.LogRecord:
     return log.makeRecord(log.name, logging.INFO, __file__, 1, message, args, None, extra=extra)
 
 
-def test_a_line_within_a_handler_says_which_job_it_is_about(ledger: Ledger, stream: io.StringIO) -> None:
+def test_a_line_within_a_handler_has_the_fields_of_its_job(ledger: Ledger, stream: io.StringIO) -> None:
     logs.configure(json=True, stream=stream)
     ledger.enqueue("index_page", queue="crawl", correlation_id="order-7", trace_id="t")
     [job] = ledger.claim("w", ["crawl"])
@@ -99,7 +99,7 @@ def test_threads_do_not_see_each_other_s_bindings(ledger: Ledger) -> None:
     assert seen == [{}]
 
 
-def test_what_the_line_says_itself_stands() -> None:
+def test_fields_of_a_line_override_bound_fields() -> None:
     found = record("m", queue="mine")
     with bound(queue="q", kind="a"):
         logs.ContextFilter().filter(found)
@@ -139,7 +139,7 @@ def test_an_unknown_level_is_refused(stream: io.StringIO) -> None:
         logs.configure(level="LOUD", stream=stream)
 
 
-def test_text_for_people(stream: io.StringIO) -> None:
+def test_text_lines_have_time_level_and_fields(stream: io.StringIO) -> None:
     logs.configure(stream=stream)
     with bound(job_id=7, kind="a"):
         log.info("done")
@@ -177,7 +177,7 @@ def test_lines_are_json_or_logfmt(stream: io.StringIO) -> None:
         (None, None),
     ],
 )
-def test_a_trace_goes_by_its_own_digits(ledger: Ledger, given: str | None, shown: str | None) -> None:
+def test_a_traceparent_is_logged_as_its_trace_id(ledger: Ledger, given: str | None, shown: str | None) -> None:
     ledger.enqueue("index_page", trace_id=given)
     [job] = ledger.claim("w")
     found = record("it")
@@ -186,7 +186,7 @@ def test_a_trace_goes_by_its_own_digits(ledger: Ledger, given: str | None, shown
     assert found.__dict__["trace_id"] == shown
 
 
-def test_an_exception_for_people_is_indented(stream: io.StringIO) -> None:
+def test_an_exception_in_text_lines_is_indented(stream: io.StringIO) -> None:
     logs.configure(stream=stream)
     try:
         raise LookupError("no\n2026-01-01T00:00:00Z INFO forged: line")
@@ -214,7 +214,7 @@ def test_no_text_can_break_a_json_line(message: str, value: str, key: str) -> No
 
 @given(message=ANYTHING, value=ANYTHING, key=ANYTHING)
 @pytest.mark.parametrize("formatter", [formatters.TextFormatter(), formatters.LogfmtFormatter()])
-def test_no_text_can_break_a_line_for_people(formatter: logging.Formatter, message: str, value: str, key: str) -> None:
+def test_no_text_can_break_a_text_line(formatter: logging.Formatter, message: str, value: str, key: str) -> None:
     found = record("%s", message, value=value, nested={key: [value]})
     with bound(worker=value):
         logs.ContextFilter().filter(found)
@@ -233,12 +233,12 @@ class Failing(dict[str, int]):
         raise RuntimeError("dictionary changed size during iteration")
 
 
-def test_a_container_that_fails_while_it_is_looked_at_is_named() -> None:
+def test_a_container_that_raises_is_logged_by_its_type() -> None:
     line = json.loads(formatters.JsonFormatter().format(record("m", odd=Failing(), fine=1)))
     assert (line["odd"], line["fine"]) == ("<Failing>", 1)
 
 
-def test_values_of_any_make_become_json() -> None:
+def test_values_of_any_type_become_json() -> None:
     endless: list[Any] = []
     endless.append(endless)
     given = {
@@ -260,7 +260,7 @@ def test_a_log_message_that_does_not_fit_its_arguments_is_still_a_line() -> None
     assert json.loads(formatters.JsonFormatter().format(record("%s", Silent())))["message"].startswith("%s ")
 
 
-def test_an_extra_cannot_pass_for_the_line_s_own_field() -> None:
+def test_an_extra_cannot_replace_a_field_of_the_line() -> None:
     line = json.loads(
         formatters.JsonFormatter().format(record("m", level="CRITICAL", ts="never", logger="root", exception="none"))
     )

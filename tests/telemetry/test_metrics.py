@@ -11,7 +11,7 @@ from holdfast.telemetry import Metrics, Quantiles, families
 from holdfast.telemetry.metrics import BOUNDS_US, NAMES_MAX, OUTCOMES_MAX, Histogram
 
 
-def test_runs_by_kind_and_outcome() -> None:
+def test_runs_are_counted_by_kind_and_outcome() -> None:
     metrics = Metrics()
     metrics.ran("a", "succeeded", 0.5)
     for run in (("a", "succeeded", 1.5), ("a", "failed", 2.0), ("b", "succeeded", 0.0)):
@@ -27,7 +27,7 @@ def test_runs_by_kind_and_outcome() -> None:
     assert metrics.value(families.COMPLETED, kind="b") == 1
 
 
-def test_a_duration_that_is_none_is_refused_and_a_negative_one_is_nothing() -> None:
+def test_an_invalid_duration_is_refused_and_a_negative_one_is_zero() -> None:
     metrics = Metrics()
     for seconds in (math.nan, math.inf):
         with pytest.raises(ValidationError):
@@ -84,13 +84,13 @@ def test_quantiles_lie_evenly_within_their_bucket() -> None:
     assert metrics.quantiles("b") == Quantiles(None, None, None, None)
 
 
-def test_beyond_the_last_bucket_the_bound_is_all_one_knows() -> None:
+def test_quantiles_beyond_the_last_bucket_are_its_bound() -> None:
     metrics = Metrics()
     metrics.ran("a", "succeeded", 10 * 86_400.0)
     assert metrics.quantiles("a").run_p95 == 86_400.0
 
 
-def test_what_was_read_does_not_change() -> None:
+def test_a_snapshot_does_not_change() -> None:
     metrics = Metrics()
     metrics.ran("a", "succeeded", 1.0)
     before = metrics.read()

@@ -63,7 +63,7 @@ def test_every_family_is_on_the_page_and_no_other(small: Ledger) -> None:
     assert names == {family.name for family in METRIC_FAMILIES}
 
 
-def test_metrics_alone_say_nothing_of_a_ledger() -> None:
+def test_metrics_without_a_ledger_have_no_gauges_of_it() -> None:
     found = samples(render(Metrics()))
     assert not [name for name, _ in found if name in (families.JOBS, families.UP)]
 
@@ -96,7 +96,7 @@ def test_jobs_are_counted_again_after_five_seconds(small: Ledger, clock: ManualC
     assert samples(render(small))[key] == 2
 
 
-def test_a_ledger_out_of_reach_leaves_what_was_counted(ledger: Ledger) -> None:
+def test_a_ledger_out_of_reach_does_not_hide_counters(ledger: Ledger) -> None:
     ledger.enqueue("a")
     ledger.close()
     found = samples(render(ledger))
@@ -128,7 +128,7 @@ def test_the_endpoint_serves_metrics_and_health(small: Ledger) -> None:
         assert get(f"{endpoint.url}/other")[0] == 404
 
 
-def test_a_page_that_cannot_be_made_is_an_error_and_the_endpoint_goes_on() -> None:
+def test_a_failing_page_is_an_error_and_the_endpoint_continues() -> None:
     def broken() -> bytes:
         raise RuntimeError("a secret")
 
@@ -163,7 +163,7 @@ for call in (lambda: render(Metrics()), lambda: serve(None, 0)):
 
 
 def test_every_holder_s_work_is_counted_in_the_ledger(store_url: str, clock: ManualClock) -> None:
-    """The endpoint of one process tells of what others did: by the library and by agents."""
+    """The endpoint of one process counts the work of others, by the library and by agents."""
     with holdfast.open(store_url, clock=clock) as watching, holdfast.open(store_url, clock=clock) as other:
         before = other.enqueue("before")
         other.cancel(before.id)
@@ -195,7 +195,7 @@ def test_every_holder_s_work_is_counted_in_the_ledger(store_url: str, clock: Man
     assert 2.5 < found["holdfast_ledger_run_seconds_p95", (("kind", "mail"),)] <= 5
 
 
-def test_an_endpoint_counts_the_ledger_from_when_it_is_made(store_url: str, clock: ManualClock) -> None:
+def test_an_endpoint_counts_events_from_its_start_on(store_url: str, clock: ManualClock) -> None:
     with holdfast.open(store_url, clock=clock) as watching, holdfast.open(store_url, clock=clock) as other:
         other.cancel(other.enqueue("before").id)
         with serve(watching, port=0) as endpoint:
@@ -207,9 +207,7 @@ def test_an_endpoint_counts_the_ledger_from_when_it_is_made(store_url: str, cloc
     assert ended == {(("kind", "after"), ("outcome", "cancelled")): 1}
 
 
-def test_more_ends_than_one_page_holds_are_all_counted(
-    small: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ends_on_several_pages_are_all_counted(small: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.ledger.metrics.PAGE", 2)
     small.totals()
     for job in small.enqueue_many([{"kind": "a"}] * 5):

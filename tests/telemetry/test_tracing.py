@@ -24,7 +24,7 @@ tracer = trace.get_tracer("test")
 
 @pytest.fixture(scope="module", autouse=True)
 def provider() -> None:
-    """A process has one provider for good: the first caller sets it."""
+    """A process has one provider, which the first caller sets."""
     if not isinstance(trace.get_tracer_provider(), TracerProvider):
         trace.set_tracer_provider(TracerProvider())
     found = trace.get_tracer_provider()
@@ -51,7 +51,7 @@ def parent(span: ReadableSpan) -> tuple[int, int] | None:
 Spans = Callable[[], dict[str, ReadableSpan]]
 
 
-def test_a_trace_goes_from_the_enqueuer_to_what_the_handler_calls(ledger: Ledger, clock: ManualClock, spans: Spans) -> None:
+def test_a_trace_continues_from_the_enqueue_to_calls_of_the_handler(ledger: Ledger, clock: ManualClock, spans: Spans) -> None:
     with tracer.start_as_current_span("request"):
         ledger.enqueue("index_page", correlation_id="order-7")
     clock.advance(2)
@@ -82,7 +82,7 @@ def test_a_trace_goes_from_the_enqueuer_to_what_the_handler_calls(ledger: Ledger
     assert claim.start_time == claim.end_time == int(clock.now().timestamp()) * 10**9
 
 
-def test_the_events_carry_the_trace_too(ledger: Ledger, spans: Spans) -> None:
+def test_the_events_have_the_trace(ledger: Ledger, spans: Spans) -> None:
     with tracer.start_as_current_span("request"):
         job = ledger.enqueue("a")
     assert job.trace_id == ledger.get(job.id).trace_id
@@ -98,7 +98,7 @@ def test_many_jobs_share_one_span(ledger: Ledger, spans: Spans) -> None:
     assert attributes is not None and attributes["messaging.batch.message_count"] == 3
 
 
-def test_without_a_current_span_nothing_is_made(ledger: Ledger, spans: Spans) -> None:
+def test_no_span_is_created_without_a_current_span(ledger: Ledger, spans: Spans) -> None:
     job = ledger.enqueue("a")
     assert job.trace_id is None
     assert current_traceparent() is None
@@ -134,7 +134,7 @@ def test_a_given_traceparent_is_followed(ledger: Ledger, spans: Spans) -> None:
     assert parent(spans()["run a"]) == (int("1" * 32, 16), int("2" * 16, 16))
 
 
-def test_what_the_handler_raises_is_recorded_and_goes_on(ledger: Ledger, spans: Spans) -> None:
+def test_an_exception_of_the_handler_is_recorded_and_raised(ledger: Ledger, spans: Spans) -> None:
     ledger.enqueue("a")
     [job] = ledger.claim("w", start=True)
     with pytest.raises(LookupError), job_span(job, "w"):
@@ -153,7 +153,7 @@ def test_a_refused_enqueue_is_an_error_of_its_span(ledger: Ledger, spans: Spans)
     assert spans()["enqueue a"].status.status_code is StatusCode.ERROR
 
 
-def test_a_request_repeated_in_another_span_is_the_same_request(ledger: Ledger, spans: Spans) -> None:
+def test_a_request_repeated_in_another_span_is_recognised(ledger: Ledger, spans: Spans) -> None:
     jobs = []
     for _ in range(2):
         with tracer.start_as_current_span("request"):

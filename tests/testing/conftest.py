@@ -1,4 +1,4 @@
-"""Apps on clocks that stand still."""
+"""Apps on manual clocks."""
 
 from collections.abc import Iterator
 

@@ -38,7 +38,7 @@ async def waits(job: AsyncContext, n: int) -> int:
     return child.id + other.id
 
 
-def test_what_a_handler_says_is_kept_for_the_test() -> None:
+def test_reports_of_a_handler_are_kept_for_the_test() -> None:
     job = FakeContext(attempt=2, checkpoint={"page": 1}, kind="pages", args={"count": 3})
     assert pages(job, 3) == 2
     assert job.told == [{"stage": "reading", "progress": 1}, {"stage": "reading", "progress": 2}]
@@ -48,14 +48,14 @@ def test_what_a_handler_says_is_kept_for_the_test() -> None:
     assert (job.assist_requested, job.job.attempt, job.job.args) == (True, 2, {"count": 3})
 
 
-def test_an_async_handler_has_one_too() -> None:
+def test_an_async_handler_gets_a_context() -> None:
     job = FakeAsyncContext(job_id=7)
     assert asyncio.run(waits(job, 4)) == 8 + 9
     assert (job.told, job.checkpoints) == ([{"progress": 4}], [4])
     assert job.enqueued == [("add", {"a": 4, "b": 1}, {}), ("anything", {"x": 1}, {"queue": "q"})]
 
 
-def test_the_test_says_when_to_stop() -> None:
+def test_the_test_can_request_a_stop() -> None:
     job = FakeContext()
     assert job.cancelled is False
     job.cancel()
@@ -67,7 +67,7 @@ def test_the_test_says_when_to_stop() -> None:
         lost.may_proceed()
 
 
-def test_what_the_ledger_would_refuse_is_refused_here_too() -> None:
+def test_values_that_the_ledger_refuses_are_refused_in_tests() -> None:
     job = FakeContext()
     with pytest.raises(LimitExceeded):
         job.progress(-1)

@@ -17,10 +17,10 @@ def refused(kind: type[HoldfastError], what: str) -> Any:
     return pytest.raises(kind, match=what)
 
 
-# What is run
+# Jobs that are run
 
 
-def test_ready_jobs_are_run_here_and_returned(app: App) -> None:
+def test_ready_jobs_are_run_in_the_calling_thread_and_returned(app: App) -> None:
     @app.handler()
     def double(job: Context, n: int) -> list[Any]:
         return [2 * n, threading.current_thread().name]
@@ -35,7 +35,7 @@ def test_ready_jobs_are_run_here_and_returned(app: App) -> None:
     assert drain(app).runs == ()
 
 
-def test_jobs_of_jobs_are_run_too(app: App) -> None:
+def test_jobs_enqueued_by_handlers_are_run(app: App) -> None:
     @app.handler()
     def count_down(job: Context, n: int) -> None:
         if n:
@@ -69,7 +69,7 @@ def test_claim_order_is_kept(app: App) -> None:
     assert order[4:] == ["a3"]
 
 
-def test_a_kind_without_a_handler_is_left_alone(app: App) -> None:
+def test_a_kind_without_a_handler_is_not_run(app: App) -> None:
     @app.handler()
     def known() -> None: ...
 
@@ -96,7 +96,7 @@ def module_level(job: Context) -> str:
     return threading.current_thread().name
 
 
-def test_handlers_for_child_processes_run_here(app: App) -> None:
+def test_handlers_for_child_processes_run_in_the_calling_thread(app: App) -> None:
     app.handler(isolation="process")(module_level)
     job = app.enqueue(module_level)
     drain(app)
@@ -116,7 +116,7 @@ def test_a_handler_declares_its_policy(app: App) -> None:
 # Async
 
 
-def test_async_handlers_run_on_a_loop_of_its_own(app: App) -> None:
+def test_async_handlers_run_on_the_loop_of_the_drain(app: App) -> None:
     before = set(threading.enumerate())
     threads: set[threading.Thread] = set()
 
@@ -136,7 +136,7 @@ def test_async_handlers_run_on_a_loop_of_its_own(app: App) -> None:
     assert [thread.name for thread in threads - before if not thread.name.startswith("holdfast-notify")] == []
 
 
-def test_what_an_async_handler_left_running_ends_with_the_drain(app: App) -> None:
+def test_tasks_left_by_an_async_handler_end_with_the_drain(app: App) -> None:
     ended: list[str] = []
 
     async def linger() -> None:
@@ -157,7 +157,7 @@ def test_what_an_async_handler_left_running_ends_with_the_drain(app: App) -> Non
     assert ended == ["cancelled"]
 
 
-def test_within_a_loop_it_says_what_to_do(app: App) -> None:
+def test_a_drain_within_a_running_loop_is_refused(app: App) -> None:
     @app.handler()
     async def quick() -> None: ...
 
@@ -190,7 +190,7 @@ def test_within_a_loop_it_says_what_to_do(app: App) -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-def test_errors_mean_what_they_mean_in_a_worker(app: App, error: BaseException, status: str) -> None:
+def test_errors_have_the_same_effect_as_in_a_worker(app: App, error: BaseException, status: str) -> None:
     @app.handler(fail_on=KeyError)
     def wrong() -> None:
         raise error
@@ -211,7 +211,7 @@ WRONG_CALLS: dict[str, Callable[[App, Context], Any]] = {
 
 
 @pytest.mark.parametrize("call", WRONG_CALLS.values(), ids=WRONG_CALLS)
-def test_a_wrong_call_to_holdfast_is_no_bad_input(app: App, call: Callable[[App, Context], Any]) -> None:
+def test_a_wrong_call_to_holdfast_is_not_treated_as_bad_input(app: App, call: Callable[[App, Context], Any]) -> None:
     @app.handler()
     def child(n: int) -> None: ...
 
@@ -238,8 +238,8 @@ def test_a_wrong_call_to_holdfast_is_no_bad_input(app: App, call: Callable[[App,
     assert (failed.status, failed.reason_code, failed.failure_stage) == ("failed", None, "exec")
 
 
-def test_bad_input_that_a_check_of_the_handler_finds_stays_bad_input(app: App) -> None:
-    """Also after a call to Holdfast that went well, and with an error of Holdfast's as its cause."""
+def test_bad_input_found_by_a_check_is_treated_as_bad_input(app: App) -> None:
+    """Also after a successful call to Holdfast, and with an error of Holdfast as its cause."""
 
     @app.handler()
     def careful(job: Context) -> None:
@@ -263,7 +263,7 @@ def test_a_job_with_arguments_that_no_longer_fit_is_dead_lettered(app: App) -> N
 
 
 @pytest.mark.parametrize("result", [object(), "x" * 1_100_000, {"a": 2**60}])
-def test_a_result_that_cannot_be_kept(app: App, result: Any) -> None:
+def test_a_result_that_cannot_be_stored_dead_letters_the_job(app: App, result: Any) -> None:
     @app.handler()
     def wide() -> Any:
         return result
@@ -275,7 +275,7 @@ def test_a_result_that_cannot_be_kept(app: App, result: Any) -> None:
     assert (letter["reason_code"], letter["failure_stage"]) == ("validation_failed", "output")
 
 
-def test_hooks_are_asked(app: App) -> None:
+def test_checks_and_validators_are_called(app: App) -> None:
     @app.handler(validators=lambda job, result: result > 0)
     def positive(n: int) -> int:
         return n
@@ -290,7 +290,7 @@ def test_hooks_are_asked(app: App) -> None:
     assert app.ledger.get(job.id).result == 2
 
 
-def test_hooks_of_a_gated_handler_are_asked_once(app: App) -> None:
+def test_checks_of_a_gated_handler_are_called_once(app: App) -> None:
     shown: list[object] = []
 
     @app.handler(gate=True, validators=lambda job, result: shown.append(job))
@@ -318,7 +318,7 @@ def test_raise_errors_raises_what_the_handler_raised(app: App) -> None:
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, pytest.fail.Exception])
-def test_what_ends_a_test_ends_the_drain(app: App, kind: type[BaseException]) -> None:
+def test_exceptions_that_end_a_test_end_the_drain(app: App, kind: type[BaseException]) -> None:
     @app.handler()
     def wrong() -> None:
         raise kind
@@ -344,7 +344,7 @@ def test_a_delay_is_skipped_only_on_request(app: App, clock: ManualClock) -> Non
     assert clock.now() - began == timedelta(hours=1)
 
 
-def test_backoffs_pass(app: App, clock: ManualClock) -> None:
+def test_backoffs_are_skipped_by_advancing_the_clock(app: App, clock: ManualClock) -> None:
     @app.handler(attempts=4, policy={"backoff_base": "10s"})
     def flaky(job: Context) -> int:
         if job.job.attempt < 4:
@@ -371,7 +371,7 @@ def test_a_dead_workers_job_is_swept_and_run(app: App, clock: ManualClock) -> No
     assert drain(app).runs == ((job.id, "work", "succeeded"),)
 
 
-def test_a_moment_is_how_far_time_goes(app: App, clock: ManualClock) -> None:
+def test_the_drain_advances_the_clock_up_to_a_time(app: App, clock: ManualClock) -> None:
     @app.handler()
     def hourly(job: Context) -> None:
         app.options(delay="1h").enqueue(hourly)
@@ -382,7 +382,7 @@ def test_a_moment_is_how_far_time_goes(app: App, clock: ManualClock) -> None:
     assert clock.now() == began + timedelta(hours=5)
 
 
-def test_a_question_ends_it(app: App) -> None:
+def test_a_condition_ends_the_drain(app: App) -> None:
     done: list[int] = []
 
     @app.handler()
@@ -429,7 +429,7 @@ def test_a_handler_that_takes_too_long_is_timed_out(app: App, clock: ManualClock
     assert app.ledger.get(job.id).last_error == {"type": "TimeoutError", "message": "took longer than 5 s"}
 
 
-# What a handler learns
+# The context of a handler
 
 
 def test_progress_is_recorded(app: App) -> None:
@@ -443,7 +443,7 @@ def test_progress_is_recorded(app: App) -> None:
     assert (found.progress, found.stage) == (3, "sorting")
 
 
-def test_a_lease_is_renewed_all_along(app: App, clock: ManualClock) -> None:
+def test_a_lease_is_renewed_while_a_handler_runs(app: App, clock: ManualClock) -> None:
     @app.handler()
     def patient(job: Context) -> str:
         clock.advance(600)

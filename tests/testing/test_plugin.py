@@ -26,7 +26,7 @@ def greet(job: holdfast.Context, name: str) -> str:
 
 @pytest.fixture(autouse=True)
 def only_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the plugin is installed in this environment or not, it is loaded once."""
+    """Load the plugin once, also if it is installed in this environment."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
 
@@ -35,7 +35,7 @@ def run(pytester: pytest.Pytester, text: str, *arguments: str) -> pytest.RunResu
     return pytester.runpytest_subprocess("-p", "_holdfast_pytest", *arguments)
 
 
-def test_a_modules_app_works_for_the_tests_ledger(pytester: pytest.Pytester) -> None:
+def test_the_app_of_a_module_uses_the_ledger_of_the_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(program=PROGRAM)
     text = """
         import pytest
@@ -60,7 +60,7 @@ def test_a_modules_app_works_for_the_tests_ledger(pytester: pytest.Pytester) -> 
     assert not (pytester.path / "production.db").exists()
 
 
-def test_an_app_of_the_tests_own(pytester: pytest.Pytester) -> None:
+def test_a_test_may_create_its_own_app(pytester: pytest.Pytester) -> None:
     text = """
         from holdfast.testing import drain
 
@@ -78,8 +78,8 @@ def test_an_app_of_the_tests_own(pytester: pytest.Pytester) -> None:
     run(pytester, text).assert_outcomes(passed=1)
 
 
-def test_the_guides_example(pytester: pytest.Pytester) -> None:
-    """The files it shows, each under the name in its first line."""
+def test_the_example_of_the_guide_works(pytester: pytest.Pytester) -> None:
+    """Write the files of the example, each under the name in its first line."""
     found = {block.text.split()[1]: block.text for block in blocks(ROOT / "docs/guides/testing.md", "py")}
     assert found.keys() == {"shop.py", "test_shop.py"}
     for name, text in found.items():
@@ -99,7 +99,7 @@ TAMPERING = """
 """
 
 
-def test_a_history_that_cannot_be_fails_its_test(pytester: pytest.Pytester) -> None:
+def test_an_invalid_history_fails_its_test(pytester: pytest.Pytester) -> None:
     result = run(pytester, TAMPERING)
     result.assert_outcomes(passed=1, errors=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -127,7 +127,7 @@ def test_the_place_of_the_ledger_may_be_overridden(pytester: pytest.Pytester, st
     run(pytester, text).assert_outcomes(passed=1)
 
 
-def test_by_its_place_in_the_package(pytester: pytest.Pytester) -> None:
+def test_the_plugin_can_be_named_by_its_module(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_it="def test_it(holdfast_ledger): assert holdfast_ledger.list() == []")
     pytester.runpytest_subprocess("-p", "holdfast.testing.plugin").assert_outcomes(passed=1)
 
@@ -142,6 +142,6 @@ def test_a_plugin_that_is_not_used_imports_nothing(pytester: pytest.Pytester) ->
     run(pytester, text).assert_outcomes(passed=1)
 
 
-def test_a_clock_alone_needs_no_worker(tmp_path: Path) -> None:
+def test_the_clock_fixture_imports_no_worker(tmp_path: Path) -> None:
     program = "import sys; from holdfast.testing import ManualClock; sys.exit('holdfast.worker' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)

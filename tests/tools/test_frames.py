@@ -1,4 +1,4 @@
-"""The way from a public call to the database driver stays short."""
+"""The number of frames from a public call to the database driver is limited."""
 
 from tools.frames import measure
 

@@ -21,13 +21,13 @@ def test_the_shared_server_answers(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize(("setting", "value"), [("max_connections", "400"), ("fsync", "on"), ("port", None)])
-def test_the_shared_server_is_set_up_as_promised(pg_server: PostgresServer, setting: str, value: str | None) -> None:
+def test_the_shared_server_has_the_documented_settings(pg_server: PostgresServer, setting: str, value: str | None) -> None:
     with psycopg.connect(pg_server.url) as connection:
         row = connection.execute("SELECT current_setting(%s)", [setting]).fetchone()
     assert row == (value or str(pg_server.port),)
 
 
-def test_a_crash_cuts_sessions_and_keeps_what_was_committed(restartable_server: PostgresServer) -> None:
+def test_a_crash_ends_sessions_and_keeps_commits(restartable_server: PostgresServer) -> None:
     url = restartable_server.url
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 1 AS one")

@@ -88,7 +88,7 @@ def keywords(function: object) -> set[str]:
     return {one.name for one in found if one.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def test_the_options_that_checkers_know_are_those_that_there_are() -> None:
+def test_the_typed_options_are_the_existing_options() -> None:
     assert EnqueueOptions.__annotations__.keys() == validate._OPTIONS
     assert HandlerOptions.__annotations__.keys() == validate._OPTIONS - {"policy"}
     assert CallOptions.__annotations__.keys() == validate._OPTIONS | keywords(Ledger.enqueue)
@@ -97,7 +97,7 @@ def test_the_options_that_checkers_know_are_those_that_there_are() -> None:
     assert WorkerSettings.__annotations__.keys() == keywords(Worker.__init__) - {"url", "sinks", "monotonic"}
 
 
-def test_a_handler_without_parentheses_is_one() -> None:
+def test_a_handler_decorator_works_without_parentheses() -> None:
     app = App("sqlite:///:memory:")
 
     @app.handler

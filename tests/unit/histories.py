@@ -22,7 +22,7 @@ WINDOW = Policy(resume_window_ms=60_000)
 
 
 class History:
-    """Time passes with `wait`; each verb records what the core decides."""
+    """Each verb records what the core decides. `wait` advances the time."""
 
     def __init__(self, policy: Policy = POLICY, /, **options: Any) -> None:
         self.policy = policy
@@ -47,7 +47,7 @@ class History:
         return self
 
     def do(self, kind: type[c.JobCommand], **fields: Any) -> Self:
-        """By the holder if the command can take a fence and no other actor is named."""
+        """Decide a command. The actor is the holder if the command has a fence and no other actor is given."""
         if "actor" not in fields:
             fields["actor"] = WORKER
             if "fence" in kind.__struct_fields__:
@@ -87,7 +87,7 @@ STEP = payloads.UndoStep(kind="delete", args=msgspec.Raw(b'{"id":1}'))
 
 
 def rich(policy: Policy = WINDOW) -> History:
-    """A history with nearly every kind of event in it, all in order."""
+    """A valid history with nearly every type of event."""
     history = History(policy).start().wait(1).beat(stage="A", progress=1, undo=STEP).do(c.Assist, actor=OPERATOR, on=True)
     history.do(c.Assist, actor=OPERATOR, on=False).wait(31).sweep().beat().sweep().do(c.Release)
     history.wait(1).start().fail().wait(60).start().cancel(reason="enough").wait(1)
@@ -96,7 +96,7 @@ def rich(policy: Policy = WINDOW) -> History:
 
 
 def refusal_of(history: History, kind: type[c.JobCommand], **fields: Any) -> HoldfastError:
-    """How the core refuses a command, the job staying as it is."""
+    """The refusal of a command. The job does not change."""
     before = history.job
     with pytest.raises(HoldfastError) as caught:
         history.do(kind, **fields)

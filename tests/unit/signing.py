@@ -23,7 +23,7 @@ HOLDER = KEYS["worker", WORKER.name]
 
 
 def book() -> KeyBook:
-    """All keys, enrolled before everything else."""
+    """A key book with all keys, enrolled before all events."""
     changes = [
         KeyChange(pos, ENROLLED, key.key_id, role, name, key.public_key.public, T0, "operator:ann", key.key_id)
         for pos, ((role, name), key) in enumerate(KEYS.items(), 1)
@@ -37,8 +37,10 @@ def sealed(said: Statement, key: SecretKey = HOLDER) -> Signed:
 
 
 class SignedHistory(History):
-    """Its holder signs each command that can be signed, unless `signed` is given; the system's and operators' part is signed
-    as a ledger would."""
+    """The holder signs each command that can be signed, unless `signed` is given.
+
+    Events of the system and of operators are signed as a ledger would sign them.
+    """
 
     counter = 0
 
@@ -47,7 +49,7 @@ class SignedHistory(History):
         self.events[0] = msgspec.structs.replace(self.events[0], pos=10)
 
     def stated(self, kind: type[c.JobCommand], fields: dict[str, Any], **changes: Any) -> Signed:
-        """What the holder signs for a command; `changes` forge it."""
+        """The holder's signed statement for a command. `changes` forge it."""
         self.counter += 1
         command = kind(job_id=7, **{"actor": WORKER} | fields)
         said = holder_statement(LEDGER, command, WORKER, self.job.attempt, counter=self.counter, at=self.now)

@@ -34,29 +34,29 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_not_on_the_open_internet_is_refused(text: str) -> None:
+def test_addresses_outside_the_public_internet_are_refused(text: str) -> None:
     assert not is_public(ipaddress.ip_address(text))
 
 
 @pytest.mark.parametrize("text", ALLOWED)
-def test_what_is_on_the_open_internet_is_called(text: str) -> None:
+def test_public_addresses_are_accepted(text: str) -> None:
     assert is_public(ipaddress.ip_address(text))
 
 
 @pytest.mark.parametrize("host", SPELLINGS)
-def test_no_spelling_of_a_private_address_gets_through(host: str) -> None:
+def test_every_spelling_of_a_private_address_is_refused(host: str) -> None:
     """The resolved address is checked, not the text."""
     with pytest.raises(DeliveryFailed, match="not a public address"):
         checked_addresses(system_resolver, host, 80, allow_private=False, seconds=10)
 
 
 @pytest.mark.parametrize("addresses", [("8.8.8.8", "10.0.0.1"), ("10.0.0.1", "8.8.8.8"), ("2606:4700::1", "::1")])
-def test_one_private_address_spoils_them_all(addresses: Sequence[str]) -> None:
+def test_one_private_address_refuses_the_host(addresses: Sequence[str]) -> None:
     with pytest.raises(DeliveryFailed, match="not a public address"):
         checked_addresses(lambda host, port: addresses, "example.org", 80, allow_private=False, seconds=10)
 
 
-def test_private_addresses_are_called_where_that_is_wanted() -> None:
+def test_private_addresses_are_accepted_if_allowed() -> None:
     found = checked_addresses(lambda host, port: ["10.0.0.1", "::1"], "inside", 80, allow_private=True, seconds=10)
     assert [str(address) for address in found] == ["10.0.0.1", "::1"]
 
@@ -67,7 +67,7 @@ def test_a_resolver_that_answers_no_address_is_refused(answer: list[str]) -> Non
         checked_addresses(lambda host, port: answer, "example.org", 80, allow_private=True, seconds=10)
 
 
-def test_a_resolver_that_hangs_is_left_behind() -> None:
+def test_a_resolver_that_hangs_is_abandoned() -> None:
     released = threading.Event()
 
     def hang(host: str, port: int) -> list[str]:

@@ -47,7 +47,7 @@ def _stalled() -> History:
 
 
 def _restalled(**changes: Any) -> list[EventRecord]:
-    """With other things said in the payload of the stall."""
+    """A stalled history with a changed payload of the stall."""
     history = _stalled()
     body = payloads.decode(payloads.StalledPayload, history.events[3].payload)
     return _mutated(history, 4, payload=replace(body, **changes).encode())
@@ -59,7 +59,7 @@ def _stalled_at(seconds: int) -> list[EventRecord]:
 
 
 def _refailed(history: History, **changes: Any) -> list[EventRecord]:
-    """A permanent failure with other things said in its payload."""
+    """A permanent failure with a changed payload."""
     history.fail(retryable=False)
     body = replace(payloads.decode(payloads.FailedPayload, history.events[3].payload), **changes)
     return _mutated(history, 4, payload=body.encode(), reason=body.reason_code)
@@ -108,19 +108,19 @@ def _asked() -> History:
     return History().start().beat(assist_requested=True).beat()
 
 
-def _undone_undo() -> list[EventRecord]:
+def _undo_step_of_an_undo_job() -> list[EventRecord]:
     history = History(kind="holdfast.undo").start().beat()
     return _mutated(history, 4, payload=payloads.BeatPayload(undo=STEP).encode())
 
 
 def _uncompensated() -> list[EventRecord]:
-    """An undo job's end, recorded for a job of another kind."""
+    """The end of an undo job on a job of another kind."""
     end = History(Policy(attempts_max=1), kind="holdfast.undo").start().fail().events[-1]
     return [*History(Policy(attempts_max=1)).start().events, end]
 
 
 def _waiting() -> History:
-    """Revs: 1 enqueued, waiting for two others and wanted after 5 s, 2 unblocked."""
+    """Revs: 1 enqueued with two dependencies and a delay of 5 s, 2 unblocked."""
     return History(depends_on=(3, 4), delay_us=5 * SECOND).wait(1).do(c.Unblock, actor=SYSTEM)
 
 
@@ -167,7 +167,7 @@ MUTATIONS: dict[str, tuple[Callable[[], list[EventRecord]], list[tuple[int, str]
         [(5, "reason")],
     ),
     "a wish without its mark": (lambda: _mutated(_asked(), 4, reason=None), [(4, "reason")]),
-    "an undo job with undo steps": (_undone_undo, [(4, "undo")]),
+    "an undo job with undo steps": (_undo_step_of_an_undo_job, [(4, "undo")]),
     "a compensation that failed where there was none": (_uncompensated, [(4, "undo")]),
     "assistance that ends before it began": (
         lambda: _mutated(History().start().do(c.Assist, actor=OPERATOR, on=True), 4, type=EventType.ASSIST_ENDED),
@@ -245,22 +245,22 @@ def test_each_violation_is_found_with_its_place(make: Callable[[], list[EventRec
     assert _rules(check_history(make())) == expected
 
 
-def test_a_violation_says_what_is_wrong():
+def test_a_violation_has_a_message():
     [found] = check_history(_mutated(_running(), 5, from_status=Status.CLAIMED))
     assert found == Violation(7, 5, "step", "it goes from claimed to succeeded, but the job was running")
 
 
-def test_a_good_history_has_none():
+def test_a_valid_history_has_no_violations():
     history = rich()
     assert check_history(history.events, history.job) == []
 
 
-def test_a_failure_of_an_older_version_is_in_order():
+def test_a_failure_of_an_older_version_is_valid():
     events = _mutated(History().start().fail(retryable=False), 4, payload=b'{"error":{}}', reason=None)
     assert check_history(events) == []
 
 
-def test_a_release_of_an_older_version_is_in_order():
+def test_a_release_of_an_older_version_is_valid():
     history = History(Policy(attempts_max=1)).start().do(c.Release, reason="enough").start()
     body = payloads.decode(payloads.RequeuedPayload, history.events[4].payload)
     old = _mutated(history, 5, payload=payloads.RequeuedPayload(available_at=body.available_at).encode(), reason="RELEASED")
@@ -268,13 +268,13 @@ def test_a_release_of_an_older_version_is_in_order():
 
 
 @pytest.mark.parametrize("reason", ["NO_HEARTBEAT", "LEASE_EXPIRED"])
-def test_a_stall_of_an_older_version_is_in_order(reason: str):
+def test_a_stall_of_an_older_version_is_valid(reason: str):
     events = _restalled(holder=None, incarnation=None, detected_at=None)
     events = [replace(event, reason=reason) if event.rev == 4 else event for event in events]
     assert check_history(events) == []
 
 
-def test_a_stall_for_lack_of_progress_past_its_limit_is_in_order():
+def test_a_stall_for_lack_of_progress_past_its_limit_is_valid():
     history = History(replace(WINDOW, progress_timeout_ms=20_000)).start().wait(15).beat().wait(6).sweep()
     assert (history.job.stall_reason, check_history(history.events, history.job)) == ("NO_PROGRESS", [])
 
@@ -293,13 +293,13 @@ def test_a_claim_before_the_job_was_available_is_noticed():
 
 
 @pytest.mark.parametrize("rev", range(2, len(rich().events) + 1))
-def test_a_lost_event_never_goes_unnoticed(rev: int):
+def test_a_lost_event_is_always_found(rev: int):
     events = [event for event in rich().events if event.rev != rev]
     assert check_history(events, rich().job) != []
 
 
 @pytest.mark.parametrize("rev", range(1, len(rich().events)))
-def test_swapped_events_never_go_unnoticed(rev: int):
+def test_swapped_events_are_always_found(rev: int):
     events = rich().events
     events[rev - 1], events[rev] = events[rev], events[rev - 1]
     assert check_history(events, rich().job) != []
@@ -336,13 +336,13 @@ def test_a_row_that_differs_in_one_field_is_found(field: str):
     assert (found.rule, found.detail.split()[0]) == ("fold", field)
 
 
-def test_a_row_may_wait_for_fewer_jobs_than_its_history_but_not_for_none():
+def test_a_row_may_wait_for_other_jobs_than_its_history_but_not_for_none():
     history = History(depends_on=(3, 4))
     assert check_history(history.events, replace(history.job, waits_for=(9,))) == []
     assert _rules(check_history(history.events, replace(history.job, waits_for=()))) == [(1, "fold")]
 
 
-def test_a_job_that_was_unblocked_is_available_when_it_was_wanted():
+def test_an_unblocked_job_is_available_at_its_requested_time():
     history = _waiting()
     assert (history.job.available_at, history.job.waits_for) == (T0 + 5 * SECOND, ())
     assert check_history(history.events, history.job) == []
@@ -366,11 +366,11 @@ def test_a_pruned_beat_has_a_hash_and_nothing_else(body: bytes):
 
 
 @pytest.mark.parametrize("reason", ["BECAUSE", None])
-def test_a_stall_has_one_of_the_reasons_to_stall(reason: str | None):
+def test_a_stall_must_have_a_known_reason(reason: str | None):
     assert (4, "reason") in _rules(check_history(_mutated(_stalled(), 4, reason=reason)))
 
 
-def test_pruned_beats_excuse_only_what_beats_carry():
+def test_pruned_beats_explain_only_differences_in_fields_of_beats():
     history = _running()
     beat = payloads.BeatPayload(pruned="0" * 64).encode()
     events = _mutated(history, 4, payload=beat)
@@ -379,7 +379,7 @@ def test_pruned_beats_excuse_only_what_beats_carry():
     assert len(check_history(events, replace(history.job, attempt=9))) == 1
 
 
-# What a status requires
+# Fields of a status
 
 WAITS = "a job waits for others until it is available, no other does"
 BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
@@ -440,7 +440,7 @@ BROKEN: dict[str, tuple[History, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("history", "changes", "rule"), BROKEN.values(), ids=BROKEN)
-def test_a_status_has_its_fields(history: History, changes: dict[str, Any], rule: str):
+def test_each_status_requires_its_fields(history: History, changes: dict[str, Any], rule: str):
     assert check_status(history.job) == []
     assert rule in check_status(replace(history.job, **changes))
 

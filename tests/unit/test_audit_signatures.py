@@ -19,7 +19,7 @@ from tests.unit.signing import ALL, HOLDER, KEYS, LEDGER, LIVENESS, SignedHistor
 
 
 def life() -> SignedHistory:
-    """A history with nearly every kind of signed event in it."""
+    """A history with nearly every type of signed event."""
     history = SignedHistory().start()
     history.wait(1).beat(stage="A", progress=1, undo=STEP).beat(assist_requested=True)
     history.do(c.Assist, actor=OPERATOR, on=True).do(c.Assist, actor=OPERATOR, on=False)
@@ -34,18 +34,18 @@ def problems(events: list[EventRecord], keys: KeyBook | None = None, ledger: str
     return {found.rule for found in check_history(events, None, SignatureCheck(keys or book(), ledger))}
 
 
-def test_a_signed_life_is_in_order():
+def test_a_signed_history_is_valid():
     history = life()
     assert check_history(history.events, history.job, SignatureCheck(book(), LEDGER)) == []
 
 
-def test_without_a_book_signatures_are_not_looked_at():
+def test_without_a_key_book_signatures_are_not_checked():
     history = SignedHistory(LIVENESS).start().beat()
     forged = [*history.events[:-1], msgspec.structs.replace(history.events[-1], signature=b"no")]
     assert check_history(forged) == []
 
 
-def test_a_plain_history_needs_none():
+def test_an_unsigned_policy_needs_no_signatures():
     assert problems(History().start().beat().complete().events) == set()
 
 
@@ -56,7 +56,7 @@ def test_every_missing_signature_is_found(policy: Any):
     assert problems([*history.events[:-1], bare]) == {"unsigned"}
 
 
-def test_a_part_of_a_signature_is_invalid():
+def test_an_incomplete_signature_is_invalid():
     history = History().start().beat()
     assert problems([*history.events[:-1], msgspec.structs.replace(history.events[-1], key_id="x")]) == {"signature"}
 
@@ -77,11 +77,11 @@ def test_a_forged_event_is_found(changes: dict[str, Any], rules: set[str]):
     assert problems([*history.events[:-1], msgspec.structs.replace(history.events[-1], **changes)]) == rules
 
 
-def test_a_history_is_of_one_ledger():
+def test_statements_of_another_ledger_are_found():
     assert problems(SignedHistory(LIVENESS).start().beat().events, ledger="else") == {"statement"}
 
 
-def test_a_statement_that_stands_twice_is_found():
+def test_a_repeated_statement_is_found():
     history = SignedHistory(LIVENESS).start().beat().beat()
     first, second = history.events[-2:]
     again = msgspec.structs.replace(
@@ -111,7 +111,7 @@ def test_a_signature_ahead_of_the_ledgers_time_is_refused():
 
 
 def server_says(history: SignedHistory, **changes: Any) -> None:
-    """The holder is stalled by a server elsewhere, in the seed's shape."""
+    """A server reports the holder as stalled, in the form for robots."""
     job = history.job
     given: dict[str, Any] = {
         "ledger_id": LEDGER, "job_id": 7, "attempt": 1, "rev": job.rev + 1, "server": "hq", "robot": "w-1", "at": history.now,
@@ -148,7 +148,7 @@ def test_a_server_resumes_after_a_beat_that_came_after_the_stall():
     assert problems([*history.events[:-1], other]) == {"statement"}
 
 
-def test_a_servers_verdict_in_the_seeds_shape_is_in_order():
+def test_a_servers_stall_report_in_the_form_for_robots_is_valid():
     history = SignedHistory(LIVENESS).start().wait(31)
     server_says(history)
     assert problems(history.events) == set()
@@ -163,7 +163,7 @@ def test_a_server_statement_about_another_worker_is_found():
     assert problems([*other.events, history.events[-1]]) == {"record", "statement"}
 
 
-def test_a_key_counts_up_to_its_revocation_and_not_after():
+def test_a_key_is_valid_up_to_its_revocation():
     history = SignedHistory(LIVENESS).start().beat().beat()
     before, after = (event.pos for event in history.events[-2:])
     assert after == before + 1
@@ -174,26 +174,26 @@ def test_a_key_counts_up_to_its_revocation_and_not_after():
     assert [(each.rev, each.rule) for each in found] == [(history.job.rev, "key")]
 
 
-def test_a_first_event_that_claims_to_be_signed_is_looked_at():
+def test_a_signature_on_the_first_event_is_checked():
     history = SignedHistory(LIVENESS)
     beat = SignedHistory(LIVENESS).start().beat().events[-1]
     odd = msgspec.structs.replace(history.events[0], key_id=beat.key_id, signature=beat.signature, statement=beat.statement)
     assert problems([odd]) == {"key", "statement"}
 
 
-def test_one_command_puts_its_statement_on_one_event_of_each_type():
+def test_a_statement_on_two_events_of_one_type_is_found():
     history = SignedHistory(LIVENESS).start().beat()
     again = msgspec.structs.replace(history.events[-1], rev=history.events[-1].rev + 1)
     assert problems([*history.events, again]) == {"counter"}
 
 
-def test_an_unsigned_event_has_no_signers_time():
+def test_a_signers_time_on_an_unsigned_event_is_found():
     history = History().start().beat()
     dated = msgspec.structs.replace(history.events[-1], at=history.events[-1].received_at - 1)
     assert problems([*history.events[:-1], dated]) == {"time"}
 
 
-def test_a_statement_that_cannot_be_read_ends_the_history():
+def test_an_unreadable_statement_ends_the_check():
     history = SignedHistory(LIVENESS).start().beat().beat()
     torn = msgspec.structs.replace(history.events[-2], statement=b"{")
     assert "illegible" in problems([*history.events[:-2], torn, history.events[-1]])

@@ -1,4 +1,4 @@
-"""decide(job, command, now): the rules the matrix of the contract suite does not show by itself."""
+"""decide(job, command, now): rules that the matrix of the contract suite does not test."""
 
 from typing import Any
 
@@ -31,19 +31,19 @@ ASKS: dict[str, Any] = {"token": "t", "policy": Policy()}
 # Preconditions
 
 
-def test_no_job_is_not_found():
+def test_a_missing_job_is_not_found():
     with pytest.raises(HoldfastError) as caught:
         decide(None, c.Requeue(actor=SYSTEM, job_id=7), T0)
     assert (caught.value.code, caught.value.context) == ("not_found", {"job_id": 7})
 
 
-def test_the_fence_comes_before_the_revision():
+def test_the_fence_is_checked_before_the_revision():
     history = History().start()
     assert code_of(history, c.Complete, fence=Fence(7, 1, "no"), payload=b"{}", expected_rev=99) == "fence_lost"
     assert code_of(history, c.Complete, payload=b"{}", expected_rev=99) == "conflict"
 
 
-def test_a_conflict_says_both_revisions():
+def test_a_conflict_names_both_revisions():
     found = refusal_of(History().start(), c.Release, expected_rev=1)
     assert (found.context["expected_rev"], found.context["rev"]) == (1, 3)
 
@@ -77,11 +77,11 @@ def test_the_event_names_the_holder_and_not_the_commands_actor():
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_a_role_the_table_does_not_name_is_forbidden(kind: type[c.JobCommand], fields: dict[str, Any], actor: Actor):
+def test_a_role_that_the_table_does_not_allow_is_forbidden(kind: type[c.JobCommand], fields: dict[str, Any], actor: Actor):
     assert code_of(History(WINDOW).start().wait(31), kind, actor=actor, **fields) == "forbidden"
 
 
-def test_times_of_a_job_never_run_backwards():
+def test_times_of_a_job_never_go_back():
     history = History().start().wait(-100).beat()
     assert history.events[-1].received_at == history.job.updated_at == T0
 
@@ -90,7 +90,7 @@ def test_times_of_a_job_never_run_backwards():
 
 
 @pytest.mark.parametrize("history", [History().claim(), History().start()], ids=["claimed", "running"])
-def test_ones_own_is_renewed(history: History):
+def test_a_claim_by_the_holder_renews_the_lease(history: History):
     job = history.wait(10).claim().job
     assert (history.types[-1], job.attempt, job.token, job.lease_expires_at) == ("heartbeat", 1, "token-1", T0 + 70 * SECOND)
 
@@ -112,26 +112,26 @@ def test_a_lease_past_its_limit_is_stalled_first():
     [(History().claim(), "LEASE_EXPIRED"), (History().start(), "NO_HEARTBEAT")],
     ids=["claimed", "running"],
 )
-def test_the_holders_expired_lease_is_a_new_claim(history: History, reason: str):
+def test_a_claim_by_the_holder_after_its_lease_begins_a_new_attempt(history: History, reason: str):
     job = history.wait(61).claim().job
     assert history.types[-2:] == ["stalled", "claimed"]
     assert (history.events[-2].actor, history.events[-2].reason) == (SYSTEM, reason)
     assert (job.attempt, job.token, job.phase, job.started_at) == (2, "token-2", None, None)
 
 
-def test_after_a_clock_step_the_holders_expired_lease_is_a_new_claim():
+def test_a_claim_by_the_holder_after_a_clock_step_begins_a_new_attempt():
     history = History().start().wait(61)
     assert history.claim(fresh_since=history.now).job.attempt == 2
 
 
-def test_the_window_does_not_keep_out_the_last_holder():
+def test_the_last_holder_may_claim_within_the_resume_window():
     assert History(WINDOW).start().stall().claim().job.attempt == 2
     assert code_of(History(WINDOW).start().stall(), c.ClaimJob, actor=Actor(Role.WORKER, "w-1", "boot-2"), **ASKS) == (
         "not_claimable"
     )
 
 
-def test_ones_own_expired_lease_is_not_claimed_where_no_attempt_may_follow():
+def test_the_holder_cannot_claim_again_without_attempts_left():
     for history, why in (
         (History().start().cancel(), "cancelling"),
         (History(Policy(attempts_max=1)).start(), "exhausted"),
@@ -153,7 +153,7 @@ def test_ones_own_expired_lease_is_not_claimed_where_no_attempt_may_follow():
     ],
     ids=["paused", "scheduled", "backoff", "window", "cancelling", "exhausted", "stalled and paused"],
 )
-def test_what_cannot_be_claimed_says_why(history: History, fields: dict[str, Any], why: str):
+def test_a_refused_claim_has_a_reason(history: History, fields: dict[str, Any], why: str):
     found = refusal_of(history, c.ClaimJob, actor=OTHER, **ASKS, **fields)
     assert (found.code, found.context["why"]) == ("not_claimable", why)
 
@@ -162,7 +162,7 @@ def test_a_stalled_job_is_claimed_at_the_end_of_its_window():
     assert History(WINDOW).start().stall().wait(60).claim(OTHER).job.attempt == 2
 
 
-def test_a_ttl_is_part_of_the_snapshot():
+def test_a_given_ttl_is_part_of_the_policy_of_the_lease():
     history = History().claim(ttl_ms=900_000)
     policy = history.events[-1].policy
     assert policy is not None
@@ -184,7 +184,7 @@ def test_a_holder_renews_its_own_claim_for_the_length_that_it_gives(ttl_ms: int 
 
 
 @pytest.mark.parametrize("retryable", [False, True])
-def test_a_result_that_a_validator_objects_to_is_refused(retryable: bool) -> None:
+def test_a_result_that_a_validator_refuses_is_refused(retryable: bool) -> None:
     history = History().start()
     payload = payloads.result_payload(b"1")
     refused = refusal_of(history, c.Complete, payload=payload, objection=c.Objection("too small", retryable))
@@ -192,7 +192,7 @@ def test_a_result_that_a_validator_objects_to_is_refused(retryable: bool) -> Non
     assert "too small" in refused.message
 
 
-def test_a_requeue_is_no_release() -> None:
+def test_a_requeue_is_not_a_release() -> None:
     history = History(WINDOW).start().stall()
     assert code_of(history, c.Requeue, actor=SYSTEM, jitter=1.0, reason="RELEASED") == "validation_error"
 
@@ -208,6 +208,6 @@ def test_a_requeue_is_no_release() -> None:
         (Status.QUEUED, "stall", "A job must be claimed or running for this."),
     ],
 )
-def test_advice_fits_the_status(status: Status, verb: str, advice: str):
+def test_the_advice_depends_on_the_status(status: Status, verb: str, advice: str):
     job = msgspec.structs.replace(History().job, id=1, status=status)
     assert advice in invalid_transition(verb, job).action

@@ -1,4 +1,4 @@
-"""Each verb from each status: allowed where the contract says so, as a row of the table says, and refused anywhere else."""
+"""Each verb from each status: allowed if a row of the table allows it, and refused otherwise."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,9 +67,9 @@ def _refusal(verb: str, status: str) -> str:
 
 
 NO_OPS = {("cancel", "aborting"), ("cancel", "cancelled"), ("cancel hard", "cancelled")}
-"""Accepted, and nothing is recorded."""
+"""Accepted without an event."""
 ROW_VERBS = {("start", "claimed_stalled"): "resume"} | {("cancel hard", status): "cancel" for status in LIVE - RUNNING}
-"""The rows that describe a verb, where they are those of another verb."""
+"""Verbs that are described by the rows of another verb."""
 OTHERS: dict[str, tuple[str, Callable[[], History], Callable[[History], History]]] = {
     "a claim": ("claim", History, lambda h: h.claim()),
     "a claim of a stalled job": ("claim by id", STATUSES["running_stalled"], lambda h: h.claim()),
@@ -107,7 +107,7 @@ OTHERS: dict[str, tuple[str, Callable[[], History], Callable[[History], History]
 
 
 def _rows_of(verb: str, history: History, act: Callable[[History], Any]) -> tuple[list[Transition], list[EventRecord]]:
-    """The rows that describe what the verb records, and the events."""
+    """The rows that describe the verb, and its events."""
     count, job = len(history.events), history.job
     act(history)
     events = history.events[count:]
@@ -120,7 +120,7 @@ def _rows_of_cell(verb: str, status: str, history: History) -> list[Transition]:
 
 
 def _describes(row: Transition, job: JobRecord, events: list[EventRecord]) -> bool:
-    """A holder that comes back late is stalled and resumed before its verb."""
+    """Whether a row describes the events. A late holder is stalled and resumed before its verb."""
     source = job.status
     if row.verb != "claim by id" and len(events) > 1 and events[0].type is EventType.STALLED and events[0].actor == SYSTEM:
         source, events = events[0].to_status, events[1:]
@@ -133,7 +133,7 @@ def _describes(row: Transition, job: JobRecord, events: list[EventRecord]) -> bo
 
 
 @pytest.mark.parametrize(("verb", "before", "act"), OTHERS.values(), ids=OTHERS)
-def test_what_a_verb_does_is_in_the_table(verb: str, before: Callable[[], History], act: Callable[[History], History]):
+def test_every_decision_is_in_the_table(verb: str, before: Callable[[], History], act: Callable[[History], History]):
     history = before()
     rows, events = _rows_of(verb, history, act)
     assert len(rows) == 1, events
@@ -158,7 +158,7 @@ def test_a_release_ends_an_aborting_job(status: str):
 
 
 @pytest.mark.parametrize(("verb", "status"), CELLS, ids=[f"{verb} from {status}" for verb, status in CELLS])
-def test_a_verb_from_a_status(verb: str, status: str):
+def test_a_verb_is_allowed_or_refused_from_a_status(verb: str, status: str):
     kind, fields, allowed = VERBS[verb]
     history = STATUSES[status]()
     if status in allowed:
@@ -174,7 +174,7 @@ def test_a_finished_job_is_not_claimed(status: str):
     assert code_of(STATUSES[status](), c.ClaimJob, actor=WORKER, **given) == "invalid_transition"
 
 
-def test_a_failure_without_attempts_left_is_the_end():
+def test_a_failure_without_attempts_left_ends_the_job():
     history = History(Policy(attempts_max=1)).start().fail(failure_stage=FailureStage.FETCH)
     assert (history.job.status, history.job.reason_code, history.job.failure_stage) == (
         "dead_lettered",
@@ -183,7 +183,7 @@ def test_a_failure_without_attempts_left_is_the_end():
     )
 
 
-def test_a_requeue_without_attempts_left_is_the_end():
+def test_a_requeue_without_attempts_left_ends_the_job():
     assert History(Policy(attempts_max=1)).start().stall().do(c.Requeue, actor=SYSTEM).job.status == "dead_lettered"
 
 

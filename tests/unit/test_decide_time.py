@@ -1,4 +1,4 @@
-"""decide(job, command, now): what time alone changes, and how jobs end."""
+"""decide(job, command, now): time limits, sweeps and ends of jobs."""
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ replace = msgspec.structs.replace
 # Limits of silence
 
 
-def test_silence_or_the_leases_end_whichever_comes_first():
+def test_a_job_stalls_at_the_limit_of_silence_or_the_end_of_the_lease():
     assert stall_limit(History().start().job) == T0 + 30 * SECOND
     assert stall_limit(History(Policy(heartbeat_interval_ms=40_000)).start().job) == T0 + 60 * SECOND
 
@@ -34,7 +34,7 @@ def test_the_reason_is_the_limit_passed_first(policy: Policy, reason: str):
     assert History(policy).start().wait(130).do(c.Stall, actor=SYSTEM).events[-1].reason == reason
 
 
-def test_what_never_started_has_let_its_lease_expire():
+def test_a_claim_that_never_started_stalls_with_lease_expired():
     assert History().claim().wait(31).do(c.Stall, actor=SYSTEM).events[-1].reason == "LEASE_EXPIRED"
 
 
@@ -74,13 +74,13 @@ def test_the_window_is_counted_from_the_stall():
 # The sweep
 
 
-def test_nothing_due_is_nothing_done():
+def test_a_sweep_changes_nothing_if_nothing_is_due():
     history = History().start().wait(30).sweep()
     assert history.types == ["enqueued", "claimed", "started"]
     assert History().sweep().types == ["enqueued"]
 
 
-def test_a_fresh_interval_excuses_silence():
+def test_a_fresh_interval_delays_the_stall():
     history = History().start().wait(100)
     assert history.sweep(fresh_since=history.now).types[-1] == "started"
     assert history.wait(30).sweep(fresh_since=history.now - 30 * SECOND).types[-1] == "started"
@@ -96,11 +96,11 @@ def test_the_sweep_waits_for_the_window():
     )
 
 
-def test_a_beat_of_what_never_started_does_not_resume():
+def test_a_beat_of_an_unstarted_attempt_does_not_resume_it():
     assert History(WINDOW).claim().stall().beat().sweep().types[-1] == "heartbeat"
 
 
-def test_past_its_grace_an_aborting_job_is_cancelled():
+def test_an_aborting_job_is_cancelled_after_its_grace():
     history = History().start().cancel(reason="enough").wait(25).beat().wait(5).sweep()
     assert history.types[-1] == "heartbeat"
     history.wait(0.000001).sweep()
@@ -128,7 +128,7 @@ def test_backoff_comes_from_policy_and_jitter():
     assert History().start().fail(retry_after_us=9).job.available_at == T0 + 9
 
 
-def test_a_dead_letter_without_stage_broke_in_execution():
+def test_a_dead_letter_without_a_stage_has_the_stage_exec():
     job = History().start().fail(retryable=False, reason_code=ReasonCode.PARSE_ERROR).job
     assert (job.reason_code, job.failure_stage, job.last_error) == ("parse_error", "exec", ERROR)
 
@@ -150,7 +150,7 @@ def test_a_late_start_is_a_return():
     assert History().claim().wait(61).do(c.Start).types[-2:] == ["stalled", "resumed"]
 
 
-def test_a_release_of_what_has_stalled_before_its_start_only_requeues():
+def test_a_release_of_an_unstarted_stalled_job_only_requeues():
     history = History(WINDOW).claim().stall().do(c.Release)
     assert (history.types[-2:], history.job.releases, history.job.available_at) == (["stalled", "requeued"], 1, T0)
 
@@ -159,7 +159,7 @@ def test_a_release_while_aborting_cancels():
     assert History().start().cancel().do(c.Release).types[-2:] == ["stalled", "cancelled"]
 
 
-def test_a_soft_cancel_is_a_no_op_where_one_is_under_way():
+def test_a_second_soft_cancel_changes_nothing():
     history = History().start().cancel()
     assert history.cancel().types == history.types
     assert history.job.phase is Phase.ABORTING
@@ -169,7 +169,7 @@ def test_a_soft_cancel_is_a_no_op_where_one_is_under_way():
 
 
 @pytest.mark.parametrize("forever", [False, True])
-def test_a_replay_repeats_what_was_given(forever: bool):
+def test_a_replay_has_the_options_of_its_original(forever: bool):
     options = {
         "priority": 3,
         "tier": "t",
@@ -186,7 +186,7 @@ def test_a_replay_repeats_what_was_given(forever: bool):
 
 
 @pytest.mark.parametrize("history", [History(), History().start().complete()], ids=["queued", "succeeded"])
-def test_only_what_ended_badly_is_replayed(history: History):
+def test_only_jobs_that_did_not_succeed_are_replayed(history: History):
     with pytest.raises(HoldfastError) as caught:
         replay_command(history.job, c.Replay(actor=OPERATOR, job_id=7))
     assert caught.value.code == "invalid_transition"

@@ -1,4 +1,4 @@
-"""The core's rules for jobs that wait for others."""
+"""The core's rules for jobs with dependencies."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ def waiting(choice: str = "wait") -> History:
     return History(depends_on=(3, 4), on_dependency_failure=choice)
 
 
-def test_no_caller_can_ask_for_the_time_that_means_waiting() -> None:
+def test_no_caller_can_set_the_time_reserved_for_waiting_jobs() -> None:
     assert NEVER > TIME_US_MAX
     assert not History(available_at=TIME_US_MAX).job.is_waiting
 
@@ -29,14 +29,14 @@ def test_a_waiting_job_cannot_be_claimed() -> None:
 
 
 @pytest.mark.parametrize(("delay", "later", "available"), [(0, 2, 2), (5, 2, 5), (5, 7, 7)])
-def test_it_is_available_then_or_when_it_was_wanted(delay: int, later: int, available: int) -> None:
+def test_an_unblocked_job_is_available_now_or_at_its_requested_time(delay: int, later: int, available: int) -> None:
     history = History(depends_on=(3,), delay_us=delay * SECOND).wait(later).do(c.Unblock, actor=SYSTEM)
     assert history.job.available_at == T0 + available * SECOND
     assert history.wait(10).start().job.status is Status.RUNNING
     assert check_history(history.events, history.job) == []
 
 
-def test_only_the_system_unblocks_and_only_who_waits() -> None:
+def test_only_the_system_unblocks_and_only_waiting_jobs() -> None:
     assert code_of(waiting(), c.Unblock, actor=CLIENT) == "forbidden"
     assert code_of(History(), c.Unblock, actor=SYSTEM) == "invalid_transition"
     assert code_of(waiting().do(c.Unblock, actor=SYSTEM), c.Unblock, actor=SYSTEM) == "invalid_transition"
@@ -49,7 +49,7 @@ def test_a_finished_job_waits_for_no_job() -> None:
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.CANCELLED, Status.DEAD_LETTERED])
-def test_what_an_end_asks_for_is_the_jobs_choice(status: Status) -> None:
+def test_on_dependency_failure_selects_the_command_for_a_dependent(status: Status) -> None:
     ended = DependencyState(3, status, 7)
     assert failure_command(waiting().job, ended, "r") is None
     cancel = failure_command(waiting("cancel").job, ended, "r")
@@ -67,7 +67,7 @@ def test_the_cause_is_in_the_event() -> None:
     assert history.events[-1].cause == "4-5"
 
 
-def test_a_replay_depends_on_the_same() -> None:
+def test_a_replay_has_the_dependencies_of_its_original() -> None:
     replay = replay_command(waiting("cancel").cancel().job, c.Replay(actor=OPERATOR, job_id=7))
     assert isinstance(replay, c.EnqueueLinked)
     assert replay.depends_on == (3, 4)

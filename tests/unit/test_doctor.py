@@ -1,4 +1,4 @@
-"""Findings of the doctor from the facts that were read."""
+"""The doctor's findings from given facts."""
 
 from typing import Any
 
@@ -56,11 +56,11 @@ def finding(code: str, vitals: dict[str, Any] | None = None, skew: Skew | None =
         ),
     ],
 )
-def test_how_much_history_there_is(history: History, words: str):
+def test_the_size_of_the_history_is_reported(history: History, words: str):
     assert finding("history", history=history) == HealthFinding("history", Severity.WELL, words)
 
 
-def test_a_ledger_that_is_well():
+def test_a_healthy_ledger_has_no_warnings():
     found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, workers=(HERE,)))
     assert found.well
     assert (found.ledger_id, found.store, found.store_version, found.schema_version) == ("abc", "sqlite", "SQLite 3", 5)
@@ -92,7 +92,7 @@ def test_a_server_has_other_findings():
     ]
 
 
-def test_a_short_lock_is_no_warning():
+def test_a_short_lock_is_not_a_warning():
     found = finding("locked_jobs", SERVER | {"locked": (LockedJob(3, "process 7", 10 * SECOND),)})
     assert (found.severity, found.words) == (Severity.WELL, "no job has been locked for more than 10 s")
 
@@ -117,7 +117,7 @@ STORE = [
 
 
 @pytest.mark.parametrize(("code", "vitals", "words"), STORE)
-def test_what_is_wrong_with_a_store(code: str, vitals: dict[str, Any], words: str):
+def test_problems_of_a_store_are_reported(code: str, vitals: dict[str, Any], words: str):
     found = finding(code, vitals)
     assert found.severity is Severity.WARNING
     assert words in found.words
@@ -142,25 +142,25 @@ def test_a_short_transaction_is_reported_as_harmless(name: str):
         (Skew(0, 50_000), Severity.WELL, "give or take 25 ms"),
     ],
 )
-def test_a_skew_counts_as_far_as_the_round_trip_leaves_no_doubt(skew: Skew, severity: Severity, words: str):
+def test_a_clock_skew_counts_only_beyond_the_round_trip_time(skew: Skew, severity: Severity, words: str):
     found = finding("clock", skew=skew)
     assert found.severity is severity
     assert words in found.words
 
 
-def test_who_is_there():
+def test_workers_seen_lately_are_reported():
     silent = SeenWorker("w-2", T0 - 46 * SECOND)
     assert finding("workers").severity is Severity.NOTE
     assert finding("workers", workers=(silent,)).words == "no worker is signed in to this ledger"
-    assert finding("workers", workers=(HERE,)).words == "1 worker is there, seen 0 s ago"
+    assert finding("workers", workers=(HERE,)).words == "1 worker is signed in, seen 0 s ago"
     late = SeenWorker("w-3", T0 - 43 * SECOND)
     assert (
         finding("workers", workers=(HERE, late, silent)).words
-        == "2 workers are there, seen 0 s to 43 s ago, 1 more has fallen silent"
+        == "2 workers are signed in, seen 0 s to 43 s ago, 1 more is silent"
     )
-    assert finding("workers", workers=(HERE, silent, silent)).words.endswith("2 more have fallen silent")
+    assert finding("workers", workers=(HERE, silent, silent)).words.endswith("2 more are silent")
     old = SeenWorker(HERE.name, T0 - 40 * SECOND)
-    assert finding("workers", workers=(HERE, old)).words == "1 worker is there, seen 0 s ago", "a newer one has replaced it"
+    assert finding("workers", workers=(HERE, old)).words == "1 worker is signed in, seen 0 s ago", "a newer one has replaced it"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_ledger_without_a_sweeper_is_reported(census: dict[str, Any], severity
     assert words in found.words
 
 
-def test_a_paused_queue_matters_where_jobs_wait():
+def test_a_paused_queue_is_a_warning_only_if_jobs_wait():
     paused = {"it's": QueuePause(T0 - 90 * SECOND, "ada", "reindexing")}
     idle = finding("queue_paused", paused=paused)
     assert (idle.severity, idle.words) == (
@@ -198,7 +198,7 @@ def unserved(**census: Any) -> list[HealthFinding]:
     return [finding for finding in found.findings if finding.code == "kind_unserved"]
 
 
-def test_jobs_that_no_worker_serves():
+def test_jobs_that_no_worker_serves_are_reported():
     old, new = ReadyJobs("q", "k", 3, T0 - 61 * SECOND), ReadyJobs("q", "k", 3, T0 - 60 * SECOND)
     [found] = unserved(ready=(old, new))
     assert "3 jobs of kind k in queue q can be claimed, the first for 61 s" in found.words
@@ -207,7 +207,7 @@ def test_jobs_that_no_worker_serves():
     assert len(unserved(ready=(ReadyJobs("q", "other", 1, 0),), workers=(HERE,))) == 1
 
 
-def test_jobs_that_are_left_to_agents():
+def test_jobs_for_agents_are_not_reported_as_unserved():
     old = ReadyJobs("q", "k", 3, T0 - 61 * SECOND)
     [found] = unserved(ready=(old,), agent_at=T0 - 3_600 * SECOND)
     assert (found.severity, "agents are active" in found.words) == (Severity.NOTE, True)
@@ -221,7 +221,7 @@ def backlog(**census: Any) -> list[HealthFinding]:
     return [finding for finding in found.findings if finding.code == "backlog"]
 
 
-def test_jobs_that_pile_up_before_who_serves_them():
+def test_jobs_that_pile_up_before_their_workers_are_reported():
     old, new = ReadyJobs("q", "k", 2_998, T0 - 12 * MINUTE), ReadyJobs("q", "k", 3, T0 - 60 * SECOND)
     [found] = backlog(ready=(old, new), workers=(HERE,))
     assert (found.severity, found.words) == (Severity.NOTE, "3,001 jobs in queue q can be claimed, the first for 12 min")
@@ -231,14 +231,14 @@ def test_jobs_that_pile_up_before_who_serves_them():
     ]
 
 
-def test_sinks():
+def test_dead_and_failing_sinks_are_reported():
     well, failing = SinkHealth("a", 0, False, None), SinkHealth("b", 2, False, "OSError")
     dead = SinkHealth("c d", 9, True, "OSError: gone")
     assert finding("sinks", sinks=(well,)).words == "1 sink, none stuck"
     assert finding("sinks").words == "there are no sinks"
     assert finding("sinks", sinks=(well, failing)).severity is Severity.NOTE
     found = finding("sinks", sinks=(well, failing, dead))
-    assert (found.severity, found.words) == (Severity.WARNING, "1 sink given up on: c d (OSError: gone)")
+    assert (found.severity, found.words) == (Severity.WARNING, "1 sink is dead: c d (OSError: gone)")
     assert "holdfast sink revive 'c d'" in found.action
 
 
@@ -260,7 +260,7 @@ def test_signed_policies_need_a_server_key():
         ({"sealed_pos": 5, "unsealed": 4, "sealed_at": T0 - 601 * SECOND}, Severity.WARNING),
     ],
 )
-def test_what_is_sealed_once_is_to_be_sealed_again(census: dict[str, Any], severity: Severity):
+def test_a_sealed_ledger_without_a_sealer_is_reported(census: dict[str, Any], severity: Severity):
     assert finding("seal", **census).severity is severity
 
 
@@ -283,7 +283,7 @@ OPEN = "failed jobs and dead letters that are neither replayed nor discarded are
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
-        ([], "everything is kept while no worker is there: workers delete what is too old"),
+        ([], "everything is kept while no worker runs: only workers delete old data"),
         ([{}], f"answers to requests are kept, contents of heartbeats are kept, finished jobs are kept, {OPEN} kept"),
         (
             [{"requests": DAY_MS, "beats": 30 * DAY_MS, "jobs": 2 * DAY_MS}, {"beats": 3 * DAY_MS, "failed": DAY_MS}],
@@ -294,7 +294,7 @@ OPEN = "failed jobs and dead letters that are neither replayed nor discarded are
         ),
     ],
 )
-def test_retention_is_the_setting_of_any_worker(kept: list[dict[str, int]], words: str) -> None:
+def test_retention_is_read_from_the_settings_of_workers(kept: list[dict[str, int]], words: str) -> None:
     workers = tuple(SeenWorker(f"w{number}", T0, keep_ms=one) for number, one in enumerate(kept))
     found = finding("retention", workers=workers)
     assert (found.severity, found.words) == (Severity.WELL, words)
@@ -305,13 +305,13 @@ def test_failed_jobs_need_an_action() -> None:
     assert (found.severity, found.words) == (Severity.WARNING, "2 failed jobs, neither replayed nor discarded")
 
 
-def test_jobs_that_wait_in_vain_need_an_action() -> None:
+def test_jobs_with_a_failed_dependency_need_an_action() -> None:
     found = finding("waits_in_vain", in_vain=1)
     assert found.severity is Severity.WARNING
     assert found.words == "1 job waiting for a job that failed, was cancelled or dead-lettered"
 
 
-def test_a_connection_pooler():
+def test_a_connection_pooler_is_reported():
     assert finding("pooler", SERVER | {"pooled": True}).severity is Severity.WELL
     found = finding("pooler", SERVER | {"pooled": True, "poll_ms": 500})
     assert (found.severity, "every 0.5 s" in found.words, "listen=HOST:PORT" in found.action) == (Severity.NOTE, True, True)

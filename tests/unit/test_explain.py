@@ -1,4 +1,4 @@
-"""Explanations of a job and its facts. The contract suite has every situation as a ledger makes it; here is the rest."""
+"""Explanations of a job and its facts. The contract suite tests every situation on a ledger. These are the other cases."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ HERE = SeenWorker("w-1", T0)
 
 
 def signed(history: History, what: str) -> History:
-    """As if its policy had required signatures, and every event so far were signed."""
+    """The history with a policy that requires signatures, and all events signed."""
     policy = msgspec.structs.replace(history.policy, signed=what)
     history.job = msgspec.structs.replace(history.job, policy=policy)
     return history
@@ -39,7 +39,7 @@ def test_a_lock_on_its_row_is_explained():
     assert text in found.text
 
 
-# Words
+# Texts
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_lock_on_its_row_is_explained():
         (3 * 86_400 * SECOND, "3 d"),
     ],
 )
-def test_spans_have_the_unit_that_tells_enough(us: int, words: str):
+def test_durations_have_a_fitting_unit(us: int, words: str):
     assert format_duration(us) == words
 
 
@@ -83,14 +83,14 @@ def test_an_error_is_shown_in_one_line(error: bytes, words: str):
 # Queued
 
 
-def test_a_job_waits_for_others():
+def test_dependencies_of_a_waiting_job_are_explained():
     found = of(History(), unmet=(LinkedJob(3, Status.RUNNING),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "It waits for job 3 (running)." in found.text
     assert commands(found)[0] == "holdfast explain 3"
 
 
-def test_of_many_dependencies_some_are_named():
+def test_only_some_of_many_dependencies_are_named():
     found = of(History(), unmet=tuple(LinkedJob(n, Status.QUEUED) for n in range(10, 17)))
     assert "It waits for 7 jobs: 10 (queued), 11 (queued), 12 (queued), 13 (queued), 14 (queued) and 2 more." in found.text
 
@@ -103,7 +103,7 @@ def test_a_dependency_that_will_not_succeed_is_to_be_replayed():
 
 
 def test_a_waiting_job_is_not_called_scheduled():
-    """Its availability is the end of time until the last dependency has succeeded."""
+    """Its `available_at` is the maximum until the last dependency has succeeded."""
     found = of(History(available_at=253_402_300_799_000_000), unmet=(LinkedJob(3, Status.QUEUED),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "9999" not in found.text
@@ -114,7 +114,7 @@ def test_a_job_that_waits_for_others_has_a_time_of_its_own():
     history.job = msgspec.structs.replace(history.job, wanted_at=T0 + 60 * SECOND)
     found = of(history, unmet=(LinkedJob(3, Status.QUEUED),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
-    assert "Besides: it was enqueued for later, and may not be claimed before its time either: in 60 s (00:01:00Z)." in found.text
+    assert "Besides: it was enqueued for later, and may not be claimed before its time: in 60 s (00:01:00Z)." in found.text
     assert [(step.what, step.at and step.at.timestamp() * SECOND) for step in found.next] == [
         ("it may be claimed once they have succeeded", T0 + 60 * SECOND)
     ]
@@ -123,7 +123,7 @@ def test_a_job_that_waits_for_others_has_a_time_of_its_own():
 
 
 @pytest.mark.parametrize(("choice", "ends"), [("wait", []), ("cancel", ["cancelled"]), ("dead_letter", ["dead-lettered"])])
-def test_what_becomes_of_a_job_that_waits_in_vain_comes_next(choice: str, ends: list[str]):
+def test_the_next_step_of_a_job_with_a_failed_dependency_is_explained(choice: str, ends: list[str]):
     history = History(available_at=NEVER)
     history.job = msgspec.structs.replace(history.job, on_dependency_failure=choice)
     found = of(history, unmet=(LinkedJob(3, Status.QUEUED),))
@@ -135,7 +135,7 @@ def test_a_queue_may_begin_with_a_dash():
     assert unpause("q -").command == "holdfast queue unpause 'q -'"
 
 
-def test_to_whom_could_claim_it_it_is_nothing_that_no_worker_is_there():
+def test_a_claimer_is_not_warned_that_no_worker_is_signed_in():
     found = of(History(), workers=(), ahead=3, is_asked_to_claim=True)
     assert (found.situation, found.next[0].by) == (Situation.READY, "the first worker to claim it")
     assert "It may be claimed; it has been ready for" in found.text and "worker" not in found.text
@@ -144,15 +144,15 @@ def test_to_whom_could_claim_it_it_is_nothing_that_no_worker_is_there():
     assert (later.situation, "Besides" in later.text) == (Situation.SCHEDULED, False)
 
 
-def test_further_obstacles_are_explained_too():
+def test_further_obstacles_are_explained():
     found = of(History(delay_us=60 * SECOND), pause=QueuePause(T0, "ada", "reindexing"), workers=())
     assert found.situation is Situation.QUEUE_PAUSED
     assert "Besides: it was enqueued for later, and may be claimed in 60 s (00:01:00Z)." in found.text
-    assert "Besides: no worker for it is there" in found.text
+    assert "Besides: no worker serves it" in found.text
     assert found.why_not_running is not None and found.why_not_running.words in found.text
 
 
-def test_where_agents_are_at_work_one_may_take_it_up():
+def test_an_active_agent_may_take_the_job():
     history = History().wait(60)
     found = of(history, workers=(), agent_at=history.now - 60 * SECOND)
     assert (found.situation, found.next[0].by) == ("no_worker", "an agent, or a worker that serves k")
@@ -161,15 +161,15 @@ def test_where_agents_are_at_work_one_may_take_it_up():
     assert "task start" not in of(history, workers=(), agent_at=history.now - 3_601 * SECOND).commands[0].command
 
 
-def test_who_was_there_is_named():
+def test_the_last_worker_is_named():
     history = History().wait(60)
-    assert "No worker that serves k is there now. w-1, which served it, fell silent 60 s ago (00:00:00Z)." in of(history).text
+    assert "No worker serves k now. w-1, which served it, fell silent 60 s ago (00:00:00Z)." in of(history).text
     other = SeenWorker("w-2", history.now, kinds=frozenset({"other"}))
     assert "the workers that are signed in do not serve k in q" in of(history, workers=(other,)).text
     assert "none that serves k in q is signed in to this ledger" in of(history, workers=()).text
 
 
-def test_a_kind_that_is_served_in_another_queue_says_where():
+def test_the_queue_in_which_a_kind_is_served_is_named():
     history = History().wait(60)
     there = SeenWorker("w-2", history.now, queues=frozenset({"fetch", "index"}), kinds=frozenset({"k"}))
     found = of(history, workers=(there,))
@@ -181,17 +181,17 @@ def test_a_kind_that_is_served_in_another_queue_says_where():
 
 
 @pytest.mark.parametrize(("ahead", "words"), [(1, "1 job of its queue comes first"), (7, "7 jobs of its queue come first")])
-def test_how_many_come_first(ahead: int, words: str):
+def test_the_number_of_jobs_ahead_is_explained(ahead: int, words: str):
     assert words in of(History(), ahead=ahead).text
 
 
-def test_very_many_come_first():
+def test_jobs_ahead_are_counted_up_to_a_limit():
     found = of(History(), ahead=AHEAD_MAX, workers=(HERE, SeenWorker("w-2", T0)))
     assert "10,000 jobs or more of its queue come first" in found.text
-    assert found.next[0].by == "the first with room of w-1, w-2"
+    assert found.next[0].by == "the first of w-1, w-2 with free capacity"
 
 
-def test_those_ahead_of_a_job_in_backoff_are_no_matter():
+def test_jobs_ahead_of_a_delayed_job_are_not_mentioned():
     assert of(History(delay_us=SECOND), ahead=3).situation is Situation.SCHEDULED
 
 
@@ -205,11 +205,11 @@ def test_those_ahead_of_a_job_in_backoff_are_no_matter():
         (History().start().wait(31).sweep(), "Attempt 1, by w-1, ended: its holder fell silent (NO_HEARTBEAT)."),
     ],
 )
-def test_what_became_of_the_attempt_before(history: History, words: str):
+def test_the_outcome_of_the_previous_attempt_is_explained(history: History, words: str):
     assert words in of(history).text
 
 
-def test_an_undo_job_says_whose():
+def test_an_undo_job_names_its_original():
     history = History(kind=UNDO_KIND)
     history.job = msgspec.structs.replace(history.job, args=b'{"job_id":3,"steps":[]}')
     assert "It undoes job 3." in of(history).text
@@ -226,7 +226,7 @@ def test_an_undo_job_says_whose():
         (History().start().wait(11), Situation.BEATS_LATE, "Without another beat it stalls in 19 s (00:00:30Z)."),
     ],
 )
-def test_how_it_stands_with_the_holder(history: History, situation: Situation, words: str):
+def test_the_state_of_the_holder_is_explained(history: History, situation: Situation, words: str):
     found = of(history)
     assert found.situation is situation
     assert words in found.text
@@ -244,8 +244,10 @@ def test_an_aborting_job_is_cancelled_when_its_grace_is_over():
     history = History(Policy(heartbeat_interval_ms=60_000)).start().cancel(reason="enough").wait(10)
     found = of(history)
     assert found.situation is Situation.ABORTING
-    assert "It is being cancelled (enough): w-1 is asked to stop, and may go on for another 20 s (until 00:00:30Z)." in found.text
-    assert found.next[-1].what == "it is cancelled, even if its holder goes on"
+    assert (
+        "It is being cancelled (enough): w-1 is asked to stop, and may continue for another 20 s (until 00:00:30Z)." in found.text
+    )
+    assert found.next[-1].what == "it is cancelled, even if its holder continues"
     assert commands(found)[0] == "holdfast job cancel 7 --hard"
 
 
@@ -259,11 +261,11 @@ def test_an_aborting_job_is_cancelled_when_its_grace_is_over():
         (History(Policy(cancel_grace_ms=90_000)).start().cancel(), "without another beat it is stalled, and cancelled"),
     ],
 )
-def test_what_silence_leads_to(history: History, what: str):
+def test_the_consequence_of_silence_is_explained(history: History, what: str):
     assert of(history).next[-1].what == what
 
 
-def test_a_quiet_first_half_is_no_lack_of_progress():
+def test_lack_of_progress_is_reported_after_half_of_its_limit():
     policy = Policy(progress_timeout_ms=20_000)
     assert of(History(policy).start().wait(10)).situation is Situation.RUNNING
     found = of(History(policy).start().wait(9).beat().wait(5))
@@ -271,7 +273,7 @@ def test_a_quiet_first_half_is_no_lack_of_progress():
     assert "have not changed for 14 s. Without progress it stalls in 6 s (00:00:20Z)." in found.text
 
 
-def test_silence_past_the_limit_wants_a_sweep():
+def test_silence_past_the_limit_needs_a_sweep():
     history = History().start().wait(31)
     assert of(history).situation is Situation.STALL_DUE
     assert "A sweep was due 1 s ago (00:00:30Z): w-9 does it with its next tick." in of(history).text
@@ -301,14 +303,14 @@ def test_a_missing_signature_of_an_operator_is_named():
 # Stalled
 
 
-def test_nothing_is_to_be_swept_before_it_is_due():
+def test_a_sweep_is_suggested_only_if_it_is_due():
     history = History(WINDOW).start().stall()
     assert commands(of(history)) == ["holdfast job cancel 7"]
     assert commands(of(history.wait(61))) == ["holdfast sweep", "holdfast job cancel 7"]
 
 
-def test_a_claimed_job_that_stalled_and_beats_is_waited_for():
-    """Only its holder can begin it: the system does not resume what never started."""
+def test_a_stalled_claimed_job_with_beats_stays_in_its_resume_window():
+    """Only its holder can start it: the system does not resume an attempt that never started."""
     history = History(WINDOW).claim().stall().wait(5)
     history.do(c.Heartbeat, beat=BeatPayload())
     assert of(history).situation is Situation.RESUME_WINDOW
@@ -318,7 +320,7 @@ def test_the_error_of_a_stalled_job_is_explained():
     found = of(History(WINDOW).start().do(c.Stall, error=b'"worn"', reason=StallReason.WORKER_ERROR))
     assert "It stalled 0 s ago (00:00:00Z) while w-1 held it: its holder could not go on (WORKER_ERROR)." in found.text
     assert "Its last error: worn." in found.text
-    assert "w-1 may still return and go on, for another 60 s (until 00:01:00Z)." in found.text
+    assert "w-1 may still return and continue, for another 60 s (until 00:01:00Z)." in found.text
 
 
 @pytest.mark.parametrize(("choice", "what"), [("dead_letter", "it is dead-lettered"), ("fail", "it fails")])
@@ -341,24 +343,24 @@ def test_a_stalled_job_that_is_being_cancelled_ends_with_the_first_of_its_limits
 @pytest.mark.parametrize(
     ("what", "expected"), [("all", Situation.NO_SERVER_KEY), ("liveness", Situation.REQUEUE_DUE), ("none", Situation.REQUEUE_DUE)]
 )
-def test_a_requeue_is_signed_only_where_everything_is(what: str, expected: Situation):
+def test_a_requeue_is_signed_only_if_the_policy_is_all(what: str, expected: Situation):
     assert of(signed(History(WINDOW).start().stall().wait(61), what), server_key=False).situation is expected
 
 
-def test_a_return_is_about_liveness():
+def test_a_resume_needs_the_server_key_under_a_liveness_policy():
     history = signed(History(WINDOW).start().stall().wait(1).beat().wait(1), "liveness")
     assert of(history).situation is Situation.RESUME_DUE
     assert of(history, server_key=False).situation is Situation.NO_SERVER_KEY
 
 
-# Over
+# Ended
 
 
 def failing(history: History) -> History:
     return history.fail(retryable=False)
 
 
-def test_how_it_ended_is_explained():
+def test_the_end_of_a_job_is_explained():
     assert "It succeeded 0 s ago (00:00:00Z), in attempt 1, by w-1." in of(History().start().complete()).text
     assert "It failed 0 s ago (00:00:00Z) (permanent, in exec), in attempt 1: x." in of(failing(History().start())).text
     assert "in attempt 1 of 1: x" in of(failing(History(Policy(attempts_max=1)).start())).text
@@ -378,14 +380,14 @@ def test_a_dead_letter_with_wrong_arguments_is_to_be_discarded_first():
     assert commands(found) == ["holdfast dlq discard 7", "holdfast dlq get 7", "holdfast dlq replay 7"]
 
 
-def test_a_hard_cancel_says_when_the_handler_learns_of_it():
+def test_the_text_about_a_hard_cancel_says_when_the_handler_learns_of_it():
     aborting = of(History().start().cancel())
     assert aborting.commands[0].does.startswith(
         "ends it at once: its holder's writes are refused, and its next heartbeat stops the handler"
     )
 
 
-def test_a_success_leaves_nothing_to_do():
+def test_a_succeeded_job_needs_no_action():
     found = of(History().start().complete())
     assert (found.next, found.commands) == ([], [])
 
@@ -408,7 +410,7 @@ def test_the_newest_replay_counts():
     assert commands(of(history, replays=(LinkedJob(8, Status.FAILED),))) == ["holdfast explain 8", "holdfast job replay 7"]
 
 
-def test_a_job_with_a_finished_replay_is_started_over_only_again():
+def test_a_job_with_a_finished_replay_is_replayed_only_with_again():
     failed, dead = failing(History().start()), History(Policy(attempts_max=1)).start().fail()
     found = of(failed, replays=(LinkedJob(8, Status.SUCCEEDED), LinkedJob(9, Status.CANCELLED)))
     assert commands(found) == ["holdfast explain 9", "holdfast job replay 7 --again"]
@@ -425,10 +427,10 @@ def owing(steps: int = 1) -> History:
 def test_undo_steps_are_explained_until_they_are_done():
     found = of(owing(2), sweeper=None)
     assert found.situation is Situation.COMPENSATION_OWED
-    assert "It still owes 2 undo steps, and there is no undo job yet." in found.text
+    assert "It has 2 undo steps left to run, and there is no undo job yet." in found.text
     assert commands(found) == ["holdfast sweep", "holdfast job replay 7"]
     working = of(owing(), undo=LinkedJob(8, Status.RUNNING))
-    assert "It still owes 1 undo step; its undo job 8 is running." in working.text
+    assert "It has 1 undo step left to run; its undo job 8 is running." in working.text
     done = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATED)
     assert of(done).situation is Situation.FAILED
     assert "Its undo steps have run." in of(done).text
@@ -441,14 +443,14 @@ def test_a_failed_compensation_needs_an_action():
     assert of(history).situation is Situation.COMPENSATION_FAILED
 
 
-def test_a_clock_that_was_set_back_makes_nothing_negative():
+def test_durations_are_not_negative_after_the_clock_is_set_back():
     history = History().wait(60).start()
     history.now = T0
     found = of(history)
     assert found.last_proof_of_life is not None and found.last_proof_of_life.age_ms == 0
 
 
-# What is announced is what happens
+# Announced steps
 
 
 @pytest.mark.parametrize(
@@ -467,7 +469,7 @@ def test_a_clock_that_was_set_back_makes_nothing_negative():
         History(WINDOW).claim().stall().wait(50).do(c.Heartbeat, beat=BeatPayload()),
     ],
 )
-def test_a_sweep_does_it_when_it_was_announced_for(history: History):
+def test_a_sweep_acts_at_the_announced_time(history: History):
     due = of(history).next[-1]
     assert due.at is not None and due.by == "the sweeper, w-9"
     at, before = round(due.at.timestamp() * SECOND), len(history.events)
@@ -488,7 +490,7 @@ def test_a_sweep_does_it_when_it_was_announced_for(history: History):
         ),
     ],
 )
-def test_a_job_that_ended_for_another_names_it(unmet: list[LinkedJob], words: str) -> None:
+def test_a_job_that_ended_with_its_dependency_names_it(unmet: list[LinkedJob], words: str) -> None:
     history = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE)
     found = of(history, unmet=tuple(unmet))
     assert words in found.text

@@ -55,22 +55,22 @@ def test_the_phase_follows_from_the_event_types_alone(make):
         assert phase is job.phase
 
 
-def test_which_types_may_change_the_phase():
+def test_only_some_event_types_change_the_phase():
     changing = {kind for kind in EventType for phase in (None, *Phase) if phase_after(phase, kind) is not phase}
     assert changing == PHASE_TYPES
 
 
 @pytest.mark.parametrize("make", HISTORIES.values(), ids=HISTORIES)
-def test_what_the_core_decides_is_in_order(make):
+def test_the_events_of_decide_are_valid(make):
     history = make()
     assert check_history(history.events, history.job) == []
 
 
-def test_no_history_is_no_job():
+def test_an_empty_history_gives_no_job():
     assert fold([]) is None
 
 
-def test_a_job_starts_with_what_it_was_given():
+def test_a_job_starts_with_the_values_of_its_enqueue():
     options = {
         "priority": 3,
         "dedupe_key": "d",
@@ -94,7 +94,7 @@ def test_a_job_waits_for_its_time(options, at):
     assert History(**options).job.available_at == at
 
 
-def test_each_claim_wipes_what_the_last_attempt_left():
+def test_each_claim_clears_the_state_of_the_last_attempt():
     history = History().start().beat(stage="A", progress=1, assist_requested=True).do(c.Release).wait(1).claim()
     job = history.job
     assert (job.stage, job.progress, job.assist_requested, job.started_at, job.stall_reason) == (None, None, False, None, None)
@@ -113,23 +113,23 @@ def test_a_lease_is_counted_from_the_ledgers_time():
     [({}, False), ({"stage": "A"}, False), ({"stage": "B"}, True), ({"progress": 1}, False), ({"progress": 2}, True)],
     ids=str,
 )
-def test_only_news_is_progress(second, moved: bool):
+def test_only_changed_values_are_progress(second, moved: bool):
     history = History().start().wait(1).beat(stage="A", progress=1).wait(1).beat(**second)
     assert history.job.progressed_at == T0 + (2 if moved else 1) * SECOND
 
 
-def test_a_beat_keeps_what_it_does_not_mention():
+def test_a_beat_keeps_values_that_it_does_not_have():
     job = History().start().beat(stage="A", progress=1, assist_requested=True).beat().job
     assert (job.stage, job.progress, job.assist_requested) == ("A", 1, True)
 
 
-def test_a_beat_of_a_stalled_job_renews_nothing():
+def test_a_beat_of_a_stalled_job_does_not_renew_the_lease():
     history = History(WINDOW).start().stall().wait(3).beat()
     job = history.job
     assert (job.lease_expires_at, job.owner, job.revived_at, job.last_beat_at) == (None, None, history.now, history.now)
 
 
-def test_a_stall_takes_owner_and_lease_and_keeps_who_it_was():
+def test_a_stall_clears_owner_and_lease_and_keeps_the_last_owner():
     job = History(WINDOW).start().stall().job
     assert (job.owner, job.lease_expires_at, job.last_owner, job.last_lease_expires_at) == (None, None, "w-1", T0 + 60 * SECOND)
     assert (job.incarnation, job.token, job.stall_reason) == ("boot-1", "token-1", "WORKER_ERROR")
@@ -143,20 +143,20 @@ def test_a_stall_keeps_the_phase(on, phase: Phase):
     assert history.stall().job.phase is phase
 
 
-def test_a_stall_before_the_start_has_a_phase_too():
+def test_a_stall_before_the_start_has_a_phase():
     assert History(WINDOW).claim().stall().job.phase is Phase.EXECUTING
 
 
-def test_a_resume_of_what_had_not_begun_is_its_start():
+def test_a_resume_of_an_unstarted_attempt_starts_it():
     history = History(WINDOW).claim().stall().wait(1).do(c.Resume)
     assert (history.job.started_at, history.job.owner) == (history.now, "w-1")
 
 
-def test_a_resume_keeps_when_it_began():
+def test_a_resume_keeps_the_start_time():
     assert History(WINDOW).start().wait(1).stall().do(c.Resume).job.started_at == T0
 
 
-def test_a_requeue_kills_the_fence():
+def test_a_requeue_ends_the_fence():
     job = History().start().fail().job
     assert (job.token, job.phase, job.last_error, job.stall_reason) == (None, None, ERROR, StallReason.TRANSIENT_ERROR)
 
@@ -165,7 +165,7 @@ def test_releases_are_counted():
     assert History().start().do(c.Release).wait(1).start().do(c.Release).job.releases == 2
 
 
-def test_a_holders_own_end_leaves_its_fence_recognisable():
+def test_an_end_by_the_holder_keeps_its_fence():
     assert History().start().complete().job.token is not None
     assert History().start().cancel(hard=True).job.token is None
 
@@ -186,7 +186,7 @@ def test_a_note_is_on_the_job():
     assert HISTORIES["noted"]().job.note == "compensated"
 
 
-def test_an_event_has_a_name():
+def test_the_id_of_an_event_is_job_and_revision():
     assert [event.id for event in History().claim().events] == ["7-1", "7-2"]
 
 
@@ -201,7 +201,7 @@ def test_the_context_of_a_refusal_names_the_holder():
     }
 
 
-def test_a_policy_knows_its_stall_after():
+def test_a_policy_computes_its_stall_after():
     assert Policy(heartbeat_interval_ms=5_000, missed_beats_max=2).stall_after_ms == 10_000
 
 

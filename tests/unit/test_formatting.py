@@ -1,4 +1,4 @@
-"""Numbers, errors and events in sentences."""
+"""Numbers, errors and events as text."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from holdfast.text import pluralize
     ("count", "said"),
     [(0, "0 leaves, 0 heads"), (1, "1 leaf, 1 head"), (2, "2 leaves, 2 heads"), (1_000, "1,000 leaves, 1,000 heads")],
 )
-def test_one_is_not_many(count: int, said: str):
+def test_counts_have_singular_and_plural(count: int, said: str):
     assert f"{pluralize(count, 'leaf', 'leaves')}, {pluralize(count, 'head')}" == said
 
 
@@ -46,7 +46,7 @@ ERROR = {"type": "TransientError", "message": "the server said 503"}
         (("failed", None, {"error": "slow"}), ("failed", "slow")),
     ],
 )
-def test_an_event_says_what_happened_and_why(event: tuple[str, str | None, dict[str, Any]], words: tuple[str, str]):
+def test_the_text_of_an_event_has_what_happened_and_why(event: tuple[str, str | None, dict[str, Any]], words: tuple[str, str]):
     assert describe_event(*event) == words
 
 

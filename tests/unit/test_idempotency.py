@@ -1,9 +1,9 @@
-"""Refusals that were kept are raised again."""
+"""Stored refusals are raised again."""
 
 import pytest
 
 from holdfast import errors, liveness
-from holdfast.ledger.idempotency import KeptItem
+from holdfast.ledger.requests import KeptItem
 
 
 @pytest.mark.parametrize("kind", [errors.LimitExceeded, errors.GateDenied, errors.FenceLost, errors.LeaseConflictError])

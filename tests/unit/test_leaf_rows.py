@@ -19,13 +19,13 @@ ROWS = st.tuples(
 
 
 @given(st.lists(ROWS, max_size=4))
-def test_many_at_once_are_the_same_as_one_by_one(rows: list[tuple[object, ...]]):
+def test_leaves_made_in_bulk_equal_leaves_made_one_by_one(rows: list[tuple[object, ...]]):
     one_by_one = [leaf_hash(event_leaf(leaf_row(row, POLICIES, "led"))) for row in rows]
     assert event_hashes(rows, POLICIES, "led") == one_by_one
 
 
 @given(ROWS, st.integers(0, 2**50))
-def test_times_may_be_counted_from_another_day(row: tuple[object, ...], epoch_us: int):
+def test_times_may_be_stored_relative_to_another_day(row: tuple[object, ...], epoch_us: int):
     values = list(row)
     for place in (4, 5):
         values[place] = None if row[place] is None else row[place] + epoch_us  # type: ignore[operator]

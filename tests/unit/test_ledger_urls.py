@@ -1,4 +1,4 @@
-"""Urls of ledgers: shown without their password, and left to the driver as they were typed."""
+"""Urls of ledgers: shown without their password, and passed to the driver unchanged."""
 
 import re
 
@@ -49,11 +49,11 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
         ("postgresql://:@h", "postgresql://:@h", "holdfast"),
     ],
 )
-def test_the_driver_gets_what_is_its_own_as_it_was_typed(url: str, left: str, schema: str) -> None:
+def test_the_driver_gets_its_parameters_unchanged(url: str, left: str, schema: str) -> None:
     assert read_url(url)[:2] == (left, schema)
 
 
-def test_a_listener_has_another_host_and_everything_else_alike() -> None:
+def test_the_listener_url_differs_only_in_its_host() -> None:
     read = read_url("postgresql://ann:x1@pool:6432/jobs?pooled=1&listen=db:5432&sslmode=require")
     assert read.conninfo == "postgresql://ann:x1@pool:6432/jobs?sslmode=require"
     assert (read.pooled, read.listen) == (True, "postgresql://ann:x1@db:5432/jobs?sslmode=require")
@@ -84,7 +84,7 @@ def test_a_listener_has_another_host_and_everything_else_alike() -> None:
         ("postgresql://h/jobs?listen=x1/y1", "listen must be"),
     ],
 )
-def test_a_url_that_can_be_read_in_two_ways_is_refused_and_not_repeated(url: str, said: str) -> None:
+def test_an_ambiguous_url_is_refused_without_repeating_it(url: str, said: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(said)) as refused:
         read_url(url)
     assert not [piece for piece in ("x1", "y1", "z1") if piece in refused.value.message]

@@ -1,4 +1,4 @@
-"""Which events give which messages, and how those read."""
+"""The messages of each event type, and their contents."""
 
 import msgspec
 import pytest
@@ -56,7 +56,7 @@ def beat(reason: str | None) -> EventRecord:
         (beat("ASSIST_REQUESTED"), ["ESCALATION_NEEDED"]),
     ],
 )
-def test_which_messages_an_event_gives(given: EventRecord, expected: list[str]) -> None:
+def test_an_event_gives_its_messages(given: EventRecord, expected: list[str]) -> None:
     assert topics(given) == expected
 
 
@@ -141,7 +141,7 @@ def test_a_request_for_assistance_names_the_holder() -> None:
     assert "silent_ms" not in data
 
 
-def test_a_stall_of_an_older_version_names_what_it_knows() -> None:
+def test_a_stall_of_an_older_version_names_the_known_fields() -> None:
     [_, escalation] = messages(stalled(COVERED, StalledPayload(last_beat_at=AT - 31_000_000).encode()), "abcd2345", ORIGIN)
     data = escalation.as_dict()["data"]
     assert (data["holder"], data["incarnation"], data["silent_ms"]) == (None, None, 31_000)
@@ -150,14 +150,14 @@ def test_a_stall_of_an_older_version_names_what_it_knows() -> None:
     assert (changed.data.last_beat_at, changed.data.silent_ms) == (None, None)
 
 
-def test_keys_tell_messages_apart_and_are_the_same_every_time() -> None:
+def test_message_keys_are_distinct_and_stable() -> None:
     keys = [message.key for message in messages(stalled(COVERED), "abcd2345", ORIGIN)]
     assert keys == ["msg_abcd2345_42-5_jobs", "msg_abcd2345_42-5_escalations"]
     assert [message.key for message in messages(stalled(COVERED), "abcd2345", None)] == keys
     assert "." not in "".join(keys), "the signature puts dots between its parts"
 
 
-def test_a_first_event_knows_its_queue_and_kind_by_itself() -> None:
+def test_a_first_event_contains_its_queue_and_kind() -> None:
     body = b'{"queue":"mail","kind":"send","args":{"to":"a secret"}}'
     first = event(EventType.ENQUEUED, None, Status.QUEUED, payload=body, attempt=0)
 

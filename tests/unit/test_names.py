@@ -1,4 +1,4 @@
-"""Names and words: one class, one name, and no riddles."""
+"""Names and words: no class name is used twice, and no text needs decoding."""
 
 import ast
 import re

@@ -27,11 +27,11 @@ def test_each_change_is_an_event_and_folds_to_the_row():
     ("kind", "fields"),
     [(c.MoveJob, {"queue": "q"}), (c.Reprioritise, {"priority": 0}), (c.Reschedule, {"available_at": T0})],
 )
-def test_what_a_job_has_already_is_no_change(kind: type[c.JobCommand], fields: dict[str, object]):
+def test_values_that_a_job_already_has_are_no_change(kind: type[c.JobCommand], fields: dict[str, object]):
     assert History().do(kind, actor=CLIENT, **fields).types == ["enqueued"]
 
 
-def test_who_may_not_ask():
+def test_other_roles_are_refused():
     assert code_of(History(), c.MoveJob, actor=SYSTEM, queue="other") == "forbidden"
 
 
@@ -43,7 +43,7 @@ def test_a_dedupe_key_that_is_taken_there_is_a_conflict():
     assert code_of(History(dedupe_key="d"), c.MoveJob, actor=CLIENT, queue="other", key_holder=3) == "conflict"
 
 
-def test_a_job_that_waits_for_others_has_no_time_of_its_own():
+def test_a_waiting_job_cannot_be_rescheduled():
     waiting = History(depends_on=(3,))
     assert code_of(waiting, c.Reschedule, actor=CLIENT) == "invalid_transition"
     waiting.do(c.MoveJob, actor=CLIENT, queue="other").do(c.Reprioritise, actor=CLIENT, priority=1)
@@ -52,7 +52,7 @@ def test_a_job_that_waits_for_others_has_no_time_of_its_own():
 
 
 def _forged(history: History, kind: EventType, body: payloads.Payload) -> list[str]:
-    """The rules that a history breaks once such an event follows."""
+    """The rules that a history breaks with such a forged event."""
     last = history.events[-1]
     event = EventRecord(
         job_id=7,

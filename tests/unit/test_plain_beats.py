@@ -1,4 +1,4 @@
-"""Which signed heartbeats the store's own statement may record."""
+"""Which signed heartbeats the hot statement may record."""
 
 import pytest
 

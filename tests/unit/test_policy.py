@@ -1,4 +1,4 @@
-"""Policies: what may be set, how the layers combine, when to try again."""
+"""Policies: their bounds, the combination of layers, and backoff."""
 
 from datetime import timedelta
 from typing import Any
@@ -50,7 +50,7 @@ def test_durations_are_seconds_texts_or_timedeltas(given: Any, ms: int):
 @pytest.mark.parametrize(
     "given", [True, None, "", "5", "s", "5 s", "-5s", "1e3s", "5S", "5s\n", "1.s", ".5s", "5w", [5], b"5s"], ids=repr
 )
-def test_what_is_no_duration_is_refused(given: Any):
+def test_values_that_are_not_durations_are_refused(given: Any):
     with pytest.raises(HoldfastError) as caught:
         duration_ms("x", given, 0, 86_400_000)
     assert caught.value.code == "validation_error"
@@ -68,7 +68,7 @@ def test_a_bound_itself_is_within(given: Any):
     assert duration_ms("x", given, 0, 10_000) in (0, 10_000)
 
 
-def test_settings_take_the_names_users_write():
+def test_settings_accept_the_public_names():
     layer = read_settings(
         {
             "heartbeat_interval": 5,
@@ -127,7 +127,7 @@ def test_an_operator_may_widen_a_lease_up_to_a_day():
         ("moon", 60_000),
     ],
 )
-def test_tiers_have_intervals_of_their_own(tier: str | None, ms: int | None):
+def test_tiers_have_their_own_intervals(tier: str | None, ms: int | None):
     assert tier_settings(tier).heartbeat_interval_ms == ms
 
 
@@ -218,7 +218,7 @@ def test_the_nearest_layer_wins(name: str, tier: str | None, kind: Settings, by_
     ("ttl_ms", "interval_ms", "missed"),
     [(1_000, 1_000, 1), (2_000, 1_000, 2), (3_000, 1_000, 3), (60_000, 20_000, 3), (3_600_000, 1_200_000, 3), (1_999, 1_999, 1)],
 )
-def test_a_chosen_ttl_is_the_limit_of_silence_too(ttl_ms: int, interval_ms: int, missed: int):
+def test_a_given_ttl_is_also_the_limit_of_silence(ttl_ms: int, interval_ms: int, missed: int):
     policy = with_ttl(Policy(), ttl_ms)
     assert (policy.lease_ttl_ms, policy.heartbeat_interval_ms, policy.missed_beats_max) == (ttl_ms, interval_ms, missed)
     assert policy.stall_after_ms <= policy.lease_ttl_ms
@@ -243,16 +243,16 @@ def test_the_cancel_grace_covers_a_heartbeat_unless_it_is_set(policy: Policy, tt
      (9_999, 1.0, 60_000_000),
      (1, 0.5, 250_000), (1, 1.5, 750_000), (8, 0.5, 30_000_000)],
 )  # fmt: skip
-def test_backoff_doubles_up_to_its_ceiling_and_is_spread(tries: int, jitter: float, us: int):
+def test_backoff_doubles_up_to_its_ceiling_and_varies(tries: int, jitter: float, us: int):
     assert backoff_us(Policy(), tries, jitter) == us
 
 
 @pytest.mark.parametrize("signed", ["none", "liveness", "all"])
-def test_a_token_says_what_its_attempt_owes(signed: str):
+def test_the_suffix_of_a_token_has_the_signed_policy(signed: str):
     assert Fence(1, 1, "abc" + Policy(signed=signed).token_tail).signed == signed
 
 
-def test_what_an_amendment_does_not_name_stays():
+def test_an_amendment_keeps_the_other_fields():
     assert amend_settings(Settings(signed="all", attempts_max=2), {"attempts_max": 3, "signed": None}) == Settings(
         signed="all", attempts_max=3
     )
@@ -265,11 +265,11 @@ def test_what_an_amendment_does_not_name_stays():
     [(None, None, False), ("none", None, False), (None, "all", False), ("liveness", "all", False), ("all", "all", False),
      ("all", "liveness", True), ("all", None, True), ("liveness", "none", True)],
 )  # fmt: skip
-def test_less_to_sign_differs_from_more(before: str | None, after: str | None, lowers: bool):
+def test_lowering_the_signed_policy_is_recognised(before: str | None, after: str | None, lowers: bool):
     assert lowers_signed(Settings(signed=before), Settings(signed=after)) is lowers
 
 
-# Two layers of one kind, and where a value comes from
+# Operator and handler layers, and sources of values
 
 
 def test_an_operator_overrides_a_handler_field_by_field():
@@ -277,13 +277,13 @@ def test_an_operator_overrides_a_handler_field_by_field():
     assert merge_settings(declared, by_operator) == Settings(attempts_max=2, lease_ttl_ms=90_000, signed="all")
 
 
-def test_an_operator_who_forbids_long_leases_and_a_handler_that_wants_one_contradict_each_other():
+def test_a_long_lease_of_a_handler_is_refused_if_an_operator_forbids_it():
     with pytest.raises(HoldfastError) as caught:
         merge_settings(Settings(lease_ttl_ms=7_200_000, lease_widened=True), Settings(lease_widened=False))
     assert caught.value.code == "limit_exceeded"
 
 
-def test_fields_are_removed_by_the_names_users_write():
+def test_fields_are_removed_by_their_public_names():
     layer = Settings(attempts_max=7, lease_ttl_ms=90_000)
     assert unset_fields(layer, ["lease_ttl"]) == Settings(attempts_max=7)
     assert unset_fields(layer, ["lease_ttl", "attempts_max", "signed"]) == NO_SETTINGS
@@ -296,7 +296,7 @@ def test_a_field_that_does_not_exist_is_not_removed(name: Any):
     assert caught.value.code == "validation_error"
 
 
-def test_what_a_long_lease_needs_is_not_removed_alone():
+def test_a_field_that_a_long_lease_requires_cannot_be_removed_alone():
     with pytest.raises(HoldfastError) as caught:
         unset_fields(Settings(lease_ttl_ms=7_200_000, lease_widened=True), ["lease_widened"])
     assert caught.value.code == "limit_exceeded"
@@ -313,7 +313,7 @@ def test_without_settings_every_value_is_a_default():
     assert {source for _, source in found.values()} == {"default"}
 
 
-def test_each_value_says_which_layer_it_comes_from():
+def test_each_value_names_its_layer():
     found = _sources(
         "in_home",
         Settings(attempts_max=7, missed_beats_max=2, backoff_base_ms=1),

@@ -42,7 +42,7 @@ def test_the_receipt_of_a_running_job():
     )
 
 
-def test_each_beat_and_each_fence_has_its_own():
+def test_each_beat_and_each_fence_has_its_own_receipt():
     first = of(History().start())
     later = of(History().start().wait(1).beat())
     assert first is not None and later is not None
@@ -69,7 +69,7 @@ def test_beating_without_progress_past_the_limit_is_a_stall():
     assert verdict(History(slow).start().wait(6).beat()) is HealthVerdict.STALLED
 
 
-def test_a_stalled_job():
+def test_a_stalled_job_has_a_stalled_receipt():
     assert verdict(History(WINDOW).start().do(c.Stall, reason=StallReason.TRANSIENT_ERROR)) is HealthVerdict.STALLED
 
 
@@ -77,7 +77,7 @@ def test_a_holder_that_reported_an_error_has_crashed():
     assert verdict(History(WINDOW).start().do(c.Stall)) is HealthVerdict.CRASHED
 
 
-def test_a_beat_after_a_stall_is_ambiguous():
+def test_a_beat_after_a_stall_gives_an_ambiguous_receipt():
     assert verdict(History(WINDOW).start().do(c.Stall).beat()) is HealthVerdict.AMBIGUOUS
 
 
@@ -93,18 +93,18 @@ def test_a_job_without_a_holder_has_no_receipt(history: History):
     assert (caught.value.context["reason"], caught.value.context["receipt"]) == ("ambiguous_state", None)
 
 
-def test_releases_are_no_restarts():
+def test_releases_do_not_count_as_restarts():
     found = of(History().start().do(c.Release).start())
     assert found is not None
     assert (found.run_id.rpartition("-")[2], found.restart_count) == ("2", 0)
 
 
-def test_a_receipt_that_passes_is_given_back():
+def test_a_receipt_that_passes_is_returned():
     history = History().start().wait(30)
     assert check_gate(history.job, of(history), history.now) is not None
 
 
-def test_a_refusal_tells_all():
+def test_a_refusal_has_all_facts():
     history = History().start().wait(31)
     receipt = of(history)
     assert receipt is not None
@@ -126,7 +126,7 @@ def test_a_receipt_kept_too_long_is_stale():
     assert caught.value.context["reason"] == "stale_heartbeat"
 
 
-def test_more_attempts_than_allowed_do_not_pass():
+def test_more_attempts_than_allowed_are_denied():
     history = History().start()
     job = msgspec.structs.replace(history.job, attempt=6)
     with pytest.raises(GateDenied) as caught:
@@ -138,20 +138,20 @@ def test_a_tick_is_a_millisecond():
     assert tick(1_999) == 1
 
 
-# Completions that ask the gate
+# Completions with the gate
 
 
 def test_a_healthy_holder_completes():
     assert History().start().wait(30).do(c.CompleteGated, payload=PAYLOAD).job.status == "succeeded"
 
 
-def test_a_late_holder_does_not():
+def test_a_late_holder_does_not_complete():
     history = History().start().wait(31)
     assert code_of(history, c.CompleteGated, payload=PAYLOAD) == "gate_denied"
     assert code_of(History(WINDOW).start().do(c.Stall).beat(), c.CompleteGated, payload=PAYLOAD) == "gate_denied"
 
 
-def test_what_cannot_be_completed_is_refused_as_ever():
+def test_a_job_that_cannot_be_completed_has_its_usual_refusal():
     assert code_of(History().claim(), c.CompleteGated, payload=PAYLOAD) == "invalid_transition"
     done = History().start().do(c.Complete, payload=PAYLOAD)
     assert code_of(done, c.CompleteGated, payload=PAYLOAD) == "invalid_transition"

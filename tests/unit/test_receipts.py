@@ -63,7 +63,7 @@ def denied(heartbeat: Any, current_tick: int = 105, max_age: int = 10) -> Livene
 # The receipt
 
 
-def test_the_json_of_a_receipt():
+def test_a_receipt_is_written_as_json():
     assert json.loads(HEARTBEAT.to_json()) == {
         "run_id": "run-001",
         "episode_id": [1] * 32,
@@ -78,7 +78,7 @@ def test_the_json_of_a_receipt():
 
 
 @given(receipts)
-def test_a_receipt_comes_back_unchanged(heartbeat: LivenessHeartbeatReceiptV1):
+def test_a_receipt_is_read_back_unchanged(heartbeat: LivenessHeartbeatReceiptV1):
     assert LivenessHeartbeatReceiptV1.from_json(heartbeat.to_json()) == heartbeat
     assert LivenessHeartbeatReceiptV1.from_json(heartbeat.to_json().encode()) == heartbeat
 
@@ -131,7 +131,7 @@ def test_json_with_a_wrong_value_is_refused(field: str, value: Any):
         json.loads,
     ],
 )
-def test_anything_but_the_json_of_a_receipt_is_refused(spoil: Callable[[str], Any]):
+def test_invalid_json_of_a_receipt_is_refused(spoil: Callable[[str], Any]):
     with pytest.raises((ValidationError, LimitExceeded)):
         LivenessHeartbeatReceiptV1.from_json(spoil(HEARTBEAT.to_json()))
 
@@ -172,7 +172,7 @@ def test_bounds_are_counted_in_bytes(fields: dict[str, str], valid: bool):
     assert receipt(**fields).has_valid_bounds() is valid
 
 
-def test_what_has_no_valid_bounds_has_no_json():
+def test_a_receipt_with_invalid_bounds_cannot_be_written():
     with pytest.raises(ValidationError):
         receipt(run_id="r" * 257).to_json()
 
@@ -185,12 +185,12 @@ def test_a_fresh_healthy_receipt_passes():
 
 
 @pytest.mark.parametrize("no_receipt", [None, {}, "healthy", HEARTBEAT.to_object()])
-def test_no_receipt_is_ambiguous(no_receipt: Any):
+def test_a_missing_receipt_is_ambiguous(no_receipt: Any):
     assert denied(no_receipt).reason is LivenessDenialReason.AMBIGUOUS_STATE
 
 
 @pytest.mark.parametrize("fields", [{"run_id": "r" * 257}, {"detail": "d" * 513}, {"detail": SURROGATE}])
-def test_broken_bounds_are_ambiguous_before_any_other_reason(fields: dict[str, str]):
+def test_invalid_bounds_are_ambiguous_before_any_other_reason(fields: dict[str, str]):
     broken = receipt(**fields, health_verdict=HealthVerdict.CRASHED, restart_count=9)
     assert denied(broken, 10**6).reason is LivenessDenialReason.AMBIGUOUS_STATE
 
@@ -203,28 +203,28 @@ def test_broken_bounds_are_ambiguous_before_any_other_reason(fields: dict[str, s
         (HealthVerdict.AMBIGUOUS, LivenessDenialReason.AMBIGUOUS_STATE),
     ],
 )
-def test_a_verdict_comes_before_age_and_restarts(verdict: HealthVerdict, reason: LivenessDenialReason):
+def test_the_verdict_is_checked_before_age_and_restarts(verdict: HealthVerdict, reason: LivenessDenialReason):
     assert denied(receipt(health_verdict=verdict, restart_count=9), 10**6).reason is reason
 
 
-def test_a_denial_says_what_the_receipt_says():
+def test_a_denial_has_the_facts_of_the_receipt():
     assert denied(receipt(health_verdict=HealthVerdict.CRASHED, detail="exit code 9")).detail == "crashed: exit code 9"
 
 
-def test_age_comes_before_restarts():
+def test_age_is_checked_before_restarts():
     assert denied(receipt(restart_count=9), 111).reason is LivenessDenialReason.STALE_HEARTBEAT
 
 
-def test_the_future_comes_before_restarts():
+def test_a_receipt_from_the_future_is_checked_before_restarts():
     assert denied(receipt(restart_count=9), 89).reason is LivenessDenialReason.AMBIGUOUS_STATE
 
 
-def test_too_many_restarts():
+def test_too_many_restarts_are_denied():
     assert denied(receipt(restart_count=4)).reason is LivenessDenialReason.RESTART_LIMIT_EXCEEDED
 
 
 @pytest.mark.parametrize("current_tick", [90, 100, 110])
-def test_what_is_at_a_limit_passes(current_tick: int):
+def test_values_at_their_limit_pass(current_tick: int):
     check_liveness_for_progression(receipt(restart_count=3), current_tick, 10)
 
 
@@ -247,13 +247,13 @@ def test_ticks_have_the_full_range(emitted: int, now: int, age_max: int, reason:
 
 
 @pytest.mark.parametrize(("now", "age_max"), [(-1, 10), (U64_MAX + 1, 10), (105, -1), (True, 10), (105, 1.5)])
-def test_a_tick_that_is_none_is_refused(now: Any, age_max: Any):
+def test_invalid_ticks_are_refused(now: Any, age_max: Any):
     with pytest.raises((ValidationError, LimitExceeded)):
         check_liveness_for_progression(HEARTBEAT, now, age_max)
 
 
 @given(receipts, u64, u64)
-def test_only_what_is_healthy_fresh_and_within_its_restarts_passes(heartbeat: LivenessHeartbeatReceiptV1, now: int, most: int):
+def test_only_healthy_fresh_receipts_within_their_restarts_pass(heartbeat: LivenessHeartbeatReceiptV1, now: int, most: int):
     good = (
         heartbeat.health_verdict == "healthy"
         and abs(now - heartbeat.emitted_at_tick) <= most
@@ -289,7 +289,7 @@ def test_a_denial_is_not_made_with_a_wrong_value(reason: Any, detail: Any):
 
 
 @given(st.sampled_from(LivenessDenialReason), st.text())
-def test_a_denial_comes_back_unchanged(reason: LivenessDenialReason, detail: str):
+def test_a_denial_is_read_back_unchanged(reason: LivenessDenialReason, detail: str):
     denial = LivenessGateDenial.new(reason, detail)
     assert LivenessGateDenial.from_json(denial.to_json()) == denial
     assert hash(LivenessGateDenial.from_json(denial.to_json())) == hash(denial)
@@ -318,7 +318,7 @@ def test_a_denial_is_read_in_both_spellings_and_written_in_one(spelling: str, re
     assert denial.to_json() == f'{{"reason":"{reason.value}","detail":"d"}}'
 
 
-def test_the_json_of_a_denial():
+def test_a_denial_is_written_as_json():
     denial = LivenessGateDenial(LivenessDenialReason.UNHEALTHY_VERDICT, "crashed")
     assert denial.to_json() == '{"reason":"unhealthy_verdict","detail":"crashed"}'
     assert denial != LivenessGateDenial(LivenessDenialReason.UNHEALTHY_VERDICT, "stalled")
@@ -336,7 +336,7 @@ def test_the_json_of_a_denial():
         f'{{"reason":"unhealthy_verdict","detail":"{"d" * 513}"}}',
     ],
 )
-def test_anything_but_the_json_of_a_denial_is_refused(text: str):
+def test_invalid_json_of_a_denial_is_refused(text: str):
     with pytest.raises((ValidationError, LimitExceeded)):
         LivenessGateDenial.from_json(text)
 

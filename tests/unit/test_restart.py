@@ -65,13 +65,13 @@ def test_a_policy_past_a_limit_is_refused(fields: dict[str, int], error: Restart
     assert error.code == "limit_exceeded"
 
 
-def test_errors_of_two_kinds_differ():
+def test_errors_of_two_classes_differ():
     assert MaxRestartsExceedsLimit(101, 100) != CircuitBreakerFailuresExceedsLimit(101, 100)
 
 
 @pytest.mark.parametrize("field", POLICY.__struct_fields__)
 @pytest.mark.parametrize("value", [-1, U64_MAX + 1, True, 1.0, "1", None])
-def test_a_policy_is_made_of_whole_numbers(field: str, value: Any):
+def test_a_policy_must_have_integers(field: str, value: Any):
     with pytest.raises((ValidationError, LimitExceeded)):
         policy(**{field: value})
 
@@ -82,7 +82,7 @@ def test_counts_have_32_bits(field: str):
         policy(**{field: U32_MAX + 1})
 
 
-def test_the_json_of_a_policy():
+def test_a_policy_is_written_and_read_as_json():
     assert json.loads(POLICY.to_json()) == msgspec.structs.asdict(POLICY)
     assert RestartPolicyConfig.from_json(POLICY.to_json()) == POLICY
     with pytest.raises(ValidationError):
@@ -92,7 +92,7 @@ def test_the_json_of_a_policy():
 # The controller
 
 
-def test_the_example_of_the_specification():
+def test_the_example_of_the_specification_is_reproduced():
     controller = RestartController(POLICY)
     assert controller.terminal_reason() is None
     assert controller.record_restart(100) == RestartDecision.Allow(attempt=1)
@@ -101,7 +101,7 @@ def test_the_example_of_the_specification():
     assert controller.terminal_reason() is TerminalReason.CLEAN_EXIT
 
 
-def test_more_restarts_than_the_window_allows_end_it():
+def test_more_restarts_than_the_window_allows_are_denied():
     assert decisions(policy(window_ticks=100), 0, 10, 20, 30, 10_000) == [Allow(1), Allow(2), Allow(3), LIMIT, LIMIT]
 
 
@@ -114,7 +114,7 @@ def test_a_restart_at_the_edge_of_the_window_counts():
     assert decisions(policy(max_restarts=1), 0, 50) == [Allow(1), LIMIT]
 
 
-def test_the_breaker_opens_at_its_maximum_for_good():
+def test_the_breaker_opens_at_its_maximum_and_stays_open():
     controller = RestartController(policy(max_restarts=9))
     assert [controller.record_restart(tick) for tick in (10, 12)] == [Allow(1), Allow(2)]
     assert (controller.circuit_breaker_open, controller.terminal_reason()) == (False, None)
@@ -127,7 +127,7 @@ def test_the_edge_of_the_breaker_counts():
     assert decisions(POLICY, 10, 12, 16)[-1] == Allow(3)
 
 
-def test_the_breaker_comes_before_the_limit():
+def test_the_breaker_is_checked_before_the_limit():
     assert decisions(policy(max_restarts=0, circuit_breaker_max_failures=1), 10) == [BREAKER]
 
 
@@ -135,15 +135,15 @@ def test_a_breaker_of_zero_is_open_at_once():
     assert decisions(policy(circuit_breaker_max_failures=0), 10) == [BREAKER]
 
 
-def test_no_restarts_means_none():
+def test_a_limit_of_zero_allows_no_restart():
     assert decisions(policy(max_restarts=0), 10) == [LIMIT]
 
 
-def test_a_breaker_does_not_look_beyond_the_window():
+def test_a_breaker_counts_only_within_the_window():
     assert decisions(policy(circuit_breaker_threshold_ticks=1_000), 0, 51, 102, 153)[-1] == Allow(1)
 
 
-def test_a_clock_that_steps_back_buys_no_restarts():
+def test_a_clock_that_steps_back_allows_no_more_restarts():
     assert decisions(policy(max_restarts=2), 1_000, 500, 400) == [Allow(1), Allow(2), BREAKER]
 
 
@@ -161,7 +161,7 @@ def test_a_stall_is_a_gap_longer_than_the_timeout(last: int, now: int, stalled: 
     assert RestartController(POLICY).check_stall(last, now) is stalled
 
 
-def test_what_is_no_tick_or_reason_is_refused_and_changes_nothing():
+def test_invalid_ticks_and_reasons_are_refused_and_change_nothing():
     controller = RestartController(POLICY)
     before = controller.to_json()
     for bad in (-1, U64_MAX + 1, True, 1.0, None):
@@ -174,7 +174,7 @@ def test_what_is_no_tick_or_reason_is_refused_and_changes_nothing():
     assert controller.to_json() == before
 
 
-def test_it_remembers_no_more_than_it_allows():
+def test_the_controller_keeps_a_limited_number_of_restarts():
     controller = RestartController(policy(max_restarts=1_000, window_ticks=U64_MAX, circuit_breaker_threshold_ticks=0))
     for tick in range(1_100):
         controller.record_restart(tick)
@@ -182,10 +182,10 @@ def test_it_remembers_no_more_than_it_allows():
     assert RestartController.from_json(controller.to_json()).to_json() == controller.to_json()
 
 
-# What is kept
+# Saved state
 
 
-def test_what_is_kept_of_a_controller():
+def test_a_controller_is_saved_and_restored():
     controller = RestartController(POLICY)
     controller.record_restart(100)
     controller.record_terminal(TerminalReason.STALL_TIMEOUT)
@@ -199,7 +199,7 @@ def test_what_is_kept_of_a_controller():
     assert again.record_restart(101) == Deny(TerminalReason.STALL_TIMEOUT)
 
 
-def test_another_policy_may_take_over_what_was_kept():
+def test_a_saved_controller_may_be_restored_with_another_policy():
     controller = RestartController(POLICY)
     controller.record_restart(100)
     assert RestartController.from_json(controller.to_json(), policy(max_restarts=1)).record_restart(120) == LIMIT
@@ -227,7 +227,7 @@ KEPT: dict[str, Any] = {"config": msgspec.structs.asdict(POLICY), "restart_ticks
         {"more": 1},
     ],
 )
-def test_what_no_controller_wrote_is_refused(fields: dict[str, Any]):
+def test_invalid_saved_state_is_refused(fields: dict[str, Any]):
     with pytest.raises((ValidationError, LimitExceeded)):
         RestartController.from_json(json.dumps(KEPT | fields))
 
@@ -243,7 +243,7 @@ def test_what_no_controller_wrote_is_refused(fields: dict[str, Any]):
         *((Deny(reason), f'{{"deny":{{"reason":"{reason.value}"}}}}') for reason in TerminalReason),
     ],
 )
-def test_the_json_of_a_decision(decision: RestartDecision, text: str):
+def test_a_decision_is_written_as_json(decision: RestartDecision, text: str):
     assert decision.to_json() == text
     assert RestartDecision.from_json(text) == decision
 
@@ -271,7 +271,7 @@ def test_a_decision_is_read_in_both_spellings_and_written_in_one(text: str, deci
 
 
 @pytest.mark.parametrize(("spelling", "reason"), TERMINAL_REASONS.items())
-def test_a_kept_reason_is_read_in_both_spellings(spelling: str, reason: TerminalReason):
+def test_a_saved_reason_is_read_in_both_spellings(spelling: str, reason: TerminalReason):
     kept = RestartController.from_json(json.dumps(KEPT | {"terminal_reason": spelling}))
     assert kept.terminal_reason() is reason
     assert json.loads(kept.to_json())["terminal_reason"] == reason.value
@@ -298,7 +298,7 @@ def test_a_kept_reason_is_read_in_both_spellings(spelling: str, reason: Terminal
         '{"other":{}}',
     ],
 )
-def test_anything_but_the_json_of_a_decision_is_refused(text: str):
+def test_invalid_json_of_a_decision_is_refused(text: str):
     with pytest.raises((ValidationError, LimitExceeded)):
         RestartDecision.from_json(text)
 
@@ -310,11 +310,11 @@ def test_a_decision_is_not_made_with_a_wrong_value():
         Deny("clean_exit")  # type: ignore[arg-type]
 
 
-# Beside a model that forgets nothing
+# Comparison with a model
 
 
 class Model:
-    """Every restart there ever was; one that has left the window of any later one is forgotten."""
+    """A model that keeps all restarts, except those outside the window of a later one."""
 
     def __init__(self, config: RestartPolicyConfig) -> None:
         self.config = config

@@ -1,4 +1,4 @@
-"""What has to be signed, and that a statement fits its command: one attempt, one incarnation, one time, once."""
+"""Which events must be signed. A statement is valid once, for one command, attempt, incarnation and time."""
 
 from hashlib import sha256
 from typing import Any
@@ -28,19 +28,19 @@ def signed(history: History) -> list[str]:
     return [event.type.value for event in history.events if event.statement is not None]
 
 
-# What is owed
+# Required signatures
 
 
 def test_no_signature_is_required_without_a_policy():
     assert not any(must_be_signed(policy, kind) for policy in (None, Policy()) for kind in E)
 
 
-def test_liveness_is_three_events_and_all_is_all_but_three():
+def test_liveness_signs_three_event_types_and_all_signs_all_but_three():
     assert {kind for kind in E if must_be_signed(LIVENESS, kind)} == {E.HEARTBEAT, E.STALLED, E.RESUMED}
     assert set(E) - {kind for kind in E if must_be_signed(ALL, kind)} == {E.ENQUEUED, E.CLAIMED, E.STARTED}
 
 
-def test_whose_key_signs():
+def test_each_actor_has_its_signing_role():
     assert signer_of(WORKER) == (KeyRole.WORKER, "w-1")
     assert signer_of(SYSTEM) == signer_of(Actor(Role.SYSTEM, "w-1")) == (KeyRole.SERVER, None)
     assert signer_of(OPERATOR) == (KeyRole.OPERATOR, "ann")
@@ -67,10 +67,10 @@ def test_a_missing_signature_of_a_holder_is_named(kind: type[c.JobCommand], fiel
     )
 
 
-# What is signed
+# Signed events
 
 
-def test_a_whole_life_is_signed():
+def test_all_events_of_a_job_are_signed():
     history = SignedHistory().start().wait(1).beat(stage="A").stall().do(c.Resume).complete()
     assert signed(history) == ["heartbeat", "stalled", "resumed", "succeeded"]
     assert history.job.counter == history.counter
@@ -111,11 +111,11 @@ def test_a_late_start_is_signed_as_a_return():
     assert signed(history) == ["stalled", "resumed"]
 
 
-def test_a_start_in_time_is_not():
+def test_a_start_in_time_needs_no_signature():
     assert signed(SignedHistory(ALL).start()) == []
 
 
-def test_a_claim_of_ones_own_is_a_signed_beat():
+def test_a_renewing_claim_is_a_signed_beat():
     history = SignedHistory(LIVENESS).start().claim()
     assert history.types[-1] == "heartbeat"
     assert signed(history) == ["heartbeat"]
@@ -127,7 +127,7 @@ def test_counters_are_read_from_either_shape():
     assert counter_of(b'{"rev":6}') is None
 
 
-# What does not fit
+# Statements that do not match
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_statement_is_about_its_command(changes: dict[str, Any], why: str):
 
 
 @pytest.mark.parametrize("extra", [{"rev": 5}, {"reason": "WORKER_ERROR"}, {"policy": ALL}])
-def test_a_beat_states_nothing_that_is_not_its_own_to_say(extra: dict[str, Any]):
+def test_a_beat_with_fields_of_other_statements_is_refused(extra: dict[str, Any]):
     history = SignedHistory().start().beat()
     assert history.job.rev == 4
     fields = {"fence": history.fence, **BEAT}
@@ -163,7 +163,7 @@ def test_a_beat_states_nothing_that_is_not_its_own_to_say(extra: dict[str, Any])
 
 
 @pytest.mark.parametrize("kind", [c.Heartbeat, c.ClaimJob])
-def test_what_was_seen_before_is_refused(kind: type[c.JobCommand]):
+def test_a_repeated_statement_is_refused(kind: type[c.JobCommand]):
     history = SignedHistory().start()
     fields: dict[str, Any] = BEAT if kind is c.Heartbeat else {"token": "t", "policy": ALL}
     fence = {"fence": history.fence} if kind is c.Heartbeat else {}
@@ -208,7 +208,7 @@ def test_a_reason_that_was_not_signed_is_refused():
 # A holder without its token
 
 
-def test_a_signature_stands_for_the_token():
+def test_a_signature_replaces_the_token():
     history = SignedHistory(Policy()).start()
     given = history.stated(c.Heartbeat, {"fence": history.fence, **BEAT})
     history.do(c.Heartbeat, fence=Fence(7, 1, ""), signed=given, **BEAT)
@@ -216,25 +216,25 @@ def test_a_signature_stands_for_the_token():
 
 
 @pytest.mark.parametrize("actor", [Actor(Role.WORKER, "w-2", "boot-1"), Actor(Role.WORKER, "w-1", "boot-2")])
-def test_but_only_that_of_the_holder_itself(actor: Actor):
+def test_only_the_signature_of_the_holder_replaces_the_token(actor: Actor):
     history = SignedHistory(Policy()).start()
     given = history.stated(c.Heartbeat, {"fence": history.fence, **BEAT}, actor=actor)
     assert refusal_of(history, c.Heartbeat, fence=Fence(7, 1, ""), signed=given, **BEAT).code == "fence_lost"
 
 
-def test_and_a_wrong_token_is_not_mended_by_it():
+def test_a_signature_does_not_replace_a_wrong_token():
     history = SignedHistory(Policy()).start()
     given = history.stated(c.Heartbeat, {"fence": history.fence, **BEAT})
     assert refusal_of(history, c.Heartbeat, fence=Fence(7, 1, "no"), signed=given, **BEAT).code == "fence_lost"
 
 
-def test_nor_does_it_outlive_the_fence():
+def test_a_signature_does_not_replace_an_ended_fence():
     history = SignedHistory(Policy()).start().do(c.Release)
     given = history.stated(c.Heartbeat, {"fence": Fence(7, 1, ""), **BEAT})
     assert refusal_of(history, c.Heartbeat, fence=Fence(7, 1, ""), signed=given, **BEAT).code == "fence_lost"
 
 
-# A server elsewhere
+# Reports of other servers
 
 
 def verdict(history: SignedHistory, **changes: Any) -> Statement:
@@ -252,7 +252,7 @@ def verdict(history: SignedHistory, **changes: Any) -> Statement:
     return msgspec.structs.replace(said, **changes)
 
 
-def test_a_servers_verdict_comes_with_its_own_signature():
+def test_a_servers_stall_report_has_its_own_signature():
     history = SignedHistory(LIVENESS).start().wait(31)
     given = sealed(verdict(history, at=history.now - 1))
     history.do(c.Stall, actor=SYSTEM, reason=StallReason.NO_HEARTBEAT, signed=given)
@@ -263,20 +263,20 @@ def test_a_servers_verdict_comes_with_its_own_signature():
 @pytest.mark.parametrize(
     ("changes", "why"), [({"rev": 9}, "rev"), ({"policy": ALL}, "policy"), ({"attempt": 2}, "attempt"), ({"at": 5}, "skew")]
 )
-def test_which_is_about_this_very_event(changes: dict[str, Any], why: str):
+def test_a_servers_stall_report_must_match_the_event(changes: dict[str, Any], why: str):
     history = SignedHistory(LIVENESS).start().wait(31)
     with pytest.raises(SignatureInvalid) as caught:
         history.do(c.Stall, actor=SYSTEM, reason=StallReason.NO_HEARTBEAT, signed=sealed(verdict(history, **changes)))
     assert caught.value.context["why"] == why
 
 
-def test_the_words_of_an_acknowledged_cancel_are_signed() -> None:
+def test_the_comment_of_an_acknowledged_cancel_is_signed() -> None:
     history = History().start().cancel()
     command = c.AcknowledgeCancel(actor=WORKER, job_id=7, fence=history.fence, reason="cleaned up")
     assert signed_payload(command) == payloads.CancelledPayload(comment="cleaned up").encode()
 
 
-def test_a_signature_says_who_signed_when_and_for_which_attempt() -> None:
+def test_a_signature_has_signer_time_and_attempt() -> None:
     history = SignedHistory().start()
     signed = history.stated(c.Release, {"fence": history.fence})
     assert (signed.signer, signed.signed_at, signed.attempt, signed.counter) == (WORKER, history.now, 1, history.counter)

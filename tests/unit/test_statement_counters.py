@@ -12,19 +12,19 @@ def test_a_count_is_the_time_or_the_next_one():
     assert counts.next("w-1", T0, 0) == T0 + 22
 
 
-def test_workers_are_counted_apart():
+def test_each_worker_has_its_own_counter():
     counts = StatementCounters()
     counts.next("w-1", T0, T0 + 20)
     assert counts.next("w-2", T0, 0) == T0
 
 
-def test_a_job_that_ran_away_is_followed_alone():
+def test_a_counter_far_ahead_affects_only_its_job():
     counts = StatementCounters()
     assert counts.next("w-1", T0, INTEGER_MAX - 1) == INTEGER_MAX
     assert counts.next("w-1", T0, 0) == T0
 
 
-def test_after_a_step_back_it_starts_again():
+def test_a_counter_starts_again_after_a_step_back():
     counts = StatementCounters()
     counts.next("w-1", T0, 0)
     back = T0 - SKEW_US_MAX

@@ -50,7 +50,7 @@ def _code_of_check(body: bytes, most: int = MOST) -> str:
     ],
     ids=lambda value: ascii(value)[:40],
 )
-def test_what_json_has_is_encoded(value: Any, body: bytes):
+def test_json_values_are_encoded(value: Any, body: bytes):
     assert strict_json.encode("it", value, MOST) == body
     assert strict_json.check("it", body, MOST) == body
 
@@ -65,7 +65,7 @@ def test_what_json_has_is_encoded(value: Any, body: bytes):
     ],
     ids=lambda value: ascii(value)[:40],
 )  # fmt: skip
-def test_what_json_has_not_is_refused(value: Any):
+def test_values_that_are_not_json_are_refused(value: Any):
     assert _code_of_encode(value) == "validation_error"
 
 
@@ -75,12 +75,12 @@ def test_what_json_has_not_is_refused(value: Any):
      b'"\xff"',
      b"9007199254740992", b"-9007199254740992", b"123456789012345678", b"\xef\xbb\xbf1", b"01", b"[1,]", b"'a'"],
 )  # fmt: skip
-def test_bytes_that_are_no_strict_json_are_refused(body: bytes):
+def test_bytes_that_are_not_strict_json_are_refused(body: bytes):
     assert _code_of_check(body) == "validation_error"
 
 
 @pytest.mark.parametrize("body", [b' { "a" : 1.0 }\n', b'{"b":1,"a":1}', b"1E2", b'"\\u00e9"', b'"\\u0000"'])
-def test_bytes_are_answered_as_they_came(body: bytes):
+def test_bytes_are_returned_unchanged(body: bytes):
     assert strict_json.check("it", body, MOST) is body
 
 
@@ -92,19 +92,19 @@ def test_size_is_counted_in_bytes():
 
 
 @pytest.mark.parametrize("core", [[], [1], {"a": "b"}], ids=repr)
-def test_nesting_up_to_the_limit_passes_on_both_roads(core: Any):
+def test_nesting_up_to_the_limit_is_accepted_for_values_and_bytes(core: Any):
     body = strict_json.encode("it", _nested(64, core), MOST)
     assert strict_json.check("it", body, MOST) == body
 
 
 @pytest.mark.parametrize("core", [[], [1], {"a": "b"}, (1,)], ids=repr)
-def test_nesting_past_the_limit_is_refused_on_both_roads(core: Any):
+def test_nesting_past_the_limit_is_refused_for_values_and_bytes(core: Any):
     assert _code_of_encode(_nested(65, core)) == "limit_exceeded"
     assert _code_of_check(b"[" * 65 + b"1" + b"]" * 65) == "limit_exceeded"
 
 
 @pytest.mark.parametrize("levels", [2_000, 200_000])
-def test_nesting_without_end_is_refused_on_both_roads(levels: int):
+def test_endless_nesting_is_refused_for_values_and_bytes(levels: int):
     assert _code_of_encode(_nested(levels, [])) == "limit_exceeded"
     assert _code_of_check(b"[" * levels + b"]" * levels, 10**6) == "limit_exceeded"
 
@@ -119,7 +119,7 @@ class Number(int):
     pass
 
 
-def test_kinds_of_texts_and_numbers_are_written_as_what_they_are() -> None:
+def test_subclasses_of_text_and_numbers_are_written_as_their_base() -> None:
     value = {Text("a"): [Text("b"), None, True, 1.5, (Number(3), {"c": Text("d")})]}
     assert strict_json.encode("args", value, 1_000) == b'{"a":["b",null,true,1.5,[3,{"c":"d"}]]}'
     with pytest.raises(LimitExceeded):

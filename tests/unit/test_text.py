@@ -48,7 +48,7 @@ def test_an_age_has_one_unit_and_a_short_time_milliseconds(seconds: float, age: 
     assert (format_age(passed), format_elapsed(passed)) == (age, elapsed)
 
 
-def test_seconds_have_a_tenth_where_there_is_one() -> None:
+def test_seconds_have_a_tenth_if_it_is_not_zero() -> None:
     assert [format_seconds(us) for us in (0, 6_500_000, 31_000_000)] == ["0", "6.5", "31"]
 
 
@@ -57,5 +57,5 @@ def test_a_setting_is_exact_in_its_largest_unit() -> None:
     assert found == ["0s", "1500ms", "90s", "5m", "2h", "1d"]
 
 
-def test_a_long_list_names_some() -> None:
+def test_a_long_list_is_shortened() -> None:
     assert (join_some([1, 2], 2), join_some(range(1_003), 2), join_some([])) == ("1, 2", "0, 1 and 1,001 more", "")

@@ -40,7 +40,7 @@ def test_a_checkpoint_is_progress_each_time():
     assert history.job.progressed_at == T0 + 5 * SECOND
 
 
-def test_saying_the_same_again_is_no_progress():
+def test_repeated_values_are_not_progress():
     history = History().start().beat(progress=1, stage="A").wait(5).beat(progress=1, stage="A", undo=STEP)
     assert history.job.progressed_at == T0
 
@@ -69,12 +69,12 @@ def test_steps_add_up_over_attempts():
     ],
     ids=["succeeded", "failed", "cancelled", "discarded", "compensated", "given up"],
 )
-def test_an_end_settles_what_is_owed_or_leaves_it(end: Any, owed: int):
+def test_an_end_clears_or_keeps_the_steps_to_undo(end: Any, owed: int):
     history = end(_owing())
     assert (history.job.undo_owed, has_undo_due(history.job)) == (owed, owed > 0)
 
 
-def test_a_live_job_owes_nothing_yet():
+def test_a_live_job_has_no_undo_due():
     assert not has_undo_due(_owing().job)
 
 
@@ -103,7 +103,7 @@ def test_a_step_is_found_in_its_beat(beat: payloads.BeatPayload, step: payloads.
     assert payloads.undo_step(beat.encode()) == step
 
 
-def test_what_the_hot_statements_know():
+def test_beats_with_checkpoints_steps_or_assistance_are_not_plain():
     cold = [
         payloads.BeatPayload(checkpoint=msgspec.Raw(b"1")),
         payloads.BeatPayload(undo=STEP),
@@ -120,7 +120,7 @@ def _made(command: c.Enqueue) -> JobRecord:
     return evolve(None, enqueued_event(8, command, T0, command.correlation_id or ""))
 
 
-def test_an_undo_job_is_like_its_original():
+def test_an_undo_job_inherits_from_its_original():
     job = _owing().fail(retryable=False).job
     undo = _made(undo_command(job, [_step(1), _step(2)], COMPENSATE, T0))
     assert (undo.kind, undo.queue, undo.priority, undo.tier) == (UNDO_KIND, "q", 3, "in_home")
@@ -128,17 +128,17 @@ def test_an_undo_job_is_like_its_original():
     assert (undo.dedupe_key, undo.dedupe_forever, undo.override) == (undo_key(7), True, None)
 
 
-def test_steps_go_backwards_as_they_came():
+def test_steps_are_undone_in_reverse_order():
     undo = _made(undo_command(_owing().cancel(hard=True).job, [_step(1), _step(2)], COMPENSATE, T0))
     assert undo.args == b'{"job_id":7,"steps":[{"kind":"delete","args":{"n": 2}},{"kind":"delete","args":{"n": 1}}]}'
 
 
-def test_a_holder_that_ended_it_is_not_waited_for():
+def test_an_undo_job_does_not_wait_if_the_holder_ended_the_job():
     job = _owing().fail(retryable=False).job
     assert undo_command(job, [STEP], COMPENSATE, T0).available_at is None
 
 
-def test_a_holder_that_did_not_may_be_at_work_until_its_lease_is_over():
+def test_an_undo_job_waits_for_the_lease_after_other_ends():
     job = _owing().cancel(hard=True).job
     lease = job.last_lease_expires_at
     assert lease is not None
@@ -165,7 +165,7 @@ def test_the_end_of_an_undo_job_is_noted(end: Any, note: EventType | None, reaso
 
 
 @pytest.mark.parametrize("policy", [ONCE, Policy(attempts_max=1, on_exhausted="fail")], ids=["dead_letter", "fail"])
-def test_an_exhausted_undo_job_says_that_compensation_failed(policy: Policy):
+def test_an_exhausted_undo_job_has_the_reason_compensation_failed(policy: Policy):
     job = History(policy, kind=UNDO_KIND).start().fail().job
     assert (job.status, job.reason_code, job.failure_stage) == (Status.DEAD_LETTERED, "compensation_failed", "exec")
 
@@ -183,7 +183,7 @@ def test_only_an_undo_job_is_dead_lettered_as_compensation_failed():
 # Requests for assistance
 
 
-def test_a_request_for_assistance_is_marked_where_it_begins():
+def test_a_request_for_assistance_is_marked_on_its_first_beat():
     history = History().start().beat(assist_requested=True).beat(assist_requested=True).beat(assist_requested=False)
     history.beat(assist_requested=True).beat()
     assert [event.reason for event in history.events[3:]] == ["ASSIST_REQUESTED", None, None, "ASSIST_REQUESTED", None]

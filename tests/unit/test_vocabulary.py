@@ -41,7 +41,7 @@ def test_a_name_is_a_printable_text(text: str):
     ],
     ids=ascii,
 )
-def test_anything_else_is_none(text: Any):
+def test_other_names_are_refused(text: Any):
     with pytest.raises(HoldfastError) as caught:
         limits.check_name("it", text)
     assert (caught.value.code, caught.value.context) == ("validation_error", {"field": "it"})
@@ -106,7 +106,7 @@ def test_a_count_has_a_limit():
     ],
     ids=str,
 )
-def test_an_actors_text_reads_back(actor: Actor):
+def test_the_text_of_an_actor_is_read_back(actor: Actor):
     assert Actor.parse(str(actor)) == actor
 
 
@@ -131,14 +131,14 @@ def test_every_status_is_known_by_its_own_name(status: Status):
      ("ASSISTED", "running"),
      ("ABORTING_SAFE_EXIT", "running"), ("STALLED", "stalled")],
 )  # fmt: skip
-def test_the_seeds_names_of_statuses_are_read(alias: str, status: str):
+def test_names_of_statuses_in_dialects_are_read(alias: str, status: str):
     assert vocabulary.status(alias) == status
 
 
 @pytest.mark.parametrize(
     ("alias", "phase"), [("EXECUTING", "executing"), ("ASSISTED", "assisted"), ("ABORTING_SAFE_EXIT", "aborting")]
 )
-def test_the_seeds_names_of_phases_are_read(alias: str, phase: str):
+def test_names_of_phases_in_dialects_are_read(alias: str, phase: str):
     assert vocabulary.phase(alias) == vocabulary.phase(phase) == phase
 
 
@@ -148,7 +148,7 @@ def test_the_seeds_names_of_phases_are_read(alias: str, phase: str):
      ("job_claimed", "claimed"), ("job_lease_renewed", "heartbeat"), ("job_heartbeat", "heartbeat"), ("task_claimed", "claimed"),
      ("task_heartbeat", "heartbeat")],
 )  # fmt: skip
-def test_the_seeds_names_of_events_are_read(alias: str, kind: str):
+def test_names_of_events_in_dialects_are_read(alias: str, kind: str):
     assert vocabulary.event_type(alias) == kind
 
 
@@ -157,7 +157,7 @@ def test_every_event_is_known_by_its_own_name(kind: EventType):
     assert vocabulary.event_type(kind.value) is kind
 
 
-def test_the_seeds_reason_is_read():
+def test_the_name_of_a_reason_in_a_dialect_is_read():
     assert vocabulary.stall_reason("ROBOT_ERROR") is StallReason.WORKER_ERROR
     assert [vocabulary.stall_reason(reason.value) for reason in StallReason] == list(StallReason)
 
@@ -221,7 +221,7 @@ def test_no_name_of_a_dialect_is_one_of_holdfasts_own():
     assert not own & {*vocabulary.EVENT_ALIASES, *vocabulary.REASON_ALIASES, *vocabulary.STATUS_ALIASES}
 
 
-# The table and its pictures
+# The table and its diagrams
 
 
 @pytest.mark.parametrize("kind", EventType)
@@ -230,13 +230,13 @@ def test_every_event_has_a_step_and_a_signer(kind: EventType):
     assert EVENT_ROLES[kind]
 
 
-def test_sources_are_those_of_all_lines():
+def test_source_statuses_are_those_of_all_rows_of_the_verb():
     assert source_statuses("cancel") == {"queued", "claimed", "running", "stalled"}
     assert source_statuses("complete") == {"running"}
     assert source_statuses("juggle") == frozenset()
 
 
-def test_outsiders_are_everyone_but_holders():
+def test_roles_without_a_fence_are_all_but_holders():
     assert roles_without_fence("stall") == {"system"}
     assert roles_without_fence("cancel") == {"client", "operator", "system"}
     assert roles_without_fence("complete") == frozenset()
@@ -263,7 +263,7 @@ def test_the_diagram_has_every_change_of_status():
     assert text.count("--> [*]") == 4
 
 
-def test_the_pictures_are_put_between_their_marks():
+def test_diagrams_are_inserted_between_their_marks():
     page = "# A\n<!-- generated: table -->\nOUTDATED\n<!-- end -->\nB\n<!-- generated: diagram -->\nOUTDATED\n<!-- end -->\nC\n"
     made = diagrams.insert(page)
     assert "OUTDATED" not in made
@@ -273,12 +273,12 @@ def test_the_pictures_are_put_between_their_marks():
     assert diagrams.insert(made) == made
 
 
-def test_a_picture_without_an_end_is_refused():
+def test_a_diagram_without_an_end_mark_is_refused():
     with pytest.raises(ValueError, match="no end mark"):
         diagrams.insert("<!-- generated: table -->\nOUTDATED\n")
 
 
-def test_a_page_without_marks_stays_as_it_is():
+def test_a_page_without_marks_is_not_changed():
     assert diagrams.insert("# A\n") == "# A\n"
 
 
@@ -292,6 +292,6 @@ def test_an_empty_beat_has_no_payload():
 
 
 @pytest.mark.parametrize("body", [None, b"null", b'{"a": 1}'])
-def test_what_is_kept_verbatim_reads_back(body: bytes | None):
+def test_raw_json_is_read_back_unchanged(body: bytes | None):
     made = payloads.StalledPayload(error=payloads.to_optional_json(body)).encode()
     assert payloads.json_bytes(payloads.decode(payloads.StalledPayload, made).error) == body

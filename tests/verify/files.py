@@ -20,7 +20,7 @@ LEAVES = ("event", "key", "gone")
 
 
 def spelled(line: dict[str, Any]) -> bytes:
-    """As Holdfast would write it, where it could have."""
+    """The value in Holdfast's encoding, if it has one."""
     text = json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode()
     try:
         return encode_line(msgspec.json.decode(text, type=ExportLine))
@@ -40,7 +40,7 @@ class File:
         header = json.dumps(self.lines[0], separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
         return header + b"".join(map(spelled, self.lines[1:]))
 
-    # Finding one's way
+    # Finding lines
 
     def at(self, kind: str, **fields: Any) -> int:
         """The number of the first line of a kind with these fields."""
@@ -60,35 +60,35 @@ class File:
         return self.of(self.at("job", id=self.jobs[job]))
 
     def of(self, number: int) -> Any:
-        """What a line is about."""
+        """The contents of a line."""
         [found] = self.lines[number - 1].values()
         return found
 
     def heads(self) -> list[int]:
         return [number for number, line in enumerate(self.lines, start=1) if "head" in line]
 
-    # Changing it
+    # Changing lines
 
     def take(self, number: int) -> dict[str, Any]:
         return self.lines.pop(number - 1)
 
     def put(self, number: int, line: dict[str, Any]) -> None:
-        """Before the line that has this number now."""
+        """Insert a line before this line number."""
         self.lines.insert(number - 1, copy.deepcopy(line))
 
     def recount(self) -> None:
-        """Make the last line fit the others."""
+        """Update the counts in the last line."""
         kinds = {"events": ("event",), "jobs": ("job", "unreadable"), "keys": ("key",), "heads": ("head",), "gone": ("gone",)}
         self.lines[-1] = {"end": {name: sum(any(kind in line for kind in kinds[name]) for line in self.lines) for name in kinds}}
 
-    # Sealing it anew
+    # Sealing again
 
     def hashes(self) -> list[bytes]:
         policies = {line["policy"]["id"]: line["policy"]["body"] for line in self.lines if "policy" in line}
         return [_hash(line, policies) for line in self.lines if any(kind in line for kind in LEAVES)]
 
     def reseal(self, key: KeyFile | None = None) -> None:
-        """Sign every head again over the present contents: with `key`, or with the server keys that were valid then."""
+        """Sign every head again over the current contents, with `key` or with the server keys of that time."""
         hashes = self.hashes()
         revoked = self.at("key", change="revoked", role="server")
         before = sum(any(kind in line for kind in LEAVES) for line in self.lines[: revoked - 1])
@@ -124,6 +124,6 @@ def first(verdict: VerificationReport) -> Finding:
 
 
 def names(verdict: VerificationReport, rule: str, line: int) -> bool:
-    """Whether the first thing that is said to be wrong is this, there."""
+    """Whether the first finding is this rule at this place."""
     found = first(verdict)
     return found.rule == rule and (found.from_line or found.line) <= line <= found.line

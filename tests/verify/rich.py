@@ -1,5 +1,5 @@
-"""A ledger with nearly everything in it: signed and unsigned work, stalls and resumes, ends of every kind, undoing, a replay,
-rotated and revoked keys, several heads, pruned beats, and jobs that retention took."""
+"""A ledger with nearly all features: signed and unsigned jobs, stalls and resumes, all kinds of ends, undo jobs, a
+replay, rotated and revoked keys, several heads, pruned beats and deleted jobs."""
 
 import io
 from datetime import timedelta
@@ -19,7 +19,7 @@ UNDO = {"kind": "delete", "args": {"id": 1}}
 
 
 class Exported(NamedTuple):
-    """A file, what was anchored on the way, and the exported keys."""
+    """An export, the anchored heads and the exported keys."""
 
     body: bytes
     anchors: list[str]
@@ -30,14 +30,14 @@ class Exported(NamedTuple):
     proofs: dict[str, bytes]
 
 
-class Story:
+class RichLedger:
     def __init__(self, ledger: Ledger, clock: ManualClock) -> None:
         self.ledger, self.clock = ledger, clock
         self.jobs: dict[str, int] = {}
         self.anchors: list[str] = []
 
     def begin(self, name: str, kind: str, worker: str = "w-1", **options: Any) -> holdfast.Fence:
-        """A job of this name, started."""
+        """Enqueue and start a job with this name."""
         self.jobs[name] = self.ledger.enqueue(kind, {"name": name}, queue=name, **options).id
         return self.go_on(name, worker)
 
@@ -56,14 +56,14 @@ class Story:
         self.clock.advance(seconds)
 
 
-def filled(ledger: Ledger, clock: ManualClock) -> Story:
-    """Everything happens; nothing of it is exported yet."""
+def filled(ledger: Ledger, clock: ManualClock) -> RichLedger:
+    """Fill the ledger. It is exported later."""
     enrol(ledger, [*ALL_KEYS, OTHER])
     ledger.set_policy("live", signed="liveness", **WINDOW)
     ledger.set_policy("sure", signed="all", **WINDOW)
     ledger.set_policy("window", **WINDOW)
     ledger.set_policy("once", attempts_max=1)
-    story = Story(ledger, clock)
+    story = RichLedger(ledger, clock)
     _old_times(story)
     _unsigned(story)
     story.seal()
@@ -76,8 +76,8 @@ def filled(ledger: Ledger, clock: ManualClock) -> Story:
     return story
 
 
-def _old_times(story: Story) -> None:
-    """Jobs whose events are gone, and one whose beats are."""
+def _old_times(story: RichLedger) -> None:
+    """Jobs whose events were deleted, and one whose beats were pruned."""
     ledger = story.ledger
     fence = story.begin("gone", "plain")
     ledger.heartbeat(fence, stage="A", progress=1)
@@ -93,7 +93,7 @@ def _old_times(story: Story) -> None:
     ledger.prune(jobs_before=story.clock.now() - timedelta(days=1))
 
 
-def _unsigned(story: Story) -> None:
+def _unsigned(story: RichLedger) -> None:
     ledger = story.ledger
     fence = story.begin("plain", "plain", correlation_id="order-7")
     story.wait(1)
@@ -113,7 +113,7 @@ def _unsigned(story: Story) -> None:
     ledger.complete(story.go_on("released", "w-2"), 2)
 
 
-def _signed(story: Story) -> None:
+def _signed(story: RichLedger) -> None:
     ledger = story.ledger
     fence = story.begin("live", "live")
     for number in range(3):
@@ -136,7 +136,7 @@ def _signed(story: Story) -> None:
     story.begin("beating", "live")
 
 
-def _ends(story: Story) -> None:
+def _ends(story: RichLedger) -> None:
     ledger = story.ledger
     story.jobs["cancelled"] = ledger.enqueue("plain", {}, queue="cancelled").id
     ledger.cancel(story.jobs["cancelled"], reason="not wanted")
@@ -159,7 +159,7 @@ def _ends(story: Story) -> None:
     ledger.sweep()
 
 
-def _rotations(story: Story) -> None:
+def _rotations(story: RichLedger) -> None:
     """New keys for the server and for a worker, in the middle of a job."""
     ledger = story.ledger
     fence = story.begin("rotated", "live")

@@ -1,6 +1,6 @@
 """The cost of verification grows with the size of the file, not with the product of two counts in it.
 
-Counted are the instructions that Python executes, which are the same on every machine.
+The test counts the instructions that Python executes, which are the same on every machine.
 """
 
 import io
@@ -31,14 +31,14 @@ HEADER = ExportHeader(holdfast_export=1, ledger=LEDGER, origin=ORIGIN, exported_
 
 
 class Made:
-    """An export that has keys and heads alone."""
+    """An export with keys and heads only."""
 
     def __init__(self, keys: int, heads: int, revoked: int = 0) -> None:
         self.changes = [self._change(number, number, ENROLLED) for number in range(1, keys + 1)]
         self.changes += [self._change(keys + number, number + 1, REVOKED) for number in range(1, revoked + 1)]
         frontier = Frontier()
         frontier.append(leaf_hash(key_leaf(*msgspec.structs.astuple(change))) for change in self.changes)
-        signer = key("server", "hq", keys)  # the one that a search through all of them finds last
+        signer = key("server", "hq", keys)  # the key that a search through all keys finds last
         assert signer.secret is not None
         self.note = sign_head(LogHead(ORIGIN, len(self.changes), frontier.root()), signer.secret)
         lines = [ExportLine(key=_line(change)) for change in self.changes] + [ExportLine(head=self.note)] * heads
@@ -52,7 +52,7 @@ class Made:
         return msgspec.structs.replace(made, signature=SERVER.secret.sign(made.message(LEDGER)))
 
     def trusted(self, known: int | None = None) -> str:
-        """The first keys, exported before there were others."""
+        """The keys that were exported first."""
         keys = [
             {"key_id": c.key_id, "role": c.role, "name": c.name, "public": c.public.hex(), "enrolled_pos": c.pos}
             for c in self.changes[:known]
@@ -66,7 +66,7 @@ def _line(change: KeyChange) -> KeyLine:
 
 
 def cost(body: bytes, wishes: VerifyOptions) -> int:
-    """How many instructions Python executes. All that it may find is that the heads are reported again and again."""
+    """The number of instructions that verification executes. Repeated heads are its only allowed finding."""
     count = 0
 
     def counted(frame: FrameType, event: str, arg: Any) -> Any:
@@ -105,21 +105,21 @@ def changes_and_trusted_keys(changes: int, keys: int) -> int:
 
 
 @pytest.mark.parametrize("of", [heads_and_keys, anchors_and_keys, revocations_and_keys, changes_and_trusted_keys])
-def test_no_cost_is_a_product_of_two_counts(of: Callable[[int, int], int]) -> None:
-    """What more of one thing costs does not depend on how much there is of the other."""
-    few, many = 33, 65  # trees of two perfect halves each, whose roots cost the same
+def test_the_cost_grows_linearly_with_each_count(of: Callable[[int, int], int]) -> None:
+    """The cost of more items of one type does not depend on the number of items of the other."""
+    few, many = 33, 65  # trees with two perfect halves: their roots cost the same
     more_beside_few, more_beside_many = of(many, few) - of(few, few), of(many, many) - of(few, many)
     assert more_beside_many - more_beside_few < (many - few) ** 2, (more_beside_few, more_beside_many)
 
 
 def test_keys_that_share_a_hash_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hash that a signature names its key by has four bytes; here all keys have the same."""
+    """A signature names its key by a hash of four bytes. All keys of this test have the same hash."""
     monkeypatch.setattr("holdfast.proof.notes.KEY_HASH_BYTES", 0)
     made = Made(keys=3, heads=1)
     assert verify_file(io.BytesIO(made.body), VerifyOptions(parse_trusted(made.trusted()))).intact
 
 
-def test_a_policy_is_not_as_long_as_a_file(export: Exported) -> None:
+def test_the_size_of_a_policy_is_limited(export: Exported) -> None:
     file = File(export)
     number = file.at("policy")
     file.of(number)["body"] += " " * POLICY_CHARACTERS_MAX
@@ -127,7 +127,7 @@ def test_a_policy_is_not_as_long_as_a_file(export: Exported) -> None:
     assert (found.line, found.rule, "characters" in found.detail) == (number, "policy", True)
 
 
-def test_a_job_is_not_as_large_as_a_file(export: Exported) -> None:
+def test_the_size_of_a_job_is_limited(export: Exported) -> None:
     file = File(export)
     event = next(line["event"] for line in file.lines if line.get("event", {}).get("type") == "enqueued")
     event["correlation_id"] = "a" * _COMPACT_BYTES_MAX

@@ -21,7 +21,7 @@ MALLORY = key("server", "hq", 666)
 
 
 def _rewritten(export: Exported) -> File:
-    """Another answer, in the event and in the row: every rule of the lifecycle is kept."""
+    """Change a result in the event and in the row. No rule of the lifecycle is broken."""
     file = File(export)
     file.event("plain", 6)["payload"] = '{"result":{"answer":43}}'
     file.row("plain")["result"] = '{"answer":43}'
@@ -38,7 +38,7 @@ def _vouched(change: dict[str, object], ledger_id: str, by: KeyFile) -> None:
 
 
 def _usurped(file: File) -> None:
-    """Mallory's key in place of the server's first one, which enrols all other keys and signs the heads up to the rotation."""
+    """Replace the server's first key by an attacker's key, which enrols all other keys and signs the heads up to the rotation."""
     rotated = file.of(file.at("key", change="revoked", key_id=SERVER.key_id))["pos"]
     for line in file.lines:
         change = line.get("key")
@@ -50,13 +50,13 @@ def _usurped(file: File) -> None:
 
 
 def _hidden(file: File, number: int) -> None:
-    """Say of a leaf that only its hash is left."""
+    """Mark a leaf as gone: only its hash is left."""
     index = sum(any(kind in line for kind in LEAVES) for line in file.lines[: number - 1])
     file.lines[number - 1] = {"gone": {"pos": file.of(number)["pos"], "hash": file.hashes()[index].hex()}}
 
 
 def _cut_back(export: Exported) -> File:
-    """The file as it was before the rotation, with the heads of that time: all of it is true, but it is not all."""
+    """The file as it was before the rotation, with the heads of that time: valid, but incomplete."""
     file = File(export)
     before = file.at("key", change="enrolled", key_id=SERVER_2.key_id)
     del file.lines[before - 1 : file.at("job", id=file.jobs["pruned"]) - 1]
@@ -70,21 +70,21 @@ def _cut_back(export: Exported) -> File:
     return file
 
 
-def test_heads_signed_by_an_unknown_key(export: Exported):
+def test_heads_signed_by_an_unknown_key_are_found(export: Exported):
     file = _rewritten(export)
     file.reseal(MALLORY)
     found = first(verified(file.body(), export))
     assert (found.rule, found.line) == ("head", file.heads()[0])
 
 
-def test_a_rewrite_without_the_server_s_key(export: Exported):
-    """Everything recomputed, and the heads left as they were."""
+def test_a_rewrite_without_the_servers_key_is_found(export: Exported):
+    """All hashes are computed again, and the heads are not changed."""
     found = first(verified(_rewritten(export).body(), export))
     assert found.rule == "tree" and "41 leaves" in found.detail
 
 
-def test_a_rewrite_with_keys_of_one_s_own(export: Exported):
-    """The tree, the heads and the book of keys are all consistent: only who knows the keys notices."""
+def test_a_rewrite_with_the_attackers_keys_is_found(export: Exported):
+    """The tree, the heads and the key book are consistent: only a known key reveals the rewrite."""
     file = _rewritten(export)
     _usurped(file)
     file.reseal(MALLORY)
@@ -109,13 +109,13 @@ def test_one_trusted_key_is_enough_to_notice(key_of: KeyFile, export: Exported):
 
 
 def test_the_server_s_key_can_rewrite_what_was_never_anchored(export: Exported):
-    """What a signature cannot show: the page on proofs says so."""
+    """A signature cannot show this. The page on proofs says so."""
     file = _rewritten(export)
     file.reseal()
     assert verified(file.body(), export).intact
 
 
-def test_an_anchored_head_shows_what_the_server_rewrote(export: Exported):
+def test_an_anchored_head_reveals_a_rewrite_by_the_server(export: Exported):
     file = _rewritten(export)
     file.reseal()
     verdict = verified(file.body(), export, anchors=read_anchor("anchor", export.anchors[1]))
@@ -124,7 +124,7 @@ def test_an_anchored_head_shows_what_the_server_rewrote(export: Exported):
     assert found.from_line <= file.event_at("plain", 6) <= found.line
 
 
-def test_of_many_anchored_heads_the_first_that_does_not_fit_tells_most(export: Exported):
+def test_the_first_anchored_head_that_does_not_match_is_reported(export: Exported):
     file = _rewritten(export)
     file.reseal()
     verdict = verified(file.body(), export, anchors=read_anchor("anchor", "\n".join(export.anchors)))
@@ -132,7 +132,7 @@ def test_of_many_anchored_heads_the_first_that_does_not_fit_tells_most(export: E
     assert found.rule == "anchor" and (found.from_line, found.line) == (18, 44)
 
 
-def test_an_anchored_head_shows_what_was_cut_back(export: Exported):
+def test_an_anchored_head_reveals_a_truncation(export: Exported):
     file = _cut_back(export)
     vkey = parse_trusted(_vkey(export))
     assert verified(file.body(), export, trusted=vkey).intact
@@ -147,7 +147,7 @@ def _vkey(export: Exported) -> str:
     return NoteKey(origin_of(export.ledger_id), SERVER.public).text()
 
 
-def test_a_head_that_was_made_up_is_no_anchor(export: Exported):
+def test_an_invented_head_is_not_accepted_as_anchor(export: Exported):
     file = File(export)
     assert MALLORY.secret is not None
     note = file.head(file.hashes(), 41, MALLORY.secret)
@@ -155,8 +155,8 @@ def test_a_head_that_was_made_up_is_no_anchor(export: Exported):
     assert first(verdict).rule == "anchor" and first(verdict).place() == "an older head"
 
 
-def test_an_old_key_cannot_go_on_after_it_was_revoked(export: Exported):
-    """With the server's old key an attacker leaves the rotation out, and signs what followed with it."""
+def test_a_revoked_key_cannot_sign_later_heads(export: Exported):
+    """An attacker with the server's old key removes the rotation and signs the later heads."""
     file = File(export)
     file.take(file.at("key", change="revoked", key_id=SERVER.key_id))
     file.recount()
@@ -169,8 +169,8 @@ def test_an_old_key_cannot_go_on_after_it_was_revoked(export: Exported):
     assert "trust" in rules
 
 
-def test_a_key_vouches_for_those_that_follow_from_it(store_url: str, clock: ManualClock):
-    """Each of the keys of three rotations is enough to know; the last signs the newest head."""
+def test_a_trusted_key_covers_the_keys_enrolled_by_it(store_url: str, clock: ManualClock):
+    """Each key of three rotations is enough. The last one signs the newest head."""
     from holdfast.proof.notes import NoteKey, origin_of
 
     keys = [SERVER, SERVER_2, key("server", "hq", 3)]
@@ -188,9 +188,11 @@ def test_a_key_vouches_for_those_that_follow_from_it(store_url: str, clock: Manu
 
 
 @pytest.mark.parametrize("is_keyed", [True, False])
-def test_a_revocation_that_is_said_to_be_gone_brings_no_key_back(is_keyed: bool, export: Exported):
-    """With the server's old key an attacker hides its revocation, appends a worker's key of their own, and seals that.
-    The tree is the old one as far as it goes, and so is every head."""
+def test_a_hidden_revocation_does_not_restore_a_key(is_keyed: bool, export: Exported):
+    """An attacker with the server's old key hides its revocation, adds a worker's key and seals it.
+
+    The tree and the heads before that are unchanged.
+    """
     file = File(export)
     _hidden(file, file.at("key", change="revoked", role="server"))
     _enrolled_by(file, key("worker", "w-9"), SERVER)
@@ -203,8 +205,8 @@ def test_a_revocation_that_is_said_to_be_gone_brings_no_key_back(is_keyed: bool,
     assert "trust" in {finding.rule for finding in verified(file.body(), export, trusted=trusted, anchors=anchors).findings}
 
 
-def test_a_key_that_is_known_to_be_revoked_vouches_for_what_was_kept_only(export: Exported):
-    """Everything before the revocation: the thief of the key could have rewritten it, unless a head of that time was kept."""
+def test_a_revoked_key_is_trusted_only_up_to_an_anchored_head(export: Exported):
+    """The file ends before the revocation. A stolen key could have rewritten it, unless a head of that time was anchored."""
     body = _cut_back(export).body()
     verdict = verified(body, export)
     assert [finding.rule for finding in verdict.findings] == ["trust"] and "is revoked by now" in first(verdict).detail
@@ -213,7 +215,7 @@ def test_a_key_that_is_known_to_be_revoked_vouches_for_what_was_kept_only(export
     assert [finding.rule for finding in older.findings] == ["trust"]
 
 
-def test_in_a_proof_a_revoked_key_vouches_for_nothing_new(store_url: str, clock: ManualClock):
+def test_a_revoked_key_is_not_trusted_in_a_new_proof(store_url: str, clock: ManualClock):
     from holdfast.cli.key import encode_document, public_keys
 
     with holdfast.open(store_url, clock=clock, keys=[SERVER, SERVER_2], actor="ann") as ledger:
@@ -233,7 +235,7 @@ def test_in_a_proof_a_revoked_key_vouches_for_nothing_new(store_url: str, clock:
 
 
 def _enrolled_by(file: File, made: KeyFile, by: KeyFile) -> None:
-    """A last leaf that enrols a key."""
+    """Append a leaf that enrols a key."""
     last = max(number for number, line in enumerate(file.lines, start=1) if any(kind in line for kind in LEAVES))
     whose = {"key_id": made.key_id, "role": made.role.value, "name": made.name, "public": made.public.public.hex()}
     at = file.of(file.at("key", key_id=SERVER_2.key_id))["at"]
@@ -243,7 +245,7 @@ def _enrolled_by(file: File, made: KeyFile, by: KeyFile) -> None:
 
 
 @pytest.mark.parametrize("trusted", ["keys", "first", "second"])
-def test_an_operator_s_key_makes_no_server_s(trusted: str, export: Exported):
+def test_an_operators_key_cannot_enrol_a_server_key(trusted: str, export: Exported):
     """An operator enrols a server's key, rewrites what was sealed, and signs one head over all of it."""
     file = _rewritten(export)
     _enrolled_by(file, MALLORY, OPERATOR)
@@ -258,16 +260,16 @@ def test_an_operator_s_key_makes_no_server_s(trusted: str, export: Exported):
     assert any("may not vouch for a server's key" in finding.detail for finding in found)
 
 
-def test_a_trace_that_was_planted_on_a_later_event(export: Exported):
-    """It is in no leaf but the first event's."""
+def test_a_trace_that_was_added_to_a_later_event_is_found(export: Exported):
+    """Only the leaf of the first event has a trace."""
     file = File(export)
     file.event("plain", 6)["trace_id"] = "00-another"
     found = first(verified(file.body(), export))
     assert (found.rule, found.line) == ("correlation", file.event_at("plain", 6))
 
 
-def test_what_is_said_to_be_gone_may_hide_the_last_of_a_job(export: Exported):
-    """What a hash cannot show, and --no-gone does: the page on proofs says so."""
+def test_an_event_hidden_as_gone_is_found_only_if_gone_events_are_refused(export: Exported):
+    """A hash cannot show this, but --no-gone does. The page on proofs says so."""
     file = File(export)
     _hidden(file, file.event_at("cancelled", 2))
     row = file.row("cancelled")

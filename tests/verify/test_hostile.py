@@ -36,7 +36,7 @@ DEEP = b"[" * 200_000
     ],
     ids=range(12),
 )
-def test_a_file_that_is_no_export_is_reported(body: bytes):
+def test_a_file_that_is_not_an_export_is_reported(body: bytes):
     verdict = verify_file(io.BytesIO(body), VerifyOptions())
     assert not verdict.intact and verdict.findings[0].line == 1 and verdict.findings[0].rule == "file"
 
@@ -68,27 +68,27 @@ def test_a_file_that_is_no_export_is_reported(body: bytes):
     ],
     ids=range(21),
 )
-def test_a_line_that_is_none_is_found(line: bytes, export: Exported):
+def test_an_invalid_line_is_found(line: bytes, export: Exported):
     header, *rest = export.body.splitlines(keepends=True)
     verdict = verified(header + line + b"".join(rest), export)
     assert first(verdict).line <= 2
 
 
-def test_a_file_that_is_cut_off_anywhere_is_not_whole(export: Exported):
+def test_a_file_that_is_truncated_anywhere_is_reported(export: Exported):
     for end in random.Random(7).sample(range(len(export.body)), 60):
         verdict = verified(export.body[:end], export)
         assert "file" in {finding.rule for finding in verdict.findings} or verdict.found > 20
 
 
 def test_an_unreadable_line_is_reported_first_and_alone(export: Exported):
-    """Line 2 enrols the server's key: without it no head has a signer, and every later finding would be that."""
+    """Line 2 enrols the server's key. Without it no head has a signer, and every later finding would be about that."""
     header, second, *rest = export.body.splitlines(keepends=True)
     anchors = read_anchor("anchor", "\n".join(export.anchors))
     verdict = verified(header + b" " + second + b"".join(rest), export, anchors=anchors)
     assert [(finding.rule, finding.line) for finding in verdict.findings] == [("file", 2)] and verdict.found == 1
 
 
-def test_a_line_that_cannot_be_read_comes_before_what_was_found_above_it(export: Exported):
+def test_an_unreadable_line_is_reported_before_other_findings(export: Exported):
     file = File(export)
     file.event("plain", 4)["actor"] = "unknown"
     lines = file.body().splitlines(keepends=True)
@@ -128,34 +128,33 @@ def test_any_value_in_any_place_ends_with_a_verdict(seed: int, value: Any, expor
      '{"holdfast_keys":1,"ledger":"a","keys":[{"key_id":"a","role":"server","name":"a","public":"' + "ab" * 32
      + '","enrolled_pos":1}]}'],
 )  # fmt: skip
-def test_keys_that_are_none(text: str):
+def test_invalid_keys_are_refused(text: str):
     with pytest.raises(HoldfastError):
         parse_trusted(text)
 
 
-def test_a_file_of_no_keys_is_named_as_such():
+def test_a_file_without_keys_is_reported():
     with pytest.raises(HoldfastError, match="there is no key in the file"):
         parse_trusted('{"holdfast_keys":1,"ledger":"a","keys":[]}')
 
 
-def test_the_keys_as_an_answer_to_json(export: Exported):
+def test_the_json_answer_of_key_export_is_accepted(export: Exported):
     answer = json.dumps({"schema_version": "v1", "success": True, "data": {"file": "keys.json", **json.loads(export.trusted)}})
     assert parse_trusted(answer) == parse_trusted(export.trusted)
 
 
-def test_an_anchor_that_is_none():
+def test_an_invalid_anchor_is_refused():
     with pytest.raises(HoldfastError):
         read_anchor("notes.txt", "no head in here")
 
 
-def test_an_anchor_with_a_note_that_was_cut_off(export: Exported):
+def test_an_anchor_with_a_truncated_note_is_accepted(export: Exported):
     torn = export.anchors[0] + "\n" + export.anchors[1][:40] + "\n\n" + export.anchors[2]
     assert [found.head.size for found in read_anchor("anchor", torn)] == [15, 65]
 
 
-def test_an_anchor_with_a_note_that_was_cut_off_anywhere(export: Exported):
-    """The sealer that goes on keeps its own note apart. A note that was not finished
-    says nothing about the ledger."""
+def test_an_anchor_with_a_note_truncated_anywhere_is_accepted(export: Exported):
+    """The next sealer separates its own note. An unfinished note is ignored."""
     before, cut, after = export.anchors[:3]
     for end in range(1, len(cut) - 1):
         others: list[str] = []
@@ -164,25 +163,25 @@ def test_an_anchor_with_a_note_that_was_cut_off_anywhere(export: Exported):
         assert len(read_anchor("anchor", f"{before}\n{cut[:end]}")) == 1
 
 
-def test_an_anchor_of_one_long_line(export: Exported):
-    """It is read once, not once for each of its characters."""
+def test_an_anchor_with_a_very_long_line_is_read(export: Exported):
+    """The line is read once, not once for each character."""
     assert len(read_anchor("anchor", "a" * 4_000_000 + "\n\n" + export.anchors[0])) == 1
 
 
-def test_keys_of_another_ledger(export: Exported):
+def test_keys_of_another_ledger_are_refused(export: Exported):
     other = export.trusted.replace(export.ledger_id, "another")
     found = first(verified(export.body, export, trusted=parse_trusted(other)))
     assert (found.rule, found.line) == ("keys", 1)
 
 
-def test_keys_that_are_older_than_the_export_will_do(export: Exported):
-    """As they were before the rotation."""
+def test_keys_older_than_the_export_are_accepted(export: Exported):
+    """The keys before the rotation."""
     document = json.loads(export.trusted)
     document["keys"] = [{**known, "revoked_pos": None} for known in document["keys"] if known["enrolled_pos"] < 100]
     assert verified(export.body, export, trusted=parse_trusted(json.dumps(document))).intact
 
 
-def test_keys_that_are_newer_than_the_export_will_do(export: Exported):
+def test_keys_newer_than_the_export_are_accepted(export: Exported):
     document = json.loads(export.trusted)
     for known in document["keys"]:
         if known["name"] == "w-2":

@@ -10,7 +10,7 @@ from holdfast.testing import ManualClock
 from tests.contract.builders import claim
 from tests.support.signers import ALL_KEYS, enrol
 from tests.verify.files import File, first, verified
-from tests.verify.rich import Exported, Story
+from tests.verify.rich import Exported, RichLedger
 
 
 def test_an_export_is_intact(export: Exported):
@@ -21,28 +21,28 @@ def test_an_export_is_intact(export: Exported):
     assert verdict.checked.signatures > 12 and verdict.unsealed == 0
 
 
-def test_it_takes_one_key_to_check_it(export: Exported):
+def test_one_key_is_enough_to_check_an_export(export: Exported):
     assert verified(export.body, export, trusted=parse_trusted(export.vkey)).intact
 
 
-def test_it_agrees_with_every_head_that_was_anchored(export: Exported):
+def test_an_export_agrees_with_every_anchored_head(export: Exported):
     anchors = read_anchor("anchor", "\n".join(export.anchors))
     assert len(anchors) == 5
     verdict = verified(export.body, export, anchors=anchors)
     assert verdict.intact and verdict.checked.anchors == 5
 
 
-def test_without_keys_it_vouches_for_itself_only(export: Exported):
+def test_without_keys_only_consistency_is_checked(export: Exported):
     verdict = verified(export.body, export, trusted=None)
     assert verdict.found == 1 and first(verdict).rule == "trust"
 
 
-def test_what_is_gone_can_be_refused(export: Exported):
+def test_gone_events_can_be_refused(export: Exported):
     verdict = verified(export.body, export, allow_gone=False)
     assert verdict.found == 5 and {finding.rule for finding in verdict.findings} == {"gone"}
 
 
-def test_attempts_whose_policy_wants_no_signatures_are_counted(export: Exported):
+def test_attempts_without_required_signatures_are_counted(export: Exported):
     checked = verified(export.body, export).checked
     claims = [line["event"] for line in File(export).lines if line.get("event", {}).get("type") == "claimed"]
     assert checked.attempts == len(claims) and checked.worker_keys == 3
@@ -59,13 +59,13 @@ def test_signatures_can_be_required(export: Exported):
     assert first(verified(export.proofs["plain"], export, require_signed="liveness")).job_id == export.jobs["plain"]
 
 
-def test_what_is_signed_enough_is_intact(export: Exported):
+def test_a_sufficiently_signed_export_is_intact(export: Exported):
     assert verified(export.proofs["sure"], export, require_signed="all").intact
     assert verified(export.proofs["live"], export, require_signed="liveness").intact
     assert first(verified(export.proofs["live"], export, require_signed="all")).rule == "signed"
 
 
-def test_the_tools_of_these_tests_change_nothing(export: Exported):
+def test_the_test_tools_do_not_change_an_export(export: Exported):
     file = File(export)
     assert file.body() == export.body
     file.recount()
@@ -74,12 +74,12 @@ def test_the_tools_of_these_tests_change_nothing(export: Exported):
     assert file.body() == export.body
 
 
-def test_a_lease_that_was_renewed_for_another_ttl(tmp_path: Path):
+def test_a_lease_renewed_for_another_ttl_is_intact(tmp_path: Path):
     clock, file = ManualClock(), io.BytesIO()
     with holdfast.open(f"sqlite:///{tmp_path}/renewed.db", clock=clock, keys=list(ALL_KEYS), actor="ann") as ledger:
         enrol(ledger, [*ALL_KEYS])
         ledger.set_policy("live", signed="liveness")
-        story = Story(ledger, clock)
+        story = RichLedger(ledger, clock)
         fence = story.begin("live", "live")
         ledger.claim_job(fence.job_id, "w-1", ttl="15m")
         story.wait(800)

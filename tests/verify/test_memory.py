@@ -14,12 +14,12 @@ from tests.support.signers import enrol, opened
 JOBS = 2_000
 EXPORT_BYTES_MAX = 6 * 1024 * 1024
 BYTES_A_JOB_MAX = 3_000
-"""What is kept of a finished job and its four leaves until its row comes."""
+"""The memory for a finished job and its four leaves until its row is read."""
 
 
 @pytest.fixture
 def sealed(store_url: str, clock: object) -> str:
-    """Jobs that are done, with a payload each that would be noticed."""
+    """Succeeded jobs with large payloads."""
     with opened(store_url, clock) as ledger:
         enrol(ledger)
         ledger.enqueue_many([{"kind": "plain", "queue": "q", "args": {"pad": "x" * 2_000}}] * JOBS)

@@ -14,8 +14,11 @@ from tests.verify.rich import OTHER, SERVER_2, Exported
 
 
 class Place(NamedTuple):
-    """What is to be said first: the rule, the line, and whose event it is. `changed` is what was changed, where that is another
-    line: the range of a head that no longer fits may then be reported first, with that in it."""
+    """The expected first finding: rule, line, and event.
+
+    `changed` is the changed line if that is another one: then the range of a wrong head that contains it may be
+    reported first.
+    """
 
     rule: str
     line: int
@@ -26,11 +29,11 @@ class Place(NamedTuple):
 
 Mutation = Callable[[File], Place]
 BY_RULE: dict[str, Mutation] = {}
-"""What breaks a rule: noticed even if the attacker has the server's keys and seals everything again."""
+"""Changes that break a rule. They are found even if the attacker has the server's keys and seals everything again."""
 BY_SEAL: dict[str, Mutation] = {}
-"""What is noticed because it was sealed."""
+"""Changes that are found only because the events were sealed."""
 BY_FORM: dict[str, Mutation] = {}
-"""What makes the file itself not whole."""
+"""Changes that make the file incomplete."""
 
 
 def _into(table: dict[str, Mutation]) -> Callable[[Mutation], Mutation]:
@@ -45,7 +48,7 @@ rule, seal, form = _into(BY_RULE), _into(BY_SEAL), _into(BY_FORM)
 
 
 def _edited(file: File, expected: str, job: str, rev: int, /, **fields: object) -> Place:
-    """One event with other fields; a field of None is taken away."""
+    """Change fields of one event. A field of None is removed."""
     number = file.event_at(job, rev)
     event = file.of(number)
     for name, value in fields.items():
@@ -168,7 +171,7 @@ def a_stall_under_another_policy(file: File) -> Place:
 
 @rule
 def a_policy_with_longer_intervals(file: File) -> Place:
-    """Under the policy as recorded now, the system gave up too early."""
+    """Under the changed policy, the system stalled the job too early."""
     policy = file.of(file.at("policy", id=file.event("silent", 2)["policy"]))
     policy["body"] = policy["body"].replace('"heartbeat_interval_ms":10000', '"heartbeat_interval_ms":19000')
     changed = file.at("policy", id=policy["id"])
@@ -277,7 +280,7 @@ def a_signed_beat_comes_later(file: File) -> Place:
 
 @rule
 def a_signed_beat_is_used_again(file: File) -> Place:
-    """The same beat once more, as the next revision."""
+    """Repeat the same beat as the next revision."""
     number = file.event_at("live", 6)
     again = {**file.of(number), "rev": 7}
     for rev in range(10, 6, -1):
@@ -420,7 +423,7 @@ def a_job_is_taken_away_but_its_row(file: File) -> Place:
     return Place("row", file.at("job", id=file.jobs["cancelled"]), "cancelled", 2, changed)
 
 
-# What breaks no rule, but was sealed
+# Changes that break no rule, but were sealed
 
 
 @seal
@@ -556,7 +559,7 @@ def a_head_is_no_note(file: File) -> Place:
     return Place("head", number)
 
 
-# What is not a whole file
+# Incomplete files
 
 
 @form
@@ -682,11 +685,11 @@ ALL = {**BY_RULE, **BY_SEAL, **BY_FORM}
 
 
 _PYTHON = re.compile(r"Error\b|Exception\b|`|\$\.|'\w*'|\bNone\b|<\w")
-"""What only programmers read: names of exceptions, paths of a decoder, quoted values."""
+"""Texts for programmers: names of exceptions, paths of a decoder, quoted values."""
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_it_is_noticed_where_it_is(name: str, export: Exported):
+def test_each_change_is_found_at_its_place(name: str, export: Exported):
     file = File(export)
     place = ALL[name](file)
     verdict = verified(file.body(), export)
@@ -700,14 +703,14 @@ def test_it_is_noticed_where_it_is(name: str, export: Exported):
 
 
 @pytest.mark.parametrize("name", BY_RULE)
-def test_a_broken_rule_is_noticed_after_everything_was_sealed_again(name: str, export: Exported):
+def test_a_broken_rule_is_found_even_if_the_file_was_sealed_again(name: str, export: Exported):
     file = File(export)
     place = BY_RULE[name](file)
     file.reseal()
     _expect(file, place, first(verified(file.body(), export)))
 
 
-def test_there_are_many_of_them():
+def test_there_are_many_mutations():
     assert len(ALL) > 80
 
 

@@ -88,7 +88,7 @@ def _no_head(lines: Lines) -> tuple[str, int]:
 
 
 def _swapped(lines: Lines) -> tuple[str, int]:
-    """Two events change places in the tree."""
+    """Swap two events in the tree."""
     one, other = _at(lines, 4), _at(lines, 5)
     lines[one - 1]["leaf"], lines[other - 1]["leaf"] = lines[other - 1]["leaf"], lines[one - 1]["leaf"]
     return "leaf", one
@@ -105,7 +105,7 @@ def _placed_row(lines: Lines) -> tuple[str, int]:
     [_result, _another_place, _another_way, _last_event, _unsealed, _head, _no_head, _swapped, _placed_row],
     ids=lambda change: change.__name__.strip("_"),
 )
-def test_every_change_in_it_is_noticed(change: Callable[[Lines], tuple[str, int]], export: Exported):
+def test_every_change_in_a_proof_is_noticed(change: Callable[[Lines], tuple[str, int]], export: Exported):
     lines = _lines(export)
     rule, line = change(lines)
     found = first(verified(_body(lines), export))
@@ -124,12 +124,12 @@ def test_a_proof_agrees_with_its_own_head_among_those_given(export: Exported):
     assert verified(export.proofs["plain"], export, anchors=anchors).intact
 
 
-def test_an_older_head_is_for_exports(export: Exported):
+def test_an_older_head_is_not_accepted_for_a_proof(export: Exported):
     verdict = verified(export.proofs["plain"], export, anchors=read_anchor("anchor", export.anchors[0]))
     assert [finding.rule for finding in verdict.findings] == ["own head"]
 
 
-def test_two_heads_of_one_size_cannot_both_be(export: Exported):
+def test_two_different_heads_of_one_size_are_found(export: Exported):
     [own] = read_anchor("anchor", export.anchors[-1])
     other = msgspec.structs.replace(own, head=msgspec.structs.replace(own.head, root=bytes(32)))
     verdict = verified(export.proofs["plain"], export, anchors=[own, other])

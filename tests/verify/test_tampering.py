@@ -15,13 +15,13 @@ from tests.support.signers import enrol, opened
 
 
 def _bytes(url: str, text: str) -> str:
-    """A text as bytes, in the words of each store."""
+    """A text as bytes in the SQL of each store."""
     return f"CAST('{text}' AS BLOB)" if url.startswith("sqlite") else f"convert_to('{text}', 'UTF8')"
 
 
 @pytest.fixture
 def vkey(store_url: str, clock: ManualClock) -> str:
-    """Three jobs, one of them done, all sealed; the key to check them with."""
+    """Seal three jobs, one of them succeeded, and return the key to verify them with."""
     from holdfast.cli.key import public_keys
 
     with opened(store_url, clock) as ledger:
@@ -37,7 +37,7 @@ def vkey(store_url: str, clock: ManualClock) -> str:
 
 
 def _jobs(url: str) -> str:
-    """The table of jobs, in the words of each store."""
+    """The table of jobs in the SQL of each store."""
     return "holdfast_jobs" if url.startswith("sqlite") else f"{parse_qs(urlsplit(url).query)['schema'][0]}.jobs"
 
 
@@ -52,11 +52,11 @@ def _verdict(url: str, vkey: str) -> VerificationReport:
     return verify_file(io.BytesIO(out.getvalue()), VerifyOptions(trusted=parse_trusted(vkey)))
 
 
-def test_nothing_is_wrong_to_begin_with(store_url: str, vkey: str):
+def test_the_unchanged_ledger_has_no_findings(store_url: str, vkey: str):
     assert _found(store_url, vkey) == []
 
 
-def test_a_result_that_was_changed(store_url: str, vkey: str):
+def test_a_changed_result_is_found(store_url: str, vkey: str):
     changed = _bytes(store_url, '{"result":2}')
     tamper(store_url, f"UPDATE {{jobs}} SET result = {changed} WHERE id = 1")
     [found] = _found(store_url, vkey)
@@ -83,7 +83,7 @@ def test_an_event_that_was_deleted_is_named(store_url: str, vkey: str, job_id: i
     assert (verdict.checked.gone, verdict.checked.deleted) == (1, 1)
 
 
-def test_the_only_event_of_a_job_without_its_row_is_retention_s(store_url: str, vkey: str):
+def test_a_deleted_row_with_one_event_looks_like_retention(store_url: str, vkey: str):
     tamper(store_url, "DELETE FROM {events} WHERE job_id = 2")
     tamper(store_url, f"DELETE FROM {_jobs(store_url)} WHERE id = 2")
     verdict = _verdict(store_url, vkey)
@@ -91,7 +91,7 @@ def test_the_only_event_of_a_job_without_its_row_is_retention_s(store_url: str, 
 
 
 def test_deleted_events_are_distinguished_from_retention(store_url: str, vkey: str):
-    """Job 2 is gone as a whole, and job 1 lacks its claim and its start: of three hashes two are of deleted events."""
+    """Job 2 is deleted completely, and job 1 without its claim and start: two of the three hashes are of deleted events."""
     tamper(store_url, "DELETE FROM {events} WHERE job_id = 2 OR (job_id = 1 AND rev IN (2, 3))")
     tamper(store_url, f"DELETE FROM {_jobs(store_url)} WHERE id = 2")
     verdict = _verdict(store_url, vkey)
@@ -100,8 +100,8 @@ def test_deleted_events_are_distinguished_from_retention(store_url: str, vkey: s
     assert all("one of several" in found.detail for found in verdict.findings[:2])
 
 
-def test_a_row_whose_rev_was_changed_lacks_no_event(store_url: str, vkey: str):
-    """Not even where retention took another job."""
+def test_a_changed_rev_is_not_reported_as_a_missing_event(store_url: str, vkey: str):
+    """Also if retention has deleted another job."""
     tamper(store_url, "DELETE FROM {events} WHERE job_id = 3")
     tamper(store_url, f"DELETE FROM {_jobs(store_url)} WHERE id = 3")
     tamper(store_url, f"UPDATE {_jobs(store_url)} SET rev = rev + 1 WHERE id = 2")
@@ -143,7 +143,7 @@ def test_a_row_that_does_not_fit_is_reported_with_its_field(store_url: str, vkey
     assert (found.rule, found.job_id, found.detail) == ("fold", job_id, f"its row does not fit its history: {detail}")
 
 
-def test_an_event_that_was_put_in(store_url: str, vkey: str):
+def test_an_inserted_event_is_found(store_url: str, vkey: str):
     tamper(
         store_url,
         "INSERT INTO {events} (pos, job_id, rev, type, received_at, actor, attempt, to_status)"
@@ -153,15 +153,15 @@ def test_an_event_that_was_put_in(store_url: str, vkey: str):
     assert (found.rule, found.job_id, found.rev) == ("step", 2, 2)
 
 
-def test_a_row_that_cannot_be_read_any_more(store_url: str, vkey: str):
-    """The others are still exported."""
+def test_an_unreadable_row_is_found(store_url: str, vkey: str):
+    """The other rows are still exported."""
     tamper(store_url, f"UPDATE {{jobs}} SET payload = {_bytes(store_url, 'no')} WHERE id = 2")
     found = _found(store_url, vkey)
     assert [(finding.rule, finding.job_id) for finding in found] == [("changed", 2), ("payload", 2), ("fold", 2)]
     assert found[2].detail == "its row does not fit its history: the payload of its event 1 cannot be read"
 
 
-def test_a_job_without_its_events(store_url: str, vkey: str):
+def test_a_job_without_its_events_is_found(store_url: str, vkey: str):
     tamper(store_url, "DELETE FROM {events} WHERE job_id = 1")
     [found] = _found(store_url, vkey)
     assert (found.rule, found.job_id, found.rev) == ("deleted", 1, None)
@@ -180,7 +180,7 @@ def test_a_job_without_its_events(store_url: str, vkey: str):
         "DELETE FROM {key_log}",
     ],
 )
-def test_what_it_is_proved_with_is_no_better_protected(statement: str, store_url: str, vkey: str):
+def test_a_change_of_heads_or_keys_is_found(statement: str, store_url: str, vkey: str):
     """An export never fails; verification reports missing parts. Without tiles nothing is exported as gone."""
     tamper(store_url, statement)
     found = _found(store_url, vkey)

@@ -1,4 +1,4 @@
-"""Apps with real workers in them."""
+"""Apps with real workers."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,7 +28,7 @@ def app(store_url: str) -> Iterator[App]:
 
 @pytest.fixture
 def start(app: App) -> Iterator[Starter]:
-    """Starts workers in this process; what is left of them ends with the test."""
+    """Start workers in this process. The test stops those that still run."""
     workers: list[Worker] = []
 
     def starter(**settings: Any) -> Worker:
@@ -55,7 +55,7 @@ def real(store_url: str) -> Iterator[Ledger]:
 
 
 def ended(app: App, job: Job, *, seconds: float = 30.0) -> Job:
-    """The job, once it is terminal."""
+    """Wait until the job has ended, and return it."""
 
     def look() -> Job | None:
         found = app.ledger.get(job.id)
@@ -73,6 +73,6 @@ def became(app: App, job: Job, status: str, *, seconds: float = 30.0) -> Job:
 
 
 def dead(job: Job) -> dict[str, Any]:
-    """The dead-letter fields of a job that is there for them."""
+    """The dead-letter fields of a dead-lettered job."""
     assert job.dead_letter is not None
     return job.dead_letter

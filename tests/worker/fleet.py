@@ -14,14 +14,14 @@ ROOT = Path(__file__).parents[2]
 
 
 class Fleet:
-    """Worker processes by name. Leaving it ends those that still run."""
+    """Worker processes by name. The end of the block ends those that still run."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
     def start(self, name: str, **settings: Any) -> int:
-        """Its process id, once it is about to work."""
+        """Start a worker and return its process id when it is ready to claim."""
         process = forked.popen(
             [sys.executable, "-m", "tests.worker.programs.jobs", name, *(f"{key}={value}" for key, value in settings.items())],
             cwd=ROOT,
@@ -45,7 +45,7 @@ class Fleet:
         self.wait(name)
 
     def wait(self, name: str) -> int:
-        """How it ended."""
+        """Wait for the end of a worker and return its exit code."""
         process = self._processes.pop(name)
         process.communicate(timeout=60)
         return process.returncode

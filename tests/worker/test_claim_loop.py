@@ -1,4 +1,4 @@
-"""What a worker claims, and how much of it."""
+"""Which jobs a worker claims, and how many."""
 
 import random
 import threading
@@ -14,7 +14,7 @@ from holdfast.worker.thread_pool import PREFETCH_MAX, ThreadPool
 from tests.worker.conftest import Starter, ended
 
 
-def test_weights_say_how_often_a_queue_comes_first() -> None:
+def test_weights_set_how_often_a_queue_comes_first() -> None:
     order = QueueOrder({"a": 6, "b": 3, "c": 1}, random.Random(7).random)
     first = Counter(order.next()[0] for _ in range(10_000))
     assert [round(first[name] / 10_000, 1) for name in "abc"] == [0.6, 0.3, 0.1]
@@ -29,8 +29,8 @@ def test_a_list_is_kept_in_its_order() -> None:
     assert QueueOrder(["z", "a"]).next() == ["z", "a"]
 
 
-class Quiet:
-    """As much of a shift as a crew needs, with a clock that its attempts move."""
+class PoolRuntime:
+    """The parts of the runtime that a thread pool needs, with a clock that its attempts move."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -40,8 +40,8 @@ class Quiet:
 
 
 def pool_that_ran(*seconds: float) -> ThreadPool:
-    """A crew of ten after attempts that took so long."""
-    runtime = Quiet()
+    """A pool of ten threads after attempts of these durations."""
+    runtime = PoolRuntime()
     left = iter(seconds)
 
     def run(context: Any) -> None:
@@ -54,11 +54,11 @@ def pool_that_ran(*seconds: float) -> ThreadPool:
     return pool
 
 
-def test_nothing_is_claimed_ahead_before_anything_is_known() -> None:
+def test_nothing_is_prefetched_before_durations_are_known() -> None:
     assert pool_that_ran().prefetch() == 0
 
 
-def test_nothing_is_claimed_ahead_once_some_have_waited_in_vain() -> None:
+def test_nothing_is_prefetched_after_waiting_attempts_were_released() -> None:
     pool = pool_that_ran(*[0.0001] * 100)
     assert pool.prefetch() > 0
     pool._waiting.append(SimpleNamespace(abandoned=False))  # type: ignore[arg-type]
@@ -66,15 +66,15 @@ def test_nothing_is_claimed_ahead_once_some_have_waited_in_vain() -> None:
     assert pool.prefetch() == 0
 
 
-def test_quick_attempts_are_claimed_ahead() -> None:
+def test_quick_attempts_are_prefetched() -> None:
     assert pool_that_ran(*[0.000_01] * 100).prefetch() == PREFETCH_MAX
 
 
-def test_slow_attempts_are_not() -> None:
+def test_slow_attempts_are_not_prefetched() -> None:
     assert pool_that_ran(*[2.0] * 100).prefetch() == 0
 
 
-def test_some_are_in_between() -> None:
+def test_the_prefetch_depends_on_the_duration() -> None:
     assert 40 < pool_that_ran(*[0.01] * 100).prefetch() < 60
 
 
@@ -82,8 +82,8 @@ def test_one_slow_attempt_is_noticed() -> None:
     assert pool_that_ran(*[0.000_01] * 100, 5.0).prefetch() == 0
 
 
-def test_a_kind_with_a_limit_goes_on_when_its_job_is_settled(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but the end of the one job can tell the worker of its room: it would not look for itself in time."""
+def test_a_kind_with_a_limit_continues_when_its_job_has_ended(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the end of the one job wakes the worker: its next poll is too late."""
     monkeypatch.setattr("holdfast.worker.claim_loop.STALE_SECONDS", 3_600.0)
 
     @app.handler(concurrency=1)
@@ -95,8 +95,8 @@ def test_a_kind_with_a_limit_goes_on_when_its_job_is_settled(app: App, start: St
     assert [ended(app, job).result for job in jobs] == list(range(20))
 
 
-def test_a_kind_with_a_limit_goes_on_beside_one_that_waits(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that waits for the bell of one kind notices that it has room for another."""
+def test_a_kind_with_a_limit_continues_beside_a_waiting_one(app: App, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that waits for a notification of one kind notices that it has capacity for another."""
     monkeypatch.setattr("holdfast.worker.claim_loop.WAIT_SLICE_SECONDS", 3_600.0)
 
     @app.handler(concurrency=1)
@@ -108,7 +108,7 @@ def test_a_kind_with_a_limit_goes_on_beside_one_that_waits(app: App, start: Star
     start()
     assert [ended(app, job).result for job in jobs] == list(range(20))
 
-    monkeypatch.undo()  # rung once more, it waits as ever, and sees its end
+    monkeypatch.undo()  # one more notification, so that it waits again and notices its stop
     ended(app, app.enqueue(work))
 
 
@@ -121,8 +121,8 @@ OPTIONS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_undo_jobs_are_never_claimed_alone(app: App, options: Any) -> None:
-    """Where much is ready, a claim for a kind that hardly ever is looks at all of it."""
+def test_undo_jobs_are_never_the_only_kind_of_a_claim(app: App, options: Any) -> None:
+    """If many jobs are ready, a claim for a rare kind alone would read all of them."""
     app.handler(**options)(work)
     with app.worker() as worker:
         worker.start()
@@ -132,8 +132,8 @@ def test_undo_jobs_are_never_claimed_alone(app: App, options: Any) -> None:
 def work(job: Context) -> None: ...
 
 
-def test_an_attempt_is_held_from_the_line_to_its_end() -> None:
-    """A worker that stops waits until nothing is held: what is being taken from the line must not look like nothing."""
+def test_an_attempt_counts_as_held_from_the_queue_to_its_end() -> None:
+    """A worker that stops waits until nothing is held. An attempt that is just taken from the queue must count."""
     seen: list[int] = []
     looking = threading.Thread(target=lambda: seen.append(pool.held()))
 
@@ -144,7 +144,7 @@ def test_an_attempt_is_held_from_the_line_to_its_end() -> None:
             looking.join(0.1)
             return taken
 
-    pool = ThreadPool(1, Quiet(), lambda _: looking.join(), lambda: None, "test")  # type: ignore[arg-type]
+    pool = ThreadPool(1, PoolRuntime(), lambda _: looking.join(), lambda: None, "test")  # type: ignore[arg-type]
     pool._waiting = Line([SimpleNamespace(abandoned=False)])
     pool._active = 1
     pool._run_waiting()

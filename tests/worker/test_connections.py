@@ -1,4 +1,4 @@
-"""How many connections a worker has to a PostgreSQL server: the guide for fleets counts with it."""
+"""The number of connections of a worker to a PostgreSQL server, which the guide for fleets states."""
 
 import uuid
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ CONNECTIONS_MAX = 8
 
 @pytest.fixture
 def name(postgres_url: str) -> Iterator[str]:
-    """Of a schema, and of the connections to it."""
+    """The name of a schema and of the connections to it."""
     name = f"hf_{uuid.uuid4().hex}"
     yield name
     drop_schema(postgres_url, name)

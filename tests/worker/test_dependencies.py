@@ -13,7 +13,7 @@ SIZE = 200
 
 
 def graph(seed: int) -> list[dict[str, Any]]:
-    """Items in an order that has nothing to do with who depends on whom."""
+    """Items of a graph in random order."""
     chance = random.Random(seed)
     items = []
     for number in range(SIZE):
@@ -24,7 +24,7 @@ def graph(seed: int) -> list[dict[str, Any]]:
 
 
 def test_a_graph_is_drained_in_its_order(app: App, start: Starter) -> None:
-    """What a handler has seen done before it is at least all that its job depends on, since each is recorded before the next."""
+    """When a handler runs, all dependencies of its job are recorded as done."""
     done: set[int] = set()
     early: list[tuple[int, set[int]]] = []
     lock = threading.Lock()
@@ -50,7 +50,7 @@ def test_a_graph_is_drained_in_its_order(app: App, start: Starter) -> None:
         assert app.ledger.check(job.id) == []
 
 
-def test_options_say_what_a_job_depends_on(app: App, start: Starter) -> None:
+def test_options_set_the_dependencies_of_a_job(app: App, start: Starter) -> None:
     order: list[str] = []
 
     @app.handler()
@@ -75,7 +75,7 @@ def test_options_say_what_a_job_depends_on(app: App, start: Starter) -> None:
     assert order.index("parent") < order.index("child")
 
 
-def test_an_async_handler_says_it_too(app: App, start: Starter) -> None:
+def test_an_async_handler_sets_the_dependencies_of_a_job(app: App, start: Starter) -> None:
     @app.handler()
     def step() -> str:
         return "done"
@@ -92,13 +92,13 @@ def test_an_async_handler_says_it_too(app: App, start: Starter) -> None:
     assert len(last.depends_on) == 1
 
 
-def test_time_does_not_pass_for_a_job_that_waits_in_vain(store_url: str) -> None:
+def test_a_drain_does_not_advance_the_clock_for_a_job_with_a_failed_dependency(store_url: str) -> None:
     clock = ManualClock()
     app = App(store_url, clock=clock, entropy=NoJitter())
 
     @app.handler()
     def step() -> None:
-        """Is never reached by the second job."""
+        """The second job never runs."""
 
     first = app.enqueue(step)
     app.options(depends_on=[first]).enqueue(step)

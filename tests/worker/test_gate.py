@@ -18,8 +18,8 @@ from tests.worker.conftest import Starter, ended
 from tests.worker.fleet import Fleet
 
 
-class Desk:
-    """A worker's parts without its threads: beats are sent when the test ticks."""
+class WorkerParts:
+    """The parts of a worker without its threads. The test sends the beats."""
 
     def __init__(self, app: App, clock: ManualClock) -> None:
         self.ledger = app.ledger
@@ -28,7 +28,7 @@ class Desk:
         self.beater = HeartbeatLoop(self.runtime, app.ledger, _never)
 
     def hold(self, *, start: bool = True, **options: Any) -> Context:
-        """An attempt at a new job."""
+        """Claim a new job and return its context."""
         self.ledger.enqueue("work", **options)
         sent = self.runtime.monotonic()
         [job] = self.ledger.claim("ada", start=start)
@@ -43,18 +43,18 @@ def _never(context: Context) -> None:
 
 @pytest.fixture
 def timed(store_url: str, clock: ManualClock) -> Iterator[App]:
-    """An app on a clock that stands still."""
+    """An app on a manual clock."""
     app = App(store_url, clock=clock)
     yield app
     app.close()
 
 
 @pytest.fixture
-def desk(timed: App, clock: ManualClock) -> Desk:
+def parts(timed: App, clock: ManualClock) -> WorkerParts:
     @timed.handler("work")
     def work() -> None: ...
 
-    return Desk(timed, clock)
+    return WorkerParts(timed, clock)
 
 
 def reason(context: Context) -> str:
@@ -64,34 +64,34 @@ def reason(context: Context) -> str:
     return found
 
 
-# What an attempt knows
+# The receipt of an attempt
 
 
-def test_an_attempts_own_receipt_is_the_ledgers(desk: Desk, clock: ManualClock) -> None:
-    context = desk.hold()
-    assert context.receipt() == desk.ledger.gate(context.fence)
+def test_the_receipt_of_an_attempt_equals_that_of_the_ledger(parts: WorkerParts, clock: ManualClock) -> None:
+    context = parts.hold()
+    assert context.receipt() == parts.ledger.gate(context.fence)
     clock.advance(11)
     context.progress(3, stage="TASK")
-    desk.beater.tick()
-    assert context.receipt() == desk.ledger.gate(context.fence)
+    parts.beater.tick()
+    assert context.receipt() == parts.ledger.gate(context.fence)
     clock.advance(1)
     context.beat(progress=4)
-    assert context.receipt() == desk.ledger.gate(context.fence)
+    assert context.receipt() == parts.ledger.gate(context.fence)
 
 
-def test_a_start_is_a_beat(desk: Desk, clock: ManualClock) -> None:
-    context = desk.hold(start=False)
+def test_a_start_is_a_beat(parts: WorkerParts, clock: ManualClock) -> None:
+    context = parts.hold(start=False)
     clock.advance(5)
-    context.apply_start(desk.ledger.start(context.fence), desk.runtime.monotonic())
+    context.apply_start(parts.ledger.start(context.fence), parts.runtime.monotonic())
     clock.advance(2)
     context.beat()
     found = context.receipt()
     assert found is not None
-    assert (found, found.uptime_ms) == (desk.ledger.gate(context.fence), 2_000)
+    assert (found, found.uptime_ms) == (parts.ledger.gate(context.fence), 2_000)
 
 
-def test_an_attempt_without_answers_to_its_beats_may_not_proceed(desk: Desk, clock: ManualClock) -> None:
-    context = desk.hold()
+def test_an_attempt_without_answers_to_its_beats_may_not_proceed(parts: WorkerParts, clock: ManualClock) -> None:
+    context = parts.hold()
     clock.advance(30)
     with context.may_proceed():
         clock.advance(0.001)
@@ -100,43 +100,43 @@ def test_an_attempt_without_answers_to_its_beats_may_not_proceed(desk: Desk, clo
     context.may_proceed()
 
 
-def test_the_first_progress_is_sent_at_once_when_the_clock_starts_at_zero(desk: Desk, clock: ManualClock) -> None:
+def test_the_first_progress_is_sent_at_once_when_the_clock_starts_at_zero(parts: WorkerParts, clock: ManualClock) -> None:
     assert clock.monotonic() == 0
-    context = desk.hold()
+    context = parts.hold()
     context.progress(7)
-    desk.beater.tick()
-    assert desk.ledger.get(context.job.id).progress == 7
+    parts.beater.tick()
+    assert parts.ledger.get(context.job.id).progress == 7
 
 
-def test_entering_a_passage_looks_again(desk: Desk, clock: ManualClock) -> None:
-    passage = desk.hold().may_proceed()
+def test_entering_the_context_of_may_proceed_checks_again(parts: WorkerParts, clock: ManualClock) -> None:
+    passage = parts.hold().may_proceed()
     clock.advance(31)
     with pytest.raises(GateDenied), passage:
         raise AssertionError("inside")
 
 
-def test_a_step_of_the_wall_clock_is_no_silence(desk: Desk, clock: ManualClock) -> None:
-    context = desk.hold()
+def test_a_step_of_the_wall_clock_is_not_taken_for_silence(parts: WorkerParts, clock: ManualClock) -> None:
+    context = parts.hold()
     clock.jump(3_600)
     context.may_proceed()
     clock.jump(-7_200)
     context.may_proceed()
 
 
-def test_a_stalled_attempt_is_ambiguous_until_it_is_back(desk: Desk, clock: ManualClock) -> None:
-    context = desk.hold(policy=WINDOW)
-    desk.ledger.stall(context.fence)
+def test_a_stalled_attempt_is_ambiguous_until_it_is_back(parts: WorkerParts, clock: ManualClock) -> None:
+    context = parts.hold(policy=WINDOW)
+    parts.ledger.stall(context.fence)
     context.beat()
     assert reason(context) == "ambiguous_state"
     clock.advance(11)
-    desk.beater.tick()
+    parts.beater.tick()
     context.may_proceed()
-    assert context.receipt() == desk.ledger.gate(context.fence)
+    assert context.receipt() == parts.ledger.gate(context.fence)
 
 
-def test_an_answer_that_comes_late_is_not_the_newest(desk: Desk, clock: ManualClock) -> None:
-    context = desk.hold()
-    late = desk.ledger.heartbeat(context.fence)
+def test_a_late_answer_does_not_replace_the_newest_receipt(parts: WorkerParts, clock: ManualClock) -> None:
+    context = parts.hold()
+    late = parts.ledger.heartbeat(context.fence)
     clock.advance(5)
     context.beat()
     newest = context.receipt()
@@ -144,16 +144,16 @@ def test_an_answer_that_comes_late_is_not_the_newest(desk: Desk, clock: ManualCl
     assert context.receipt() == newest
 
 
-def test_more_attempts_than_allowed_may_not_proceed(desk: Desk) -> None:
-    context = desk.hold(policy={"attempts_max": 1})
+def test_more_attempts_than_allowed_may_not_proceed(parts: WorkerParts) -> None:
+    context = parts.hold(policy={"attempts_max": 1})
     second = msgspec.structs.replace(context.job.record, attempt=2)
     context.job = Job(second.id, second, fence=context.fence)
     assert reason(context) == "restart_limit_exceeded"
 
 
-def test_a_lost_lease_and_a_cancel_come_first(desk: Desk, clock: ManualClock) -> None:
-    context = desk.hold()
-    desk.ledger.cancel(context.job.id)
+def test_a_lost_lease_and_a_cancel_are_checked_first(parts: WorkerParts, clock: ManualClock) -> None:
+    context = parts.hold()
+    parts.ledger.cancel(context.job.id)
     context.beat()
     clock.advance(31)
     with pytest.raises(JobCancelled):
@@ -171,7 +171,7 @@ def test_a_denied_step_is_tried_again_under_any_error_rules() -> None:
     assert (verdict.error["type"], verdict.error["code"]) == ("GateDenied", "gate_denied")
 
 
-# Handlers whose results the gate covers
+# Handlers with gate=True
 
 
 def test_a_late_result_is_not_recorded(timed: App, clock: ManualClock) -> None:
@@ -191,7 +191,7 @@ def test_a_late_result_is_not_recorded(timed: App, clock: ManualClock) -> None:
     assert timed.ledger.check(job.id) == []
 
 
-def test_without_the_gate_it_is(timed: App, clock: ManualClock) -> None:
+def test_without_the_gate_a_late_result_is_recorded(timed: App, clock: ManualClock) -> None:
     @timed.handler()
     def slow() -> int:
         clock.advance(31)
@@ -215,7 +215,7 @@ def test_a_denied_step_fails_the_attempt(timed: App, clock: ManualClock) -> None
     assert timed.ledger.get(job.id).last_error["code"] == "gate_denied"
 
 
-def test_a_result_that_cannot_be_kept_is_refused_as_ever(timed: App) -> None:
+def test_a_result_that_cannot_be_stored_has_its_usual_refusal(timed: App) -> None:
     @timed.handler(gate=True)
     def large() -> str:
         return "x" * 2_000_000
@@ -227,7 +227,7 @@ def test_a_result_that_cannot_be_kept_is_refused_as_ever(timed: App) -> None:
     assert (letter["reason_code"], letter["failure_stage"]) == ("validation_failed", "output")
 
 
-def test_gate_is_a_switch(timed: App) -> None:
+def test_the_gate_option_is_a_boolean(timed: App) -> None:
     with pytest.raises(ValidationError):
         timed.handler("odd", gate="yes")(lambda: None)  # type: ignore[call-overload]
 
@@ -258,7 +258,7 @@ def test_results_pass_the_gate_of_a_real_worker(app: App, start: Starter) -> Non
 
 
 @pytest.mark.parametrize("kind", ["passes", "passes_async"])
-def test_a_child_process_asks_the_ledger_where_its_parent_has_beaten(fleet: Fleet, real: Ledger, kind: str) -> None:
+def test_a_child_process_gets_its_receipt_from_the_ledger(fleet: Fleet, real: Ledger, kind: str) -> None:
     fleet.start("ant")
     job = real.enqueue(kind)
     found = real.wait(job.id, timeout=60)

@@ -7,8 +7,8 @@ from holdfast.worker.heartbeats import HeartbeatLoop
 from tests.worker.conftest import became
 
 
-def test_beats_are_woken_when_there_is_something_to_beat_for(app: App) -> None:
-    """Woken earlier, they would find nothing and sleep for ever, with a job held."""
+def test_the_heartbeat_thread_is_woken_by_a_new_lease(app: App) -> None:
+    """If it were woken earlier, it would find no lease and sleep while a job is held."""
     seen: list[int] = []
 
     @app.handler()

@@ -1,4 +1,4 @@
-"""Leases are kept while handlers work, and handlers learn when they are to stop."""
+"""Leases are renewed while handlers run, and handlers learn when they must stop."""
 
 import asyncio
 import contextlib
@@ -93,7 +93,7 @@ def test_progress_is_sent_with_the_heartbeats(app: App, start: Starter) -> None:
     ],
     ids=["success", "failure", "dead letter", "retry"],
 )
-def test_the_last_word_is_recorded_with_the_outcome(
+def test_the_last_progress_is_recorded_with_the_outcome(
     app: App, start: Starter, kind: str, error: Exception | None, status: str
 ) -> None:
     def said(job: Context) -> None:
@@ -114,7 +114,7 @@ def test_the_last_word_is_recorded_with_the_outcome(
     assert app.ledger.check(job.id) == []
 
 
-def test_a_last_word_goes_with_a_gated_outcome(app: App, start: Starter) -> None:
+def test_the_last_progress_is_recorded_with_a_gated_outcome(app: App, start: Starter) -> None:
     @app.handler(gate=True)
     def gated(job: Context) -> None:
         job.progress(100, stage="done")
@@ -125,7 +125,7 @@ def test_a_last_word_goes_with_a_gated_outcome(app: App, start: Starter) -> None
     assert (found.status, found.progress, found.stage) == ("succeeded", 100, "done")
 
 
-def test_a_beat_overtakes_what_was_said_before(app: App, start: Starter) -> None:
+def test_a_beat_replaces_earlier_unsent_progress(app: App, start: Starter) -> None:
     @app.handler()
     def both(job: Context) -> None:
         job.progress(1, stage="first")
@@ -137,7 +137,7 @@ def test_a_beat_overtakes_what_was_said_before(app: App, start: Starter) -> None
     assert (found.progress, found.stage) == (2, "first")
 
 
-def test_a_handler_that_says_nothing_leaves_no_beat(app: App, start: Starter) -> None:
+def test_a_short_handler_without_progress_records_no_beat(app: App, start: Starter) -> None:
     @app.handler()
     def silent(job: Context) -> None:
         pass
@@ -149,7 +149,7 @@ def test_a_handler_that_says_nothing_leaves_no_beat(app: App, start: Starter) ->
 
 
 def test_beating_without_progress_is_a_stall(app: App, start: Starter) -> None:
-    """The second signal: alive, and getting nowhere."""
+    """The job has heartbeats but no progress."""
     noticed: list[bool] = []
 
     @app.handler(policy={**TIGHT, "progress_timeout": 1, "attempts_max": 1})
@@ -163,7 +163,7 @@ def test_beating_without_progress_is_a_stall(app: App, start: Starter) -> None:
     wait_until(lambda: noticed == [True])
 
 
-def test_progress_prevents_it(app: App, start: Starter) -> None:
+def test_progress_prevents_a_stall(app: App, start: Starter) -> None:
     @app.handler(policy={**TIGHT, "progress_timeout": 1})
     def moving(job: Context) -> int:
         for done in range(25):
@@ -196,7 +196,7 @@ def test_a_soft_cancel_is_seen_at_the_next_beat(app: App, start: Starter) -> Non
     assert found.last_owner == "w0"
 
 
-def test_a_handler_may_finish_though_it_was_asked_to_stop(app: App, start: Starter) -> None:
+def test_a_handler_may_finish_after_it_was_asked_to_stop(app: App, start: Starter) -> None:
     @app.handler(policy=TIGHT)
     def almost(job: Context) -> str:
         wait_until(lambda: job.cancelled)
@@ -370,7 +370,7 @@ def test_a_check_that_hangs_is_bounded_by_the_timeout(app: App, start: Starter) 
 
 
 def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) -> None:
-    """Its beats cannot get through; another holder has finished the job meanwhile."""
+    """Its beats do not arrive, and another holder has finished the job."""
     free = threading.Event()
     seen: list[str] = []
 
@@ -397,7 +397,7 @@ def test_a_worker_that_lost_its_job_records_nothing(app: App, start: Starter) ->
 
 
 def test_a_stalled_job_is_resumed_by_its_holders_beat(app: App, start: Starter) -> None:
-    """The ledger took its holder for dead; it was only slow, and no other worker has the job."""
+    """The ledger has stalled the job of a slow holder, and no other worker has claimed it."""
     free = threading.Event()
 
     @app.handler(policy={**TIGHT, "resume_window": "60s"})
@@ -478,7 +478,7 @@ def test_a_handler_may_leave_when_its_worker_stops(app: App, start: Starter) -> 
     assert (found.status, found.releases) == ("queued", 1)
 
 
-def test_errors_of_others_about_leases_are_errors_like_any(app: App, start: Starter) -> None:
+def test_a_lease_error_of_another_job_is_an_ordinary_error(app: App, start: Starter) -> None:
     @app.handler(attempts=1)
     def meddler() -> None:
         raise LeaseConflictError("some other job", job_id=12345)
@@ -524,7 +524,7 @@ def test_a_released_task_may_clean_up(app: App, start: Starter) -> None:
     assert cleared.is_set()
 
 
-def test_a_loop_leaves_nothing_open(app: App, start: Starter) -> None:
+def test_the_event_loop_of_a_worker_leaves_nothing_open(app: App, start: Starter) -> None:
     @app.handler()
     async def short() -> None: ...
 

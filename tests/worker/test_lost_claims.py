@@ -22,7 +22,7 @@ CLAIM = b"FOR NO KEY UPDATE SKIP LOCKED"
 WAITING_CLAIMS = """SELECT count(*) FROM pg_stat_activity
 WHERE wait_event_type = 'Lock' AND query LIKE '%%picked AS%%' AND query LIKE %(schema)s"""
 LONG: PolicyFields = {"heartbeat_interval": 600, "lease_ttl": 3_600}
-"""A job of this policy does not come back by itself while a test runs."""
+"""With this policy a job is not requeued while a test runs."""
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def pg_url(empty_schema: str) -> str:
 
 @pytest.fixture
 def direct(pg_url: str) -> Iterator[App]:
-    """An app without a proxy in between."""
+    """An app without a proxy."""
     app = App(pg_url)
     yield app
     app.close()
@@ -48,7 +48,7 @@ def cut_off(pg_url: str, direct: App, proxy: Proxy) -> Iterator[App]:
 
 
 class Runs:
-    """A handler that notes its calls."""
+    """A handler that records its calls."""
 
     def __init__(self, app: App, **options: Any) -> None:
         self.of: list[int] = []
@@ -63,7 +63,7 @@ class Runs:
 
 
 def ran_once(app: App, jobs: list[Job], runs: Runs) -> None:
-    """Each job was run once, by its first attempt, without a stall in between."""
+    """Check that each job was run once, in its first attempt, without a stall."""
     for job in jobs:
         assert ended(app, job).result == 1
         types = [event.type for event in app.ledger.events(job.id) if event.type != "heartbeat"]
@@ -88,8 +88,11 @@ def test_on_postgres_a_lost_answer_to_a_claim_costs_no_attempt(
         ran_once(direct, jobs, runs)
 
 
-def test_a_claim_that_the_server_carries_out_later_costs_no_attempt(cut_off: App, direct: App, proxy: Proxy, pg_url: str) -> None:
-    """The connection breaks while the claim waits for a lock. The worker looks, finds nothing and claims again before it."""
+def test_a_claim_that_commits_late_costs_no_attempt(cut_off: App, direct: App, proxy: Proxy, pg_url: str) -> None:
+    """The connection breaks while the claim waits for a lock.
+
+    The worker finds no jobs of it and claims again before it commits.
+    """
     server_url, _, schema = pg_url.partition("?schema=")
     runs = Runs(cut_off)
     with cut_off.worker(name="w", shutdown_timeout=0) as worker, psycopg.connect(server_url) as blocker:
@@ -145,7 +148,7 @@ def test_a_kind_with_a_limit_keeps_it_beside_a_lost_answer(cut_off: App, direct:
 
 
 def test_on_sqlite_a_lost_answer_to_a_claim_costs_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is moved away between the claim and its commit: whether that counts is known once the file is back."""
+    """The file is moved between the claim and its commit. The outcome is known when the file is back."""
     place, away = tmp_path / "holdfast.db", tmp_path / "away.db"
     app, was_cut, claim = App(f"sqlite:///{place}"), threading.Event(), SqliteSession.claim
     runs = Runs(app)

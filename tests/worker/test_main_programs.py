@@ -1,4 +1,4 @@
-"""Handlers for child processes in the main program itself, however that was started."""
+"""Handlers for child processes in the main program, started in different ways."""
 
 import subprocess
 import sys
@@ -41,16 +41,16 @@ def package(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_module_of_a_package(package: Path) -> None:
+def test_a_handler_in_a_module_of_a_package_runs(package: Path) -> None:
     assert said(package, "-m", "shop.tasks")[0] == "succeeded 6 None\n"
 
 
-def test_a_script(tmp_path: Path) -> None:
+def test_a_handler_in_a_script_runs(tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text("MORE = 5\n" + HANDLER + guarded(WORK))
     assert said(tmp_path, "tasks.py")[0] == "succeeded 6 None\n"
 
 
-def test_a_script_that_starts_its_worker_on_import(tmp_path: Path) -> None:
+def test_a_job_of_a_script_that_starts_its_worker_on_import_is_dead_lettered(tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text("MORE = 5\n" + HANDLER + WORK)
     out, _ = said(tmp_path, "tasks.py")
     assert out.startswith("dead_lettered None")
@@ -58,7 +58,7 @@ def test_a_script_that_starts_its_worker_on_import(tmp_path: Path) -> None:
     assert len(out.splitlines()) == 1
 
 
-def test_what_is_in_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_handler_that_is_not_in_a_file_is_refused(tmp_path: Path) -> None:
     out, errors = said(tmp_path, "-c", HANDLER)
     assert out == ""
     assert "must be in a file" in errors

@@ -14,7 +14,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_without_a_url_it_is_for_the_ledger_that_commands_are_about(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_app_without_a_url_uses_the_ledger_of_the_commands(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert App().url == "sqlite:///holdfast.db"
     (elsewhere / "holdfast.toml").write_text('url = "sqlite:///settings.db"')
     assert App().url == "sqlite:///settings.db"
@@ -23,7 +23,7 @@ def test_without_a_url_it_is_for_the_ledger_that_commands_are_about(elsewhere: P
     assert App("sqlite:///own.db").url == "sqlite:///own.db"
 
 
-def test_settings_that_cannot_be_meant_are_refused(elsewhere: Path) -> None:
+def test_wrong_settings_are_refused(elsewhere: Path) -> None:
     (elsewhere / "holdfast.toml").write_text('ulr = "sqlite:///settings.db"')
     with pytest.raises(ValidationError, match=r"holdfast\.toml has no setting 'ulr'"):
         App()

@@ -12,8 +12,8 @@ from tests.worker.conftest import became, ended
 from tools.pgserver import PostgresServer
 
 
-class BrokenBell:
-    """Fails as a driver does, not as the contract says."""
+class BrokenWaiter:
+    """A waiter that raises an error of the driver instead of one of Holdfast."""
 
     def wait(self, timeout: float) -> bool:
         raise OSError("broken")
@@ -34,7 +34,7 @@ def test_claims_continue_after_the_listener_breaks(app: App) -> None:
         if broken.is_set():
             return whole()
         broken.set()
-        return BrokenBell()
+        return BrokenWaiter()
 
     worker.runtime.ledger.waiter = waiter  # type: ignore[method-assign, assignment]
     with worker:
@@ -92,7 +92,7 @@ def test_an_outage_and_its_end_are_each_logged_once(restartable_server: Postgres
     app.close()
 
 
-def test_a_worker_that_is_refused_a_setting_leaves_no_ledger_open(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_with_a_wrong_setting_leaves_no_ledger_open(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     @app.handler()
     def work() -> int:
         return 1

@@ -58,7 +58,7 @@ def test_a_killed_workers_job_is_finished_by_another(
 
 
 def freeze(fleet: Fleet, name: str, ledger: Ledger) -> None:
-    """Stop a process, but not in the middle of a transaction: on SQLite it would hold up every writer, and nothing would show."""
+    """Stop a process, but not in the middle of a transaction: on SQLite it would block every writer."""
     while True:
         fleet.send(name, signal.SIGSTOP)
         probe = threading.Thread(target=ledger.take_duty, args=("probe", "test"), kwargs={"ttl": 1})
@@ -70,7 +70,7 @@ def freeze(fleet: Fleet, name: str, ledger: Ledger) -> None:
         probe.join()
 
 
-def test_a_frozen_worker_that_thaws_is_refused(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+def test_a_frozen_worker_that_continues_is_refused(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
     log, go = tmp_path / "log", tmp_path / "go"
     pids = {fleet.start(name): name for name in ("ant", "bee")}
     job = real.enqueue("hold", {"log": str(log), "go": str(go)})
@@ -96,7 +96,7 @@ def test_holding_the_interpreter_in_a_thread_is_fenced(fleet: Fleet, real: Ledge
     assert (found.result, found.attempt) == (2, 2)
 
 
-def test_holding_the_interpreter_in_a_process_is_fine(fleet: Fleet, real: Ledger) -> None:
+def test_holding_the_interpreter_in_a_process_keeps_the_lease(fleet: Fleet, real: Ledger) -> None:
     fleet.start("ant")
     fleet.start("bee")
     found = ended(real, real.enqueue("in_process", {"seconds": 4}))
@@ -210,7 +210,7 @@ def test_the_result_of_a_child_is_checked(fleet: Fleet, real: Ledger) -> None:
 
 
 @pytest.mark.parametrize("end", ["returns", "fails", "beats"])
-def test_the_last_word_of_a_child_is_recorded_with_its_outcome(fleet: Fleet, real: Ledger, end: str) -> None:
+def test_the_last_progress_of_a_child_is_recorded_with_its_outcome(fleet: Fleet, real: Ledger, end: str) -> None:
     fleet.start("ant")
     found = ended(real, real.enqueue("says", {"end": end}))
     assert (found.status, found.progress, found.stage) == ("failed" if end == "fails" else "succeeded", 100, "done")
@@ -228,7 +228,7 @@ def test_a_checkpoint_survives_the_death_of_its_worker(fleet: Fleet, real: Ledge
 
 
 def test_a_sweeper_that_dies_is_replaced(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
-    """All workers but one are killed, whichever had the duty, and their jobs come back."""
+    """All workers but one are killed, with the sweeper among them, and their jobs are requeued."""
     log = tmp_path / "log"
     pids = {fleet.start(name, threads=2): name for name in ("ant", "bee", "cat")}
     jobs = [real.enqueue("hold", {"log": str(log), "go": str(tmp_path / "never")}) for _ in range(6)]
@@ -241,7 +241,7 @@ def test_a_sweeper_that_dies_is_replaced(fleet: Fleet, real: Ledger, tmp_path: P
     assert len(pids) == 3
 
 
-def test_a_handler_that_forks_answers_once_and_for_its_own_job(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+def test_a_handler_that_forks_answers_once_for_its_own_job(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
     log = tmp_path / "log"
     first = real.enqueue("forks", {"log": str(log)})
     others = [real.enqueue("named", {"name": name}) for name in ("ant", "bee")]
@@ -250,7 +250,7 @@ def test_a_handler_that_forks_answers_once_and_for_its_own_job(fleet: Fleet, rea
     wait_until(lambda: len(lines(log)) == 2)
 
 
-def test_a_child_that_dies_is_noticed_though_a_fork_of_it_lives(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
+def test_a_dead_child_is_noticed_although_a_fork_of_it_lives(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
     log = tmp_path / "log"
     job = real.enqueue("leaves_an_heir", {"log": str(log)})
     fleet.start("worker", processes=1)
@@ -258,7 +258,7 @@ def test_a_child_that_dies_is_noticed_though_a_fork_of_it_lives(fleet: Fleet, re
     os.kill(int(lines(log)[0][0]), signal.SIGKILL)
 
 
-def test_a_timedelta_to_wait_comes_through_from_a_child(fleet: Fleet, real: Ledger) -> None:
+def test_a_timedelta_of_a_retry_is_passed_from_a_child(fleet: Fleet, real: Ledger) -> None:
     job = real.enqueue("later")
     fleet.start("worker", processes=1)
     again = wait_until(lambda: real.events(job.id, types=["requeued"]))[0]
@@ -267,7 +267,7 @@ def test_a_timedelta_to_wait_comes_through_from_a_child(fleet: Fleet, real: Ledg
 
 @pytest.mark.parametrize("everybody", [False, True])
 def test_a_child_process_learns_that_its_worker_stops(fleet: Fleet, real: Ledger, tmp_path: Path, everybody: bool) -> None:
-    """By its worker: a signal to the whole process group, as from a supervisor or a control group, ends no attempt."""
+    """The worker tells the child. A signal to the whole process group ends no attempt."""
     log = tmp_path / "log"
     job = real.enqueue("asked", {"log": str(log)})
     fleet.start("worker", processes=1, shutdown_timeout="3s")
@@ -281,7 +281,7 @@ def test_a_child_process_learns_that_its_worker_stops(fleet: Fleet, real: Ledger
 
 
 @pytest.mark.parametrize("what", ["nan", "surrogate", "integer", "object"])
-def test_a_result_that_cannot_be_kept_is_refused_from_a_child_too(fleet: Fleet, real: Ledger, what: str) -> None:
+def test_a_result_of_a_child_that_cannot_be_stored_is_refused(fleet: Fleet, real: Ledger, what: str) -> None:
     job = real.enqueue("odd", {"what": what})
     fleet.start("worker", processes=1)
     found = ended(real, job).dead_letter
@@ -297,7 +297,7 @@ def test_a_wrong_call_to_holdfast_in_a_child_process_is_tried_again(fleet: Fleet
 
 
 def test_a_process_that_was_killed_is_given_no_other_job() -> None:
-    """Between the kill and the end of the process there is a moment in which it still looks alive."""
+    """Between the kill and its end, a process still looks alive."""
     child = ChildProcess()
     child.kill()
     try:

@@ -1,4 +1,4 @@
-"""Workers under load that are killed, frozen and restarted at random for as long as asked. Then every history is audited."""
+"""Workers under load are killed, frozen and restarted at random for a given time. Then every history is audited."""
 
 import contextlib
 import random
@@ -29,7 +29,7 @@ KINDS = {"worked": "succeeded", "worked_apart": "succeeded", "flaky": "succeeded
 
 
 class Offer:
-    """Enqueues jobs at a steady rate and cancels some of them. What is not acknowledged is sent again with the same id."""
+    """Enqueue jobs at a steady rate and cancel some of them. Calls without an answer are repeated with the same id."""
 
     def __init__(self, ledger: Ledger, log: Path, chance: random.Random) -> None:
         self._ledger, self._log, self._chance = ledger, str(log), chance
@@ -58,13 +58,13 @@ class Offer:
                 return self._ledger.enqueue(kind, args, request_id=request_id).id
 
     def _cancel(self, job_id: int) -> None:
-        self.cancelled.add(job_id)  # also where the answer is lost
+        self.cancelled.add(job_id)  # also if the answer is lost
         with contextlib.suppress(InvalidTransition, Unavailable):
             self._ledger.cancel(job_id, hard=self._chance.random() < 0.5)
 
 
 class Slot:
-    """The place of one worker: it is started, ended in some way at some time, and started again."""
+    """One worker that is started, ended at a random time in a random way, and started again."""
 
     def __init__(self, fleet: Fleet, name: str, chance: random.Random) -> None:
         self._fleet, self._name, self._chance = fleet, name, chance
@@ -86,12 +86,12 @@ class Slot:
                 over.wait(self._chance.uniform(0.0, 0.5))
             if how == "stopped":
                 self._fleet.send(name, signal.SIGTERM)
-                assert self._fleet.wait(name) in (0, -signal.SIGTERM)  # the latter where it was only just starting
+                assert self._fleet.wait(name) in (0, -signal.SIGTERM)  # the latter if it was just starting
             else:
                 self._fleet.kill(name)
 
 
-def test_workers_that_are_killed_at_random_lose_nothing_and_double_nothing(
+def test_workers_killed_at_random_lose_no_job_and_run_none_twice(
     real: Ledger, fleet: Fleet, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     seconds, seed = pytestconfig.getoption("--kill-seconds"), random.randrange(10**6)
@@ -116,11 +116,11 @@ def test_workers_that_are_killed_at_random_lose_nothing_and_double_nothing(
 
 def audit(ledger: Ledger, offer: Offer, log: Path) -> None:
     jobs = {job.id: job for job in all_jobs(ledger)}
-    # Nothing lost, nothing there that was not asked for.
+    # No job is lost, and there is no other job.
     assert jobs.keys() == offer.kinds.keys()
     assert count_jobs(ledger) == len(jobs)
     assert problems(ledger) == []
-    # Each job ends once, as its kind has it.
+    # Each job ends once, in the status of its kind.
     ended: defaultdict[int, list[str]] = defaultdict(list)
     types: Counter[str] = Counter()
     for event in all_events(ledger):
@@ -132,7 +132,7 @@ def audit(ledger: Ledger, offer: Offer, log: Path) -> None:
         assert job.status.value == KINDS[offer.kinds[id_]] or (id_ in offer.cancelled and job.status == "cancelled"), id_
     # Workers were lost in the middle of jobs.
     assert types["stalled"] > 0
-    # What has succeeded was done by the very attempt that is on record.
+    # The recorded attempt of each succeeded job did the work.
     done = set(log.read_text().splitlines())
     assert [id_ for id_, job in jobs.items() if job.status == "succeeded" and f"{id_} {job.result}" not in done] == []
     assert all(job.result == job.attempt for job in jobs.values() if job.status == "succeeded")

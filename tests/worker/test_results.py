@@ -45,7 +45,7 @@ class Colour(enum.Enum):
 
 
 class Own:
-    """Nothing that JSON could be."""
+    """A class that JSON does not have."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def app(tmp_path: Path) -> Iterator[App]:
 
 
 def _ran(app: App, annotation: Any, result: Any, **options: Any) -> Job:
-    """A job whose handler has this annotation and returned this."""
+    """Run a handler with this return annotation and this result, and return its job."""
 
     def handle() -> Any:
         return result
@@ -127,12 +127,12 @@ def test_a_result_that_fits_is_recorded(app: App, annotation: Any, result: Any, 
 
 
 @pytest.mark.parametrize("annotation", [None, Any, Own, list[Own], Callable[[], int], Iterator[int], Point | Box], ids=str)
-def test_what_cannot_be_checked_is_left_alone(app: App, annotation: Any) -> None:
+def test_results_that_cannot_be_checked_are_accepted(app: App, annotation: Any) -> None:
     found = _ran(app, annotation, ["x"])
     assert (found.status, found.result) == ("succeeded", ["x"])
 
 
-def test_no_annotation_has_no_check(app: App) -> None:
+def test_a_handler_without_an_annotation_has_no_check(app: App) -> None:
     @app.handler()
     def plain(n):
         return n
@@ -140,18 +140,18 @@ def test_no_annotation_has_no_check(app: App) -> None:
     assert app.registry.find(plain).check_result is None
 
 
-def test_a_handler_can_turn_it_off(app: App) -> None:
+def test_a_handler_can_turn_the_check_off(app: App) -> None:
     assert _ran(app, int, "3", check_result=False).result == "3"
 
 
-def test_an_app_can_turn_it_off_and_a_handler_on_again(tmp_path: Path) -> None:
+def test_an_app_can_turn_the_check_off_and_a_handler_on_again(tmp_path: Path) -> None:
     app = App(f"sqlite:///{tmp_path}/b.db", check_result=False)
     assert _ran(app, int, "3").result == "3"
     assert _ran(app, int, "3", kind="strict", check_result=True).status == "dead_lettered"
     app.close()
 
 
-def test_it_is_a_switch(app: App) -> None:
+def test_the_option_is_a_boolean(app: App) -> None:
     with refused("validation_error", "check_result"):
         _ran(app, int, 3, check_result="no")
     with pytest.raises(ValidationError):
@@ -162,7 +162,7 @@ async def _async_handler() -> int:
     return "3"  # type: ignore[return-value]
 
 
-def test_on_the_loop(app: App) -> None:
+def test_results_of_async_handlers_are_checked(app: App) -> None:
     job = app.enqueue(app.handler("looped")(_async_handler))
     drain(app)
     assert dead(app.ledger.get(job.id))["failure_stage"] == "output"

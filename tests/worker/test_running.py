@@ -1,4 +1,4 @@
-"""A worker runs handlers, and what they do is what the ledger says."""
+"""A worker runs handlers, and the ledger records their outcomes."""
 
 import asyncio
 import logging
@@ -91,7 +91,7 @@ def test_jobs_behind_a_stuck_handler_are_released_while_other_pools_have_room(ap
     free.set()
 
 
-def test_a_handler_is_given_no_more_than_it_may_run_at_once(app: App, start: Starter) -> None:
+def test_a_handler_does_not_exceed_its_concurrency(app: App, start: Starter) -> None:
     running, most, mutex = 0, 0, threading.Lock()
 
     @app.handler(concurrency=2)
@@ -111,7 +111,7 @@ def test_a_handler_is_given_no_more_than_it_may_run_at_once(app: App, start: Sta
     assert most == 2
 
 
-def test_a_kind_without_a_handler_is_left_alone(app: App, start: Starter) -> None:
+def test_a_kind_without_a_handler_is_not_claimed(app: App, start: Starter) -> None:
     @app.handler()
     def known() -> None: ...
 
@@ -154,7 +154,7 @@ def test_a_kind_without_a_handler_is_left_alone(app: App, start: Starter) -> Non
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-def test_what_an_error_means(
+def test_the_class_of_an_error_selects_the_outcome(
     app: App, start: Starter, error: BaseException, status: str, reason: Any, stage: Any, attempts: int
 ) -> None:
     @app.handler(attempts=2, policy=QUICK, fail_on=KeyError)
@@ -174,7 +174,7 @@ def test_what_an_error_means(
         assert dead(found)["last_owner"] == "w0"
 
 
-def test_only_what_is_worth_it_is_tried_again(app: App, start: Starter) -> None:
+def test_errors_that_are_not_retryable_are_not_retried(app: App, start: Starter) -> None:
     @app.handler(policy=QUICK, retry_on=OSError)
     def picky(n: int) -> int:
         raise ValueError(n)
@@ -184,7 +184,7 @@ def test_only_what_is_worth_it_is_tried_again(app: App, start: Starter) -> None:
     assert (ended(app, job).status, app.ledger.get(job.id).attempt) == ("failed", 1)
 
 
-def test_an_error_says_when_to_try_again(app: App, start: Starter) -> None:
+def test_an_error_may_set_the_time_of_the_retry(app: App, start: Starter) -> None:
     @app.handler()
     def limited(job: Context) -> int:
         if job.job.attempt == 1:
@@ -199,7 +199,7 @@ def test_an_error_says_when_to_try_again(app: App, start: Starter) -> None:
     assert (again.payload["available_at"] - again.received_at.timestamp() * 1e6) == pytest.approx(50_000, abs=2)
 
 
-def test_exhaustion_may_mean_failure(app: App, start: Starter) -> None:
+def test_an_exhausted_job_may_fail_instead_of_being_dead_lettered(app: App, start: Starter) -> None:
     @app.handler(attempts=1, policy={"on_exhausted": "fail"})
     def wrong() -> None:
         raise OSError("no")
@@ -222,7 +222,7 @@ def test_a_job_with_arguments_that_no_longer_fit_is_dead_lettered(app: App, star
 
 
 @pytest.mark.parametrize("result", [object(), "x" * 1_100_000, float("nan"), {"a": 2**60}])
-def test_a_result_that_cannot_be_kept(app: App, start: Starter, result: Any) -> None:
+def test_a_result_that_cannot_be_stored_dead_letters_the_job(app: App, start: Starter, result: Any) -> None:
     @app.handler()
     def wide() -> Any:
         return result
@@ -257,7 +257,7 @@ def test_a_result_that_is_too_large_is_reported_with_its_size(app: App, start: S
 # Hooks
 
 
-def test_checks_come_before_the_start(app: App, start: Starter) -> None:
+def test_checks_run_before_the_start(app: App, start: Starter) -> None:
     asked: list[int] = []
 
     def ready(job: Context) -> bool:
@@ -275,10 +275,10 @@ def test_checks_come_before_the_start(app: App, start: Starter) -> None:
         "enqueued", "claimed", "stalled", "requeued", "claimed", "started", "succeeded",
     ]  # fmt: skip
     assert asked == [1, 2]
-    assert app.ledger.get(job.id).last_error["message"] == "test_checks_come_before_the_start.<locals>.ready returned False"
+    assert app.ledger.get(job.id).last_error["message"] == "test_checks_run_before_the_start.<locals>.ready returned False"
 
 
-def test_a_check_may_put_a_job_aside(app: App, start: Starter) -> None:
+def test_a_check_may_dead_letter_a_job(app: App, start: Starter) -> None:
     @app.check
     def allowed(job: Context) -> None:
         raise PermanentError("not for us", reason_code="policy_violation")
@@ -293,7 +293,7 @@ def test_a_check_may_put_a_job_aside(app: App, start: Starter) -> None:
     assert (dead(found)["reason_code"], found.started_at) == ("policy_violation", None)
 
 
-def test_validators_look_at_results(app: App, start: Starter) -> None:
+def test_validators_check_results(app: App, start: Starter) -> None:
     @app.validator
     def positive(job: Context, result: int) -> bool:
         return result > 0
@@ -317,10 +317,10 @@ def test_validators_look_at_results(app: App, start: Starter) -> None:
     assert (ended(app, twice).result, app.ledger.get(twice.id).attempt) == (5, 2)
 
 
-# Jobs of jobs
+# Jobs enqueued by handlers
 
 
-def test_children_belong_to_their_parent(app: App, start: Starter) -> None:
+def test_jobs_enqueued_by_a_handler_have_its_correlation(app: App, start: Starter) -> None:
     @app.handler()
     def child(n: int) -> int:
         return n
@@ -350,7 +350,7 @@ def test_a_handler_declares_its_policy(app: App, start: Starter) -> None:
     assert ended(app, job).result == [90_000, 7, 5_000]
 
 
-def test_what_operators_set_outweighs_what_a_handler_declares(app: App, start: Starter) -> None:
+def test_the_policy_of_an_operator_overrides_a_handler(app: App, start: Starter) -> None:
     @app.handler(attempts=7, lease="90s")
     def declared(job: Context) -> list[int]:
         policy = job.job.policy
@@ -365,7 +365,7 @@ def test_what_operators_set_outweighs_what_a_handler_declares(app: App, start: S
 
 
 def _version(app: App, **declared: Any) -> App:
-    """The same app, as another version of its code would be."""
+    """The same app with another version of its handlers."""
     made = App(app.url, clock=app.clock)
 
     @made.handler("declared", **declared)
@@ -374,7 +374,7 @@ def _version(app: App, **declared: Any) -> App:
     return made
 
 
-def test_what_a_newer_version_no_longer_declares_no_longer_counts(app: App) -> None:
+def test_a_field_that_a_newer_version_does_not_declare_is_removed(app: App) -> None:
     job = app.ledger.enqueue("declared", queue="mail")
     for version, attempts_max in (({"queue": "mail", "attempts": 1}, 1), ({"queue": "mail"}, 5)):
         with _version(app, **version).worker() as worker:
@@ -409,7 +409,7 @@ def test_two_versions_side_by_side_do_not_overwrite_each_others_declarations(app
         assert (before.policy, before.declared_by) == ({"attempts_max": 2}, "newer")
 
 
-def test_a_declaration_that_is_there_already_is_not_written_again(app: App) -> None:
+def test_an_unchanged_declaration_is_not_written_again(app: App) -> None:
     for name in ("first", "second"):
         with _version(app, attempts=2).worker(name=name) as worker:
             worker.start()
@@ -426,7 +426,7 @@ def test_a_delayed_job_starts_on_time(app: App, start: Starter) -> None:
     assert found.started_at is not None and found.started_at >= found.available_at
 
 
-def test_strict_queues_in_their_order(app: App, start: Starter) -> None:
+def test_queues_are_served_in_strict_order(app: App, start: Starter) -> None:
     order: list[str] = []
 
     @app.handler(queue="low")
@@ -445,13 +445,13 @@ def test_strict_queues_in_their_order(app: App, start: Starter) -> None:
 
 
 def test_a_worker_that_never_started_can_be_closed(app: App) -> None:
-    """So that the error that prevented the start is reported."""
+    """Otherwise the error that prevented the start would be hidden."""
     app.handler("nothing")(lambda: None)
     with app.worker():
         pass
 
 
-def test_an_app_moves_to_another_ledger(app: App, tmp_path: Path) -> None:
+def test_an_app_can_be_bound_to_another_ledger(app: App, tmp_path: Path) -> None:
     app.handler("nothing")(lambda: None)
     here = app.enqueue("nothing")
     app.move(f"sqlite:///{tmp_path}/elsewhere.db")
@@ -488,7 +488,7 @@ def test_a_handler_that_blocks_the_event_loop_is_reported(app: App, caplog: pyte
     ("settings", "said"),
     [({}, "deleted after 30 d"), ({"keep_beats": "never"}, "kept"), ({"keep_beats": "2d"}, "deleted after 2 d")],
 )
-def test_a_worker_says_how_long_it_keeps_what_heartbeats_said(
+def test_a_worker_reports_how_long_contents_of_heartbeats_are_kept(
     app: App, start: Starter, settings: dict[str, Any], said: str
 ) -> None:
     @app.handler()

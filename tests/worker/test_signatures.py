@@ -27,7 +27,7 @@ def app(tmp_path: Any) -> App:
     return App(f"sqlite:///{tmp_path}/a.db")
 
 
-def test_plain_arguments(app: App) -> None:
+def test_plain_arguments_are_encoded(app: App) -> None:
     @app.handler()
     def greet(job: Context, name: str, times: int = 1) -> None: ...
 
@@ -39,7 +39,7 @@ def test_plain_arguments(app: App) -> None:
     "args",
     [{}, {"name": 5}, {"name": "Ada", "times": "3"}, {"name": "Ada", "extra": 1}, {"name": None}, {"name": "Ada", "times": 1.5}],
 )
-def test_what_does_not_fit_is_refused_and_leaves_nothing(app: App, args: dict[str, Any]) -> None:
+def test_arguments_that_do_not_fit_are_refused_and_nothing_is_enqueued(app: App, args: dict[str, Any]) -> None:
     @app.handler()
     def greet(name: str, times: int = 1) -> None: ...
 
@@ -48,7 +48,7 @@ def test_what_does_not_fit_is_refused_and_leaves_nothing(app: App, args: dict[st
     assert app.ledger.counts() == {}
 
 
-def test_structs_dataclasses_and_dates(app: App) -> None:
+def test_structs_dataclasses_and_dates_are_encoded(app: App) -> None:
     seen: list[Any] = []
 
     @app.handler()
@@ -62,7 +62,7 @@ def test_structs_dataclasses_and_dates(app: App) -> None:
     assert handler.signature.read(job.record.args) == {"at": Point(1), "box": Box(2), "when": when, "tags": []}
 
 
-def test_bounds_in_annotations(app: App) -> None:
+def test_bounds_in_annotations_are_checked(app: App) -> None:
     @app.handler()
     def count(to: Annotated[int, msgspec.Meta(ge=1, le=10)]) -> None: ...
 
@@ -70,7 +70,7 @@ def test_bounds_in_annotations(app: App) -> None:
         app.enqueue(count, to=11)
 
 
-def test_pydantic_models(app: App) -> None:
+def test_pydantic_models_are_encoded(app: App) -> None:
     import pydantic
 
     class Order(pydantic.BaseModel):
@@ -123,7 +123,7 @@ def test_errors_about_arguments_name_the_parameters(app: App, function: Any, giv
     assert unread.value.message == said
 
 
-def test_any_names_where_the_function_takes_any(app: App) -> None:
+def test_a_function_with_keyword_arguments_accepts_any_name(app: App) -> None:
     @app.handler()
     def log(level: int, **rest: Any) -> None: ...
 
@@ -138,7 +138,7 @@ def _takes_either(place: Point | Box) -> None: ...
 def _mixes_contexts(job: AsyncContext) -> None: ...
 
 
-def test_what_cannot_be_a_handler(app: App) -> None:
+def test_functions_that_cannot_be_handlers_are_refused(app: App) -> None:
     with refused("validation_error", "by position"):
         app.handler()(lambda *values: None)
     with refused("validation_error", "two handlers"):
@@ -178,7 +178,7 @@ def test_a_context_that_is_not_the_first_parameter_is_refused_at_registration(ap
     assert not len(app.registry)
 
 
-def test_options_of_the_handler_and_of_the_call(app: App) -> None:
+def test_options_of_the_call_override_those_of_the_handler(app: App) -> None:
     @app.handler(queue="crawl", priority=3, tier="in_home")
     def fetch(url: str) -> None: ...
 
@@ -188,7 +188,7 @@ def test_options_of_the_handler_and_of_the_call(app: App) -> None:
     assert app.options(request_id="r").enqueue(fetch, url="v").id == app.options(request_id="r").enqueue(fetch, url="v").id
 
 
-def test_refusals_of_the_ledger_come_through(app: App) -> None:
+def test_refusals_of_the_ledger_are_raised(app: App) -> None:
     @app.handler()
     def fetch(url: str) -> None: ...
 
@@ -196,7 +196,7 @@ def test_refusals_of_the_ledger_come_through(app: App) -> None:
         app.options(priority="high").enqueue(fetch, url="u")  # type: ignore[arg-type]
 
 
-def test_an_option_that_there_is_not_is_refused_at_once_with_those_that_there_are(app: App) -> None:
+def test_an_unknown_option_is_refused_with_the_known_ones(app: App) -> None:
     with pytest.raises(ValidationError, match="handler has no option 'atempts_max'; did you mean 'attempts_max'") as typo:
         app.handler("a", atempts_max=3)  # type: ignore[call-overload]
     assert "attempts_max, available_at, check_result" in typo.value.action
@@ -210,7 +210,7 @@ def test_an_option_that_there_is_not_is_refused_at_once_with_those_that_there_ar
     assert not len(app.registry)
 
 
-def test_every_option_that_an_enqueue_has_is_known_before_it(app: App) -> None:
+def test_every_option_of_enqueue_is_known_to_the_app(app: App) -> None:
     @app.handler()
     def fetch(url: str) -> None: ...
 
@@ -220,7 +220,7 @@ def test_every_option_that_an_enqueue_has_is_known_before_it(app: App) -> None:
     assert app.options(**given).enqueue(fetch, url="u").is_new  # type: ignore[arg-type]
 
 
-def test_a_field_of_the_policy_has_one_name_and_a_handler_takes_the_older_one_too() -> None:
+def test_a_handler_accepts_older_names_of_policy_fields() -> None:
     app = App("sqlite:///none.db")
     app.handler("new", attempts_max=3, lease_ttl="2m")(lambda: None)
     app.handler("old", attempts=3, lease="2m")(lambda: None)

@@ -1,4 +1,5 @@
-"""Workers whose jobs have to be signed: they sign by themselves, wherever a handler runs, and lose nothing for want of a key."""
+"""Workers of jobs that require signatures: they sign automatically, in every kind of handler, and lose no job if a key
+is missing."""
 
 import threading
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ def server(store_url: str) -> Iterator[Ledger]:
 
 @pytest.fixture
 def app(server: Ledger, store_url: str) -> Iterator[App]:
-    """An app whose workers have their own key alone."""
+    """An app whose workers have only their own key."""
     app = App(store_url, keys=[WORKER])
     yield app
     app.close()
@@ -39,7 +40,7 @@ def unsigned(ledger: Ledger, job_id: int) -> list[str]:
     return [event.type.value for event in ledger.events(job_id) if event.key_id is None]
 
 
-def test_what_a_worker_does_is_signed(app: App, start: Starter) -> None:
+def test_the_events_of_a_worker_are_signed(app: App, start: Starter) -> None:
     @app.handler(policy=ALL)
     def plain(job: Context) -> int:
         job.checkpoint({"at": 1})
@@ -102,10 +103,10 @@ def test_keys_given_to_an_app_reach_its_processes(store_url: str, server: Ledger
     assert server.check(job.id) == []
 
 
-def test_a_late_outcome_waits_for_a_server_and_is_not_lost(
+def test_a_late_outcome_waits_for_a_process_with_the_server_key(
     app: App, server: Ledger, start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without heartbeats the lease ends. The worker cannot record that; a sweeper with the key can."""
+    """Without heartbeats the lease expires. The worker cannot record that, but a sweeper with the key can."""
     monkeypatch.setattr("holdfast.worker.heartbeats.HeartbeatLoop.tick", lambda self: None)
     free = threading.Event()
 
@@ -134,7 +135,7 @@ def test_a_worker_is_named_like_its_only_key(app: App) -> None:
         assert worker.name == "w0"
 
 
-def test_a_worker_that_could_not_sign_does_not_begin(app: App, store_url: str) -> None:
+def test_a_worker_that_cannot_sign_does_not_start(app: App, store_url: str) -> None:
     @app.handler(policy=ALL)
     def plain() -> None: ...
 
@@ -145,7 +146,7 @@ def test_a_worker_that_could_not_sign_does_not_begin(app: App, store_url: str) -
     assert "plain" not in app.ledger.declarations()
 
 
-def test_a_kind_that_could_not_be_signed_is_left_out_of_other_queues(app: App) -> None:
+def test_a_kind_that_cannot_be_signed_is_not_claimed_from_other_queues(app: App) -> None:
     @app.handler(policy=ALL, queue="signed")
     def secret() -> None: ...
 
@@ -162,7 +163,7 @@ def test_a_kind_that_could_not_be_signed_is_left_out_of_other_queues(app: App) -
     assert app.ledger.get(job.id).attempt == 0
 
 
-def test_a_handler_whose_beats_are_refused_may_not_proceed(app: App, server: Ledger, start: Starter) -> None:
+def test_a_handler_with_refused_beats_may_not_proceed(app: App, server: Ledger, start: Starter) -> None:
     begun, refused = threading.Event(), threading.Event()
     messages: list[str] = []
 

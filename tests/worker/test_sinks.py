@@ -14,7 +14,7 @@ from tests.worker.fleet import Fleet
 
 JOBS = 100
 FATAL = 150
-"""The number of the message that is received and never answered, somewhere in the middle of all."""
+"""The number of a message in the middle that is received and never answered."""
 
 
 def test_a_killed_workers_sink_is_served_by_another(fleet: Fleet, real: Ledger) -> None:
@@ -55,7 +55,7 @@ def test_a_worker_that_stops_leaves_its_sinks_to_others(app: App, start: Starter
     assert app.ledger.take_duty("relay:sink", "other", ttl="1s")
 
 
-def test_a_relays_duty_has_limits_in_a_worker_too(app: App) -> None:
+def test_the_duty_of_a_relay_has_limits_in_a_worker(app: App) -> None:
     app.handler("work")(lambda: None)
     app.sink(CallableSink(lambda message: None))
     with pytest.raises(HoldfastError) as caught:

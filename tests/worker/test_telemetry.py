@@ -40,7 +40,7 @@ def spans() -> Spans:
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """What was logged, as machines read it."""
+    """The logged lines as JSON."""
     stream = io.StringIO()
     handler = logs.configure(json=True, level="INFO", stream=stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -48,7 +48,7 @@ def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
 
 
 @pytest.mark.parametrize("isolation", ["thread", "loop"])
-def test_a_trace_goes_through_the_worker_to_its_childrens_jobs(app: App, start: Starter, spans: Spans, isolation: str) -> None:
+def test_a_trace_continues_in_jobs_that_the_handler_enqueues(app: App, start: Starter, spans: Spans, isolation: str) -> None:
     @app.handler()
     def child() -> None:
         with tracer.start_as_current_span("deep"):
@@ -87,7 +87,9 @@ def test_a_trace_goes_through_the_worker_to_its_childrens_jobs(app: App, start: 
     assert made.correlation_id == "order-7"
 
 
-def test_a_handlers_own_lines_say_which_job(app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]) -> None:
+def test_log_lines_of_a_handler_have_the_fields_of_its_job(
+    app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]
+) -> None:
     log = logging.getLogger("mine")
 
     @app.handler()
@@ -112,7 +114,7 @@ def steps(lines: Callable[[], list[dict[str, Any]]], job: Job) -> list[str]:
     return [line["event"] for line in lines() if line.get("job_id") == job.id and "event" in line]
 
 
-def test_every_step_of_a_job_is_a_line(app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]) -> None:
+def test_every_step_of_a_job_is_logged(app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]) -> None:
     @app.handler(queue="q", attempts=3, policy={"backoff_base": 0})
     def flaky(job: Context) -> None:
         if job.job.attempt == 1:
@@ -140,7 +142,7 @@ def test_every_step_of_a_job_is_a_line(app: App, start: Starter, lines: Callable
     assert retried["duration_ms"] >= 0 and done["duration_ms"] >= 0
 
 
-def test_lines_of_a_traced_job_go_by_its_trace(
+def test_log_lines_of_a_traced_job_have_its_trace_id(
     app: App, start: Starter, spans: Spans, lines: Callable[[], list[dict[str, Any]]]
 ) -> None:
     @app.handler()
@@ -160,9 +162,7 @@ def test_lines_of_a_traced_job_go_by_its_trace(
     assert len(str(done)) == 32
 
 
-def test_an_end_without_success_is_a_line_with_its_traceback(
-    app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]
-) -> None:
+def test_a_failure_is_logged_with_its_traceback(app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]) -> None:
     @app.handler(attempts=1)
     def broken() -> None:
         raise ValueError("no value\nat all")
@@ -197,10 +197,10 @@ def test_a_refused_check_is_logged(app: App, start: Starter, lines: Callable[[],
     assert refused["message"] == f"job {job.id} refused by a check: KeyError: 'no key'"
 
 
-def test_a_retry_of_another_day_is_logged_with_its_date(
+def test_a_retry_on_another_day_is_logged_with_its_date(
     store_url: str, clock: ManualClock, lines: Callable[[], list[dict[str, Any]]]
 ) -> None:
-    """Released attempts do not count as tries, and on a manual clock no time passes."""
+    """Released attempts are not counted, and on a manual clock no time passes."""
     app = App(store_url, clock=clock)
 
     @app.handler(attempts=3)
@@ -220,7 +220,7 @@ def test_a_retry_of_another_day_is_logged_with_its_date(
 
 
 @pytest.mark.parametrize("way", ["hard", "past its grace"])
-def test_a_job_that_is_cancelled_under_its_handler_is_one_line(
+def test_a_cancel_of_a_running_handler_is_logged_once(
     app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]], way: str
 ) -> None:
     quick: PolicyFields = {"heartbeat_interval": "1s", "missed_beats_max": 1, "lease_ttl": "1s", "cancel_grace": "1s"}
@@ -243,7 +243,7 @@ def test_a_job_that_is_cancelled_under_its_handler_is_one_line(
     assert not [line for line in lines() if "lease lost" in line["message"] or line["level"] == "WARNING"]
 
 
-def test_a_lost_lease_is_one_warning(app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]) -> None:
+def test_a_lost_lease_is_logged_once(app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]) -> None:
     went = threading.Event()
 
     @app.handler(policy={"heartbeat_interval": "1s", "missed_beats_max": 1, "lease_ttl": "1s"})
@@ -312,7 +312,7 @@ def test_a_worker_without_log_lines_checks_the_level_once_a_batch(
     assert len(asked) < len(jobs)
 
 
-def test_what_happened_is_counted(app: App, start: Starter) -> None:
+def test_outcomes_are_counted(app: App, start: Starter) -> None:
     @app.handler(policy={"backoff_base": 0})
     def flaky(job: Context) -> None:
         if job.job.attempt == 1:

@@ -18,12 +18,12 @@ from tests.worker.conftest import Starter, dead, ended
 
 
 class Site:
-    """An app whose `build` puts up stones, each with an undo step; what is taken down is written down."""
+    """An app whose handler `build` puts up stones, each with an undo step. Removed stones are recorded."""
 
     def __init__(self, app: App) -> None:
         self.app = app
         self.down: list[Any] = []
-        """Stones that were taken down, in that order."""
+        """The removed stones, in order."""
 
         @app.handler()
         def take_down(stone: str) -> None:
@@ -58,7 +58,7 @@ class Site:
 
 @pytest.fixture
 def still(store_url: str, clock: ManualClock) -> Iterator[App]:
-    """An app on a clock that stands still."""
+    """An app on a manual clock."""
     app = App(store_url, clock=clock, entropy=NoJitter())
     yield app
     assert check_all(app.ledger) == []
@@ -73,7 +73,7 @@ def site(still: App) -> Site:
 # When
 
 
-def test_after_a_permanent_failure_the_newest_step_is_first(site: Site) -> None:
+def test_a_permanent_failure_undoes_the_newest_step_first(site: Site) -> None:
     job = site.put_up("a", "b", "c")
     assert drain(site.app).counts == {"failed": 1, "succeeded": 1}
     assert site.down == ["c", "b", "a"]
@@ -83,21 +83,21 @@ def test_after_a_permanent_failure_the_newest_step_is_first(site: Site) -> None:
     assert (note.actor, note.request_id) == ("system:ledger", f"undo-{job.id}")
 
 
-def test_after_exhaustion_the_steps_of_all_attempts_are_undone(site: Site) -> None:
+def test_an_exhausted_job_undoes_the_steps_of_all_attempts(site: Site) -> None:
     job = site.put_up("a", then="raise")
     assert [run.status for run in drain(site.app, advance=True).runs] == ["queued", "dead_lettered", "succeeded"]
     assert site.down == ["attempt 2", "a", "attempt 1", "a"]
     assert site.notes(job) == ["compensated"]
 
 
-def test_after_a_soft_cancel_that_was_acknowledged_at_once(site: Site, clock: ManualClock) -> None:
+def test_an_acknowledged_soft_cancel_is_undone_at_once(site: Site, clock: ManualClock) -> None:
     began = clock.now()
     job = site.put_up("a", "b", then="soft")
     assert drain(site.app).counts == {"cancelled": 1, "succeeded": 1}
     assert (site.down, site.notes(job), clock.now()) == (["b", "a"], ["compensated"], began)
 
 
-def test_after_a_hard_cancel_not_before_the_old_lease_is_over(site: Site, clock: ManualClock) -> None:
+def test_a_hard_cancel_is_undone_after_the_old_lease(site: Site, clock: ManualClock) -> None:
     began = clock.now()
     job = site.put_up("a", "b", then="hard")
     assert drain(site.app).counts == {"cancelled": 1}
@@ -108,7 +108,7 @@ def test_after_a_hard_cancel_not_before_the_old_lease_is_over(site: Site, clock:
     assert clock.now() - began == timedelta(seconds=60)
 
 
-def test_after_a_soft_cancel_without_an_answer(site: Site, clock: ManualClock) -> None:
+def test_a_soft_cancel_without_an_answer_is_undone(site: Site, clock: ManualClock) -> None:
     job = site.put_up()
     [held] = site.app.ledger.claim("deaf", start=True)
     assert held.fence is not None
@@ -128,11 +128,11 @@ def test_a_success_is_not_undone(site: Site) -> None:
     assert site.down == []
 
 
-# By whom
+# Workers
 
 
 @pytest.mark.parametrize("of", ["def", "async def"])
-def test_a_real_worker_undoes(app: App, start: Starter, of: str) -> None:
+def test_a_worker_runs_undo_jobs(app: App, start: Starter, of: str) -> None:
     down: list[int] = []
 
     @app.handler()
@@ -159,7 +159,7 @@ def test_a_real_worker_undoes(app: App, start: Starter, of: str) -> None:
     assert ended(app, undo).stage == "taking 1"
 
 
-def test_a_worker_of_async_handlers_alone_undoes_too(app: App, start: Starter) -> None:
+def test_a_worker_with_only_async_handlers_runs_undo_jobs(app: App, start: Starter) -> None:
     @app.handler()
     async def take_down() -> None: ...
 
@@ -196,7 +196,7 @@ def test_a_step_that_takes_too_long_is_timed_out(app: App, start: Starter) -> No
     assert undo.last_error["type"] == "TimeoutError"
 
 
-def test_the_kind_is_the_ledgers_own(still: App) -> None:
+def test_the_kind_of_undo_jobs_is_reserved(still: App) -> None:
     with pytest.raises(ValidationError, match="reserved for the ledger"):
         still.handler("holdfast.undo")(lambda: None)
 
@@ -204,7 +204,7 @@ def test_the_kind_is_the_ledgers_own(still: App) -> None:
 # Steps that fail
 
 
-def test_a_step_that_raises_once_is_taken_again_and_those_before_it_are_not(site: Site) -> None:
+def test_a_step_that_raises_once_is_run_again_and_earlier_ones_are_not(site: Site) -> None:
     tries: list[int] = []
 
     @site.app.handler()
@@ -227,7 +227,7 @@ def test_a_step_that_raises_once_is_taken_again_and_those_before_it_are_not(site
 
 
 def _with_step(site: Site, kind: str, **args: Any) -> Job:
-    """A job of one step that has failed."""
+    """A failed job with one undo step."""
     job = site.put_up()
     [held] = site.app.ledger.claim("w", start=True)
     assert held.fence is not None
@@ -238,7 +238,7 @@ def _with_step(site: Site, kind: str, **args: Any) -> Job:
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_step_that_fails_for_good_is_noted(site: Site, known: bool) -> None:
+def test_a_step_that_fails_permanently_is_noted(site: Site, known: bool) -> None:
     if known:
 
         @site.app.handler("stuck")
@@ -254,7 +254,7 @@ def test_a_step_that_fails_for_good_is_noted(site: Site, known: bool) -> None:
 
 
 @pytest.mark.parametrize("error", [PermanentError("never"), KeyError("picky")])
-def test_a_permanent_error_is_not_tried_again(site: Site, error: Exception) -> None:
+def test_a_permanent_error_is_not_retried(site: Site, error: Exception) -> None:
     @site.app.handler(fail_on=KeyError)
     def picky() -> None:
         raise error
@@ -272,7 +272,7 @@ def test_a_job_with_args_that_no_longer_fit_is_dead_lettered(site: Site) -> None
     assert site.notes(job) == ["compensation_failed"]
 
 
-def test_a_replay_goes_on_where_the_undo_job_ended(site: Site) -> None:
+def test_a_replay_continues_where_the_undo_job_ended(site: Site) -> None:
     broken = [True]
 
     @site.app.handler()
@@ -299,7 +299,7 @@ def test_a_replay_goes_on_where_the_undo_job_ended(site: Site) -> None:
     assert site.notes(job) == ["compensation_failed", "compensated"]
 
 
-def test_a_replay_after_the_job_is_gone(site: Site, clock: ManualClock) -> None:
+def test_an_undo_job_can_be_replayed_after_its_original_was_pruned(site: Site, clock: ManualClock) -> None:
     known: list[bool] = []
 
     @site.app.handler()
@@ -329,11 +329,11 @@ def test_an_undo_job_may_be_cancelled_between_its_steps(site: Site) -> None:
     assert site.undo_job.checkpoint == {"done": 1}
 
 
-# What a step keeps for itself
+# Checkpoints of a step
 
 
 @pytest.mark.parametrize("of", ["def", "async def"])
-def test_a_steps_own_checkpoint_does_not_touch_the_count(site: Site, of: str) -> None:
+def test_a_checkpoint_of_a_step_does_not_change_the_count(site: Site, of: str) -> None:
     restored: list[Any] = []
 
     def look(job: Context) -> None:
@@ -395,7 +395,7 @@ drain(app)
 """
 
 
-def test_steps_recorded_before_a_crash_are_not_taken_again(still: App, store_url: str, clock: ManualClock, tmp_path: Any) -> None:
+def test_steps_recorded_before_a_crash_are_not_run_again(still: App, store_url: str, clock: ManualClock, tmp_path: Any) -> None:
     place = tmp_path / "taken"
     program = [sys.executable, "-c", PROGRAM, store_url, str(place), "1"]
     done = subprocess.run(program, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=False, timeout=60)

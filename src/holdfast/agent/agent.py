@@ -134,7 +134,7 @@ class AgentBase:
                     error, steps.session, RefusedRequest(self._who, self._suggestions, attempt)
                 ) from error.__cause__
 
-        acted = self._ledger.acting.act(verb, self._who, (self.session, *body), work_or_explain, request_id=request_id)
+        acted = self._ledger.step_transactions.run(verb, self._who, (self.session, *body), work_or_explain, request_id=request_id)
         decoded = msgspec.json.decode(acted.answer, type=answer)
         return msgspec.structs.replace(decoded, replayed=True) if acted.replayed else decoded
 

@@ -220,7 +220,7 @@ def get_task(ledger: Ledger, id_: int, *, bytes_max: int | None = None) -> TaskD
     def work(session: Session) -> bytes:
         return msgspec.json.encode(build_details(session, _load_job(session, id_), bytes_max))
 
-    return msgspec.json.decode(ledger.acting.look(work), type=TaskDetails)
+    return msgspec.json.decode(ledger.step_transactions.read(work), type=TaskDetails)
 
 
 def get_history(ledger: Ledger, id_: int, *, after: int = 0, limit: int = limits.PAGE_MAX) -> HistoryPage:
@@ -235,7 +235,7 @@ def get_history(ledger: Ledger, id_: int, *, after: int = 0, limit: int = limits
         more = events[-1].pos if len(events) == limit else None
         return msgspec.json.encode(HistoryPage(id_, [history_entry(event) for event in events], more))
 
-    return msgspec.json.decode(ledger.acting.look(work), type=HistoryPage)
+    return msgspec.json.decode(ledger.step_transactions.read(work), type=HistoryPage)
 
 
 def _load_job(session: Session, id_: int) -> JobRecord:

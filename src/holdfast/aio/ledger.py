@@ -21,8 +21,7 @@ from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event
 from holdfast.ledger.verbs.fleet import QueueRecord
 from holdfast.ledger.verbs.policies import DeclarationRecord
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
-from holdfast.ledger.verbs.runs import RunState
-from holdfast.ledger.verbs.sinks import SinkState
+from holdfast.ledger.verbs.services import RunState, SinkState
 from holdfast.proof.export_format import EndLine
 from holdfast.telemetry.metrics import Readings
 
@@ -76,7 +75,7 @@ class AsyncLedger(AsyncLedgerBase):
     async def append(self, envelope: Mapping[str, Any] | bytes | str, *, content: Any = payloads.UNSET) -> Event:
         """Record a statement that another process has signed, and return the last event that it made.
 
-        The envelope is a statement in Holdfast's shape or the seed's, with its `keyId` and `signature`. A holder may sign
+        The envelope is a statement in Holdfast's own form or in that for robots, with `keyId` and `signature`. A holder may sign
         heartbeat, resumed, stalled, succeeded, requeued (a release) and cancelled (an acknowledged cancel). No token is needed:
         see the guide on signed events. A server may sign stalled, past the limit, and resumed, after a heartbeat that came after
         the stall.

@@ -169,7 +169,7 @@ def _task_command(function: Callable[..., "Task"], show: Callable[[Page, "Task"]
 
 
 def show_replayed(page: Page, answer: "Task | Brief | Collected") -> None:
-    """Say that the answer is an earlier one. An agent that reuses its request ids in a new process must notice."""
+    """Print that the answer is an earlier one, so that an agent notices if it reuses request ids in a new process."""
     if answer.replayed is True:
         page.line("This request was answered before; nothing was changed. A new call needs a new --request-id.")
 

@@ -21,7 +21,7 @@ from holdfast.core.policy import SourcedField
 from holdfast.core.restart import TerminalReason
 from holdfast.core.vocabulary import Dialect
 from holdfast.ledger import DeclarationRecord, KeyRecord, SinkState, WorkerRecord
-from holdfast.ledger.verbs.runs import RunState
+from holdfast.ledger.verbs.services import RunState
 from holdfast.proof.export_format import EndLine
 from holdfast.proof.findings import CheckedCounts
 from holdfast.proof.keys import KeyRole

@@ -129,7 +129,7 @@ class LazyGroup(click.Group):
         Exit codes: 0 success, 1 refused, 2 usage error, 3 ledger out of reach, 130 interrupted, 141 output closed.
         """
         whole = list(sys.argv[1:] if args is None else args)
-        given = whole[: whole.index("--")] if "--" in whole else whole  # the rest is for another program
+        given = whole[: whole.index("--")] if "--" in whole else whole  # the other arguments are for another program
         options = {"complete_var": COMPLETE_VARIABLE, **extra, "standalone_mode": False}
         sys.exit(run_command(lambda: click.Group.main(self, whole, *rest, **options), given))
 
@@ -270,8 +270,8 @@ def _ledger_command(function: "Callable[..., CommandResult]", *, create: bool) -
 
 
 def report_new_ledger(url: str) -> None:
-    """Say that the ledger is new: the user may have meant another one."""
-    Page().remark(f"{url} was not there: it is new, and empty.")
+    """Print that the ledger is new: the user may have wanted another one."""
+    Page().remark(f"{url} did not exist: an empty ledger was created.")
 
 
 def load_keys(given: Sequence[str]) -> "list[KeyFile]":

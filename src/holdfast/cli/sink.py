@@ -10,7 +10,7 @@ from holdfast.cli.values import format_time
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
-    from holdfast.ledger.verbs.sinks import SinkState
+    from holdfast.ledger.verbs.services import SinkState
 
 
 @click.group(cls=NounGroup)

@@ -33,7 +33,7 @@ from holdfast.text import format_age, truncate_bytes
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
-    from holdfast.ledger.verbs.runs import RunState
+    from holdfast.ledger.verbs.services import RunState
     from holdfast.supervise import RunOutcome
 
 log = logging.getLogger("holdfast.supervise")

@@ -257,7 +257,7 @@ _PHASES = {
 
 
 def _check_record(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
-    """Check that what an event repeats or assumes of the job agrees with the job."""
+    """Check that the values of the job that an event repeats agree with the job."""
     if event.type in _PHASES and job.phase not in _PHASES[event.type]:
         yield "phase", f"{event.type.value} of a job whose phase was {'none' if job.phase is None else job.phase.value}"
     if event.type is EventType.STALLED:

@@ -44,7 +44,7 @@ _VERBS = holder_verbs.VERBS | {command: function for command, (_, function) in c
 
 
 def decide(job: JobRecord | None, command: c.JobCommand, now: Micros) -> Decision:
-    """Return what `command` does to `job` at ledger time `now`, or raise a refusal."""
+    """Decide `command` on `job` at ledger time `now`. Return the decision or raise a refusal."""
     if job is None:
         raise missing_job_error(command)
     fence: Fence | None = getattr(command, "fence", None)

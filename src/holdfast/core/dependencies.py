@@ -8,7 +8,7 @@ from holdfast.core import commands as c
 from holdfast.core.model import SYSTEM, TERMINAL, FailureStage, JobRecord, ReasonCode, Status
 
 ON_FAILURE = ("wait", "cancel", "dead_letter")
-"""What may happen to a waiting job when one of its dependencies ends without success."""
+"""The possible effects on a waiting job if one of its dependencies ends without success."""
 ON_FAILURE_DEFAULT = "dead_letter"
 """The default of an enqueue. An `enqueued` event without a choice means "wait", which was the default of older versions."""
 

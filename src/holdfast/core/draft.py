@@ -128,7 +128,7 @@ def _advice(verb: str, job: JobRecord) -> str:
     """Return what the caller can do instead, given the job's status."""
     if job.status is Status.SUCCEEDED and verb == "replay":
         return (
-            "Replay starts jobs over that have failed, were cancelled or were dead-lettered. "
+            "Replay is for jobs that have failed, were cancelled or were dead-lettered. "
             "To do the work of a succeeded job again, enqueue a new job."
         )
     if job.status is Status.SUCCEEDED:

@@ -9,7 +9,7 @@ from holdfast.core.model import EventRecord, EventType, Micros, StallReason
 
 UNSET = msgspec.UNSET
 OptionalJson = msgspec.Raw | msgspec.UnsetType
-"""JSON kept as the bytes that came, or UNSET."""
+"""JSON as the bytes that were received, or UNSET."""
 _encoder = msgspec.json.Encoder()
 
 
@@ -147,7 +147,7 @@ class CancelledPayload(Payload, frozen=True):
 
 
 class DeadLetteredPayload(Payload, frozen=True, omit_defaults=False):
-    """Everything a person needs to look at a dead letter. Fields that are null are written out."""
+    """All facts that a person needs to examine a dead letter. Fields that are null are written too."""
 
     reason_code: str
     failure_stage: str

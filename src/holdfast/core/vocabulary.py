@@ -1,6 +1,6 @@
 """The names that other systems use for Holdfast's events, statuses and reasons: one table for both directions.
 
-A dialect is the vocabulary of one of the seed documents. Its names are accepted wherever a name is read. They are written if a
+A dialect is the vocabulary of another specification. Its names are accepted wherever a name is read. They are written if a
 reader asks for that dialect. The ledger stores Holdfast's own names only.
 """
 

@@ -22,7 +22,7 @@ app = App(os.environ["HOLDFAST_URL"])
 def digest_page(job: Context, text: str, fatal: bool) -> dict[str, Any]:
     """Hash a text. The first attempt of the fatal job reports that it has started, then waits to be killed."""
     if fatal and job.job.attempt == 1:
-        # Only the demo gives its token away: the parent uses it for a late write under this worker's fence.
+        # Only the demo prints a token: the parent uses it for a late write under this worker's fence.
         started = {"job": job.job.id, "attempt": job.fence.attempt, "token": job.fence.token, "worker": job.fence.worker}
         sys.stdout.buffer.write(msgspec.json.encode(started) + b"\n")
         sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""Check every job and every history that the demo left behind."""
+"""Check every job and every history of the demo."""
 
 import hashlib
 from collections import Counter
@@ -13,7 +13,7 @@ def digest(text: str) -> str:
 
 
 class DemoError(Exception):
-    """A promise of the demo is not kept."""
+    """A check of the demo has failed."""
 
 
 class DemoReport(NamedTuple):

@@ -11,8 +11,7 @@ from holdfast.ledger.verbs.operators import DeadLetterVerbs, OperatorVerbs
 from holdfast.ledger.verbs.policies import DeclarationRecord, PolicyVerbs
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, KeyVerbs, ProvenEvent, SealVerbs, TreeHead
 from holdfast.ledger.verbs.reading import ReadVerbs
-from holdfast.ledger.verbs.runs import RunVerbs
-from holdfast.ledger.verbs.sinks import SinkState, SinkVerbs
+from holdfast.ledger.verbs.services import RunVerbs, SinkState, SinkVerbs
 
 __all__ = [
     "Beat",
@@ -52,7 +51,7 @@ class Ledger(
     ExplainVerbs,
     ReadVerbs,
 ):
-    """The durable record of jobs and events. All changes go through it. Safe to use from many threads.
+    """The durable record of jobs and events. All changes go through it. It is safe to use from many threads.
 
     `holdfast.open` returns one. Verbs that change something take `request_id=`, which the caller sends again after a lost answer,
     and `actor=`, the name of the caller. Verbs on one job take `expected_rev=`.

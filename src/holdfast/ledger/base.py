@@ -13,10 +13,9 @@ from holdfast.core.model import JobRecord as Record
 from holdfast.errors import HoldfastError
 from holdfast.ledger import validate
 from holdfast.ledger.commit import CommitPipeline, only_answer
-from holdfast.ledger.idempotency import is_repeated
 from holdfast.ledger.metrics import Totals
 from holdfast.ledger.public import Beat, Change, Job, to_datetime
-from holdfast.ledger.requests import Request
+from holdfast.ledger.requests import Request, is_repeated
 from holdfast.ledger.signing import KeyBookCache, Keyring, Signer
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.ledger.transaction import StepTransactions
@@ -30,7 +29,7 @@ JobOrFence = int | Fence
 
 
 class LedgerBase:
-    """The state and the steps that all verbs share. `Ledger` adds the verbs."""
+    """The state and the methods that all verbs share. `Ledger` adds the verbs."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class LedgerBase:
         self._signer = Signer(store, ring, self._books, wall)
         self._pipeline = CommitPipeline(store, self.metrics, self._signer)
         self._sweeper = Sweeper(store, self._pipeline, entropy, monotonic)
-        self.acting = StepTransactions(store, self._pipeline, self._signer, entropy, self.metrics)
+        self.step_transactions = StepTransactions(store, self._pipeline, self._signer, entropy, self.metrics)
         """Runs several commands in one transaction, for the verbs of agents."""
         self._totals = Totals(store)
         self._enqueues = validate.EnqueueReader()
@@ -136,7 +135,7 @@ class LedgerBase:
         actor: str | Actor | None,
         work: Callable[[Session], None],
     ) -> None:
-        """Change the ledger's own settings. This makes no event. A repeated request id is recognised all the same."""
+        """Change the ledger's own settings. This makes no event. A repeated request id is still recognised."""
         who, request = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id)
 
         def once(session: Session) -> None:
@@ -201,7 +200,7 @@ def without_validators(ledger: D) -> D:
 
 
 class ServiceAccess:
-    """What the ledger offers to every kind of service. Safe to use from many threads."""
+    """The methods of a ledger that every service uses. Safe to use from many threads."""
 
     def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
         self._store = store

@@ -20,8 +20,7 @@ from holdfast.core.commands import ClaimNext, Enqueue, Replay, ReplayMany
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger import metrics
 from holdfast.ledger.dispatch import execute
-from holdfast.ledger.idempotency import is_locked
-from holdfast.ledger.requests import Request, Result
+from holdfast.ledger.requests import Request, Result, is_locked
 from holdfast.ledger.signing import Signer
 from holdfast.store.base import END_TRANSACTION_ACTION, Contention, Lane, Session, StatementFailed, Store, lock_refusal
 from holdfast.store.callers import unwrap, use_connection
@@ -37,7 +36,7 @@ ALONE_MAX = 8
 ALONE_SECONDS = 30.0
 """How long such a request waits for its turn."""
 PAUSES = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16, *[0.25] * 19)
-"""Pauses, in seconds, before each try of a request that met a lock of another transaction. Together they take 5 s, or about 8 s
+"""Pauses, in seconds, before each retry of a request that met a lock of another transaction. Together they take 5 s, or about 8 s
 if each try also waits for the lock."""
 MANY_PAUSES = PAUSES[:13]
 """The same for requests on many jobs, and in a caller's own transaction: about 2 s."""
@@ -56,13 +55,13 @@ class _Entry:
         self.outcome: Result | Exception | None = None
         """Set after the commit, or when the request has failed."""
         self.wakeup = threading.Lock()
-        """Acquired until the thread may go on."""
+        """Acquired until the thread may continue."""
         self.wakeup.acquire()
         self.done = False
         """The leader has run the request. A thread that wakes up with a request that is not done is the next leader."""
 
     def wake(self) -> None:
-        """Let the waiting thread go on. This may be called again."""
+        """Let the waiting thread continue. This may be called again."""
         if self.wakeup.locked():
             self.wakeup.release()
 
@@ -81,11 +80,11 @@ class GroupCommit:
         self._waiting: deque[_Entry] = deque()
         self._leader: _Entry | None = None
         self._group: list[_Entry] = []
-        """What the leader runs."""
+        """The group that the leader runs."""
         self._pid = os.getpid()
 
     def submit(self, request: Request) -> Result:
-        """Run the request in the next group and return its result. Raise what made the request, or the whole group, fail."""
+        """Run the request in the next group and return its result. Raise the error of the request or of the whole group."""
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
         entry = _Entry(request)
@@ -166,7 +165,7 @@ class GroupCommit:
 
 
 class CommitPipeline:
-    """Runs requests: in the right lane, again where rows are locked, counted, with workers woken."""
+    """Runs requests: choose the lane, retry locked rows, count the answers and wake workers."""
 
     def __init__(self, store: Store, metrics: Metrics, signer: Signer) -> None:
         self._store = store

@@ -156,7 +156,7 @@ def link_each(session: Session, items: Sequence[Item], _: TransactionSigner) -> 
 
 
 def _answer_for_all(items: Sequence[Item], outcomes: Sequence[Decision], *, changed: bool) -> None:
-    """Give the first item the events of all outcomes, and the others an empty answer."""
+    """Answer the first item with the events of all decisions, and the others with an empty answer."""
     for item in items:
         item.answer(())
     first = items[0]

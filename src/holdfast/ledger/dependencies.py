@@ -13,7 +13,7 @@ from holdfast.core.dependencies import ON_FAILURE_DEFAULT, DependencyState, fail
 from holdfast.core.limits import CASCADE_MAX
 from holdfast.core.model import NEVER, TERMINAL, JobRecord, Micros, Status
 from holdfast.errors import NotFound, ValidationError
-from holdfast.ledger import idempotency
+from holdfast.ledger.requests import FoundJob
 from holdfast.store.base import Session
 
 
@@ -46,7 +46,7 @@ def _save(session: Session, decisions: list[Decision]) -> list[Decision]:
 
 
 def cascade(session: Session, failed: Sequence[DependencyState], now: Micros, request_id: str | None) -> list[Decision]:
-    """End the dependents of failed jobs, and their dependents in turn, unless their policy is to go on waiting.
+    """End the dependents of failed jobs, and their dependents in turn, unless their policy is to keep waiting.
 
     The dependents are found, locked in order, and only then loaded. Meanwhile another transaction may have added a dependent of
     a job that was not locked yet, so the search is repeated until it finds none.
@@ -92,14 +92,14 @@ def continue_cascade(session: Session, ids: Sequence[int], now: Micros, request_
 
 
 def dependency_of(job: JobRecord) -> DependencyState:
-    """Return a job as its dependents see it."""
+    """Return the state of a job for its dependents."""
     return DependencyState(job.id, job.status, job.rev)
 
 
 class LinkedJobs(NamedTuple):
     """The jobs of a call with dependencies: an answer for each, and the decisions about those that do not have to wait."""
 
-    answers: list[idempotency.FoundJob]
+    answers: list[FoundJob]
     decisions: list[Decision]
 
 
@@ -122,7 +122,7 @@ def make_linked(session: Session, commands: Sequence[c.EnqueueLinked]) -> Linked
     edges = {ids[place]: _edges_of(commands[place], ids, outside, existing) for place in sorted(new_places)}
     decisions = _link(session, commands, {id_: on for id_, on in edges.items() if on is not None}, open_ids | open_existing_ids)
     jobs = session.load(ids, lock=False)
-    return LinkedJobs([idempotency.FoundJob(jobs[id_], place in new_places) for place, id_ in enumerate(ids)], decisions)
+    return LinkedJobs([FoundJob(jobs[id_], place in new_places) for place, id_ in enumerate(ids)], decisions)
 
 
 def _edges_of(

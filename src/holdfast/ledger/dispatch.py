@@ -1,8 +1,8 @@
 """Run a group of requests in one transaction: request ids, then rows, `decide`, rows and events.
 
 Commands on one job keep their order: they go in separate rounds. Within a round, the hot verbs are one statement for all their
-commands. A command that the statement's guards do not match is loaded, decided and saved by itself. A refused command gets
-the error as its answer, and touches nothing else.
+commands. A command that the statement's guards do not match is loaded, decided and saved by itself. A
+refused command gets the error as its answer and changes nothing.
 """
 
 from collections import defaultdict
@@ -16,10 +16,9 @@ from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import SIGNED_SEPARATOR, EventRecord, Role
 from holdfast.core.payloads import counter_of
 from holdfast.errors import Conflict, HoldfastError, Unavailable
-from holdfast.ledger import decisions, dependencies, idempotency
+from holdfast.ledger import decisions, dependencies
 from holdfast.ledger.decisions import decide_each
-from holdfast.ledger.idempotency import answer_repeats, keep_answers
-from holdfast.ledger.requests import Item, Request, Result, Runner
+from holdfast.ledger.requests import FoundJob, Item, Request, Result, Runner, answer_repeats, keep_answers
 from holdfast.ledger.signing import Signer, TransactionSigner
 from holdfast.proof.signing import UNSIGNED_UNDER, is_plain_beat
 from holdfast.store.base import AppliedCommand, DeadLetterFilter, EnqueuedRow, Session
@@ -172,7 +171,7 @@ def _enqueue_keyed(session: Session, item: Item) -> None:
         item.answer(row)
         _wake_queue(item.result, item.command)
     else:
-        item.answer(idempotency.FoundJob(session.load([row.job_id], lock=False)[row.job_id], False))
+        item.answer(FoundJob(session.load([row.job_id], lock=False)[row.job_id], False))
 
 
 def claim_next(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
@@ -201,10 +200,10 @@ def replay_many(session: Session, items: Sequence[Item], _: TransactionSigner) -
             skipped |= session.replayed([id_ for id_ in ids if id_ not in skipped and id_ not in locked])
         newest = session.newest_replays(skipped)
         replays = session.load(sorted(newest.values()), lock=False)
-        answers: list[idempotency.FoundJob | HoldfastError] = []
+        answers: list[FoundJob | HoldfastError] = []
         for id_ in ids:
             if id_ in skipped:
-                answers.append(idempotency.FoundJob(replays[newest[id_]], False))
+                answers.append(FoundJob(replays[newest[id_]], False))
                 continue
             try:
                 if id_ in locked:
@@ -233,7 +232,7 @@ def _dead_letters(session: Session, command: c.ReplayMany) -> tuple[list[int], s
     return ids, skipped.intersection(ids)
 
 
-def _replay_one(session: Session, item: Item, command: c.Replay) -> idempotency.FoundJob:
+def _replay_one(session: Session, item: Item, command: c.Replay) -> FoundJob:
     job = session.load([command.job_id], lock=True).get(command.job_id)
     if job is None:
         raise missing_job_error(command)
@@ -242,7 +241,7 @@ def _replay_one(session: Session, item: Item, command: c.Replay) -> idempotency.
     enqueue_command = replay_command(job, command)
     live_id = session.live_replay(job.id)
     if live_id is not None:
-        return idempotency.FoundJob(session.load([live_id], lock=False)[live_id], False)
+        return FoundJob(session.load([live_id], lock=False)[live_id], False)
     row = _enqueue_replay(session, item.result, enqueue_command)
     if not row.is_new:
         key = enqueue_command.dedupe_key
@@ -250,7 +249,7 @@ def _replay_one(session: Session, item: Item, command: c.Replay) -> idempotency.
     session.move_dependents(job.id, row.job_id)
     item.result.queues.add(job.queue)
     item.result.changed = True
-    return idempotency.FoundJob(session.load([row.job_id], lock=False)[row.job_id], True)
+    return FoundJob(session.load([row.job_id], lock=False)[row.job_id], True)
 
 
 def _enqueue_replay(session: Session, result: Result, command: c.Enqueue) -> EnqueuedRow:

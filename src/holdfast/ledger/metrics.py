@@ -7,8 +7,7 @@ from holdfast.core.decide import Decision
 from holdfast.core.model import EventType, Micros, Role, StallReason, Status
 from holdfast.core.payloads import is_release
 from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, NotClaimable
-from holdfast.ledger.idempotency import FoundJob
-from holdfast.ledger.requests import Request, Result
+from holdfast.ledger.requests import FoundJob, Request, Result
 from holdfast.store.base import EnqueuedRow, Session, Store
 from holdfast.store.outbox import EndedJob
 from holdfast.telemetry import families

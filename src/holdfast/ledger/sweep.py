@@ -28,8 +28,7 @@ from holdfast.core.model import SYSTEM, EventType, Micros
 from holdfast.core.payloads import StalledPayload, decode
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.commit import CommitPipeline
-from holdfast.ledger.idempotency import is_locked
-from holdfast.ledger.requests import Request
+from holdfast.ledger.requests import Request, is_locked
 from holdfast.store.base import DueJobs, Session, Store, UnfinishedJobs
 from holdfast.store.fleet import DutyStatus
 from holdfast.telemetry.logs import JobFields, log_step

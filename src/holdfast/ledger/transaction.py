@@ -12,8 +12,7 @@ from holdfast.errors import FenceLost, HoldfastError, NotFound, SignatureInvalid
 from holdfast.ledger import metrics, validate
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.decisions import apply
-from holdfast.ledger.idempotency import kept_answer
-from holdfast.ledger.requests import Request, Result
+from holdfast.ledger.requests import Request, Result, kept_answer
 from holdfast.ledger.signing import Signer, TransactionSigner
 from holdfast.ledger.sweep import Entropy
 from holdfast.store.base import Session, Store, StoredRequest
@@ -126,7 +125,7 @@ class StepTransactions:
         self._entropy = entropy
         self._metrics = metrics
 
-    def act(
+    def run(
         self,
         verb: str,
         who: Actor,
@@ -163,6 +162,6 @@ class StepTransactions:
         metrics.count_answers(self._metrics, result)
         return acted
 
-    def look(self, work: Callable[[Session], Any]) -> Any:
+    def read(self, work: Callable[[Session], Any]) -> Any:
         """Run `work` on one snapshot and return what it reads."""
         return self._store.read(work)

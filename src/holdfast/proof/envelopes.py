@@ -62,7 +62,7 @@ def server_stall_envelope(
     stall_after_ms: int,
     reason: str = "NO_HEARTBEAT",
 ) -> dict[str, Any]:
-    """Return a server's envelope, in the seed's shape, that a robot is silent. `rev` is the one that the event will have."""
+    """Return a server's envelope, in the form for robots, that a robot is silent. `rev` is the one that the event will have."""
     fields = {
         "type": STALLED_NAME,
         "at": to_iso(at),
@@ -83,7 +83,7 @@ def server_stall_envelope(
 def server_resume_envelope(
     secret: SecretKey, *, ledger_id: str, job_id: int, attempt: int, rev: int, server: str, robot: str, at: Micros
 ) -> dict[str, Any]:
-    """Return a server's envelope, in the seed's shape, that a stalled robot has resumed. `rev` is that of the new event."""
+    """Return a server's envelope, in the form for robots, that a stalled robot has resumed. `rev` is that of the new event."""
     fields = {
         "type": RESUMED_NAME,
         "at": to_iso(at),
@@ -109,7 +109,7 @@ def robot_envelope(
     progress: int | None = None,
     assist_requested: bool | None = None,
 ) -> dict[str, Any]:
-    """Return a robot's envelope in the seed's shape: a beat, or `resumed`."""
+    """Return a robot's envelope in the form for robots: a beat, or `resumed`."""
     beat = {"stage": stage, "progress": progress, "assistRequested": assist_requested}
     payload = {"jobId": str(job_id), "robotId": robot, "t": to_iso(at)}
     fields = {

@@ -110,7 +110,7 @@ def _error_sha256(error: bytes | None) -> str:
 
 
 def _policy_matches(statement: Statement, event: EventRecord) -> bool:
-    """Return whether the event's policy is the stated one. The seed's shape states only two numbers of it."""
+    """Return whether the event's policy is the stated one. The form for robots states only two numbers of it."""
     if statement.thresholds_ms is None or event.policy is None:
         return statement.policy == event.policy
     return statement.thresholds_ms == (event.policy.heartbeat_interval_ms, event.policy.stall_after_ms)

@@ -33,7 +33,7 @@ _TYPES_WITH_REASON = frozenset({EventType.STALLED, EventType.FAILED, EventType.R
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a signed statement.
 
-    `payload_sha256` is the hash, in hex, of the content that the signer gave. It is None in the seed's shape, which has the
+    `payload_sha256` is the hash, in hex, of the content that the signer gave. It is None in the form for robots, which has the
     fields of a beat instead.
     """
 
@@ -53,7 +53,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     progress: int | None = None
     assist_requested: bool | None = None
     robot: str | None = None
-    """The robot that a server's statement in the seed's shape is about. A stall also has the two fields below."""
+    """The robot that a server's statement in the form for robots is about. A stall also has the two fields below."""
     last_beat_at: Micros | None = None
     thresholds_ms: tuple[int, int] | None = None
     shape: Literal["holdfast", "seed"] = "holdfast"
@@ -115,9 +115,9 @@ def _check_worker_fields(statement: Statement) -> None:
 
 
 STALLED_NAME = vocabulary.event_name(vocabulary.Dialect.LIVENESS, EventType.STALLED)
-"""Only a server states this in the seed's shape."""
+"""Only a server states this in the form for robots."""
 RESUMED_NAME = vocabulary.event_name(vocabulary.Dialect.LIVENESS, EventType.RESUMED)
-"""A robot states this about itself in the seed's shape, or a server about a robot."""
+"""A robot states this about itself in the form for robots, or a server about a robot."""
 UNSET = msgspec.UNSET
 _JOB_ID = re.compile("[1-9][0-9]{0,18}")
 _Unset = msgspec.UnsetType

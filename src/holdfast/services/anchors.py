@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Anchor(Protocol):
-    """A place that keeps heads. If it raises, the next head is tried all the same."""
+    """A place that stores heads. If it raises, it is still given the next head."""
 
     name: str
 

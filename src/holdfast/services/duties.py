@@ -1,4 +1,4 @@
-"""Duties: leases that let one of many processes do a thing, for as long as it renews them."""
+"""Duties: leases that let one of many processes do a task as long as it renews them."""
 
 import contextlib
 from collections.abc import Callable, Mapping

@@ -175,7 +175,7 @@ def _holder_fields(event: EventRecord) -> dict[str, Any]:
 
 def _operator_commands(event: EventRecord) -> list[Remedy]:
     """Return the commands for an operator who is paged."""
-    assist = [remedy("says that an operator helps", "job", "assist", event.job_id)] if event.reason == ASSIST_REQUESTED else []
+    assist = [remedy("records that an operator helps", "job", "assist", event.job_id)] if event.reason == ASSIST_REQUESTED else []
     return [
         *assist,
         remedy("says what the job's status is, what happens next and what can be done", "explain", event.job_id),

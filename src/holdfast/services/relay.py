@@ -13,7 +13,7 @@ from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Unavailable, ValidationError
 from holdfast.ledger import Ledger, public, validate
 from holdfast.ledger.public import to_datetime
-from holdfast.ledger.verbs.sinks import Outbox
+from holdfast.ledger.verbs.services import Outbox
 from holdfast.services.duties import TTL_SECONDS, Duties, DutyLeases
 from holdfast.services.messages import Message, messages, redacted_event, topics
 from holdfast.services.rounds import RoundService
@@ -242,7 +242,7 @@ class Relay(RoundService):
             done.must_wait(outcome.place.retry_at)
             if saved:
                 log_failure(outcome.place)
-        # A short page does not mean the end: it may stop at the last event with a settled order.
+        # A short page does not mean the end: it may stop at the last event whose order is final.
         done.more |= not (saved and outcome.failed)
 
     def _may_continue(self, sink: Sink) -> bool:

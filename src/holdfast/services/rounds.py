@@ -11,7 +11,7 @@ from holdfast.services.ticker import Outage
 from holdfast.store.base import Waiter
 
 WAIT_SECONDS_MIN = 0.5
-"""The first poll interval after activity: the order of the new events may not be settled yet."""
+"""The first poll interval after activity: the order of the new events may not be final yet."""
 WAIT_SECONDS_MAX = 30.0
 """The longest poll interval while nothing happens. New events cause a wake-up before that."""
 OUTAGE_SECONDS = 5.0
@@ -42,7 +42,7 @@ class RoundService(ABC):
         """Work once. Return in how many seconds there is more to do, 0 for at once; None if that is not known."""
 
     def _on_wakeup(self, stop: threading.Event) -> None:  # noqa: B027 - the relay has nothing to do here
-        """Do what comes between a wake-up and the next round. There is nothing to do here."""
+        """Called between a wake-up and the next round. The default does nothing."""
 
     def _run_rounds(self, waiter: Waiter, stop: threading.Event) -> None:
         """Run rounds until `stop` is set, then close the waiter and drop the duties. Wait during an outage of the store."""

@@ -273,11 +273,11 @@ class Sealer(RoundService):
         self.anchor_service = AnchorService(anchors, lambda: self.newest, anchor_every, self._log.monotonic)
 
     def tick(self) -> SealStep | None:
-        """Seal the events with a settled order, up to a limit, under one new head. Return None if another sealer has the duty."""
+        """Seal the events whose order is final, up to a limit, under one new head. Return None if another sealer has the duty."""
         return self._step() if self._duties.holds(DUTY) else None
 
     def seal_all(self, progress: Callable[[int], None] | None = None) -> SealStep | None:
-        """Seal until all events with a settled order are sealed. `progress` is called with the number sealed so far.
+        """Seal until all events whose order is final are sealed. `progress` is called with the number sealed so far.
 
         Return None if another sealer has the duty.
         """

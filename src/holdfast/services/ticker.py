@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError
 
 
 class Outage:
-    """Log the start and the end of an outage of one part of a process, and nothing between them."""
+    """Log the start and the end of an outage of one part of a process, but not the failures in between."""
 
     def __init__(self, log: logging.Logger, what: str) -> None:
         self._log = log
@@ -45,7 +45,7 @@ class Service(Protocol):
 
     def tick(self) -> object: ...
     def close(self) -> None:
-        """Drop what the service holds, so that another process can take over at once."""
+        """Drop the duties of the service, so that another process can take over at once."""
 
 
 class Ticker:

@@ -46,7 +46,7 @@ class Lease(ABC):
         self.expires_at = float("inf")
         """On this process's clock, counted from before the last answered heartbeat. After it, another holder may have the job."""
         self.lost = False
-        self._settled = False
+        self._ended = False
         """The outcome is recorded. Heartbeats are refused from now on."""
         self.cancel_requested = False
 
@@ -73,7 +73,7 @@ class Lease(ABC):
     def tick(self) -> None:
         """Send a heartbeat, unless the lease was just renewed and there are no unsent fields."""
         began = self._monotonic()
-        if self.lost or self._settled or (began < self._due_at and not self._unsent):
+        if self.lost or self._ended or (began < self._due_at and not self._unsent):
             return
         with self._lock:
             fields, self._unsent = self._unsent, {}
@@ -86,7 +86,7 @@ class Lease(ABC):
         except (ValidationError, LimitExceeded) as error:  # the fields are dropped, and the next heartbeat is a plain one
             log.warning("the fields of a heartbeat were refused", extra={"job_id": self.job_id, "error": error.message})
         except HoldfastError as error:
-            if not self._settled:
+            if not self._ended:
                 log.warning("lease lost", extra={"job_id": self.job_id, "error": error.code})
                 self.mark_lost()
         else:
@@ -157,25 +157,25 @@ class JobLease(Lease):
     def complete(self, result: bytes | None) -> None:
         value = None if result is None else msgspec.Raw(result)
         self._ledger.complete(self.fence, value, request_id=self._request_id("complete"))
-        self._settled = True
+        self._ended = True
 
     def fail(self, error: dict[str, Any], *, retryable: bool, **details: Any) -> None:
         self._ledger.fail(self.fence, error, retryable=retryable, request_id=self._request_id("fail"), **details)
-        self._settled = True
+        self._ended = True
 
     def release(self) -> None:
         self._ledger.release(self.fence, request_id=self._request_id("release"))
-        self._settled = True
+        self._ended = True
 
     def acknowledge_cancel(self) -> None:
         self._ledger.acknowledge_cancel(self.fence, request_id=self._request_id("cancel"))
-        self._settled = True
+        self._ended = True
 
     def _request_id(self, verb: str) -> str:
         return f"{self._incarnation}-{self.fence.job_id}-{self.fence.attempt}-{verb}"
 
 
-def settle_job(lease: JobLease, reason: TerminalReason, result: Path, error: dict[str, Any]) -> None:
+def record_job_end(lease: JobLease, reason: TerminalReason, result: Path, error: dict[str, Any]) -> None:
     """Send the unsent fields, then end the job. Raise the ledger's refusal. May be called again after Unavailable."""
     if lease.has_unsent_fields:
         lease.tick()

@@ -86,7 +86,7 @@ class CommandProcess:
         self._send("kill")
 
     def kill_stopped_keeper(self) -> None:
-        """Kill a keeper that was stopped, because it carries out no orders. A keeper that waits for its processes goes on."""
+        """Kill a keeper that was stopped: it cannot carry out orders. A keeper that waits for its processes is not killed."""
         if keeper.is_stopped(self._process.pid):
             self._process.kill()
 

@@ -25,7 +25,7 @@ from holdfast.core.restart import (
     TerminalReason,
 )
 from holdfast.errors import Conflict, HoldfastError, ValidationError
-from holdfast.ledger.verbs.runs import NEEDS_RESET, RunBody, Supervision
+from holdfast.ledger.verbs.services import NEEDS_RESET, RunBody, Supervision
 from holdfast.text import truncate_bytes
 
 STALL_TIMEOUT_MS = 60_000

@@ -21,7 +21,7 @@ from holdfast.signals import STOP_SIGNALS, SignalReader
 from holdfast.supervise import keeper
 from holdfast.supervise.event_loop import FORWARDED_SIGNALS, Timers
 from holdfast.supervise.heartbeats import HeartbeatListener, HeartbeatMonitor, ReceivedHeartbeat, StopReason, shell_exit_code
-from holdfast.supervise.lease import JobLease, settle_job
+from holdfast.supervise.lease import JobLease, record_job_end
 from holdfast.supervise.process import KEEPER_SECONDS, CommandProcess
 from holdfast.supervise.run import RunPolicy, SnapshotWriter, SupervisedRun
 
@@ -77,7 +77,7 @@ class SupervisorState:
         self.monitor: HeartbeatMonitor | None = None
         """The monitor of the newest start."""
         self._preexisting: frozenset[int] = frozenset()
-        """Processes that were below this process before. The supervisor leaves them alone."""
+        """Processes that were below this process before. The supervisor does not signal them."""
         self.lease: JobLease | None = None
         self.outcome: RunOutcome | None = None
         self._command = list(command)
@@ -160,7 +160,7 @@ class RunLifecycle(SupervisorState):
             self._restart(None)
 
     def _start(self) -> None:
-        """Save the run, then start the command. A later supervisor sees this start even if this process is killed."""
+        """Save the run, then start the command. A later supervisor can read this start even if this process is killed."""
         try:
             self.run.save(self.run.snapshot())
         except Unavailable as error:
@@ -277,7 +277,7 @@ class RunLifecycle(SupervisorState):
         error: HoldfastError | None = None
         try:
             if self.lease is not None:
-                settle_job(self.lease, reason, self._result_path, self._describe_end(reason))
+                record_job_end(self.lease, reason, self._result_path, self._describe_end(reason))
         except HoldfastError as refused:
             error = refused
         try:
@@ -444,7 +444,7 @@ class Supervisor(RunLifecycle):
             self._stop(self.child, signal.SIGTERM)
 
     def _abandon(self, why: StopReason) -> None:
-        """Kill the command at once: this supervisor may not go on."""
+        """Kill the command at once: this supervisor must not continue."""
         if self.child is not None and self.monitor is not None:
             if self.monitor.stop_reason is not why:
                 self.monitor.stop_reason = why

@@ -207,7 +207,7 @@ class TaskAttempt:
                 pipe.read_remaining()
             self._flush_errors()
             self._loop.listener.read_remaining()
-            outcome = self._settle(None if self._child is None else self._child.exit_code, not_run=bool(number))
+            outcome = self._record_outcome(None if self._child is None else self._child.exit_code, not_run=bool(number))
         if number:
             raise CommandNotStarted(number)
         return outcome
@@ -329,7 +329,7 @@ class TaskAttempt:
 
     # Recording the outcome
 
-    def _settle(self, code: int | None, *, not_run: bool) -> AttemptOutcome:
+    def _record_outcome(self, code: int | None, *, not_run: bool) -> AttemptOutcome:
         lease = self._lease
         if lease.lost:
             return "lost"

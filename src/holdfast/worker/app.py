@@ -47,7 +47,7 @@ class Enqueuer(EnqueueMethods):
 
 
 class App(EnqueueMethods):
-    """A set of handlers and the ledger that holds their jobs. The ledger is opened when it is first used.
+    """A set of handlers and the ledger with their jobs. The ledger is opened when it is first used.
 
     Without a url, the app uses the same ledger as the command line: HOLDFAST_URL, else the url in holdfast.toml, else
     sqlite:///holdfast.db. With `check_result=False`, results are not checked against the return annotations of handlers, unless

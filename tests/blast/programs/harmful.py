@@ -1,4 +1,4 @@
-"""An app whose handlers harm the process they run in. `holdfast worker run tests.blast.programs.harmful:app` works for it."""
+"""An app whose handlers harm the process they run in. Run it with `holdfast worker run tests.blast.programs.harmful:app`."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ _leaked: list[int] = []
 
 
 def eat_memory() -> None:
-    """Under a limit that stays, until there is no more."""
+    """Set a memory limit that stays, and allocate until it is reached."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + HEADROOM_BYTES, resource.RLIM_INFINITY))
     eaten = []
@@ -99,7 +99,7 @@ async def fork_in_loop(log: str, lives: bool) -> None:
 
 
 def fork(log: str, lives: bool) -> None:
-    """Both the process and its fork come back from here, or the fork lives on."""
+    """Fork. The fork returns from here like the process, or keeps running."""
     if os.fork() == 0:
         note(log, str(os.getpid()))
         if lives:

@@ -16,7 +16,7 @@ LEASE: PolicyFields = {"heartbeat_interval": 1, "missed_beats_max": 5, "lease_tt
 
 
 class SteppedClock:
-    """The machine's clock, moved by as many seconds as a file says. The monotonic clock is the machine's own."""
+    """The machine's clock plus the seconds in a file. The monotonic clock is the machine's own."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -34,16 +34,16 @@ def clock() -> SteppedClock | None:
 
 
 def wait_for(job: Context, path: str) -> None:
-    """Until the file is there, or the job is no longer this attempt's. It asks nothing that depends on the ledger."""
+    """Wait until the file exists or the attempt has lost its job. Do not call the ledger."""
     while not Path(path).exists() and not job.cancelled:
         time.sleep(0.05)
 
 
 def app_for(queue: str) -> App:
-    """All handlers, for the jobs of one queue."""
+    """An app with all handlers, for the jobs of one queue."""
     app = App(os.environ["HOLDFAST_URL"], clock=clock())
 
-    def is_let_go(job: Context) -> None:
+    def waits_for_go(job: Context) -> None:
         wait_for(job, job.job.args["go"])
 
     @app.handler(queue=queue, policy=LEASE)
@@ -52,7 +52,7 @@ def app_for(queue: str) -> App:
         wait_for(job, go)
         return job.job.attempt
 
-    @app.handler(queue=queue, policy=LEASE, checks=is_let_go)
+    @app.handler(queue=queue, policy=LEASE, checks=waits_for_go)
     def hold_claimed(job: Context, go: str) -> int:
         """Stay claimed until the test allows the end."""
         return job.job.attempt
@@ -63,7 +63,7 @@ def app_for(queue: str) -> App:
 
     @app.handler(queue=queue, policy=LEASE, timeout="20s")
     def wait_for_itself(job: Context, way: str) -> str:
-        """Locks its own row by an open transaction of its own, and then has something to tell the ledger."""
+        """Lock the job's own row in another open transaction, then send a heartbeat."""
         place = Place.of(os.environ["HOLDFAST_URL"])
         with psycopg.connect(place.server) as connection:
             if way == "dependent":
@@ -80,7 +80,7 @@ def app_for(queue: str) -> App:
 
     @app.handler(queue=queue, policy={**LEASE, "attempts_max": 1}, timeout="2s")
     def outlast(job: Context) -> str:
-        """Locks its own row and works on past its time, until it is asked to stop."""
+        """Lock the job's own row and run past the time limit, until a stop is requested."""
         place, begun = Place.of(os.environ["HOLDFAST_URL"]), time.monotonic()
         with psycopg.connect(place.server) as connection:
             connection.execute(f"SELECT FROM {place.schema}.jobs WHERE id = %s FOR UPDATE", [job.job.id])

@@ -1,6 +1,6 @@
 """Two threads of one process send the same request id, the first of them in its own open transaction.
 
-`python -m tests.blast.programs.same_request URL` says what each call came to, as JSON, once all have come back.
+`python -m tests.blast.programs.same_request URL` prints the outcome of each call as JSON when all have returned.
 """
 
 import json
@@ -31,7 +31,7 @@ if __name__ == "__main__":
         repeating = threading.Thread(target=lambda: said.update(repeated=outcome(ledger, request_id="R")), daemon=True)
         repeating.start()
         mine = connection.info.backend_pid
-        # The other thread waits for this one's transaction, or was refused an answer for now.
+        # The other thread waits for this transaction, or was refused.
         while (
             repeating.is_alive()
             and not admin.execute("SELECT 1 FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))", [mine]).fetchone()

@@ -1,4 +1,4 @@
-"""What agents do, each a process of its own."""
+"""Functions that agents run, each in its own process."""
 
 import holdfast
 from holdfast.agent import Agent
@@ -6,7 +6,7 @@ from tests.integration.programs.workers import Go
 
 
 def resume_once(number: int, go: Go, *, url: str) -> int | None:
-    """The task that a lone resume got."""
+    """Resume once, and return the task."""
     with holdfast.open(url) as ledger:
         agent = Agent(ledger, f"agent-{number}")
         go()
@@ -15,7 +15,7 @@ def resume_once(number: int, go: Go, *, url: str) -> int | None:
 
 
 def work(number: int, go: Go, *, url: str, tasks: int) -> list[list[int]]:
-    """Resume, beat, complete, until all tasks are done: each one that this agent completed, with its attempt."""
+    """Resume, beat and complete until all tasks are done. Return the tasks that this agent completed, with their attempts."""
     with holdfast.open(url) as ledger:
         agent, waiter = Agent(ledger, f"agent-{number}"), ledger.waiter()
         go()

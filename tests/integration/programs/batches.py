@@ -1,4 +1,4 @@
-"""Enqueues, claims and completes in batches until it is killed; says what was answered, one JSON line for each answer."""
+"""Enqueue, claim and complete in batches until it is killed. Print each answer as a line of JSON."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ CLAIM = 25
 
 
 def say(what: str, *facts: object) -> None:
-    # One write, so that a line is said whole or not at all.
+    # One write, so that a line is printed whole or not at all.
     sys.stdout.write(json.dumps([what, *facts]) + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""Forks while other threads are in the middle of transactions. Says what the children and the threads were answered."""
+"""Fork while other threads are in the middle of transactions. Print the answers that the children and the threads got."""
 
 import json
 import multiprocessing
@@ -22,7 +22,7 @@ def refused(act: Callable[[], Any]) -> str:
 
 
 def child(number: int, inherited: holdfast.Ledger, url: str) -> dict[str, Any]:
-    """Use the inherited ledger, open it again, write, let go of everything."""
+    """Use the inherited ledger, open it again, write, and close everything."""
     said: dict[str, Any] = {"used": refused(lambda: inherited.enqueue("inherited")), "read": refused(inherited.counts)}
     if number % 2:
         inherited.close()
@@ -42,7 +42,7 @@ def fork(number: int, ledger: holdfast.Ledger, url: str) -> dict[str, Any]:
         except BaseException as error:  # noqa: BLE001 - the test reports every error
             said = {"error": repr(error)}
         os.write(writer, json.dumps(said).encode())
-        # The long way out: what the child inherited is thrown away as it would be.
+        # A normal exit, so that the objects that the child inherited are finalized.
         sys.exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:

@@ -26,7 +26,7 @@ def transact_methods(ledger: holdfast.Ledger) -> list[str]:
 
 
 def follower(ledger: holdfast.Ledger) -> None:
-    """The main thread waits behind a leader that takes its time, and is interrupted while it does."""
+    """The main thread waits for a slow leader and is interrupted while it waits."""
     leading, go_on = threading.Event(), threading.Event()
 
     def slow(transact: Callable[..., Any], *call: Any) -> Any:
@@ -49,7 +49,7 @@ def follower(ledger: holdfast.Ledger) -> None:
     def interrupt() -> None:
         while not waiting:
             time.sleep(0.001)
-        # To the main thread itself: only that wakes it where it waits.
+        # Signal the main thread itself: only that wakes it.
         signal.pthread_kill(main, signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
@@ -99,7 +99,7 @@ class Others:
 
 
 def interrupt_often(ledger: holdfast.Ledger, seconds: float) -> tuple[int, int]:
-    """How many calls of the main thread were interrupted, and how many were answered."""
+    """Interrupt the main thread repeatedly. Return the numbers of interrupted and of answered calls."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -122,8 +122,8 @@ def interrupt_often(ledger: holdfast.Ledger, seconds: float) -> tuple[int, int]:
     return interrupted, answered
 
 
-def storm(ledger: holdfast.Ledger, seconds: float) -> None:
-    """The main thread is interrupted wherever it is. Afterwards no call may wait for a leader that has ended."""
+def interrupt_anywhere(ledger: holdfast.Ledger, seconds: float) -> None:
+    """Interrupt the main thread at random places. Afterwards no call may wait for a leader that has ended."""
     others = Others(ledger)
     interrupted, answered = interrupt_often(ledger, seconds)
     done = threading.Event()
@@ -148,4 +148,4 @@ if __name__ == "__main__":
     if mode == "follower":
         follower(opened)
     else:
-        storm(opened, float(rest[0]))
+        interrupt_anywhere(opened, float(rest[0]))

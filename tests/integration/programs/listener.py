@@ -1,6 +1,6 @@
 """Waits for a ledger to change, in its own process, and reports when it was woken, by the clock that all processes share.
 
-`waiter` waits with the ledger's waiter, `follow` for the next event; `idle` waits for nothing and says what that cost.
+`waiter` waits with the ledger's waiter, `follow` waits for the next event, and `idle` measures the cost of an idle wait.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Follows or drains a whole ledger and says by how much the process grew meanwhile, in KiB."""
+"""Follow or drain a whole ledger and print by how many KiB the process grew."""
 
 import json
 import sys

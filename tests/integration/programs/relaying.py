@@ -1,4 +1,4 @@
-"""Relays to a webhook until it is stopped, or dies by its own SIGKILL right after so many messages have arrived."""
+"""Relay to a webhook until it is stopped, or kill the process right after a number of messages have arrived."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ from holdfast.services import Message, Relay, StdoutSink, WebhookSink
 from tests.support.receiver import SECRET
 
 DUTY_TTL = "1s"
-"""A short time, so that the successor of a killed process does not wait long."""
+"""A short duty, so that the process after a killed one does not wait long."""
 
 
-class Mortal(WebhookSink):
-    """Dies between the arrival of a message and everything after it."""
+class KillingSink(WebhookSink):
+    """Kill the process after a message has arrived and before its position is saved."""
 
     lives = 0
 
@@ -31,7 +31,7 @@ def main(url: str, receiver: str, lives: int) -> None:
         if receiver == "stdout":
             relay = Relay(ledger, [StdoutSink(start="beginning")], duty_ttl=DUTY_TTL)
         else:
-            sink = Mortal(receiver, secret=SECRET, allow_private=True, start="beginning", timeout=20)
+            sink = KillingSink(receiver, secret=SECRET, allow_private=True, start="beginning", timeout=20)
             sink.lives = lives
             relay = Relay(ledger, [sink], duty_ttl=DUTY_TTL)
         stop = threading.Event()

@@ -11,7 +11,7 @@ from holdfast.store.base import Session
 
 
 def stop(session: Session) -> None:
-    """Hold the right to write, and stand still until SIGCONT."""
+    """Take the write lock and stop until SIGCONT."""
     say(["stopping"])
     os.kill(os.getpid(), signal.SIGSTOP)
 

@@ -1,4 +1,4 @@
-"""Runs every part that ticks or waits by the monotonic clock, on real work, and answers with what each has done.
+"""Run every part that ticks or waits by the monotonic clock, with real jobs, and print what each has done.
 
 No answer depends on the clock: a machine that has just started and one that has been up for years answer the same.
 """
@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 
 TIGHT: dict[str, Any] = {"heartbeat_interval": 1, "missed_beats_max": 1, "lease_ttl": 1, "backoff_base": 0, "attempts_max": 2}
 LONG = "10m"
-"""Longer than a test waits: what is due from the start must not be put off by as much."""
+"""Longer than a test waits. A part that is due at the start must not wait for this long."""
 FAILS_TWICE = "echo >> starts; test $(wc -l < starts) -gt 2"
 HANGS_ONCE = "test -e hung || { touch hung; exec sleep 600; }"
 
@@ -103,7 +103,7 @@ def supervisor(url: str) -> dict[str, Any]:
 
 
 def keeper(url: str) -> dict[str, Any]:
-    """A lease that is kept while its client thinks, and left to end once the client is idle."""
+    """A lease that is renewed while its client is active, and that expires when the client is idle."""
     with holdfast.open(url) as ledger:
         job, sessions = ledger.enqueue("think", queue="agents"), ClientSessions(ledger, time.monotonic)
         agent = Agent(ledger, "ada", session="s1")
@@ -133,7 +133,7 @@ def waits(url: str) -> dict[str, Any]:
 
 
 def demo(url: str) -> dict[str, Any]:
-    """Workers in processes of their own, one of which is killed."""
+    """Worker processes, one of which is killed."""
     done = subprocess.run(holdfast_command("demo", "--db", url), capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     return {"code": done.returncode}
@@ -145,7 +145,7 @@ PARTS = (worker, sealer, supervisor, keeper, waits, demo)
 def main() -> None:
     clock, url = time.monotonic(), sys.argv[1]
     logging.disable()
-    holdfast.open(url).close()  # its tables are made once
+    holdfast.open(url).close()  # its tables are created once
     with ThreadPoolExecutor(len(PARTS)) as pool:
         answers = {part.__name__: pool.submit(part, url) for part in PARTS}
         try:

@@ -1,6 +1,7 @@
-"""Opens a ledger and runs the verbs that it is told, one JSON line for each answer. The caller chooses the version of Holdfast.
+"""Open a ledger and run the verbs on standard input, with one JSON line for each answer. The caller chooses the
+version of Holdfast.
 
-A worker in the same process runs the jobs of one queue. A job of the kind "hold" runs until the program is told "release".
+A worker in the same process runs the jobs of one queue. A job of the kind "hold" runs until the line "release".
 """
 
 import json
@@ -40,7 +41,7 @@ def complete(ledger: Ledger, *fence: Any) -> None:
 
 
 def manage(ledger: Ledger, queue: str) -> list[str]:
-    """What operators and services do: every call writes to another table."""
+    """Calls of operators and services, each of which writes to another table."""
     ledger.set_policy("work", attempts_max=2)
     ledger.unset_policy("work")
     ledger.pause(queue, reason="test")

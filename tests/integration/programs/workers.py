@@ -1,4 +1,4 @@
-"""What the processes of a fleet do."""
+"""Functions that the processes of a fleet run."""
 
 import random
 import time
@@ -11,7 +11,7 @@ Go = Callable[[], None]
 
 
 def claim_all(number: int, go: Go, *, url: str, limit: int) -> list[list[int]]:
-    """Claim until nothing is left: every job and attempt."""
+    """Claim until no job is left. Return every job and attempt."""
     with holdfast.open(url) as ledger:
         go()
         held: list[list[int]] = []
@@ -21,7 +21,7 @@ def claim_all(number: int, go: Go, *, url: str, limit: int) -> list[list[int]]:
 
 
 def drain(number: int, go: Go, *, url: str, limit: int) -> int:
-    """Claim, start and complete until nothing is left: how many."""
+    """Claim, start and complete until no job is left. Return their number."""
     with holdfast.open(url) as ledger:
         go()
         done = 0
@@ -34,7 +34,7 @@ def drain(number: int, go: Go, *, url: str, limit: int) -> int:
 
 
 def check_all(number: int, go: Go, *, url: str, ids: list[int], parts: int) -> list[str]:
-    """Everything wrong with this process's part of the jobs."""
+    """The problems of this process's share of the jobs."""
     with holdfast.open(url) as ledger:
         go()
         return [str(problem) for id_ in ids[number::parts] for problem in ledger.check(id_)]
@@ -78,7 +78,7 @@ def open_version(number: int, go: Go, *, url: str) -> list[Any]:
 
 
 def write_for(number: int, go: Go, *, url: str, seconds: float) -> int:
-    """How many transactions this process gets through."""
+    """Return how many transactions this process committed in the time."""
     with holdfast.open(url) as ledger:
         ledger.enqueue("warm")
         go()
@@ -90,7 +90,7 @@ def write_for(number: int, go: Go, *, url: str, seconds: float) -> int:
 
 
 def beat_opposed(number: int, go: Go, *, url: str, fences: list[list[Any]], rounds: int) -> list[int]:
-    """Beats for all fences: odd processes begin at the other end. How many were accepted, how many refused."""
+    """Send beats for all fences, in opposite order in odd processes. Return how many were accepted and refused."""
     mine = [holdfast.Fence(*fence) for fence in fences]
     if number % 2:
         mine.reverse()
@@ -110,7 +110,7 @@ def same_request(number: int, go: Go, *, url: str, request_id: str) -> list[Any]
 
 
 def check_first_fence(number: int, go: Go, *, url: str) -> bool:
-    """The first fence a PostgreSQL database ever sees, from many sides at once."""
+    """Check the first fence of a PostgreSQL database, in many processes at once."""
     import psycopg
 
     with psycopg.connect(url) as connection:
@@ -132,7 +132,7 @@ def check_first_fence_in_file(number: int, go: Go, *, path: str) -> bool:
 
 
 def take_duty(number: int, go: Go, *, url: str, rounds: int) -> list[bool]:
-    """Whether this process got each of the duties that all of them want at the same time."""
+    """Take duties that all processes want at the same time. Return which of them this process got."""
     with holdfast.open(url) as ledger:
         go()
         return [ledger.take_duty(f"duty-{at}", f"process-{number}", ttl="1h") for at in range(rounds)]

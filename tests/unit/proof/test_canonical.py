@@ -20,7 +20,7 @@ VALUES = st.recursive(
 )
 
 
-def test_the_sample_of_the_rfc():
+def test_the_sample_of_the_rfc_is_encoded():
     value = {"string": '€$\x0f\nA\'B"\\\\"/', "literals": [None, True, False]}
     assert canonical(value) == '{"literals":[null,true,false],"string":"€$\\u000f\\nA\'B\\"\\\\\\\\\\"/"}'.encode()
 
@@ -42,13 +42,13 @@ def test_keys_are_sorted_as_in_the_rfc():
     assert canonical(value) == expected.encode()
 
 
-def test_every_character_is_spelled_as_elsewhere():
+def test_every_character_is_escaped_as_in_another_implementation():
     text = "".join(chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000)
     assert canonical(text) == rfc8785.dumps(text)
 
 
 @given(VALUES)
-def test_it_agrees_with_another_implementation(value: Any):
+def test_values_are_encoded_as_in_another_implementation(value: Any):
     assert canonical(value) == rfc8785.dumps(value)
 
 
@@ -81,7 +81,7 @@ def test_depth_is_bounded():
     ],
     ids=ascii,
 )
-def test_what_has_no_one_spelling_is_refused(value: Any):
+def test_values_without_a_canonical_form_are_refused(value: Any):
     with pytest.raises(HoldfastError) as caught:
         canonical(value)
     assert caught.value.code == "validation_error"

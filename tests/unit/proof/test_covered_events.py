@@ -31,14 +31,14 @@ def _stated(kind: EventType, content: bytes | None = None, **fields: Any) -> Sta
 
 
 def _since(history: History, act: Callable[[History], Any]) -> list[EventRecord]:
-    """What a command of the holder has caused, as it is kept with the holder's time."""
+    """The events of a holder's command, with the holder's time."""
     before = len(history.events)
     act(history)
     return [replace(event, at=AT) for event in history.events[before:] if event.actor == WORKER]
 
 
 def _late() -> History:
-    """Running, with its lease over: every verb of its holder resumes it first."""
+    """A running job with an expired lease: every verb of its holder resumes it first."""
     return History(WINDOW).start().wait(3_600)
 
 
@@ -70,7 +70,7 @@ COMMANDS: list[tuple[EventType, bytes | None, Callable[[], History], Callable[[H
 
 
 @pytest.mark.parametrize(("kind", "content", "before", "act", "types"), COMMANDS, ids=_name)
-def test_a_statement_covers_what_its_command_causes(
+def test_a_statement_covers_the_events_of_its_command(
     kind: EventType, content: bytes | None, before: Callable[[], History], act: Callable[[History], Any], types: list[str]
 ):
     events = _since(before(), act)
@@ -83,7 +83,7 @@ def test_a_statement_covers_what_its_command_causes(
     [(kind, before, act) for kind, content, before, act, _ in COMMANDS if content is not None],
     ids=_name,
 )
-def test_what_was_given_is_in_one_of_its_events(kind: EventType, before: Callable[[], History], act: Callable[[History], Any]):
+def test_a_different_payload_is_found(kind: EventType, before: Callable[[], History], act: Callable[[History], Any]):
     events = _since(before(), act)
     assert "payload" in [find_mismatch(_stated(kind, b'{"other":1}'), event, "8f2e") for event in events]
     assert "payload" in [find_mismatch(_stated(kind), event, "8f2e") for event in events]
@@ -111,12 +111,12 @@ def _beat(**fields: Any) -> EventRecord:
         ({"rev": 99}, None),
     ],
 )
-def test_what_a_statement_does_not_say(changed: dict[str, Any], what: str | None):
+def test_an_event_that_differs_from_its_statement_is_found(changed: dict[str, Any], what: str | None):
     statement = _stated(E.HEARTBEAT, beat_payload(BeatPayload(stage="A")))
     assert find_mismatch(statement, replace(_beat(stage="A"), **changed), "8f2e") == what
 
 
-def test_another_ledger_and_what_a_holder_need_not_say():
+def test_the_ledger_is_compared_and_optional_fields_only_if_stated():
     event = replace(_beat(), policy=Policy())
     assert find_mismatch(_stated(E.HEARTBEAT), event, "else") == "ledger"
     assert find_mismatch(_stated(E.HEARTBEAT), event, "8f2e") is None
@@ -135,7 +135,7 @@ REASONED: dict[str, tuple[EventType, Callable[[], History], type[c.JobCommand], 
 
 
 @pytest.mark.parametrize(("kind", "before", "command", "place"), REASONED.values(), ids=REASONED)
-def test_the_reason_that_a_holder_gives_is_the_one_it_signed(
+def test_the_reason_of_a_holder_must_be_the_signed_one(
     kind: EventType, before: Callable[[], History], command: type[c.JobCommand], place: int
 ):
     event = _since(before(), lambda h: h.do(command, reason="low battery"))[place]
@@ -145,13 +145,13 @@ def test_the_reason_that_a_holder_gives_is_the_one_it_signed(
 
 
 @pytest.mark.parametrize("kind", [E.HEARTBEAT, E.SUCCEEDED, E.FAILED, E.REQUEUED])
-def test_a_return_that_another_verb_causes_has_no_reason(kind: EventType):
+def test_a_resume_caused_by_another_verb_has_no_reason(kind: EventType):
     resumed = _since(_late(), lambda h: h.beat())[0]
     assert find_mismatch(_stated(kind), resumed, "8f2e") is None
     assert find_mismatch(_stated(kind), replace(resumed, reason="else"), "8f2e") == "reason"
 
 
-def test_a_reason_is_that_of_the_events_own_type():
+def test_only_the_event_of_the_signed_type_has_the_reason():
     stalled, requeued = _since(History().start(), lambda h: h.do(c.Release))
     assert find_mismatch(replace(_stated(E.REQUEUED), reason="RELEASED"), stalled, "8f2e") is None
     assert find_mismatch(replace(_stated(E.REQUEUED), reason="else"), stalled, "8f2e") is None
@@ -159,7 +159,7 @@ def test_a_reason_is_that_of_the_events_own_type():
     assert find_mismatch(replace(_stated(E.REQUEUED), reason="else"), requeued, "8f2e") == "reason"
 
 
-def test_a_pruned_beat_still_fits():
+def test_a_pruned_beat_matches_its_statement():
     body = BeatPayload(stage="A").encode()
     pruned = replace(_beat(), payload=BeatPayload(pruned=sha256(body).hexdigest()).encode())
     assert find_mismatch(_stated(E.HEARTBEAT, body), pruned, "8f2e") is None
@@ -180,7 +180,7 @@ def _robots(**fields: Any) -> Statement:
 
 
 @pytest.mark.parametrize("fields", [{}, {"stage": "A"}, {"stage": "A", "progress": 3, "assist_requested": True}])
-def test_a_robots_heartbeat_fits_its_payload(fields: dict[str, Any]):
+def test_a_robots_heartbeat_matches_its_payload(fields: dict[str, Any]):
     event = _beat(**fields)
     assert find_mismatch(_robots(**fields), event, "8f2e") is None
     assert find_mismatch(_robots(**fields | {"stage": "B"}), event, "8f2e") == "payload"
@@ -190,7 +190,7 @@ def test_a_robots_heartbeat_fits_its_payload(fields: dict[str, Any]):
         assert find_mismatch(_robots(**fields | {"progress": 4}), pruned, "8f2e") == "payload"
 
 
-def test_a_robot_resumes():
+def test_a_robots_resume_matches_its_event():
     beaten = _since(_late(), lambda h: h.beat(stage="A"))
     assert [find_mismatch(_robots(stage="A"), event, "8f2e") for event in beaten] == [None, None]
     assert find_mismatch(_robots(kind=E.RESUMED), beaten[0], "8f2e") is None
@@ -214,12 +214,12 @@ def _stall_by_system() -> EventRecord:
         ({"actor": WORKER}, "actor"),
     ],
 )
-def test_the_system_states_everything(changed: dict[str, Any], what: str | None):
+def test_the_systems_statement_is_compared_field_by_field(changed: dict[str, Any], what: str | None):
     event = _stall_by_system()
     assert find_mismatch(read_statement(encode_ledger_statement("8f2e", event)), replace(event, **changed), "8f2e") == what
 
 
-def test_the_system_states_each_event_by_itself():
+def test_the_systems_statement_covers_one_event():
     event = replace(_stall_by_system(), type=E.CANCELLED)
     assert find_mismatch(read_statement(encode_ledger_statement("8f2e", event)), replace(event, type=E.RESUMED), "8f2e") == "type"
 
@@ -247,7 +247,7 @@ def test_an_operators_dead_letter_may_keep_an_older_error():
     assert find_mismatch(replace(_by_operator(E.DEAD_LETTERED), payload_sha256="0" * 64), event, "8f2e") == "payload"
 
 
-def test_a_payload_that_cannot_be_read_fits_nothing():
+def test_an_unreadable_payload_matches_no_statement():
     event = replace(_since(History().start(), lambda h: h.do(c.Stall))[0], payload=b"{")
     assert find_mismatch(_stated(E.STALLED), event, "8f2e") == "payload"
 
@@ -258,6 +258,6 @@ def test_every_type_covers_itself():
 
 
 @pytest.mark.parametrize("payload", [b'{"error":' + b"[" * 4_000, b'{"error":"\xff"}', b"{"])
-def test_a_payload_that_cannot_be_read_is_not_what_was_stated(payload: bytes):
+def test_an_unreadable_payload_does_not_match_its_statement(payload: bytes):
     [event] = _since(History().start(), lambda h: h.do(c.Stall, error=ERROR))
     assert find_mismatch(_stated(E.STALLED, GIVEN), replace(event, payload=payload), "8f2e") == "payload"

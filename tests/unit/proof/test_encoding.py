@@ -1,4 +1,4 @@
-"""One spelling for bytes and times."""
+"""One encoding for bytes and times."""
 
 import pytest
 from hypothesis import given
@@ -10,25 +10,25 @@ from holdfast.proof.encoding import from_base64, from_hex, from_iso, to_base64, 
 
 
 @given(st.binary(max_size=40))
-def test_base64_reads_back(body: bytes):
+def test_base64_is_read_back(body: bytes):
     assert from_base64("it", to_base64(body)) == body
 
 
 @pytest.mark.parametrize("text", ["YQ", "YQ=", "YR==", "YQ==\n", " YQ==", "Y-_=", "é", "YQ==YQ=="])
-def test_another_base64_is_refused(text: str):
+def test_invalid_base64_is_refused(text: str):
     with pytest.raises(ValidationError):
         from_base64("it", text)
 
 
 @pytest.mark.parametrize("text", ["", "0" * 63, "0" * 65, "A" * 64, " " + "0" * 63, "g" * 64, "0" * 64 + "\n"])
-def test_another_hex_is_refused(text: str):
+def test_invalid_hex_is_refused(text: str):
     assert from_hex("it", "0a" * 32) == b"\n" * 32
     with pytest.raises(ValidationError):
         from_hex("it", text)
 
 
 @given(st.integers(0, TIME_US_MAX))
-def test_times_read_back(at: int):
+def test_times_are_read_back(at: int):
     assert from_iso("at", to_iso(at)) == at
 
 
@@ -67,6 +67,6 @@ def test_times_are_read(text: str, at: int):
         "\u0662\u0660\u0662\u0666-01-26T00:00:00Z",
     ],
 )
-def test_another_time_is_refused(text: str):
+def test_invalid_times_are_refused(text: str):
     with pytest.raises(ValidationError):
         from_iso("at", text)

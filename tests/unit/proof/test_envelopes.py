@@ -24,7 +24,7 @@ BOUND: dict[str, Any] = {
 SENT = robot_envelope(SECRET, **BOUND, stage="TASK", progress=0, assist_requested=False)
 
 
-def test_a_robots_beat_arrives():
+def test_the_beat_of_a_robot_is_read():
     statement, key_id, signature = read_envelope(SENT)
     assert key_id == SECRET.key_id
     assert verify(SECRET.public_key, statement_message(statement), signature)
@@ -34,12 +34,12 @@ def test_a_robots_beat_arrives():
     assert (found.stage, found.progress, found.assist_requested) == ("TASK", 0, False)
 
 
-def test_a_robot_says_that_it_goes_on():
+def test_the_resume_of_a_robot_is_read():
     found = read_statement(read_envelope(robot_envelope(SECRET, **BOUND, kind=EventType.RESUMED)).statement)
     assert (found.type, found.stage) == (EventType.RESUMED, None)
 
 
-def test_what_came_is_left_as_it_was():
+def test_reading_does_not_change_the_envelope():
     before = dict(SENT)
     read_envelope(SENT)
     assert before == SENT
@@ -70,7 +70,7 @@ def test_the_order_of_its_fields_does_not_matter():
     ],
     ids=lambda bent: repr(bent)[:40],
 )
-def test_another_form_is_no_envelope(bent: Any):
+def test_invalid_envelopes_are_refused(bent: Any):
     given = SENT | bent if isinstance(bent, dict) and bent else bent
     with pytest.raises(HoldfastError) as caught:
         read_envelope(given)
@@ -91,6 +91,6 @@ def test_an_unsigned_envelope_is_reported_as_unsigned(absent: list[str], words: 
     assert caught.value.context["why"] == "missing"
 
 
-def test_any_statement_is_sealed_alike():
+def test_any_statement_can_be_signed():
     sealed = sign_envelope({"v": 1}, SECRET)
     assert verify(SECRET.public_key, statement_message(canonical({"v": 1})), read_envelope(sealed).signature)

@@ -1,4 +1,4 @@
-"""The lines of an export: what is written reads back, and nothing has a second spelling."""
+"""The lines of an export are read back, and each value has one encoding."""
 
 import msgspec
 import pytest
@@ -67,15 +67,15 @@ def test_an_event_has_the_same_leaf_in_its_line(number: int):
     ],
     ids=["event", "key", "gone", "policy", "job", "unreadable", "head", "end"],
 )
-def test_a_line_reads_back(line: ExportLine):
+def test_a_line_is_read_back(line: ExportLine):
     assert read_line(encode_line(line)) == line
 
 
-def test_a_header_reads_back():
+def test_a_header_is_read_back():
     assert read_header(encode_line(HEADER)) == HEADER
 
 
-def test_a_change_of_keys_reads_back():
+def test_a_change_of_keys_is_read_back():
     assert KEY.change_of() == KeyChange(
         1, "enrolled", "0" * 16, "worker", "w-1", b"\xab" * 32, 5, "operator:ann", "1" * 16, b"\xcd" * 64
     )
@@ -102,7 +102,7 @@ def test_a_change_of_keys_reads_back():
     ],
     ids=range(15),
 )
-def test_what_is_no_line_is_refused(body: bytes):
+def test_invalid_lines_are_refused(body: bytes):
     with pytest.raises(ValidationError):
         read_line(body)
 
@@ -119,7 +119,7 @@ def test_a_file_is_an_export_or_a_proof():
 
 
 @pytest.mark.parametrize("policy_id", [None, 7])
-def test_a_row_reads_back_without_its_token(policy_id: int | None):
+def test_a_row_is_read_back_without_its_token(policy_id: int | None):
     job = msgspec.structs.replace(rich().job, token="+".join("ab"), policy=None)
     fields = job_fields(job, policy_id)
     assert "token" not in fields and fields.get("policy") == policy_id
@@ -136,12 +136,12 @@ def test_every_field_of_a_row_is_exported():
 
 
 @pytest.mark.parametrize("fields", [{"token": "x"}, {"id": 1}, {"more": 1}, {"id": "one"}])
-def test_what_is_no_row_is_refused(fields: dict[str, object]):
+def test_invalid_rows_are_refused(fields: dict[str, object]):
     with pytest.raises(ValidationError):
         job_from_fields(fields, None)
 
 
-def test_an_export_in_a_dialect_is_no_export_to_verify():
+def test_an_export_in_a_dialect_cannot_be_verified():
     header = encode_line(DialectHeader(dialect="jobs", ledger="abcd2345", exported_at=1, version="0.1.0"))
     with pytest.raises(DialectExport, match="cannot be verified"):
         read_header(header)

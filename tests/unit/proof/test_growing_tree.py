@@ -1,4 +1,4 @@
-"""A tree that grows from head to head is the tree that is made at once."""
+"""A tree that grows from head to head equals the tree that is built at once."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_every_head_has_the_root_of_its_leaves():
         assert (growth.size, growth.root()) == (size, merkle.root_of(HASHES[:size]))
 
 
-def test_it_goes_on_from_the_tiles_that_were_kept():
+def test_a_tree_continues_from_stored_tiles():
     kept: dict[tuple[int, int], bytes] = {}
     for before, size in zip([0, *STEPS], STEPS, strict=False):
         growth = GrowingTree(before, lambda level, number: kept[level, number])
@@ -33,12 +33,12 @@ def test_it_goes_on_from_the_tiles_that_were_kept():
         assert growth.root() == merkle.root_of(HASHES[:size])
 
 
-def test_what_lies_beyond_its_size_is_not_part_of_it():
+def test_hashes_beyond_the_size_of_a_tree_are_ignored():
     growth = GrowingTree(3, lambda level, number: b"".join(HASHES[:9]))
     assert growth.root() == merkle.root_of(HASHES[:3])
 
 
-def test_a_tile_that_has_lost_hashes_gives_no_root():
+def test_an_incomplete_tile_is_refused():
     growth = GrowingTree(9, lambda level, number: b"".join(HASHES[:8]))
     with pytest.raises(ValidationError):
         growth.root()

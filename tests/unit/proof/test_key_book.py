@@ -13,7 +13,7 @@ from holdfast.proof.keys import KeyRole, SecretKey
 LEDGER = "ledger-1"
 SERVER, SECOND, OPERATOR, WORKER, OTHER = (SecretKey(bytes([number]) * 32) for number in range(1, 6))
 IDENTITY = b"\1" + bytes(31)
-"""The neutral point: as a key it would accept a signature made without a secret."""
+"""The neutral point. As a key it would accept a signature that was made without a secret."""
 
 
 def change(pos: int, key: SecretKey, role: str, *, by: SecretKey = SERVER, what: str = "enrolled", **fields: Any) -> KeyChange:
@@ -29,11 +29,11 @@ FIRST = change(3, SERVER, "server")
 
 
 def problems(*changes: KeyChange) -> list[str]:
-    """What is wrong after the first key."""
+    """The problems of key changes after the first key."""
     return [problem.detail for problem in check_key_changes(LEDGER, [FIRST, *changes])]
 
 
-def test_what_is_signed_is_spelled_out():
+def test_the_signed_bytes_of_a_key_change_are_canonical():
     assert FIRST.message(LEDGER) == (
         b'holdfast key v1\n{"at":1003,"change":"enrolled","key_id":"%b","ledger":"ledger-1","name":"server-1",'
         b'"public":"%b","role":"server"}' % (SERVER.key_id.encode(), SERVER.public_key.public.hex().encode())
@@ -54,7 +54,7 @@ def test_all_keys_follow_from_the_first():
     assert check_key_changes(LEDGER, []) == []
 
 
-def test_an_operator_vouches_for_workers_and_operators_only():
+def test_an_operator_may_enrol_workers_and_operators_only():
     operator = change(5, OPERATOR, "operator")
     assert problems(operator, change(6, OTHER, "operator", by=OPERATOR), change(7, WORKER, "worker", by=OPERATOR)) == []
     minted = problems(operator, change(6, SECOND, "server", by=OPERATOR))
@@ -62,7 +62,7 @@ def test_an_operator_vouches_for_workers_and_operators_only():
     assert minted == ended == [f"the key {OPERATOR.key_id} may not vouch for a server's key"]
 
 
-def test_a_book_knows_whose_key_it_was_when():
+def test_a_book_knows_the_owner_of_a_key_at_a_position():
     book = KeyBook([FIRST, change(5, WORKER, "worker"), change(9, WORKER, "worker", what="revoked")])
     found = book.find(WORKER.key_id)
     assert found is not None
@@ -89,7 +89,7 @@ def test_a_book_knows_whose_key_it_was_when():
         change(3, WORKER, "worker", by=WORKER),
     ],
 )
-def test_the_first_key_is_a_server_that_vouches_for_itself(first: KeyChange):
+def test_the_first_key_is_a_self_signed_server_key(first: KeyChange):
     assert check_key_changes(LEDGER, [first]) == [
         KeyProblem(3, first.key_id, "the first key of a ledger is a server's, and vouches for itself")
     ]
@@ -126,7 +126,7 @@ def test_nothing_is_revoked_before_it_was_enrolled():
         ([signed(change(5, WORKER, "worker"), OTHER)], "does not fit"),
     ],
 )
-def test_each_change_must_be_lawful_and_signed(changes: list[KeyChange], expected: str):
+def test_each_change_must_be_allowed_and_signed(changes: list[KeyChange], expected: str):
     [problem] = problems(*changes)
     assert expected in problem
 
@@ -151,13 +151,13 @@ def test_a_revocation_names_the_key_as_it_was_enrolled(role: str, name: str):
     assert "another role or name" in problem
 
 
-def test_what_is_wrong_carries_nothing_after_it():
+def test_changes_signed_by_an_invalid_key_are_invalid():
     rogue = signed(change(5, OPERATOR, "operator"), OTHER)
     found = check_key_changes(LEDGER, [FIRST, rogue, change(6, WORKER, "worker", by=OPERATOR), change(7, OTHER, "worker")])
     assert [(problem.pos, problem.key_id) for problem in found] == [(5, OPERATOR.key_id), (6, WORKER.key_id)]
 
 
-def test_without_its_library_nothing_is_called_wrong(monkeypatch: pytest.MonkeyPatch):
+def test_without_pynacl_the_check_raises_instead_of_finding_problems(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "nacl", None)
     with pytest.raises(ValidationError, match="pip install"):
         check_key_changes(LEDGER, [FIRST])
@@ -172,5 +172,5 @@ def test_a_head_is_signed_by_a_key_of_its_own_tree(role: str, pos: int, may: boo
     assert may_sign_head(key, pos) is may
 
 
-def test_a_key_that_was_never_revoked_signs_on():
+def test_a_key_without_a_revocation_stays_valid():
     assert may_sign_head(Enrolment("k", "server", "n", b"", 5, 0, "by"), 1_000)

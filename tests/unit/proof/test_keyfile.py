@@ -1,4 +1,4 @@
-"""A key file says one thing or is refused, and no refusal gives a secret away."""
+"""A key file has one form or is refused, and no refusal shows a secret."""
 
 import json
 import traceback
@@ -14,7 +14,7 @@ WHOLE = KeyFile(KeyRole.WORKER, "arm-1", SECRET.public_key, SECRET)
 FIELDS = json.loads(encode_key(WHOLE))
 
 
-def test_a_key_file_reads_back():
+def test_a_key_file_is_read_back():
     text = encode_key(WHOLE)
     assert text.endswith("\n")
     found = decode_key(text)
@@ -31,7 +31,7 @@ def test_a_key_file_reads_back():
     }
 
 
-def test_the_half_to_hand_out_has_no_secret():
+def test_a_public_key_file_has_no_secret():
     public = KeyFile(KeyRole.SERVER, "ledger", SECRET.public_key)
     assert "secret" not in encode_key(public)
     assert decode_key(encode_key(public)) == public
@@ -59,7 +59,7 @@ def test_the_half_to_hand_out_has_no_secret():
         json.dumps(FIELDS)[:-1] + "\ud800}",
     ],
 )
-def test_anything_else_is_refused_and_not_repeated(text: str):
+def test_invalid_key_files_are_refused_without_showing_their_contents(text: str):
     with pytest.raises(HoldfastError) as caught:
         decode_key(text)
     assert "0101" not in "".join(traceback.format_exception(caught.value))

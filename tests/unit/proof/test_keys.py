@@ -46,11 +46,11 @@ WEAK = [
     b"\xff" * 32,
     (2).to_bytes(32, "little"),
 ]
-"""Points of small order, spelled in more than one way, and what is no point at all."""
+"""Points of small order in several encodings, and bytes that are not a point."""
 
 
 @pytest.mark.parametrize(("seed", "public", "message", "signature"), VECTORS, ids=["1", "2", "3", "sha"])
-def test_published_signatures(seed: str, public: str, message: str, signature: str):
+def test_published_signatures_are_reproduced(seed: str, public: str, message: str, signature: str):
     secret, body = SecretKey(bytes.fromhex(seed)), bytes.fromhex(message)
     assert secret.public_key == PublicKey(bytes.fromhex(public))
     assert secret.sign(body).hex() == signature
@@ -62,7 +62,7 @@ def _key(number: int = 1) -> SecretKey:
     return SecretKey(bytes([number]) * 32)
 
 
-def test_a_key_is_named_by_its_hash():
+def test_the_id_of_a_key_is_its_hash():
     public = _key().public_key
     assert public.key_id == key_id_of(public.public) == _key().key_id
     assert len(public.key_id) == 16
@@ -70,7 +70,7 @@ def test_a_key_is_named_by_its_hash():
     assert public not in (_key(2).public_key, public.public)
 
 
-def test_a_signature_has_one_spelling():
+def test_a_signature_has_one_encoding():
     key = _key()
     signature = key.sign(b"it")
     bent = signature[:32] + (int.from_bytes(signature[32:], "little") + ORDER).to_bytes(32, "little")
@@ -83,18 +83,18 @@ def test_a_signature_has_one_spelling():
 
 
 @pytest.mark.parametrize("public", [*WEAK, b"", b"\1" * 31, b"\1" * 33], ids=bytes.hex)
-def test_a_key_that_proves_nothing_is_refused(public: bytes):
+def test_a_weak_public_key_is_refused(public: bytes):
     with pytest.raises(ValidationError):
         PublicKey(public)
 
 
 @pytest.mark.parametrize("seed", [b"", bytes(32), b"\1" * 31, b"\1" * 33], ids=bytes.hex)
-def test_no_secret_of_zeros_or_of_another_length(seed: bytes):
+def test_a_secret_of_zeros_or_of_another_length_is_refused(seed: bytes):
     with pytest.raises(ValidationError):
         SecretKey(seed)
 
 
-def test_a_secret_shows_nowhere():
+def test_a_secret_is_not_shown():
     key = _key()
     assert repr(key) == str(key) == f"SecretKey({key.key_id})"
     assert repr(key.public_key) == f"PublicKey({key.key_id})"

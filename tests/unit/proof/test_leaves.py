@@ -41,7 +41,7 @@ ENQUEUED = EventRecord(
 )
 
 
-def test_the_leaf_of_a_signed_event():
+def test_the_leaf_of_a_signed_event_is_as_documented():
     assert json.loads(event_leaf_of(STALLED)) == [
         "event", 1, 12, 7, 9, "stalled", 100, 99, "system:ledger", 2, "running", "stalled", "NO_HEARTBEAT", "r-1", "c-1",
         sha256(b'{"last_beat_at":5}').hexdigest(), msgspec.json.encode(Policy()).decode(), None, None, "0123456789abcdef",
@@ -49,13 +49,13 @@ def test_the_leaf_of_a_signed_event():
     ]  # fmt: skip
 
 
-def test_the_leaf_of_a_plain_event():
+def test_the_leaf_of_a_plain_event_is_as_documented():
     assert event_leaf_of(ENQUEUED) == (
         b'["event",1,1,7,1,"enqueued",100,100,"client:shop",0,null,"queued",null,null,null,null,null,"corr",null,null,null,null]'
     )
 
 
-def test_a_policy_is_hashed_as_it_is_kept():
+def test_a_policy_is_hashed_as_stored():
     assert json.loads(event_leaf_of(STALLED, '{"older":1}'))[16] == '{"older":1}'
 
 
@@ -66,18 +66,18 @@ def test_a_pruned_beat_keeps_its_leaf():
 
 
 @pytest.mark.parametrize("extra", [b" ", b',"stage":"lies"'])
-def test_nothing_hides_behind_a_pruned_beat(extra: bytes):
+def test_only_an_exact_pruned_payload_counts_as_pruned(extra: bytes):
     pruned = b'{"pruned":"' + b"0" * 64 + b'"' + extra + b"}"
     assert payload_sha256("heartbeat", pruned) == sha256(pruned).hexdigest()
 
 
-def test_only_beats_are_pruned():
+def test_only_beats_can_be_pruned():
     pruned = BeatPayload(pruned="0" * 64).encode()
     assert payload_sha256("heartbeat", pruned) == "0" * 64
     assert payload_sha256("succeeded", pruned) == sha256(pruned).hexdigest()
 
 
-def test_the_leaf_of_a_key():
+def test_the_leaf_of_a_key_is_as_documented():
     found = key_leaf(
         3, "enrolled", "0123456789abcdef", "worker", "arm-1", b"\2" * 32, 100, "operator:ann", "fedcba9876543210", b"\3" * 64
     )

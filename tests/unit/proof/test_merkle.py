@@ -29,18 +29,18 @@ HASHES = numbered(70)
 
 
 @pytest.mark.parametrize("size", range(9))
-def test_published_roots(size: int):
+def test_published_roots_are_reproduced(size: int):
     assert root_of(PUBLISHED[:size]).hex() == ROOTS[size]
 
 
 @pytest.mark.parametrize(("place", "proof"), INCLUSIONS.items(), ids=str)
-def test_published_inclusions(place: tuple[int, int], proof: list[str]):
+def test_published_inclusion_proofs_are_reproduced(place: tuple[int, int], proof: list[str]):
     index, size = place
     assert inclusion_proof(index, size, span_of(PUBLISHED)) == unhex(proof)
     assert verify_inclusion(PUBLISHED[index], index, size, unhex(proof), bytes.fromhex(ROOTS[size]))
 
 
-def test_every_small_tree_is_as_defined():
+def test_every_small_tree_matches_the_definition():
     for size in range(1, 34):
         hashes, root = HASHES[:size], plain_root(HASHES[:size])
         assert root_of(hashes) == root
@@ -64,13 +64,13 @@ def test_a_frontier_grows_in_any_steps(steps: list[int]):
 @pytest.mark.parametrize(
     ("size", "peaks"), [(-1, HASHES[:1]), (1, []), (2, HASHES[:2]), (1, [b"short"]), (SIZE_MAX + 1, HASHES[:1])]
 )
-def test_no_frontier_of_another_shape(size: int, peaks: list[bytes]):
+def test_an_invalid_frontier_is_refused(size: int, peaks: list[bytes]):
     with pytest.raises(ValidationError):
         Frontier(size, peaks)
 
 
 @pytest.mark.parametrize(("index", "size"), [(0, 0), (-1, 3), (3, 3)])
-def test_no_proof_of_a_leaf_that_is_not_there(index: int, size: int):
+def test_a_missing_leaf_has_no_proof(index: int, size: int):
     with pytest.raises(ValidationError):
         inclusion_proof(index, size, span_of(HASHES))
     assert not verify_inclusion(HASHES[0], index, size, [], HASHES[0])
@@ -80,7 +80,7 @@ SIZES = st.integers(1, 64)
 
 
 @given(SIZES, st.data())
-def test_a_forged_inclusion_is_seen(size: int, data: st.DataObject):
+def test_a_forged_inclusion_proof_is_refused(size: int, data: st.DataObject):
     index = data.draw(st.integers(0, size - 1))
     root, proof = root_of(HASHES[:size]), inclusion_proof(index, size, span_of(HASHES))
     leaf = HASHES[index]

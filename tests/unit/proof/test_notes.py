@@ -32,7 +32,7 @@ HEAD = LogHead(ORIGIN, 7, b"\3" * 32)
 HEAD_KEY = NoteKey(ORIGIN, SECRET.public_key)
 
 
-def test_the_published_note():
+def test_the_published_note_is_read():
     assert KEY.text() == VKEY
     assert KEY.public == SECRET.public_key
     assert sign_line(TEXT, "PeterNeumann", SECRET) == LINE
@@ -41,20 +41,20 @@ def test_the_published_note():
     verify_note(read_note(NOTE), KEY)
 
 
-def test_signatures_of_others_are_passed_over():
+def test_signatures_of_unknown_keys_are_ignored():
     note = read_note(write_note(TEXT, sign_line(TEXT, "PeterNeumann", OTHER), LINE, sign_line("x\n", "Else", SECRET)))
     assert [line.name for line in note.signatures] == ["PeterNeumann", "PeterNeumann", "Else"]
     verify_note(note, KEY)
 
 
-def test_a_note_without_a_known_signer():
+def test_a_note_without_a_known_signer_is_refused():
     with pytest.raises(SignatureInvalid, match="has not signed"):
         verify_note(read_note(NOTE), NoteKey("PeterNeumann", OTHER.public_key))
     with pytest.raises(SignatureInvalid, match="has not signed"):
         verify_note(read_note(NOTE), NoteKey("Peter", SECRET.public_key))
 
 
-def test_one_bad_signature_spoils_the_note():
+def test_a_note_with_one_invalid_signature_is_refused():
     for text, lines in [(TEXT.upper(), [LINE]), (TEXT, [LINE, sign_line("else\n", "PeterNeumann", SECRET)])]:
         with pytest.raises(SignatureInvalid, match="does not fit"):
             verify_note(read_note(write_note(text, *lines)), KEY)
@@ -68,7 +68,7 @@ def test_a_text_may_have_blank_lines():
 
 
 @pytest.mark.parametrize("place", range(len(VKEY)))
-def test_a_bent_key_is_refused(place: int):
+def test_a_malformed_note_key_is_refused(place: int):
     bent = VKEY[:place] + chr(ord(VKEY[place]) + 1) + VKEY[place + 1 :]
     for text in (bent, VKEY[:place], VKEY[place + 1 :]):
         with pytest.raises(HoldfastError):
@@ -107,18 +107,18 @@ def test_names_that_would_break_a_line_are_refused(name: str):
     ],
     ids=lambda note: ascii(note)[-30:],
 )
-def test_another_form_is_no_note(note: str):
+def test_invalid_notes_are_refused(note: str):
     with pytest.raises(HoldfastError):
         read_note(note)
 
 
-def test_a_head_reads_back():
+def test_a_head_is_read_back():
     note = sign_head(HEAD, SECRET)
     assert note.startswith("holdfast/8f2e\n7\nAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM=\n\n— holdfast/8f2e ")
     assert open_head(note, parse_key(HEAD_KEY.text())) == HEAD
 
 
-def test_the_published_head():
+def test_the_published_head_is_read():
     text = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n"
     head = parse_head(text)
     assert (head.origin, head.size) == ("example.com/behind-the-sofa", 20852163)
@@ -159,6 +159,6 @@ ROOT = "AwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwM="
         f"o\n7\n{ROOT}\n\n",
     ],
 )
-def test_another_form_is_no_head(text: str):
+def test_invalid_heads_are_refused(text: str):
     with pytest.raises(ValidationError):
         parse_head(text)

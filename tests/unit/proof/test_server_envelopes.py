@@ -54,7 +54,7 @@ def test_the_documents_own_example_is_read():
     assert (said.at, said.last_beat_at) == (from_iso("at", AT), from_iso("at", SILENT))
 
 
-def test_a_servers_envelope_is_these_bytes():
+def test_a_servers_envelope_has_exact_bytes():
     given = {"ledger_id": "8f2e", "job_id": 123, "attempt": 2, "rev": 9, "server": "hq", "robot": "rob_1"}
     times = {"at": from_iso("at", AT), "last_beat_at": from_iso("at", SILENT)}
     envelope = server_stall_envelope(SERVER, heartbeat_interval_ms=60_000, stall_after_ms=180_000, **given, **times)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def test_a_servers_envelope_is_these_bytes():
     assert verify(SERVER.public_key, statement_message(statement), signature)
 
 
-def test_a_robots_error_has_its_own_name_here():
+def test_the_reason_robot_error_is_read_as_worker_error():
     assert read_statement(changed("payload.reason", "ROBOT_ERROR")).reason == "WORKER_ERROR"
 
 
@@ -82,7 +82,7 @@ def test_a_robots_error_has_its_own_name_here():
         ("binding.counter", 1),
     ],
 )
-def test_a_verdict_is_read_strictly(path: str, value: Any):
+def test_a_stall_report_is_read_strictly(path: str, value: Any):
     with pytest.raises(HoldfastError):
         read_statement(changed(path, value))
 
@@ -122,6 +122,6 @@ def test_a_server_resumes_a_robot():
         {"actor": "server"},
     ],
 )
-def test_a_servers_return_is_read_strictly(changes: dict[str, Any]):
+def test_a_resume_report_is_read_strictly(changes: dict[str, Any]):
     with pytest.raises(HoldfastError):
         read_statement(canonical(HEARD | changes))

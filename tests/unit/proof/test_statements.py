@@ -54,7 +54,7 @@ SEED: dict[str, Any] = {
 
 
 def _put(value: dict[str, Any], path: str, given: Any) -> dict[str, Any]:
-    """`value` with one thing in it set, or left out where None is given."""
+    """A copy of `value` with one field set, or removed if None is given."""
     first, _, rest = path.partition(".")
     if rest:
         return value | {first: _put(value[first], rest, given)}
@@ -67,7 +67,7 @@ def _code(body: bytes) -> str:
     return caught.value.code
 
 
-def test_a_holders_statement():
+def test_the_statement_of_a_holder_has_its_fields():
     beat = c.Heartbeat(actor=WORKER, job_id=7, fence=FENCE, beat=NO_BEAT)
     body = encode_statement(holder_statement("8f2e", beat, WORKER, 2, counter=3, at=AT))
     assert body == canonical(OURS)
@@ -83,13 +83,13 @@ def test_a_holders_statement():
     )
 
 
-def test_what_a_holder_gives_is_in_its_statement():
+def test_values_of_the_holder_are_in_its_statement():
     stall = c.Stall(actor=WORKER, job_id=7, fence=FENCE, error=b"1")
     found = read_statement(encode_statement(holder_statement("8f2e", stall, WORKER, 2, counter=3, at=AT)))
     assert (found.payload_sha256, found.reason) == (sha256(b'{"error":1}').hexdigest(), "WORKER_ERROR")
 
 
-def test_the_systems_statement():
+def test_the_statement_of_the_system_has_its_fields():
     event = EventRecord(
         7, 9, EventType.STALLED, AT, SYSTEM, 2, Status.RUNNING, Status.STALLED, "NO_HEARTBEAT", payload=b"{}", policy=Policy()
     )  # fmt: skip
@@ -102,13 +102,13 @@ def test_the_systems_statement():
 
 
 @pytest.mark.parametrize("trace", [{"counter": 1}, {"rev": 4}, {"counter": 1, "rev": 4}])
-def test_an_operators_statement(trace: dict[str, int]):
+def test_the_statement_of_an_operator_has_its_fields(trace: dict[str, int]):
     fields = _put(_put(_put(OURS, "actor", "operator:ann"), "counter", None), "type", "cancel_requested") | {"attempt": 0}
     found = read_statement(canonical(fields | trace | {"reason": "fire drill"}))
     assert (found.actor, found.type, found.reason) == (OPERATOR, EventType.CANCEL_REQUESTED, "fire drill")
 
 
-def test_the_seeds_beat():
+def test_a_heartbeat_in_the_form_for_robots_is_read():
     assert read_statement(canonical(SEED)) == Statement(
         ledger="8f2e",
         job_id=7,
@@ -124,7 +124,7 @@ def test_the_seeds_beat():
     )
 
 
-def test_a_beat_need_not_tell_anything():
+def test_a_heartbeat_without_contents_is_accepted():
     bare = SEED | {"payload": {"jobId": 7, "robotId": "arm-1", "t": SEED["at"]}}
     found = read_statement(canonical(bare))
     assert (found.job_id, found.stage, found.progress, found.assist_requested) == (7, None, None, None)
@@ -137,7 +137,7 @@ def test_a_number_that_json_cannot_hold_is_sent_as_a_text():
     assert read_statement(canonical(_put(OURS, "job", str(2**63 - 1)))).job_id == 2**63 - 1
 
 
-def test_nothing_else_that_is_signed_looks_like_a_statement():
+def test_other_signed_bytes_are_not_statements():
     secret, body = SecretKey(b"\1" * 32), canonical(SEED)
     assert statement_message(body) == b"holdfast event v1\n" + body
     assert not verify(secret.public_key, statement_message(body), secret.sign(body))
@@ -185,12 +185,12 @@ def test_nothing_else_that_is_signed_looks_like_a_statement():
         ("binding", SEED["binding"]),
     ],
 )
-def test_ours_is_read_strictly(path: str, given: Any):
+def test_holdfasts_form_is_read_strictly(path: str, given: Any):
     read_statement(canonical(OURS))
     assert _code(canonical(_put(OURS, path, given))) in ("validation_error", "limit_exceeded")
 
 
-def test_null_is_not_the_same_as_nothing():
+def test_null_is_refused_for_a_missing_field():
     assert _code(canonical(OURS | {"reason": None})) == "validation_error"
     assert _code(canonical(OURS | {"rev": None})) == "validation_error"
 
@@ -240,7 +240,7 @@ def test_the_system_has_a_rev_and_no_counter(trace: dict[str, int]):
         ("more", 1),
     ],
 )
-def test_the_seeds_shape_is_read_strictly(path: str, given: Any):
+def test_the_form_for_robots_is_read_strictly(path: str, given: Any):
     read_statement(canonical(SEED))
     assert _code(canonical(_put(SEED, path, given))) in ("validation_error", "limit_exceeded")
 
@@ -271,9 +271,9 @@ def test_both_times_of_a_beat_are_checked():
     ],
     ids=lambda body: repr(body[:30]),
 )
-def test_other_bytes_are_no_statement(body: bytes):
+def test_other_bytes_are_refused(body: bytes):
     assert _code(body) in ("validation_error", "limit_exceeded")
 
 
-def test_a_statement_is_bounded():
+def test_a_statement_has_a_size_limit():
     assert _code(b" " * 8_193) == "limit_exceeded"

@@ -1,4 +1,4 @@
-"""Tiles say what the whole tree would."""
+"""Tiles give the same roots and proofs as the whole tree."""
 
 from collections.abc import Iterable
 
@@ -29,7 +29,7 @@ SIZES = [
 
 
 class Kept:
-    """Tiles in memory, grown in steps; counts its readings."""
+    """Tiles in memory that grow in steps. Counts the reads."""
 
     def __init__(self, steps: Iterable[int]) -> None:
         self.bodies: dict[tuple[int, int], bytes] = {}
@@ -57,7 +57,7 @@ def roots() -> dict[int, bytes]:
     return {size: merkle.root_of(HASHES[:size]) for size in SIZES}
 
 
-def test_steps_do_not_matter(kept: Kept):
+def test_tiles_do_not_depend_on_the_steps_of_growth(kept: Kept):
     assert Kept([len(HASHES)]).bodies == kept.bodies
     assert {level for level, _ in kept.bodies} == {0, 1, 2}
     assert kept.bodies[0, 1] == b"".join(HASHES[256:512])
@@ -65,7 +65,7 @@ def test_steps_do_not_matter(kept: Kept):
 
 
 @pytest.mark.parametrize("size", [0, *SIZES])
-def test_a_frontier_out_of_tiles(kept: Kept, size: int):
+def test_a_frontier_is_read_from_tiles(kept: Kept, size: int):
     whole = merkle.Frontier()
     whole.append(HASHES[:size])
     found = tiles.frontier(kept.read, size)
@@ -73,7 +73,7 @@ def test_a_frontier_out_of_tiles(kept: Kept, size: int):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_proofs_out_of_tiles(kept: Kept, roots: dict[int, bytes], size: int):
+def test_proofs_are_read_from_tiles(kept: Kept, roots: dict[int, bytes], size: int):
     for index in {0, size // 3, size // 2, size - 1, min(255, size - 1), min(256, size - 1)}:
         kept.readings = 0
         proof = tiles.inclusion_proof(kept.read, index, size)
@@ -81,6 +81,6 @@ def test_proofs_out_of_tiles(kept: Kept, roots: dict[int, bytes], size: int):
         assert verify_inclusion(HASHES[index], index, size, proof, roots[size])
 
 
-def test_a_tile_that_lacks_hashes_is_no_tile(kept: Kept):
+def test_an_incomplete_tile_is_refused(kept: Kept):
     with pytest.raises(ValidationError, match="tile 0 of level 0 has fewer than"):
         tiles.frontier(lambda level, number: kept.bodies[level, number][: 200 * 32], 255)

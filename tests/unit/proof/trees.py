@@ -24,7 +24,7 @@ ROOTS = [
     "ddb89be403809e325750d3d263cd78929c2942b7942a34b77e122c9594a74c8c",
     "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
 ]
-"""Of the first n leaves."""
+"""The roots of the first n leaves."""
 INCLUSIONS = {
     (0, 1): [],
     (0, 8): [
@@ -51,7 +51,7 @@ def unhex(found: Sequence[str]) -> list[bytes]:
 
 
 def numbered(count: int) -> list[bytes]:
-    """As many leaf hashes, all different."""
+    """This many different leaf hashes."""
     return [sha256(b"leaf %d" % number).digest() for number in range(count)]
 
 

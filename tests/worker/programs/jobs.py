@@ -1,6 +1,6 @@
-"""An app whose handlers do what real ones do at their worst. Run as a program, with a name and settings, it works for it.
+"""An app with handlers that behave badly. Run as a program, with a name and settings, it is a worker of the app.
 
-A setting `hook` is the url of a receiver that it tells of everything, and by which name.
+A setting `hook` is the url of a receiver and the name of a sink that gets all events.
 """
 
 import ctypes
@@ -66,7 +66,7 @@ def in_process(job: Context, seconds: float) -> int:
 
 
 def block(job: Context, seconds: float) -> int:
-    """Nothing else of this interpreter runs meanwhile: a C call that keeps the GIL. Later attempts are quick."""
+    """Block the interpreter in a C call that keeps the GIL. Later attempts are quick."""
     if job.job.attempt == 1:
         ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
     return job.job.attempt
@@ -86,7 +86,7 @@ def contained_poison(log: str) -> None:
 
 @app.handler(policy=TIGHT, attempts=1, isolation="process")
 def with_children(log: str) -> None:
-    """A handler that has started a program of its own, which must not outlive it."""
+    """A handler that has started a program, which must end with the handler."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child:
         note(log, f"{os.getpid()} {child.pid}")
         child.wait()
@@ -94,14 +94,14 @@ def with_children(log: str) -> None:
 
 @app.handler(isolation="process")
 def signs(job: Context) -> str:
-    """Its own beats are signed like its worker's."""
+    """A handler whose beats are signed like those of its worker."""
     job.checkpoint({"place": 1})
     return "signed"
 
 
 @app.handler(isolation="process", attempts=1)
 def forks(log: str) -> str:
-    """Both the process and its fork come back from here."""
+    """The process and its fork both return from here."""
     os.fork()
     note(log, str(os.getpid()))
     return "forked"
@@ -119,7 +119,7 @@ def named(name: str) -> str:
 
 @app.handler(isolation="process", attempts=1)
 def leaves_an_heir(log: str) -> None:
-    """Dies, while a fork of it lives on in a session of its own, with everything it had open."""
+    """Kill the process while a fork of it runs in its own session, with the same open descriptors."""
     if os.fork() == 0:
         os.setsid()
         note(log, str(os.getpid()))
@@ -157,7 +157,7 @@ def asked(job: Context, log: str) -> None:
 
 @app.handler(isolation="process")
 async def everything(job: Context, n: int) -> dict[str, Any]:
-    """What a context offers works from a child process too."""
+    """Use every method of the context in a child process."""
     job.beat(progress=n)
     job.may_proceed()
     made = job.enqueue(count, log=os.devnull, n=n)
@@ -171,7 +171,7 @@ def counts(wrong: bool) -> tuple[int, str]:
 
 @app.handler(isolation="process")
 def says(job: Context, end: str) -> None:
-    """Says how far it has come, and ends at once."""
+    """Report progress and end at once."""
     job.progress(50, stage="done")
     if end == "beats":
         job.beat(progress=100)
@@ -183,7 +183,7 @@ def says(job: Context, end: str) -> None:
 
 @app.handler(policy=TIGHT, isolation="process", gate=True)
 def passes(job: Context) -> str:
-    """Works longer than silence may last: its parent beats for it all the while, which it cannot know."""
+    """Run longer than the limit of silence. The parent process sends the beats."""
     time.sleep(2.5)
     with job.may_proceed():
         found = job.receipt()
@@ -198,7 +198,7 @@ async def passes_async(job: AsyncContext) -> str:
 
 @app.handler(policy=TIGHT, attempts=3)
 def saved(job: Context, log: str) -> Any:
-    """Each attempt does one page and is killed; the next continues from there."""
+    """Each attempt does one page and is killed. The next one continues from there."""
     page = (job.restored or {"page": 0})["page"]
     note(log, f"{job.job.attempt} {page}")
     job.checkpoint({"page": page + 1})
@@ -208,7 +208,7 @@ def saved(job: Context, log: str) -> Any:
 
 
 OFTEN: PolicyFields = {**TIGHT, "attempts_max": 1_000}
-"""For workers that are killed all the time."""
+"""The policy for workers that are killed often."""
 
 
 @app.handler(policy=OFTEN)

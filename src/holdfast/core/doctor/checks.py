@@ -97,7 +97,7 @@ def _disk(free_bytes: int) -> HealthFinding:
     if free_bytes >= DISK_FREE_BYTES_MIN:
         return HealthFinding("disk", Severity.WELL, words)
     action = (
-        "Make room there. A worker that prunes keeps the file from growing further, once there is room to start one: "
+        "Free some space. Then let a worker prune, so that the file does not grow further: "
         "holdfast worker run MODULE:APP --keep-jobs 30d --keep-beats 1d."
     )
     return HealthFinding("disk", Severity.WARNING, words, action)
@@ -119,7 +119,7 @@ def _horizon(writer: OpenTransaction | None, xids: int) -> HealthFinding:
     """Check the horizon. An open writing transaction in any database of the server holds back readers of the total order."""
     if writer is None:
         return HealthFinding(
-            "horizon", Severity.WELL, f"no transaction holds followers back; the horizon is {xids:,} transactions old"
+            "horizon", Severity.WELL, f"no transaction delays followers; the horizon is {xids:,} transactions old"
         )
     open_for = format_duration(writer.age_us)
     words = f"followers wait for {writer.who}, a writer that has been open for {open_for}, {xids:,} transactions ago"
@@ -143,7 +143,7 @@ def _locked_jobs(locked: tuple[LockedJob, ...]) -> HealthFinding:
 
 
 def _pooler(poll_ms: int | None) -> HealthFinding:
-    words = "a connection pooler is in between: nothing is prepared, and no session is relied on"
+    words = "connections go through a pooler: statements are not prepared, and no session state is used"
     if poll_ms is None:
         return HealthFinding("pooler", Severity.WELL, words)
     action = "To wake workers at once, add listen=HOST:PORT of the server itself to the url."
@@ -162,7 +162,7 @@ _REPLICA = HealthFinding(
 
 def _stopped_writer(pid: int) -> HealthFinding:
     words = f"process {pid} has the write lock and is stopped: nothing can be written"
-    return HealthFinding("writer", Severity.WARNING, words, f"Let it go on (kill -CONT {pid}) or end it.")
+    return HealthFinding("writer", Severity.WARNING, words, f"Continue it (kill -CONT {pid}) or end it.")
 
 
 def _clock(skew: Skew) -> HealthFinding:
@@ -214,14 +214,11 @@ def _workers(health: LedgerHealth) -> HealthFinding:
     there = {worker.name for worker in lately}
     silent = sum(worker.name not in there for worker in health.workers)
     if not lately:
-        action = "Start one: holdfast worker run MODULE:APP. One that runs may be on another ledger: its log says on which."
+        action = "Start one: holdfast worker run MODULE:APP. A running worker may use another ledger: its log names it."
         return HealthFinding("workers", Severity.NOTE, "no worker is signed in to this ledger", action)
-    words = (
-        f"{pluralize(len(lately), 'worker')} {'is' if len(lately) == 1 else 'are'} there, seen {_ages(lately, health.now)} ago"
-    )
-    return HealthFinding(
-        "workers", Severity.WELL, words + (f", {silent} more {'has' if silent == 1 else 'have'} fallen silent" if silent else "")
-    )
+    workers = f"{pluralize(len(lately), 'worker')} {'is' if len(lately) == 1 else 'are'} signed in"
+    others = f", {silent} more {'is' if silent == 1 else 'are'} silent" if silent else ""
+    return HealthFinding("workers", Severity.WELL, f"{workers}, seen {_ages(lately, health.now)} ago{others}")
 
 
 def _live_workers(health: LedgerHealth) -> list[SeenWorker]:
@@ -269,9 +266,7 @@ def _retention(health: LedgerHealth) -> Iterator[HealthFinding]:
     """Report the shortest retention of all workers, because each of them may be the one that deletes."""
     lately = _live_workers(health)
     if not lately:
-        yield HealthFinding(
-            "retention", Severity.WELL, "everything is kept while no worker is there: workers delete what is too old"
-        )
+        yield HealthFinding("retention", Severity.WELL, "everything is kept while no worker runs: only workers delete old data")
         return
     words = []
     for name, what in _RETENTION_NAMES.items():
@@ -323,7 +318,7 @@ def _unserved(health: LedgerHealth) -> Iterator[HealthFinding]:
         if long and ready.queue not in health.paused and not any(w.serves(ready.queue, ready.kind) for w in lately):
             words = (
                 f"{pluralize(ready.jobs, 'job')} of kind {ready.kind} in queue {ready.queue} can be claimed, the first for "
-                f"{format_duration(health.now - ready.since)}, and no worker that serves them is there"
+                f"{format_duration(health.now - ready.since)}, and no running worker serves them"
             )
             action = f"Start one: holdfast worker run MODULE:APP --queues {shlex.quote(ready.queue)}."
             if health.agent_at is not None and health.now - health.agent_at <= AGENT_SEEN_US:
@@ -359,10 +354,12 @@ def _sinks(health: LedgerHealth) -> HealthFinding:
     if dead:
         named = ", ".join(f"{sink.name} ({sink.last_error})" for sink in dead[:NAMED_MAX])
         action = f"Fix the cause, then: holdfast sink revive {quote_argument(dead[0].name)}."
-        return HealthFinding("sinks", Severity.WARNING, f"{pluralize(len(dead), 'sink')} given up on: {named}", action)
+        return HealthFinding(
+            "sinks", Severity.WARNING, f"{pluralize(len(dead), 'sink')} {'is' if len(dead) == 1 else 'are'} dead: {named}", action
+        )
     failing = [sink.name for sink in health.sinks if sink.failures]
     if failing:
-        return HealthFinding("sinks", Severity.NOTE, f"tried again by themselves: {', '.join(failing[:NAMED_MAX])}")
+        return HealthFinding("sinks", Severity.NOTE, f"retried automatically: {', '.join(failing[:NAMED_MAX])}")
     words = f"{pluralize(len(health.sinks), 'sink')}, none stuck" if health.sinks else "there are no sinks"
     return HealthFinding("sinks", Severity.WELL, words)
 
@@ -389,7 +386,7 @@ def _dead_letters(health: LedgerHealth) -> HealthFinding:
     left = health.dead_letters - health.replayed
     if not left:
         words = f"{_format_capped(health.dead_letters, 'dead letter')}, replayed and not discarded"
-        return HealthFinding("dead_letters", Severity.NOTE, words, "Put them aside: holdfast dlq discard --all --replayed.")
+        return HealthFinding("dead_letters", Severity.NOTE, words, "Discard them: holdfast dlq discard --all --replayed.")
     more = f"; {pluralize(health.replayed, 'more is', 'more are')} replayed" if health.replayed else ""
     words = f"{_format_capped(left, 'dead letter')}, neither replayed nor discarded{more}"
     action = "Look at them (holdfast dlq list), then holdfast dlq replay or holdfast dlq discard."

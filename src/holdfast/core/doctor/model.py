@@ -98,7 +98,7 @@ class Skew(msgspec.Struct, frozen=True):
     round_trip_us: int
 
 
-# What is in it
+# The contents of the ledger
 
 
 class ReadyJobs(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LedgerHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of the ledger that may be stuck. Counts stop at COUNT_MAX."""
+    """Facts about the contents of the ledger that show whether something is stuck. Counts stop at COUNT_MAX."""
 
     now: Micros
     due: int = 0

@@ -71,7 +71,7 @@ def explain_held(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPar
     situation, words = _situation_of_held(job, now, stall, moved, grace)
     assistance = (assist(job),) if job.assist_requested and job.phase is Phase.EXECUTING else ()
     commands = (cancel_hard(job),) if job.phase is Phase.ABORTING else (*assistance, cancel(job))
-    gated = remedy("says whether its holder may take a step that cannot be taken back", "gate", job.id)
+    gated = remedy("checks whether its holder may take a step that cannot be undone", "gate", job.id)
     return ExplanationPart(
         situation, words, (_next_beat(job, job.policy), _next_sweep(job, facts, due, grace, moved)), (*commands, gated)
     )
@@ -85,7 +85,7 @@ def _situation_of_held(
     beat = _last_beat(job, now)
     if grace is not None:
         until = format_until(grace, now)
-        why = f"It is being cancelled ({job.cancel_reason}): {job.owner} is asked to stop, and may go on {until}."
+        why = f"It is being cancelled ({job.cancel_reason}): {job.owner} is asked to stop, and may continue {until}."
         return Situation.ABORTING, (why, beat)
     if now > job.last_beat_at + job.policy.heartbeat_interval_ms * US_PER_MS:
         missed = f"{job.owner} is late: a beat is due every {format_duration(job.policy.heartbeat_interval_ms * US_PER_MS)}."
@@ -124,7 +124,7 @@ def _next_beat(job: JobRecord, policy: Policy) -> NextStep:
 def _next_sweep(job: JobRecord, facts: JobFacts, due: Micros, grace: Micros | None, moved: Micros | None) -> NextStep:
     """Return what the sweeper does if no further beat or progress comes."""
     if due == grace:
-        return next_step("it is cancelled, even if its holder goes on", due, sweeper_name(facts))
+        return next_step("it is cancelled, even if its holder continues", due, sweeper_name(facts))
     silent = "without progress" if due == moved else "without another beat"
     if job.phase is Phase.ABORTING:
         after = "cancelled"
@@ -180,7 +180,7 @@ def _situation_of_stalled(job: JobRecord, policy: Policy, now: Micros) -> tuple[
     if now < over:
         return (
             Situation.RESUME_WINDOW,
-            f"{job.last_owner} may still return and go on, {format_until(over, now)}.",
+            f"{job.last_owner} may still return and continue, {format_until(over, now)}.",
             "it is requeued",
         )
     return Situation.REQUEUE_DUE, "Its holder did not return in time: it is due to be requeued.", "it is requeued"
@@ -242,7 +242,7 @@ def _format_limit(job: JobRecord) -> str:
 def _follow_ups(job: JobRecord, facts: JobFacts) -> Iterator[ExplanationPart]:
     """Yield what follows from the end of a job, the most important first."""
     if job.note == EventType.COMPENSATION_FAILED:
-        look = () if facts.undo is None else (remedy("says why its undo steps failed", "explain", facts.undo.job_id),)
+        look = () if facts.undo is None else (remedy("explains why its undo steps failed", "explain", facts.undo.job_id),)
         yield ExplanationPart(Situation.COMPENSATION_FAILED, ("Its undo steps failed: an operator has to look at it.",), (), look)
     elif has_undo_due(job):
         yield _undo_due(job, facts)
@@ -271,14 +271,12 @@ def _dependency_unavailable(job: JobRecord, facts: JobFacts) -> ExplanationPart:
         f"It depends on job{'' if one else 's'} {names}. Replay {'that job' if one else 'those jobs'} and this one, in any "
         "order: the replay of this job waits for the other replay."
     )
-    commands = tuple(
-        remedy(f"starts job {link.job_id} over, which it depends on", "job", "replay", link.job_id) for link in broken
-    )
+    commands = tuple(remedy(f"replays job {link.job_id}, which it depends on", "job", "replay", link.job_id) for link in broken)
     return ExplanationPart(_outcome(job), (words,), (), commands)
 
 
 def _undo_due(job: JobRecord, facts: JobFacts) -> ExplanationPart:
-    words = f"It still owes {job.undo_owed} undo step{'' if job.undo_owed == 1 else 's'}"
+    words = f"It has {pluralize(job.undo_owed, 'undo step')} left to run"
     look: tuple[Remedy, ...]
     if facts.undo is None:
         words, step = (
@@ -308,5 +306,5 @@ def _commands(job: JobRecord, facts: JobFacts) -> Iterator[Remedy]:
 def _replay_remedy(job: JobRecord, facts: JobFacts, noun: str) -> Remedy:
     """Return the replay command. If an earlier replay succeeded or was dead-lettered, another one needs --again."""
     before = any(link.status in (Status.SUCCEEDED, Status.DEAD_LETTERED) for link in facts.replays)
-    words = "starts it over once more, as a new job" if before else "starts it over, as a new job"
+    words = "replays it once more, as a new job" if before else "replays it, as a new job"
     return remedy(words, noun, "replay", job.id, *(("--again",) if before else ()))

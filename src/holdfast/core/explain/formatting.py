@@ -90,7 +90,7 @@ def remedy(does: str, *arguments: object) -> Remedy:
 
 
 def unpause(queue: str) -> Remedy:
-    return Remedy(f"holdfast queue unpause {quote_argument(queue)}", f"lets {queue} be claimed from again")
+    return Remedy(f"holdfast queue unpause {quote_argument(queue)}", f"allows claims from {queue} again")
 
 
 def run_a_worker(queue: str) -> Remedy:
@@ -107,11 +107,11 @@ def start_as_agent(job: JobRecord) -> Remedy:
     return Remedy(f"holdfast task start {job.id} --agent NAME", "starts it as an agent")
 
 
-SWEEP = Remedy("holdfast sweep", "does now everything that is due")
+SWEEP = Remedy("holdfast sweep", "does everything that is due now")
 
 
 def assist(job: JobRecord) -> Remedy:
-    return remedy("says that an operator helps" + _key_hint(job, EventType.ASSIST_STARTED), "job", "assist", job.id)
+    return remedy("records that an operator helps" + _key_hint(job, EventType.ASSIST_STARTED), "job", "assist", job.id)
 
 
 def cancel(job: JobRecord) -> Remedy:

@@ -79,7 +79,7 @@ def _dependencies(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPa
     broken = [link for link in facts.unmet if link.status in TERMINAL]
     names = join_some([f"{link.job_id} ({link.status.value})" for link in facts.unmet], NAMED_MAX)
     commands = tuple(
-        remedy(f"starts job {link.job_id} over; this job then waits for that one", "job", "replay", link.job_id)
+        remedy(f"replays job {link.job_id}; this job then waits for the replay", "job", "replay", link.job_id)
         for link in broken[:NAMED_MAX]
     )
     if broken:
@@ -113,7 +113,7 @@ def _scheduled_besides(job: JobRecord, now: Micros) -> Iterator[ExplanationPart]
     """Explain the own start time of a job with dependencies. `available_at` does not have it while the job waits."""
     at = _wanted_at(job, now)
     if at is not None:
-        words = f"It was enqueued for later, and may not be claimed before its time either: {format_when(at, now)}."
+        words = f"It was enqueued for later, and may not be claimed before its time: {format_when(at, now)}."
         yield ExplanationPart(Situation.SCHEDULED, (words,))
 
 
@@ -128,7 +128,7 @@ def _not_available_yet(job: JobRecord, now: Micros) -> ExplanationPart:
     return ExplanationPart(
         situation,
         (f"{words}, and may be claimed {format_when(job.available_at, now)}.",),
-        (next_step("it may be claimed", job.available_at, "the next worker with room"),),
+        (next_step("it may be claimed", job.available_at, "the next worker with free capacity"),),
     )
 
 
@@ -140,11 +140,11 @@ def _no_worker(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     elif once:
         last = max(once, key=lambda worker: worker.seen_at)
         silent_since = format_when(last.seen_at, now)
-        words = f"No worker that serves {job.kind} is there now. {last.name}, which served it, fell silent {silent_since}."
+        words = f"No worker serves {job.kind} now. {last.name}, which served it, fell silent {silent_since}."
     elif any(now - worker.seen_at <= WORKER_SEEN_US for worker in facts.workers):
-        words = f"No worker for it is there: the workers that are signed in do not serve {job.kind} in {job.queue}."
+        words = f"No worker serves it: the workers that are signed in do not serve {job.kind} in {job.queue}."
     else:
-        words = f"No worker for it is there: none that serves {job.kind} in {job.queue} is signed in to this ledger."
+        words = f"No worker serves it: none that serves {job.kind} in {job.queue} is signed in to this ledger."
     by, commands = f"a worker that serves {job.kind}", [*(move(job, queue) for queue in elsewhere[:1]), run_a_worker(job.queue)]
     if facts.agent_at is not None and now - facts.agent_at <= AGENT_SEEN_US:
         words = f"{words} Agents are active, the last of them {format_when(facts.agent_at, now)}, and may claim it."
@@ -182,7 +182,7 @@ def _ready(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
 
 def _format_claimants(serving: list[SeenWorker]) -> str:
     names = [worker.name for worker in serving]
-    return f"the first with room of {join_some(names, NAMED_MAX)}" if len(names) > 1 else names[0]
+    return f"the first of {join_some(names, NAMED_MAX)} with free capacity" if len(names) > 1 else names[0]
 
 
 def _last_attempt(job: JobRecord) -> Iterator[str]:

@@ -232,7 +232,7 @@ class AppendVerbs(LedgerBase):
     def append(self, envelope: Mapping[str, Any] | bytes | str, *, content: Any = payloads.UNSET) -> Event:
         """Record a statement that another process has signed, and return the last event that it made.
 
-        The envelope is a statement in Holdfast's shape or the seed's, with its `keyId` and `signature`. A holder may sign
+        The envelope is a statement in Holdfast's own form or in that for robots, with `keyId` and `signature`. A holder may sign
         heartbeat, resumed, stalled, succeeded, requeued (a release) and cancelled (an acknowledged cancel). No token is needed:
         see the guide on signed events. A server may sign stalled, past the limit, and resumed, after a heartbeat that came after
         the stall.
@@ -308,7 +308,7 @@ def _holder_command(statement: Statement, content: Any, fields: dict[str, Any]) 
 def _beat(statement: Statement, content: Any) -> payloads.BeatPayload:
     if statement.shape == "seed":
         if content:
-            raise ValidationError("a heartbeat in the seed's shape has no content beside it", field="content")
+            raise ValidationError("a heartbeat in the form for robots has no content beside it", field="content")
         return validate.beat(statement.stage, statement.progress, statement.assist_requested)
     if not isinstance(content, Mapping) or not content.keys() <= {"stage", "progress", "assist_requested"}:
         raise ValidationError("the fields of a heartbeat are stage, progress, assist_requested", field="content")

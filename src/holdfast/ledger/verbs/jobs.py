@@ -17,9 +17,8 @@ from holdfast.errors import HoldfastError, Unavailable, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase, claimed_job, optional_reason
 from holdfast.ledger.commit import only_answer
-from holdfast.ledger.idempotency import claim_token
 from holdfast.ledger.public import ClaimedJob, EnqueueOptions, Job
-from holdfast.ledger.requests import Request
+from holdfast.ledger.requests import Request, claim_token
 from holdfast.store.base import EnqueuedRow, JobFilter, Session
 from holdfast.store.rows import ClaimedJobs, default_correlation
 from holdfast.telemetry import tracing
