@@ -23,6 +23,8 @@ At = Annotated[Micros, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 Hex32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Hex64 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{128}$")]
 _Unset = msgspec.UnsetType
+RowFields = dict[str, str | int | bool | list[int] | None]
+"""The fields of a job's row by name. Lists are of job ids: of the jobs that it was made to wait for, and still waits for."""
 
 
 class _ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -169,7 +171,7 @@ class ExportLine(_ExportRecord, frozen=True):
     gone: GoneLine | _Unset = UNSET
     sealed: SealedLine | _Unset = UNSET
     policy: PolicyLine | _Unset = UNSET
-    job: dict[str, str | int | bool | None] | _Unset = UNSET
+    job: RowFields | _Unset = UNSET
     unreadable: UnreadableLine | _Unset = UNSET
     head: str | _Unset = UNSET
     end: EndLine | _Unset = UNSET
@@ -244,11 +246,11 @@ def job_fields(job: JobRecord, policy_id: int | None) -> dict[str, Any]:
     return found if policy_id is None else found | {"policy": policy_id}
 
 
-def job_from_fields(fields: dict[str, Any], policy: Policy | None) -> JobRecord:
+def job_from_fields(fields: RowFields, policy: Policy | None) -> JobRecord:
     """Return the row for the fields of a line. `policy` is the one that the line refers to."""
     if not fields.keys() <= _FIELDS:
         raise ValidationError(f"a row has no field {min(fields.keys() - _FIELDS)!r:.80}")
-    values = {name: value for name, value in fields.items() if name != "policy"}
+    values: dict[str, Any] = {name: value for name, value in fields.items() if name != "policy"}
     for name in _BODIES & values.keys():
         values[name] = str(values[name]).encode()
     try:
