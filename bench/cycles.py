@@ -1,5 +1,6 @@
 """Cycles of work for measurements of growth: fill a ledger, drain it, and delete what is finished."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -12,13 +13,18 @@ RARE = 5
 """How many jobs of a batch have each of the rare verbs."""
 
 
-def cycle(ledger: Ledger, jobs: int) -> int:
-    """Work through this many jobs, then delete them, but for the last batch. Return how many have ended."""
+def cycle(ledger: Ledger, jobs: int, vacuum: Callable[[], None]) -> int:
+    """Work through this many jobs, then delete them, but for the last batch. Return how many have ended.
+
+    `vacuum` is called after the work and after the deletion.
+    """
     ended, kept_from = 0, ledger.now()
     for size in [BATCH] * (jobs // BATCH):
         kept_from = ledger.now()
         ended += work(ledger, size)
+    vacuum()
     prune(ledger, kept_from)
+    vacuum()
     return ended
 
 

@@ -1,7 +1,7 @@
 """Sizes of tables and indexes over cycles of fill, drain and prune: the last against the first.
 
-On PostgreSQL every table is vacuumed after each cycle by a plain VACUUM, as autovacuum runs it. `bench.churn` leaves it to
-autovacuum.
+On PostgreSQL every table is vacuumed twice in each cycle, after the drain and after the pruning, by a plain VACUUM, as autovacuum
+runs it. `bench.churn` leaves it to autovacuum.
 """
 
 import holdfast
@@ -29,8 +29,7 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
     with host.place() as place, holdfast.open(place.url) as ledger:
         cycles.work(ledger, BATCH)  # each cycle leaves its last batch to the next one, and the first one needs one too
         for _ in range(sizes.cycles):
-            ended += cycles.cycle(ledger, sizes.cycle_jobs)
-            place.vacuum()
+            ended += cycles.cycle(ledger, sizes.cycle_jobs, place.vacuum)
             found.append({name: size / 1_024 for name, size in place.object_sizes().items()})
         left = place.events("succeeded")
     assert left > 0

@@ -28,7 +28,7 @@ def test_rows_and_pages_stay_the_same_over_cycles(host: Host) -> None:
     with host.place() as place, holdfast.open(place.url, clock=clock) as ledger:
         cycles.work(ledger, BATCH)
         for _ in range(4):
-            assert cycles.cycle(ledger, 3 * BATCH) == 3 * (BATCH + cycles.RARE)
+            assert cycles.cycle(ledger, 3 * BATCH, place.vacuum) == 3 * (BATCH + cycles.RARE)
             clock.advance(SWEPT_SECONDS)
             ledger.sweep()
             rows.append(place.rows())

@@ -217,7 +217,7 @@ CREATE TABLE holdfast.event_batches (
     attempts    integer[],
     policy_ids  integer[],
     times       timestamptz[]
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500);
 
 ALTER TABLE holdfast.event_batches
     ALTER jobs SET STORAGE EXTERNAL, ALTER revs SET STORAGE EXTERNAL, ALTER attempts SET STORAGE EXTERNAL,
