@@ -11,7 +11,7 @@ from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import UNDO_KIND, Micros
 
 WALK_PAGES_MAX = 10
-"""How many pages of jobs that stay one step may pass before it deletes something."""
+"""How many pages of rows that stay one step may pass before it deletes something."""
 
 
 class _PruneCandidate(NamedTuple):
@@ -105,15 +105,20 @@ class RetentionSession(ABC):
         for row in old:
             if row.id not in staying and (row.replayed is None or row.replayed in deleted):
                 deleted.add(row.id)
-        ids = self._list(sorted(deleted))
+        if deleted:
+            self._delete(sorted(deleted))
+        self.rows("set_cursor", name=walk, pos=after)
+        return len(deleted - unhandled), len(deleted & unhandled)
+
+    def _delete(self, jobs: Sequence[int]) -> None:
+        """Delete jobs with their events, and the batches of which no job is left."""
+        ids = self._list(jobs)
         batches = [row[0] for row in self.rows("batches_of_jobs", ids=ids)]
         self.rows("delete_dependencies", ids=ids)
         gone = self.rows("delete_events", ids=ids)
         self.rows("delete_jobs", ids=ids)
         gone += self.rows("delete_batches", positions=self._list(batches))
         self._forget_times([row[0] for row in gone])
-        self.rows("set_cursor", name=walk, pos=after)
-        return len(deleted - unhandled), len(deleted & unhandled)
 
     def _unhandled(self, page: Iterable[_PruneCandidate]) -> set[int]:
         """Return the failures among deletable jobs that are neither discarded nor replayed."""
@@ -125,13 +130,16 @@ class RetentionSession(ABC):
         stay.
 
         The walk ends at the first event that is not old, and goes on from there. What is left of the step examines earlier events
-        again, because some of them stayed only for a time.
+        again, because some of them stayed only for a time. If the next `limit` events have nothing to strip, the step goes on,
+        up to WALK_PAGES_MAX times.
         """
-        end, stripped, examined = self._walk_beats("prune_beats", JOB_ID_MAX, before, limit)
-        if examined < limit:
-            _, again, _ = self._walk_beats("prune_beats_again", end, before, limit - examined)
-            stripped += again
-        return stripped
+        for _ in range(WALK_PAGES_MAX):
+            end, stripped, examined = self._walk_beats("prune_beats", JOB_ID_MAX, before, limit)
+            if examined < limit:
+                return stripped + self._walk_beats("prune_beats_again", end, before, limit - examined)[1]
+            if stripped:
+                return stripped
+        return 0
 
     def _walk_beats(self, walk: str, until: int, before: Micros, limit: int) -> tuple[int, int, int]:
         """Strip old heartbeats among the next `limit` events up to a position. Return where the walk is, how many heartbeats were

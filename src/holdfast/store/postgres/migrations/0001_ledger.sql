@@ -151,7 +151,7 @@ CREATE TABLE holdfast.dependencies (
     job_id bigint NOT NULL,
     on_id  bigint NOT NULL,
     PRIMARY KEY (job_id, on_id)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 CREATE INDEX dependencies_on ON holdfast.dependencies (on_id, job_id);
 
@@ -182,7 +182,7 @@ CREATE TABLE holdfast.event_rows (
     signature      bytea,
     statement      bytea,
     PRIMARY KEY (job_id, rev)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 CREATE UNIQUE INDEX event_rows_pos ON holdfast.event_rows (pos);
 CREATE INDEX event_rows_type ON holdfast.event_rows (type, received_at) WHERE type <> 'heartbeat';
@@ -337,7 +337,7 @@ CREATE TABLE holdfast.requests (
     answer     bytea NOT NULL,
     created_at timestamptz NOT NULL,
     PRIMARY KEY (actor, request_id)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 CREATE INDEX requests_time ON holdfast.requests (created_at);
 
