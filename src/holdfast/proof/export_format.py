@@ -24,7 +24,9 @@ Hex32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Hex64 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{128}$")]
 _Unset = msgspec.UnsetType
 RowFields = dict[str, str | int | bool | list[int] | None]
-"""The fields of a job's row by name. Lists are of job ids: of the jobs that it was made to wait for, and still waits for."""
+"""The fields of a job's row by name."""
+_LISTS = frozenset({"depends_on", "waits_for"})
+"""The fields of a row that are lists of job ids."""
 
 
 class _ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -209,6 +211,8 @@ def read_line(body: bytes) -> ExportLine:
         raise ValidationError("a line must be of exactly one kind")
     if found.leaf is not UNSET and found.event is UNSET and found.key is UNSET:
         raise ValidationError("only events and changes of keys have a place in the tree")
+    if isinstance(found.job, dict) and any(isinstance(value, list) and name not in _LISTS for name, value in found.job.items()):
+        raise ValidationError("a field of the row is a list, which Holdfast does not write there")
     return found
 
 
@@ -246,11 +250,11 @@ def job_fields(job: JobRecord, policy_id: int | None) -> dict[str, Any]:
     return found if policy_id is None else found | {"policy": policy_id}
 
 
-def job_from_fields(fields: RowFields, policy: Policy | None) -> JobRecord:
+def job_from_fields(fields: dict[str, Any], policy: Policy | None) -> JobRecord:
     """Return the row for the fields of a line. `policy` is the one that the line refers to."""
     if not fields.keys() <= _FIELDS:
         raise ValidationError(f"a row has no field {min(fields.keys() - _FIELDS)!r:.80}")
-    values: dict[str, Any] = {name: value for name, value in fields.items() if name != "policy"}
+    values = {name: value for name, value in fields.items() if name != "policy"}
     for name in _BODIES & values.keys():
         values[name] = str(values[name]).encode()
     try:
