@@ -21,7 +21,7 @@ STORES = ("sqlite", "postgres")
 def main(arguments: Sequence[str] | None = None) -> None:
     asked = _parser().parse_args(arguments)
     sizes = _sizes(asked.quick, asked.jobs)
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name, _hosts(Path(name), asked.store) as hosts:
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name, opened_hosts(Path(name), asked.store) as hosts:
         machine = facts(Path(name), hosts)
         print("\n".join(f"{what}: {value}" for what, value in machine.items()), flush=True)
         report: dict[str, Any] = {"machine": machine, "sizes": sizes._asdict(), "figures": []}
@@ -65,7 +65,7 @@ def _sizes(quick: bool, jobs: int | None) -> Sizes:
 
 
 @contextmanager
-def _hosts(home: Path, store: str | None) -> Iterator[list[Host]]:
+def opened_hosts(home: Path, store: str | None) -> Iterator[list[Host]]:
     hosts: list[Host] = [SqliteHost(home)] if store != "postgres" else []
     if store == "sqlite":
         yield hosts

@@ -49,6 +49,15 @@ class Place(Protocol):
     def settle(self) -> None:
         """Update statistics and write everything to disk."""
 
+    def vacuum(self) -> None:
+        """Make the space of deleted rows free for use, as PostgreSQL does by itself from time to time."""
+
+    def object_sizes(self) -> dict[str, int]:
+        """The bytes of each table and index on disk."""
+
+    def rows(self) -> dict[str, int]:
+        """How many rows each table has."""
+
     def events(self, kind: str) -> int:
         """How many events of a type there are."""
 
@@ -100,6 +109,19 @@ class SqlitePlace:
         self._connection.execute("ANALYZE")
         self._connection.pragma("wal_checkpoint", "TRUNCATE")
 
+    def vacuum(self) -> None:
+        """Do nothing: SQLite uses free pages again at once."""
+
+    def object_sizes(self) -> dict[str, int]:
+        text = "SELECT name, sum(pgsize) FROM dbstat GROUP BY name"
+        found = {str(name): int(size or 0) for name, size in self._connection.execute(text)}
+        free = self._connection.pragma("freelist_count") * self._connection.pragma("page_size")
+        return {name.removeprefix("holdfast_"): size for name, size in found.items()} | {"free pages": free}
+
+    def rows(self) -> dict[str, int]:
+        names = self._connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'holdfast%'")
+        return {str(name): self._connection.execute(f"SELECT count(*) FROM {name}").get for (name,) in names.fetchall()}
+
     def events(self, kind: str) -> int:
         return int(self._connection.execute("SELECT count(*) FROM holdfast_events WHERE type = ?", (kind,)).get)
 
@@ -146,6 +168,24 @@ class PostgresPlace:
         for table in ("jobs", "event_rows", "event_batches", "open_claims"):
             self._connection.execute(f"VACUUM (ANALYZE) {self._schema}.{table}")
         self._connection.execute("CHECKPOINT")
+
+    def vacuum(self) -> None:
+        for (name,) in self._tables():
+            self._connection.execute(f"VACUUM {self._schema}.{name}")
+
+    def object_sizes(self) -> dict[str, int]:
+        text = (
+            "SELECT relname, CASE relkind WHEN 'r' THEN pg_table_size(oid) ELSE pg_relation_size(oid) END FROM pg_class "
+            "WHERE relnamespace = %s::regnamespace AND relkind IN ('r', 'i') ORDER BY relname"
+        )
+        return dict(self._connection.execute(text, (self._schema,)).fetchall())
+
+    def rows(self) -> dict[str, int]:
+        return {name: self._one(f"SELECT count(*) FROM {self._schema}.{name}") for (name,) in self._tables()}
+
+    def _tables(self) -> list[tuple[str]]:
+        text = "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = 'r' ORDER BY relname"
+        return self._connection.execute(text, (self._schema,)).fetchall()
 
     @contextmanager
     def pinned(self) -> Iterator[None]:

@@ -39,7 +39,7 @@ class Heading(NamedTuple):
     title: str
     ours: str = "Holdfast"
     base: str = "raw"
-    judged: Literal["ratio", "rate", "growth", "most"] = "ratio"
+    judged: Literal["ratio", "ratio_most", "rate", "growth", "most"] = "ratio"
     unit: str = "/s"
 
 
@@ -50,6 +50,8 @@ def met(heading: Heading, row: Row) -> bool | None:
         return row.ours - row.base < row.target
     if heading.judged == "most":
         return row.ours <= row.target
+    if heading.judged == "ratio_most":
+        return row.ours / row.base <= row.target
     return (row.ours / row.base if heading.judged == "ratio" else row.ours) >= row.target
 
 
@@ -101,8 +103,8 @@ def _amount(value: float, heading: Heading) -> str:
 def _target(value: float | None, heading: Heading) -> str:
     if value is None:
         return "–"
-    if heading.judged == "ratio":
-        return f"≥ {value:.2f}"
+    if heading.judged in ("ratio", "ratio_most"):
+        return f"{'≥' if heading.judged == 'ratio' else '≤'} {value:.2f}"
     return f"{ {'growth': '<', 'most': '≤'}.get(heading.judged, '≥') } {_amount(value, heading)}"
 
 

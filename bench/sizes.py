@@ -32,6 +32,9 @@ class Sizes(NamedTuple):
     resumes: int = 50
     runs: int = 10
     """Commands that are started one after the other."""
+    cycles: int = 10
+    cycle_jobs: int = 20_000
+    """Cycles of fill, drain and prune, and the jobs of each."""
     patient: bool = True
     """Whether to measure what takes half a minute by default."""
 
@@ -64,5 +67,7 @@ QUICK = Sizes(
     tasks=10_000,
     resumes=20,
     runs=5,
+    cycles=4,
+    cycle_jobs=4_000,
     patient=False,
 )

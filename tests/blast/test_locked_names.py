@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -210,6 +211,41 @@ def test_retention_skips_locked_rows(url: str, ledger: Ledger, other_session: St
     assert min(prune().values()) > 0
     other_session.rollback()
     assert prune() == {"requests": 1, "workers": 1, "agents": 1}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "event_batches WHERE type = 'enqueued' AND pos = first_batch",
+        "event_batches WHERE type = 'claimed' ORDER BY pos LIMIT 1",
+        "event_batches WHERE type = 'succeeded' ORDER BY pos LIMIT 1",
+        "event_rows WHERE type = 'heartbeat' ORDER BY pos LIMIT 1",
+        "dependencies LIMIT 1",
+    ],
+)
+def test_retention_leaves_jobs_whose_events_are_locked(url: str, ledger: Ledger, other_session: Stranger, row: str) -> None:
+    """Each pair of jobs has batches of its own. Two pairs are free: they are deleted at once, and the others later."""
+    schema = Place.of(url).schema
+    for _ in range(3):
+        first = ledger.enqueue("work")
+        ledger.enqueue("work", depends_on=[first.id])
+        for _ in range(2):
+            [job] = ledger.claim("w", start=True)
+            assert job.fence is not None
+            ledger.heartbeat(job.fence, progress=1)
+            ledger.complete(job.fence)
+    row = row.replace("first_batch", f"(SELECT min(pos) FROM {schema}.event_batches)")
+    assert other_session.execute(f"SELECT FROM {schema}.{row} FOR UPDATE").rowcount == 1
+    later = ledger.now() + timedelta(hours=1)
+    assert ledger.prune(jobs_before=later)["jobs"] >= 4
+    left = {job.id for job in ledger.list()}
+    assert left
+    assert left <= {1, 2}
+    assert [ledger.check(id_) for id_ in left] == [[]] * len(left)
+    other_session.rollback()
+    assert ledger.prune(jobs_before=later) == {"jobs": len(left)}
+    for table in ("jobs", "event_rows", "event_batches", "dependencies"):
+        assert other_session.execute(f"SELECT count(*) FROM {schema}.{table}").fetchone() == (0,), table
 
 
 def test_a_stopping_worker_logs_that_a_lock_prevents_an_outcome(

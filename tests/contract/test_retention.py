@@ -126,6 +126,34 @@ def test_jobs_that_finish_later_are_deleted_by_a_later_run(ledger: Ledger, clock
     assert ledger.list() == []
 
 
+def test_the_walk_starts_over_at_jobs_that_cannot_be_old_enough(
+    ledger: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    """Otherwise it would have to pass all newer jobs before it came back to the oldest ones."""
+    monkeypatch.setattr("holdfast.store.retention.WALK_PAGES_MAX", 1)
+    late = running(ledger)
+    for _ in range(3):
+        succeeded(ledger)
+    clock.advance(1)
+    before = clock.now()
+    for _ in range(20):
+        queued(ledger)
+    assert [ledger.prune(jobs_before=before, batch=2)["jobs"] for _ in range(3)] == [1, 2, 0]
+    ledger.complete(late.fence)
+    clock.advance(1)
+    assert ledger.prune(jobs_before=clock.now(), batch=2)["jobs"] == 1
+
+
+def test_a_step_passes_many_jobs_that_stay(ledger: Ledger, clock: ManualClock):
+    for _ in range(15):
+        failed(ledger)
+    made = succeeded(ledger)
+    clock.advance(1)
+    assert ledger.prune(jobs_before=clock.now(), batch=2) == {"jobs": 1}
+    with refused("not_found"):
+        ledger.get(made.id)
+
+
 def test_ids_are_never_used_again(ledger: Ledger, clock: ManualClock):
     made = succeeded(ledger)
     clock.advance(1)
@@ -195,6 +223,27 @@ def test_beats_are_pruned_in_bounded_batches_and_once(ledger: Ledger, clock: Man
     taken = [ledger.prune(beats_before=clock.now(), batch=3)["beats"] for _ in range(8)]
     assert max(taken) <= 3
     assert sum(taken) == 5
+
+
+def test_beats_that_get_old_are_found_at_once(ledger: Ledger, clock: ManualClock):
+    """Without examining again all events before them."""
+    first, second = _beaten(ledger, clock, 9), _beaten(ledger, clock, 3)
+    assert sum(ledger.prune(beats_before=clock.now(), batch=3)["beats"] for _ in range(6)) == 10
+    for number in range(3, 5):
+        clock.advance(1)
+        ledger.heartbeat(second.fence, stage=f"S{number}", progress=number)
+    clock.advance(1)
+    assert ledger.prune(beats_before=clock.now(), batch=4) == {"beats": 1}
+    assert [("pruned" in payload) for payload in _beats(ledger, first.id)] == [True] * 8 + [False]
+
+
+def test_a_last_beat_that_stayed_goes_when_there_is_a_later_one(ledger: Ledger, clock: ManualClock):
+    made = _beaten(ledger, clock, 2)
+    assert ledger.prune(beats_before=clock.now(), batch=3) == {"beats": 1}
+    ledger.heartbeat(made.fence, stage="late")
+    clock.advance(1)
+    assert sum(ledger.prune(beats_before=clock.now(), batch=3)["beats"] for _ in range(4)) == 1
+    assert [("pruned" in payload) for payload in _beats(ledger, made.id)] == [True, True, False]
 
 
 def test_newer_beats_stay(ledger: Ledger, clock: ManualClock):

@@ -121,6 +121,18 @@ def test_a_tick_continues_past_jobs_that_are_kept(ledger: Ledger, clock: ManualC
     assert PruneService(ledger, "a", jobs="1h").tick()["jobs"] == 3
 
 
+def test_a_tick_that_has_left_something_is_followed_soon(
+    ledger: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.services.pruner.BATCH", 2)
+    monkeypatch.setattr("holdfast.services.pruner.TICK_SECONDS", 0.0)
+    for _ in range(3):
+        succeeded(ledger)
+    clock.advance(3_601)
+    prune = PruneService(ledger, "a", jobs="1h")
+    assert [(prune.tick()["jobs"], prune.every_s) for _ in range(3)] == [(2, 1.0), (1, 1.0), (0, 60.0)]
+
+
 def test_one_pruner_works_at_a_time(ledger: Ledger) -> None:
     assert PruneService(ledger, "a").tick() != {}
     assert PruneService(ledger, "b").tick() == {}

@@ -197,6 +197,21 @@ def test_times_of_deleted_events_are_deleted(sqlite_url: str, opened: Opener, mo
     assert blocks(sqlite_url) <= 41
 
 
+def test_times_of_deleted_events_are_forgotten_beside_an_older_event(on_sqlite: Ledger, sqlite_url: str) -> None:
+    on_sqlite.enqueue("stays", queue="later")
+    on_sqlite.enqueue_many([{"kind": "work"}] * 2_000)
+    held = on_sqlite.claim("w", limit=1_000, start=True) + on_sqlite.claim("w", limit=1_000, start=True)
+    on_sqlite.complete_many([(job.fence, None) for job in held if job.fence])
+    on_sqlite.enqueue_many([{"kind": "stays", "queue": "later"}] * 500)
+    noted = blocks(sqlite_url)
+    later = on_sqlite.now() + timedelta(hours=1)
+    assert sum(on_sqlite.prune(jobs_before=later)["jobs"] for _ in range(3)) == 2_000
+    assert blocks(sqlite_url) < noted / 2
+    assert len(list(all_events(on_sqlite))) == 501
+    newest = on_sqlite.events(types=["enqueued"], limit=1_000)[-1]
+    assert on_sqlite.events(since=newest.received_at, limit=1_000)[-1] == newest
+
+
 def blocks(url: str) -> int:
     """The number of blocks of events with recorded times."""
     connection = apsw.Connection(url.removeprefix("sqlite:///"))

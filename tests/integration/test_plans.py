@@ -62,6 +62,7 @@ STATEMENTS = {
     "find_event": BY_KEY,
     "tidy_claims": BY_KEY,
     "delete_batches": BY_KEY,
+    "with_locked_parts": BY_KEY,
 }
 EVENT_INDEXES = {
     *("event_rows_pkey", "event_rows_pos", "event_rows_type", "event_rows_time"),
@@ -269,7 +270,7 @@ IN_A_FILE = {
         "batches_of_jobs",
     ),
     "jobs and events": ("leaf_events", "leaf_events_of_job", "events", "events_of_jobs", "find_event", "ended_jobs"),
-    "events": ("page_end", "next_block", "events_after", "event_types"),
+    "events": ("page_end", "next_block", "events_after", "event_types", "forget_blocks"),
 }
 """Statements about batches, by the tables they read."""
 

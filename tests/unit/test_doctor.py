@@ -113,6 +113,11 @@ STORE = [
     ),
     ("replica", SERVER | {"replica": True}, "the server is a read replica"),
     ("writer", FILE | {"stopped_writer": 7}, "process 7 has the write lock and is stopped"),
+    (
+        "wal",
+        FILE | {"log_bytes": 300 << 20, "log_readers": (7, 8)},
+        "has 300.0 MiB, which grows while processes 7, 8 have a read transaction open",
+    ),
 ]
 
 
@@ -121,6 +126,11 @@ def test_problems_of_a_store_are_reported(code: str, vitals: dict[str, Any], wor
     found = finding(code, vitals)
     assert found.severity is Severity.WARNING
     assert words in found.words
+
+
+def test_a_large_log_without_readers_is_a_note():
+    found = finding("wal", FILE | {"log_bytes": 300 << 20})
+    assert found.severity is Severity.NOTE
 
 
 @pytest.mark.parametrize("name", ["oldest", "writer"])

@@ -70,6 +70,7 @@ def filled(ledger: Ledger, clock: ManualClock) -> RichLedger:
     _signed(story)
     story.seal()
     _ends(story)
+    _dependencies(story)
     _rotations(story)
     story.seal()
     ledger.prune(beats_before=clock.now() - timedelta(days=1))
@@ -156,6 +157,19 @@ def _ends(story: RichLedger) -> None:
     ledger.sweep()
     story.jobs["undo"] = next(job.id for job in ledger.list(kind="holdfast.undo"))
     ledger.complete(story.go_on("undo"), None)
+    ledger.sweep()
+
+
+def _dependencies(story: RichLedger) -> None:
+    """A job that waited for another one, one that ended with its dependency, and one that still waits for two."""
+    ledger = story.ledger
+    before = None
+    for name in ("first", "second", "third"):
+        before = story.jobs[name] = ledger.enqueue("plain", {}, queue=name, depends_on=[before] if before else None).id
+    waits_for = [story.jobs["silent"], story.jobs["beating"]]
+    story.jobs["waiting"] = ledger.enqueue("plain", {}, queue="waiting", depends_on=waits_for, on_dependency_failure="wait").id
+    ledger.complete(story.go_on("first"), 1)
+    ledger.fail(story.go_on("second"), "no", retryable=False)
     ledger.sweep()
 
 

@@ -392,8 +392,8 @@ class AsyncLedger(AsyncLedgerBase):
         """Export the whole ledger: call `write` with each line. Return how many lines of each kind there were.
 
         Memory use is bounded. In a dialect other than `holdfast`, only the events are exported, and the file cannot be verified.
-        `progress` is called with the current position and the last one. The export is one read transaction: on PostgreSQL, vacuum
-        cannot remove dead rows until it ends.
+        `progress` is called with the current position and the last one. On PostgreSQL the export is one read transaction: vacuum
+        cannot remove dead rows until it ends. On SQLite it reads a copy of the file, which is made first if its disk has room.
         """
         return await self._call(lambda ledger: ledger.export(write, dialect=dialect, progress=progress))
 

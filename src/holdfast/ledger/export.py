@@ -110,16 +110,16 @@ class ExportVerbs(LedgerBase):
         """Export the whole ledger: call `write` with each line. Return how many lines of each kind there were.
 
         Memory use is bounded. In a dialect other than `holdfast`, only the events are exported, and the file cannot be verified.
-        `progress` is called with the current position and the last one. The export is one read transaction: on PostgreSQL, vacuum
-        cannot remove dead rows until it ends.
+        `progress` is called with the current position and the last one. On PostgreSQL the export is one read transaction: vacuum
+        cannot remove dead rows until it ends. On SQLite it reads a copy of the file, which is made first if its disk has room.
         """
         validate.function("write", write)
         wanted = read_dialect(dialect)
         if progress is not None:
             validate.function("progress", progress)
         if wanted is not Dialect.HOLDFAST:
-            return self._store.read(lambda session: _events(session, self.id, write, wanted, progress))
-        return self._store.read(lambda session: _Exporter(session, self.id, write).whole(progress))
+            return self._store.read_long(lambda session: _events(session, self.id, write, wanted, progress))
+        return self._store.read_long(lambda session: _Exporter(session, self.id, write).whole(progress))
 
     def prove(self, job_id: int, write: Write) -> EndLine:
         """Export one job: call `write` with each line. Return how many lines of each kind there were.

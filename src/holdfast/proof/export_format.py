@@ -23,6 +23,10 @@ At = Annotated[Micros, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 Hex32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Hex64 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{128}$")]
 _Unset = msgspec.UnsetType
+RowFields = dict[str, str | int | bool | list[int] | None]
+"""The fields of a job's row by name."""
+_LISTS = frozenset({"depends_on", "waits_for"})
+"""The fields of a row that are lists of job ids."""
 
 
 class _ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -169,7 +173,7 @@ class ExportLine(_ExportRecord, frozen=True):
     gone: GoneLine | _Unset = UNSET
     sealed: SealedLine | _Unset = UNSET
     policy: PolicyLine | _Unset = UNSET
-    job: dict[str, str | int | bool | None] | _Unset = UNSET
+    job: RowFields | _Unset = UNSET
     unreadable: UnreadableLine | _Unset = UNSET
     head: str | _Unset = UNSET
     end: EndLine | _Unset = UNSET
@@ -207,6 +211,8 @@ def read_line(body: bytes) -> ExportLine:
         raise ValidationError("a line must be of exactly one kind")
     if found.leaf is not UNSET and found.event is UNSET and found.key is UNSET:
         raise ValidationError("only events and changes of keys have a place in the tree")
+    if isinstance(found.job, dict) and any(isinstance(value, list) and name not in _LISTS for name, value in found.job.items()):
+        raise ValidationError("a field of the row is a list, which Holdfast does not write there")
     return found
 
 

@@ -15,6 +15,7 @@ from holdfast.proof.export_format import (
     EndLine,
     ExportHeader,
     ExportLine,
+    RowFields,
     UnreadableLine,
     job_from_fields,
     read_header,
@@ -199,7 +200,7 @@ class _FileCheck:
                 self._findings.add(self._line, "row", "it has events, but no row", job_id=job_id)
         self._part = part
 
-    def _row(self, fields: dict[str, str | int | bool | None]) -> None:
+    def _row(self, fields: RowFields) -> None:
         self._rows += 1
         number = fields.get("policy")
         try:
@@ -217,7 +218,7 @@ class _FileCheck:
         for wrong in wrongs or ():
             self._findings.add(self._line, wrong.rule, wrong.detail, job_id=wrong.job_id, rev=wrong.rev)
 
-    def _bad_row(self, fields: dict[str, str | int | bool | None], message: str) -> None:
+    def _bad_row(self, fields: RowFields, message: str) -> None:
         """Report a row with an unknown field or an invalid value."""
         id_ = fields.get("id")
         job_id = id_ if type(id_) is int else None
@@ -277,5 +278,5 @@ class _FileCheck:
         )  # fmt: skip
 
 
-def _unreadable_row(message: str, fields: dict[str, str | int | bool | None]) -> str:
+def _unreadable_row(message: str, fields: RowFields) -> str:
     return f"the row cannot be read: {describe_decode_error(message, fields)}"

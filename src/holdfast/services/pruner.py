@@ -1,6 +1,7 @@
 """Retention as a service: delete answers kept for repeated requests after a day, and other data as the operator configures."""
 
 import logging
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,10 @@ from holdfast.ledger import Ledger
 log = logging.getLogger("holdfast.services")
 
 DUTY_SECONDS = 120
+EVERY_SECONDS, BUSY_EVERY_SECONDS = 60.0, 1.0
+"""The interval between ticks, and the interval if the last one has left something."""
+TICK_SECONDS = 0.5
+"""After so long no further step of a tick begins: the sweeper has its turn in the same thread."""
 STEPS_MAX = 100
 """Steps of one tick."""
 BATCH = 1_000
@@ -26,7 +31,6 @@ class PruneService:
     """Delete old rows while this worker has the duty."""
 
     name = "prune"
-    every_s = 60.0
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class PruneService:
         """
         self._ledger = ledger
         self._holder = holder
+        self.every_s = EVERY_SECONDS
         periods = {"requests": requests, "workers": workers, "agents": agents, "jobs": jobs, "failed": failed, "beats": beats}
         self.kept_ms = {
             name: policies.duration_ms(name, kept, 0, KEEP_MS_MAX)
@@ -55,13 +60,20 @@ class PruneService:
         self._kept = {f"{name}_before": timedelta(milliseconds=kept) for name, kept in self.kept_ms.items()}
 
     def tick(self) -> dict[str, int]:
-        """Prune and return how many rows of each kind were deleted. Do nothing while another process has the duty."""
+        """Prune and return how many rows of each kind were deleted. Do nothing while another process has the duty.
+
+        If there is more to delete than one tick may, the next one follows soon.
+        """
         pruned: dict[str, int] = {}
+        self.every_s = EVERY_SECONDS
         if not self._kept or not self._ledger.take_duty(self.name, self._holder, ttl=DUTY_SECONDS):
             return pruned
         now = self._ledger.now()
         before = {name: now - kept for name, kept in self._kept.items()}
-        for _ in range(STEPS_MAX):
+        end = time.monotonic() + TICK_SECONDS
+        for number in range(STEPS_MAX):
+            if number and time.monotonic() >= end:
+                break
             step = self._ledger.prune(**before, batch=BATCH)
             pruned |= {name: pruned.get(name, 0) + count for name, count in step.items()}
             more = {name for name, count in step.items() if count}
@@ -70,6 +82,8 @@ class PruneService:
             before = {name: at for name, at in before.items() if name.removesuffix("_before") in more}
             if not before:
                 break
+        if before:
+            self.every_s = BUSY_EVERY_SECONDS
         if any(pruned.values()):
             log.info("pruned", extra={name: count for name, count in pruned.items() if count})
         return pruned

@@ -375,6 +375,9 @@ class Store(Protocol):
     def read(self, work: Callable[[Session], T]) -> T:
         """Run `work` on one snapshot. It must not write."""
 
+    def read_long(self, work: Callable[[Session], T]) -> T:
+        """Run `work`, which may take long, on one snapshot. It must not write. If the store can, it reads a copy."""
+
     def read_statement(self, work: Callable[[Session], T]) -> T:
         """Run `work`, which is ONE statement that does not write. No transaction is begun or ended around it."""
 

@@ -1,6 +1,7 @@
 """Deletion of old data: finished jobs, payloads of heartbeats, answers to requests."""
 
 import hashlib
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -8,6 +9,9 @@ from typing import Any, NamedTuple
 from holdfast.core import payloads
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import UNDO_KIND, Micros
+
+WALK_PAGES_MAX = 10
+"""How many pages of rows that stay one step may pass before it deletes something."""
 
 
 class _PruneCandidate(NamedTuple):
@@ -22,10 +26,14 @@ class _PruneCandidate(NamedTuple):
     by_failed: bool | None
     may_go: bool | None
     replayed: int | None
+    is_new: bool
+    """The job was enqueued after the limits, so it cannot be old enough."""
 
 
 class RetentionSession(ABC):
     """The part of a transaction that deletes old data. A walk through a table continues where the last one ended."""
+
+    careful: bool
 
     @abstractmethod
     def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
@@ -36,6 +44,14 @@ class RetentionSession(ABC):
     @abstractmethod
     def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
         """Lock jobs that are to be deleted, without waiting. Return those that another transaction uses."""
+
+    def _with_locked_parts(self, ids: Sequence[int]) -> set[int]:
+        """Return those of these jobs of which another transaction has locked an event, a batch or a dependency."""
+        return set()
+
+    @abstractmethod
+    def _forget_times(self, positions: Sequence[int]) -> None:
+        """Delete what is stored about the times of deleted events."""
 
     @abstractmethod
     def _without_dependents(self, ids: Sequence[int]) -> list[int]: ...
@@ -53,51 +69,93 @@ class RetentionSession(ABC):
         return JOB_ID_MAX if found is None else found
 
     def prune_jobs(self, before: Micros | None, failed_before: Micros | None, limit: int) -> tuple[int, int]:
-        """Delete finished jobs among the next `limit` by id, with their events. After the last job the walk starts over.
+        """Delete finished jobs among the next `limit` by id, with their events. After the last old job the walk starts over.
+
+        If none of the next `limit` is to be deleted, the step goes on with the next ones, up to WALK_PAGES_MAX times.
 
         `failed_before` is the limit for failed and dead-lettered jobs that are neither discarded nor replayed, `before` for all
         others. Return how many of the others and how many of the former were deleted. The statement `replayed` defines replayed.
 
-        Jobs that another transaction has locked, or adds a dependent to, stay until the next walk. A replay stays as long as the
-        job that it replays: without it, that job would look as if it had not been replayed.
+        Jobs that another transaction has locked, or adds a dependent to, stay until the next walk. In a careful run this is also
+        true of jobs whose events, batches or dependencies are locked. A replay stays as long as the job that it replays: without
+        it, that job would look as if it had not been replayed.
 
         If the log is sealed, jobs with events that are not in the tree yet stay.
         """
         walk = "prune_failed" if before is None else "prune_jobs"
-        times = {"before_at": before, "failed_at": failed_before}
+        times = {"before_at": before, "failed_at": failed_before, "new_at": max(before or 0, failed_before or 0)}
         after, sealed = self._walk_position(walk), self._prunable_pos()
-        rows = self.rows("walk_jobs", after=after, **times, undo_kind=UNDO_KIND, sealed=sealed, limit=limit)
-        deletable = [row for row in map(_PruneCandidate._make, rows) if row.may_go]
-        unhandled = {row.id for row in deletable if row.is_failure}
-        unhandled -= {id_ for (id_,) in self.rows("replayed", ids=self._list(sorted(unhandled)))}
-        old = [row for row in deletable if (row.by_failed if row.id in unhandled else row.by_jobs)]
-        locked = self.try_lock_unshared([row.id for row in old])
+        old: list[_PruneCandidate] = []
+        unhandled: set[int] = set()
+        for _ in range(WALK_PAGES_MAX):
+            rows = self.rows("walk_jobs", after=after, **times, undo_kind=UNDO_KIND, sealed=sealed, limit=limit)
+            page = [_PruneCandidate._make(row) for row in rows]
+            after = 0 if len(page) < limit or all(row.is_new for row in page) else page[-1].id
+            unhandled = self._unhandled(page)
+            old = [row for row in page if row.may_go and (row.by_failed if row.id in unhandled else row.by_jobs)]
+            if old or not after:
+                break
+        wanted = [row.id for row in old]
+        locked = self.try_lock_unshared(wanted)
+        if self.careful and wanted:
+            locked |= self._with_locked_parts(wanted)
         bad = [row.id for row in old if row.is_bad and row.id not in locked]
         staying = locked | (set(bad) - set(self._without_dependents(bad)))
         deleted: set[int] = set()
         for row in old:
             if row.id not in staying and (row.replayed is None or row.replayed in deleted):
                 deleted.add(row.id)
-        ids = self._list(sorted(deleted))
+        if deleted:
+            self._delete(sorted(deleted))
+        self.rows("set_cursor", name=walk, pos=after)
+        return len(deleted - unhandled), len(deleted & unhandled)
+
+    def _delete(self, jobs: Sequence[int]) -> None:
+        """Delete jobs with their events, and the batches of which no job is left."""
+        ids = self._list(jobs)
         batches = [row[0] for row in self.rows("batches_of_jobs", ids=ids)]
         self.rows("delete_dependencies", ids=ids)
-        self.rows("delete_events", ids=ids)
+        gone = self.rows("delete_events", ids=ids)
         self.rows("delete_jobs", ids=ids)
-        self.rows("delete_batches", positions=self._list(batches))
-        self.rows("set_cursor", name=walk, pos=rows[-1][0] if len(rows) == limit else 0)
-        return len(deleted - unhandled), len(deleted & unhandled)
+        gone += self.rows("delete_batches", positions=self._list(batches))
+        self._forget_times([row[0] for row in gone])
+
+    def _unhandled(self, page: Iterable[_PruneCandidate]) -> set[int]:
+        """Return the failures among deletable jobs that are neither discarded nor replayed."""
+        failures = {row.id for row in page if row.may_go and row.is_failure}
+        return failures - {id_ for (id_,) in self.rows("replayed", ids=self._list(sorted(failures)))} if failures else failures
 
     def prune_beats(self, before: Micros, limit: int) -> int:
         """Replace payloads of old heartbeats by their hash. The last heartbeat of a job, its last checkpoint and its undo steps
-        stay."""
-        after = self._walk_position("prune_beats")
-        rows = self.rows("walk_beats", after=after, before_at=before, sealed=self._prunable_pos(), limit=limit)
-        old = [(pos, body) for pos, body in rows if body is not None and _is_prunable(body)]
-        for pos, body in old:
+        stay.
+
+        The walk ends at the first event that is not old, and goes on from there. What is left of the step examines earlier events
+        again, because some of them stayed only for a time. If the next `limit` events have nothing to strip, the step goes on,
+        up to WALK_PAGES_MAX times.
+        """
+        for _ in range(WALK_PAGES_MAX):
+            end, stripped, examined = self._walk_beats("prune_beats", JOB_ID_MAX, before, limit)
+            if examined < limit:
+                return stripped + self._walk_beats("prune_beats_again", end, before, limit - examined)[1]
+            if stripped:
+                return stripped
+        return 0
+
+    def _walk_beats(self, walk: str, until: int, before: Micros, limit: int) -> tuple[int, int, int]:
+        """Strip old heartbeats among the next `limit` events up to a position. Return where the walk is, how many heartbeats were
+        stripped, and how many events were examined. A walk that has reached `until` starts over."""
+        after, sealed = self._walk_position(walk), self._prunable_pos()
+        rows = self.rows("walk_beats", after=after, until=until, before_at=before, sealed=sealed, limit=limit)
+        old = list(itertools.takewhile(lambda row: not row[2], rows))
+        prunable = [(pos, body) for pos, body, _ in old if body is not None and _is_prunable(body)]
+        for pos, body in prunable:
             digest = payloads.BeatPayload(pruned=hashlib.sha256(body).hexdigest())
             self.rows("strip_beat", pos=pos, payload=digest.encode())
-        self.rows("set_cursor", name="prune_beats", pos=rows[-1][0] if len(rows) == limit else 0)
-        return len(old)
+        is_over = until < JOB_ID_MAX and len(rows) < limit
+        end = 0 if is_over else old[-1][0] if old else after
+        if end != after:
+            self.rows("set_cursor", name=walk, pos=end)
+        return end, len(prunable), len(old)
 
     def prune_requests(self, before: Micros, limit: int) -> int:
         return len(self.rows("prune_requests", before_at=before, limit=limit))

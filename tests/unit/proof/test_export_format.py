@@ -135,6 +135,13 @@ def test_every_field_of_a_row_is_exported():
     assert exported | defaults == set(type(job).__struct_fields__)
 
 
+def test_a_row_has_lists_of_the_jobs_that_it_waits_for():
+    line = b'{"job":{"id":3,"depends_on":[1,2],"waits_for":[2]}}\n'
+    assert read_line(line).job == {"id": 3, "depends_on": [1, 2], "waits_for": [2]}
+    with pytest.raises(ValidationError):
+        read_line(line.replace(b"[2]", b'["2"]'))
+
+
 @pytest.mark.parametrize("fields", [{"token": "x"}, {"id": 1}, {"more": 1}, {"id": "one"}])
 def test_invalid_rows_are_refused(fields: dict[str, object]):
     with pytest.raises(ValidationError):

@@ -27,6 +27,7 @@ from holdfast.core.model import Micros
 from holdfast.text import format_duration, pluralize
 
 DISK_FREE_BYTES_MIN = 1 << 30
+LOG_BYTES_MAX = 256 << 20
 TRANSACTION_US_MAX = 5 * 60_000_000
 LOCKED_US_MAX = 10_000_000
 SKEW_US_MAX = 5_000_000
@@ -49,6 +50,8 @@ def check_store(store: StoreHealth, skew: Skew | None) -> Iterator[HealthFinding
         yield _permissions(store)
     if store.disk_free_bytes is not None:
         yield _disk(store.disk_free_bytes)
+    if store.log_bytes is not None and store.log_bytes > LOG_BYTES_MAX:
+        yield _log(store.log_bytes, store.log_readers)
     if store.stopped_writer is not None:
         yield _stopped_writer(store.stopped_writer)
     if store.pooled:
@@ -163,6 +166,16 @@ _REPLICA = HealthFinding(
 def _stopped_writer(pid: int) -> HealthFinding:
     words = f"process {pid} has the write lock and is stopped: nothing can be written"
     return HealthFinding("writer", Severity.WARNING, words, f"Continue it (kill -CONT {pid}) or end it.")
+
+
+def _log(size: int, readers: tuple[int, ...]) -> HealthFinding:
+    """Report a write-ahead log that has become large. Without a reader, the next commits make it small again."""
+    words = f"the write-ahead log has {format_bytes(size)}"
+    if not readers:
+        return HealthFinding("wal", Severity.NOTE, f"{words}; no read transaction is open, so the next commits make it smaller")
+    who = f"{'process' if len(readers) == 1 else 'processes'} {', '.join(map(str, readers[:NAMED_MAX]))}"
+    words = f"{words}, which grows while {who} {'has' if len(readers) == 1 else 'have'} a read transaction open"
+    return HealthFinding("wal", Severity.WARNING, words, "End that transaction, or the process, if it stays: see it with ps -p.")
 
 
 def _clock(skew: Skew) -> HealthFinding:

@@ -87,6 +87,10 @@ class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a connection pooler is between this process and the server."""
     poll_ms: int | None = None
     """How often workers poll for new work, if notifications cannot reach them."""
+    log_bytes: int | None = None
+    """The size of SQLite's write-ahead log."""
+    log_readers: tuple[int, ...] = ()
+    """The processes that have a read transaction open on a SQLite file now."""
     stopped_writer: int | None = None
     """The id of a process that has SQLite's write lock and was stopped by a signal."""
 

@@ -1,5 +1,6 @@
 """Verbs for workers, duties, queues, the liveness sweep and retention."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -134,7 +135,10 @@ class UpkeepVerbs(LedgerBase):
         }
         before = {name: validate.moment(f"{name}_before", at) for name, at in wanted.items() if at is not None}
 
+        tries = itertools.count()
+
         def work(session: Session) -> dict[str, int]:
+            session.careful = next(tries) > 0
             steps: dict[str, Callable[[Micros, int], int]] = {
                 "beats": session.prune_beats,
                 "requests": session.prune_requests,

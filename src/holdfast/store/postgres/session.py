@@ -172,6 +172,12 @@ class PostgresSession(SqlSession):
     def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
         return self._select_ids("try_lock_unshared", ids)
 
+    def _with_locked_parts(self, ids: Sequence[int]) -> set[int]:
+        return self._select_ids("with_locked_parts", ids)
+
+    def _forget_times(self, positions: Sequence[int]) -> None:
+        """Do nothing: times are found by indexes."""
+
     def pin(self, ids: Iterable[int]) -> set[int]:
         """See `Session.pin`. A caller's transaction may stay open for long, so it does not prevent other jobs from ending."""
         wanted = set(ids)

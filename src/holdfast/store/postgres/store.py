@@ -399,6 +399,9 @@ class PostgresStore:
 
         return self._read(run)
 
+    def read_long(self, work: Callable[[Session], T]) -> T:
+        return self.read(work)
+
     def read_statement(self, work: Callable[[Session], T]) -> T:
         try:
             return self._reading(lambda connection: work(self._session(connection)))

@@ -133,9 +133,12 @@ class SqliteSession(SqlSession):
                 break
             high_at = max(high_at, max_at)
             self.rows("insert_block", pos=pos, after=noted, min_at=min_at, max_at=max_at, high_at=high_at)
-            self.rows("forget_block")
             noted = pos
         return noted
+
+    def _forget_times(self, positions: Sequence[int]) -> None:
+        if positions:
+            self.rows("forget_blocks", positions=self._list(positions))
 
     def _events_by_time(self, limit: int, after: int, **chosen: Any) -> list[tuple[Any, ...]]:
         """Skip blocks in which all events are too old or too new. Read adjacent blocks together."""

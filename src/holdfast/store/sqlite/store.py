@@ -17,6 +17,7 @@ from holdfast.store.callers import unsupported_connection
 from holdfast.store.policies import RowCache
 from holdfast.store.sealing import StableRows
 from holdfast.store.sqlite import forks
+from holdfast.store.sqlite.copies import copied
 from holdfast.store.sqlite.files import FREE_SPACE_ACTION, LedgerFiles, check_path, file_id, has_moved, is_full, open_error
 from holdfast.store.sqlite.session import SQL, SqliteSession
 from holdfast.store.sqlite.wakeup import FileWaiter, WakeFile
@@ -31,6 +32,10 @@ T = TypeVar("T")
 BUSY_MS = 10_000
 """How long a writer waits for another program's connection that holds SQLite's own lock."""
 IDLE_READERS_MAX = 8
+LOG_BYTES_MAX = 64 << 20
+"""The size to which the file of the write-ahead log is cut when SQLite starts the log again."""
+CHECKPOINT_SECONDS, CHECKPOINT_WAIT_MS = 5.0, 200
+"""How often a writer looks at the size of the log, and how long it waits for readers if the log is larger than that."""
 USE_APSW = (
     "Use an apsw connection to the ledger's file. Two SQLite libraries on one file break its locks, so sqlite3 is not accepted, "
     "nor are libraries that use it: SQLAlchemy, Django, aiosqlite. With those, keep the ledger in PostgreSQL."
@@ -49,6 +54,8 @@ class SqliteStore:
         self._noted = 0
         """The position up to which this process has seen stored time blocks."""
         self._writer: apsw.Connection | None = None
+        self._checkpoint_at = 0.0
+        """When the size of the log is examined next, on the monotonic clock."""
         self._readers: list[apsw.Connection] = []
         self._pid = os.getpid()
         self._wake_files: list[WakeFile] = []
@@ -87,6 +94,7 @@ class SqliteStore:
             connection.set_busy_timeout(BUSY_MS)
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -16384", "wal_autocheckpoint = 4000"):
                 connection.pragma(*pragma.split(" = "))
+            connection.pragma("journal_size_limit", LOG_BYTES_MAX)
             # SQLite opens the log with the first read.
             connection.pragma("schema_version")
             self._files.opened(connection.db_filename("main"), before)
@@ -144,6 +152,8 @@ class SqliteStore:
                     self._files.check_after_commit()
                     self._cache.update(session)
                     self._noted = noted
+                    if time.monotonic() >= self._checkpoint_at:
+                        self._limit_log(connection)
                 finally:
                     lock.drop()
         except (apsw.Error, OSError) as error:
@@ -166,6 +176,21 @@ class SqliteStore:
             with contextlib.suppress(apsw.Error):
                 connection.close()
             self._files.forget_log()
+
+    def _limit_log(self, connection: apsw.Connection) -> None:
+        """Let the next writer start the write-ahead log again, if the log has become large. The caller has the write lock.
+
+        SQLite does that by itself as soon as a commit finds no reader that began before it. This waits for such readers for
+        a short time. An error is ignored: the transaction is committed, and the next one fails too if something is wrong.
+        """
+        self._checkpoint_at = time.monotonic() + CHECKPOINT_SECONDS
+        with contextlib.suppress(OSError, apsw.Error), forks.using_sqlite():
+            if Path(connection.filename_wal).stat().st_size > LOG_BYTES_MAX:
+                connection.set_busy_timeout(CHECKPOINT_WAIT_MS)
+                try:
+                    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+                finally:
+                    connection.set_busy_timeout(BUSY_MS)
 
     def within(self, connection: Any, work: Callable[[Session], T], queues: Sequence[str]) -> T:
         if not isinstance(connection, apsw.Connection):
@@ -193,6 +218,18 @@ class SqliteStore:
 
     def read(self, work: Callable[[Session], T]) -> T:
         return self._read(work, begin=True)
+
+    def read_long(self, work: Callable[[Session], T]) -> T:
+        """Read a copy of the file, if there is room for one on the disk."""
+        self._usable_lock()
+        try:
+            with forks.using_sqlite(), contextlib.closing(self._connect()) as connection, copied(connection, self.path) as copy:
+                self._files.check()
+                if copy is not None:
+                    return work(self._session(copy))
+        except (apsw.Error, OSError) as error:
+            raise _translate_error(error, committing=False) from error
+        return self.read(work)
 
     def read_statement(self, work: Callable[[Session], T]) -> T:
         return self._read(work, begin=False)

@@ -1,5 +1,6 @@
 """Health of a SQLite file: its schema, its settings, its file modes, a stopped writer, the free space on its disk."""
 
+import os
 import shutil
 import stat
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.core.doctor.model import StoredFile, StoreHealth
-from holdfast.store.sqlite.write_lock import stopped_writer
+from holdfast.store.sqlite.write_lock import reader_pids, stopped_writer
 from holdfast.store.statements import migrations
 
 BESIDE = ("", "-wal", "-shm", "-lock", "-wake", "-tail")
@@ -15,6 +16,7 @@ _SYNCHRONOUS = {0: "off", 1: "normal", 2: "full", 3: "extra"}
 
 
 def vitals(connection: apsw.Connection, path: Path) -> StoreHealth:
+    log = Path(f"{path}-wal")
     files = [Path(f"{path}{suffix}") for suffix in BESIDE]
     return StoreHealth(
         store="sqlite",
@@ -27,5 +29,7 @@ def vitals(connection: apsw.Connection, path: Path) -> StoreHealth:
         },
         files=tuple(StoredFile(str(file), stat.S_IMODE(file.stat().st_mode)) for file in files if file.exists()),
         disk_free_bytes=shutil.disk_usage(path.parent).free,
+        log_bytes=log.stat().st_size if log.exists() else None,
+        log_readers=tuple(sorted(reader_pids(path) - {os.getpid()})),
         stopped_writer=stopped_writer(path),
     )

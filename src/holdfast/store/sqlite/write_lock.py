@@ -18,8 +18,8 @@ from holdfast.store.sqlite.files import LedgerFiles, file_id
 
 WAIT_SECONDS = 10.0
 """How long a caller waits for the write lock."""
-_WAL_WRITE_LOCK = "120"
-"""The byte of the -shm file that SQLite's writer locks, as /proc/locks prints it."""
+_WAL_WRITE_LOCK, _WAL_READ_LOCKS = "120", ("123", "124", "125", "126", "127")
+"""The bytes of the -shm file that SQLite's writer and its readers lock, as /proc/locks prints them."""
 
 
 class WriteLock:
@@ -230,19 +230,28 @@ def _writer_pid(index: str, lock: str) -> int | None:
     return _lock_holder_pid(index, _WAL_WRITE_LOCK) or _lock_holder_pid(lock)
 
 
+def reader_pids(path: Path) -> set[int]:
+    """Return the processes that have a read transaction open on this database."""
+    return {pid for kind, byte, pid in _locks(f"{path}-shm") if kind == "READ" and byte in _WAL_READ_LOCKS}
+
+
 def _lock_holder_pid(path: str, byte: str = "0") -> int | None:
-    """Return the process that has the exclusive lock on a file. Only Linux reports it."""
+    """Return the process that has the exclusive lock on a file."""
+    return next((pid for kind, found, pid in _locks(path) if kind == "WRITE" and found == byte), None)
+
+
+def _locks(path: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the kind, the first byte and the process of each lock on a file. Only Linux reports them."""
     try:
         there = Path(path).stat()
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
-        return None
+        return
     device_and_inode = f"{os.major(there.st_dev):02x}:{os.minor(there.st_dev):02x}:{there.st_ino}"
     for line in lines:
         words = line.split()
-        if words[1] != "->" and words[3] == "WRITE" and words[5] == device_and_inode and words[6] == byte and int(words[4]) > 0:
-            return int(words[4])
-    return None
+        if words[1] != "->" and words[5] == device_and_inode and int(words[4]) > 0:
+            yield words[3], words[6], int(words[4])
 
 
 def _is_stopped(pid: int) -> bool:

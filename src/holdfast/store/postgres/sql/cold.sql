@@ -455,7 +455,7 @@ WITH clock AS MATERIALIZED (
         CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
         JOIN {policy_times} p ON p.id = j.policy_id
         WHERE j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')) AS next_at
-    FROM holdfast.open_claims c JOIN holdfast.event_batches b ON b.pos = c.pos
+    FROM holdfast.open_claims c LEFT JOIN holdfast.event_batches b ON b.pos = c.pos
     WHERE c.check_at <= (SELECT at FROM clock)
     ORDER BY c.check_at LIMIT %(limit)s
     FOR UPDATE OF c SKIP LOCKED
@@ -481,7 +481,8 @@ INSERT INTO holdfast.cursors (name, pos) VALUES (%(name)s, %(pos)s) ON CONFLICT 
 -- A job with undo steps left is kept, and so is its undo job: if it were deleted, it would be created again.
 
 -- Jobs by id, with these columns: it did not succeed; it failed or was dead-lettered and is not discarded; it ended before the
--- first time; it ended before the second time; it may be deleted if so; the existing failed job that it replays.
+-- first time; it ended before the second time; it may be deleted if so; the existing failed job that it replays;
+-- it is too new to have ended before either time.
 
 -- name: walk_jobs
 SELECT j.id, j.status <> 'succeeded',
@@ -493,11 +494,12 @@ SELECT j.id, j.status <> 'succeeded',
         SELECT 1 FROM holdfast.jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
           AND %(undo_kind)s::text || '/' || o.id = j.dedupe_key))
     AND j.last_pos <= %(sealed)s AND NOT EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.pos > %(sealed)s),
-    (SELECT CASE WHEN o.status IN ('failed', 'dead_lettered') THEN o.id END FROM holdfast.jobs o WHERE o.id = j.replay_of AND j.status <> 'cancelled')
+    (SELECT CASE WHEN o.status IN ('failed', 'dead_lettered') THEN o.id END FROM holdfast.jobs o WHERE o.id = j.replay_of AND j.status <> 'cancelled'),
+    j.created_at >= %(new_at)s
 FROM holdfast.jobs j WHERE j.id > %(after)s ORDER BY j.id LIMIT %(limit)s;
 
 -- name: delete_events
-DELETE FROM holdfast.event_rows WHERE job_id = ANY (%(ids)s::bigint[]);
+DELETE FROM holdfast.event_rows WHERE job_id = ANY (%(ids)s::bigint[]) RETURNING pos;
 
 -- name: delete_jobs
 DELETE FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]);
@@ -516,7 +518,35 @@ DELETE FROM holdfast.event_batches b
 WHERE b.pos IN (
     SELECT unnest(%(positions)s::bigint[])
     UNION ALL SELECT l.pos FROM holdfast.event_batches l WHERE l.claim_pos = ANY (%(positions)s::bigint[]))
-  AND NOT EXISTS (SELECT FROM unnest(b.jobs) AS i (job_id) JOIN holdfast.jobs j ON j.id = i.job_id);
+  AND NOT EXISTS (SELECT FROM unnest(b.jobs) AS i (job_id) JOIN holdfast.jobs j ON j.id = i.job_id)
+RETURNING b.pos;
+
+-- Jobs of which another transaction has locked an event, a batch or a dependency. All other such rows of these jobs are locked.
+
+-- name: with_locked_parts
+WITH claims AS (
+    SELECT id AS job_id, enqueued_pos AS pos FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[])
+    UNION SELECT id, claim_pos FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[])
+    UNION SELECT job_id, claim_pos FROM holdfast.event_rows WHERE job_id = ANY (%(ids)s::bigint[])
+), parts AS (
+    SELECT job_id, pos FROM claims
+    UNION SELECT c.job_id, l.pos FROM claims c CROSS JOIN LATERAL (
+        SELECT pos FROM holdfast.event_batches WHERE claim_pos = c.pos OFFSET 0) AS l
+), free_batches AS (
+    SELECT pos FROM holdfast.event_batches WHERE pos = ANY (ARRAY (SELECT pos FROM parts)) FOR UPDATE SKIP LOCKED
+), free_rows AS (
+    SELECT pos FROM holdfast.event_rows WHERE job_id = ANY (%(ids)s::bigint[]) FOR UPDATE SKIP LOCKED
+), free_dependencies AS (
+    SELECT job_id, on_id FROM holdfast.dependencies
+    WHERE job_id = ANY (%(ids)s::bigint[]) OR on_id = ANY (%(ids)s::bigint[]) FOR UPDATE SKIP LOCKED
+)
+SELECT p.job_id FROM parts p
+WHERE p.pos NOT IN (SELECT pos FROM free_batches) AND EXISTS (SELECT FROM holdfast.event_batches b WHERE b.pos = p.pos)
+UNION SELECT job_id FROM holdfast.event_rows
+WHERE job_id = ANY (%(ids)s::bigint[]) AND pos NOT IN (SELECT pos FROM free_rows)
+UNION SELECT unnest(ARRAY[job_id, on_id]) FROM holdfast.dependencies
+WHERE (job_id = ANY (%(ids)s::bigint[]) OR on_id = ANY (%(ids)s::bigint[]))
+  AND (job_id, on_id) NOT IN (SELECT job_id, on_id FROM free_dependencies);
 
 -- name: walk_beats
 SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < %(before_at)s AND e.pos <= %(sealed)s
@@ -528,8 +558,8 @@ SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < %(before_at)s A
                         SELECT claim_pos FROM holdfast.jobs WHERE id = e.job_id
                         UNION SELECT claim_pos FROM holdfast.event_rows WHERE job_id = e.job_id AND rev >= e.rev))))
     AND NOT EXISTS (SELECT 1 FROM holdfast.jobs j WHERE j.id = e.job_id AND j.checkpoint_rev = e.rev)
-    THEN e.payload END
-FROM holdfast.event_rows e WHERE e.pos > %(after)s ORDER BY e.pos LIMIT %(limit)s;
+    THEN e.payload END, e.received_at >= %(before_at)s
+FROM holdfast.event_rows e WHERE e.pos > %(after)s AND e.pos <= %(until)s ORDER BY e.pos LIMIT %(limit)s;
 
 -- name: strip_beat
 UPDATE holdfast.event_rows SET payload = %(payload)s

@@ -269,6 +269,8 @@ CREATE TABLE holdfast_requests (
     PRIMARY KEY (actor, request_id)
 ) STRICT, WITHOUT ROWID;
 
+CREATE INDEX holdfast_requests_time ON holdfast_requests (created_at);
+
 -- Queues that are or were paused.
 CREATE TABLE holdfast_queues (
     name         TEXT PRIMARY KEY,

@@ -279,11 +279,13 @@ SELECT max(last), min(min_at), max(max_at), sum(size) FROM (
 -- name: insert_block
 INSERT INTO holdfast_times (pos, after_pos, min_at, max_at, high_at) VALUES (:pos, :after, :min_at, :max_at, :high_at);
 
--- name: forget_block
+-- Delete the blocks of these positions that have no event any more.
+
+-- name: forget_blocks
 DELETE FROM holdfast_times
-WHERE pos = (SELECT min(pos) FROM holdfast_times) AND pos < min(
-    (SELECT coalesce(min(pos), 9223372036854775807) FROM holdfast_event_rows),
-    (SELECT coalesce(min(pos), 9223372036854775807) FROM holdfast_event_batches));
+WHERE pos IN (SELECT (SELECT min(pos) FROM holdfast_times WHERE pos >= gone.value) FROM json_each(:positions) gone)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_event_rows e WHERE e.pos > after_pos AND e.pos <= holdfast_times.pos)
+  AND NOT EXISTS (SELECT 1 FROM holdfast_event_batches b WHERE b.pos > after_pos AND b.pos <= holdfast_times.pos);
 
 -- name: events_of_jobs
 SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
@@ -482,7 +484,7 @@ SELECT c.pos, min(:now_at + 5000000, (
     CROSS JOIN holdfast_jobs j ON j.id = i.value AND j.claim_pos = c.pos
     CROSS JOIN holdfast_policies p ON p.id = j.policy_id
     WHERE j.status IN ('claimed', 'running', 'stalled')))
-FROM holdfast_open_claims c CROSS JOIN holdfast_event_batches b ON b.pos = c.pos
+FROM holdfast_open_claims c LEFT JOIN holdfast_event_batches b ON b.pos = c.pos
 WHERE c.check_at <= :now_at
 ORDER BY c.check_at LIMIT :limit;
 
@@ -506,7 +508,8 @@ INSERT INTO holdfast_cursors (name, pos) VALUES (:name, :pos) ON CONFLICT (name)
 -- A job with undo steps left is kept, and so is its undo job: if it were deleted, it would be created again.
 
 -- Jobs by id, with these columns: it did not succeed; it failed or was dead-lettered and is not discarded; it ended before the
--- first time; it ended before the second time; it may be deleted if so; the existing failed job that it replays.
+-- first time; it ended before the second time; it may be deleted if so; the existing failed job that it replays;
+-- it is too new to have ended before either time.
 
 -- name: walk_jobs
 SELECT j.id, j.status <> 'succeeded',
@@ -518,11 +521,12 @@ SELECT j.id, j.status <> 'succeeded',
         SELECT 1 FROM holdfast_jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
           AND :undo_kind || '/' || o.id = j.dedupe_key))
     AND j.last_pos <= :sealed AND NOT EXISTS (SELECT 1 FROM holdfast_event_rows e WHERE e.job_id = j.id AND e.pos > :sealed),
-    (SELECT CASE WHEN o.status IN ('failed', 'dead_lettered') THEN o.id END FROM holdfast_jobs o WHERE o.id = j.replay_of AND j.status <> 'cancelled')
+    (SELECT CASE WHEN o.status IN ('failed', 'dead_lettered') THEN o.id END FROM holdfast_jobs o WHERE o.id = j.replay_of AND j.status <> 'cancelled'),
+    j.created_at >= :new_at
 FROM holdfast_jobs j WHERE j.id > :after ORDER BY j.id LIMIT :limit;
 
 -- name: delete_events
-DELETE FROM holdfast_event_rows WHERE job_id IN (SELECT value FROM json_each(:ids));
+DELETE FROM holdfast_event_rows WHERE job_id IN (SELECT value FROM json_each(:ids)) RETURNING pos;
 
 -- name: delete_jobs
 DELETE FROM holdfast_jobs WHERE id IN (SELECT value FROM json_each(:ids));
@@ -542,7 +546,8 @@ WHERE pos IN (
     SELECT value FROM json_each(:positions)
     UNION ALL SELECT l.pos FROM json_each(:positions) wanted CROSS JOIN holdfast_event_batches l ON l.claim_pos = wanted.value)
   AND NOT EXISTS (
-    SELECT 1 FROM json_each(holdfast_event_batches.jobs) i CROSS JOIN holdfast_jobs j ON j.id = i.value);
+    SELECT 1 FROM json_each(holdfast_event_batches.jobs) i CROSS JOIN holdfast_jobs j ON j.id = i.value)
+RETURNING pos;
 
 -- name: walk_beats
 SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < :before_at AND e.pos <= :sealed
@@ -553,8 +558,8 @@ SELECT e.pos, CASE WHEN e.type = 'heartbeat' AND e.received_at < :before_at AND 
                         SELECT claim_pos FROM holdfast_jobs WHERE id = e.job_id
                         UNION SELECT claim_pos FROM holdfast_event_rows WHERE job_id = e.job_id AND rev >= e.rev)))
     AND NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.id = e.job_id AND j.checkpoint_rev = e.rev)
-    THEN e.payload END
-FROM holdfast_event_rows e WHERE e.pos > :after ORDER BY e.pos LIMIT :limit;
+    THEN e.payload END, e.received_at >= :before_at
+FROM holdfast_event_rows e WHERE e.pos > :after AND e.pos <= :until ORDER BY e.pos LIMIT :limit;
 
 -- name: strip_beat
 UPDATE holdfast_event_rows SET payload = :payload WHERE pos = :pos;
