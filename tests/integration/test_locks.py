@@ -265,7 +265,7 @@ def test_a_locked_job_can_get_a_dependent(ledger: Ledger, pg_url: str, stranger:
 def test_many_late_dependents_of_a_locked_job_keep_no_other_waiting(
     ledger: Ledger, pg_url: str, stranger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.session.OPEN_CASCADE_BATCH_MAX", 3)
+    monkeypatch.setattr("holdfast.store.jobs.OPEN_CASCADE_BATCH_MAX", 3)
     monkeypatch.setattr("holdfast.ledger.sweep.OPEN_CASCADE_BATCH_MAX", 3)
     monkeypatch.setattr("holdfast.store.dependencies.DEPENDENTS_MAX", 5)
     locked, other = running(ledger, 2)

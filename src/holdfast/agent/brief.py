@@ -16,7 +16,8 @@ from holdfast.ledger import Ledger, validate
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.transaction import JobSteps
 from holdfast.store.agents import CheckpointBeat
-from holdfast.store.base import EventFilter, Session
+from holdfast.store.base import Session
+from holdfast.store.events import EventFilter
 
 BYTES_PER_TOKEN = 4
 

@@ -19,7 +19,8 @@ from holdfast.core.vocabulary import Dialect, event_name, has_name, reason_name,
 from holdfast.ledger import validate
 from holdfast.ledger.public import Event, public_event, to_micros
 from holdfast.proof.encoding import to_iso
-from holdfast.store.base import EventFilter, Session, Store
+from holdfast.store.base import Session, Store
+from holdfast.store.events import EventFilter
 
 _ROBOTS = {Role.WORKER: "robot", Role.SYSTEM: "server"}
 """The names of roles in `liveness`. Other roles have the same name there."""

@@ -22,7 +22,8 @@ from holdfast.ledger.idempotency import answer_repeats, keep_answers
 from holdfast.ledger.requests import Item, Request, Result, Runner
 from holdfast.ledger.signing import Signer, TransactionSigner
 from holdfast.proof.signing import UNSIGNED_UNDER, is_plain_beat
-from holdfast.store.base import AppliedCommand, DeadLetterFilter, EnqueuedRow, Session
+from holdfast.store.base import AppliedCommand, EnqueuedRow, Session
+from holdfast.store.jobs import DeadLetterFilter
 
 SETTLED = "settled"
 """The answer to a completion by `settle_many`."""

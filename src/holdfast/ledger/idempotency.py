@@ -10,7 +10,9 @@ from holdfast.core.audit import fold
 from holdfast.core.model import HELD, SIGNED_SEPARATOR, Actor, JobRecord
 from holdfast.errors import HoldfastError, IdempotencyConflict, Unavailable
 from holdfast.ledger.requests import Request, Result, change_of
-from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow, EventFilter, Session, StoredRequest
+from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow, Session
+from holdfast.store.events import EventFilter
+from holdfast.store.requests import StoredRequest
 
 
 class FoundJob(NamedTuple):

@@ -30,8 +30,9 @@ from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.idempotency import is_locked
 from holdfast.ledger.requests import Request
-from holdfast.store.base import DueJobs, Session, Store, UnfinishedJobs
+from holdfast.store.base import Session, Store
 from holdfast.store.fleet import DutyStatus
+from holdfast.store.jobs import DueJobs, UnfinishedJobs
 from holdfast.telemetry.logs import JobFields, log_step
 from holdfast.text import format_seconds
 

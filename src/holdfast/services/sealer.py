@@ -22,7 +22,6 @@ from holdfast.services.rounds import RoundService
 from holdfast.services.ticker import Ticker
 from holdfast.store.base import Session
 from holdfast.store.sealing import (
-    POLICY_COLUMN,
     HeadRow,
     LeafPage,
     StableRows,
@@ -96,7 +95,7 @@ class LeafReader:
 
     def _update_policies(self, rows: StableRows) -> None:
         self.keys_changed = self.keys_changed or bool(rows.keys)
-        if not self._policies.keys() >= {row[POLICY_COLUMN] for row in rows.events if row[POLICY_COLUMN] is not None}:
+        if not self._policies.keys() >= rows.policy_ids():
             self._policies = self._log.policies()
 
 

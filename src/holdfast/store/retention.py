@@ -1,13 +1,15 @@
-"""Deletion of old data: finished jobs, payloads of heartbeats, answers to requests."""
+"""Deletion of old data: finished jobs, payloads of heartbeats."""
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from holdfast.core import payloads
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import UNDO_KIND, Micros
+from holdfast.store.dependencies import SqlDependencies
+from holdfast.store.sealing import SqlSeals
 
 
 class _PruneCandidate(NamedTuple):
@@ -24,28 +26,15 @@ class _PruneCandidate(NamedTuple):
     replayed: int | None
 
 
-class RetentionSession(ABC):
+class SqlRetention(SqlDependencies, SqlSeals):
     """The part of a transaction that deletes old data. A walk through a table continues where the last one ended."""
-
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def _list(self, values: Iterable[Any]) -> Any: ...
 
     @abstractmethod
     def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
         """Lock jobs that are to be deleted, without waiting. Return those that another transaction uses."""
 
-    @abstractmethod
-    def _without_dependents(self, ids: Sequence[int]) -> list[int]: ...
-
-    @abstractmethod
-    def sealed_pos(self) -> int | None: ...
-
     def _walk_position(self, name: str) -> int:
-        found = self.rows("cursor", name=name)
-        return int(found[0][0]) if found else 0
+        return self.value("cursor", name=name) or 0
 
     def _prunable_pos(self) -> int:
         """Return the position up to which data may be deleted. Without a sealer that is everything."""
@@ -66,10 +55,11 @@ class RetentionSession(ABC):
         walk = "prune_failed" if before is None else "prune_jobs"
         times = {"before_at": before, "failed_at": failed_before}
         after, sealed = self._walk_position(walk), self._prunable_pos()
-        rows = self.rows("walk_jobs", after=after, **times, undo_kind=UNDO_KIND, sealed=sealed, limit=limit)
-        deletable = [row for row in map(_PruneCandidate._make, rows) if row.may_go]
+        params = {**times, "undo_kind": UNDO_KIND, "sealed": sealed}
+        rows = self.records(_PruneCandidate, "walk_jobs", after=after, limit=limit, **params)
+        deletable = [row for row in rows if row.may_go]
         unhandled = {row.id for row in deletable if row.is_failure}
-        unhandled -= {id_ for (id_,) in self.rows("replayed", ids=self._list(sorted(unhandled)))}
+        unhandled -= set(self.values("replayed", ids=self._list(sorted(unhandled))))
         old = [row for row in deletable if (row.by_failed if row.id in unhandled else row.by_jobs)]
         locked = self.try_lock_unshared([row.id for row in old])
         bad = [row.id for row in old if row.is_bad and row.id not in locked]
@@ -79,12 +69,12 @@ class RetentionSession(ABC):
             if row.id not in staying and (row.replayed is None or row.replayed in deleted):
                 deleted.add(row.id)
         ids = self._list(sorted(deleted))
-        batches = [row[0] for row in self.rows("batches_of_jobs", ids=ids)]
+        batches = self.values("batches_of_jobs", ids=ids)
         self.rows("delete_dependencies", ids=ids)
         self.rows("delete_events", ids=ids)
         self.rows("delete_jobs", ids=ids)
         self.rows("delete_batches", positions=self._list(batches))
-        self.rows("set_cursor", name=walk, pos=rows[-1][0] if len(rows) == limit else 0)
+        self.rows("set_cursor", name=walk, pos=rows[-1].id if len(rows) == limit else 0)
         return len(deleted - unhandled), len(deleted & unhandled)
 
     def prune_beats(self, before: Micros, limit: int) -> int:
@@ -96,11 +86,9 @@ class RetentionSession(ABC):
         for pos, body in old:
             digest = payloads.BeatPayload(pruned=hashlib.sha256(body).hexdigest())
             self.rows("strip_beat", pos=pos, payload=digest.encode())
-        self.rows("set_cursor", name="prune_beats", pos=rows[-1][0] if len(rows) == limit else 0)
+        last, _ = rows[-1] if len(rows) == limit else (0, None)
+        self.rows("set_cursor", name="prune_beats", pos=last)
         return len(old)
-
-    def prune_requests(self, before: Micros, limit: int) -> int:
-        return len(self.rows("prune_requests", before_at=before, limit=limit))
 
 
 def _is_prunable(body: bytes) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext
@@ -32,6 +32,31 @@ BATCH_EVENTS_MAX = 2_048
 """The most events that one statement records."""
 
 EVENT_TYPES: dict[str, EventType] = {kind.value: kind for kind in EventType}
+
+
+class EventRow(NamedTuple):
+    """The stored columns of an event, with the correlation and the trace of its job."""
+
+    pos: int
+    job_id: int
+    rev: int
+    type: str
+    received_at: Micros
+    at: Micros | None
+    actor: str
+    attempt: int
+    from_status: str | None
+    to_status: str
+    reason: str | None
+    request_id: str | None
+    cause: str | None
+    payload: bytes | None
+    policy_id: int | None
+    correlation_id: str | None
+    trace_id: str | None
+    key_id: str | None
+    signature: bytes | None
+    statement: bytes | None
 
 
 def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: str) -> JobRecord:

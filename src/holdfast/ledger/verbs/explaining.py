@@ -17,8 +17,9 @@ from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
-from holdfast.store.base import DeadLetterFilter, JobFilter, Session, Store
+from holdfast.store.base import Session, Store
 from holdfast.store.fleet import WorkerRow
+from holdfast.store.jobs import DeadLetterFilter, JobFilter
 
 if TYPE_CHECKING:
     from holdfast.core.doctor import Diagnosis

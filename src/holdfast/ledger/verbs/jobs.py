@@ -20,7 +20,8 @@ from holdfast.ledger.commit import only_answer
 from holdfast.ledger.idempotency import claim_token
 from holdfast.ledger.public import EnqueueOptions, Job
 from holdfast.ledger.requests import Request
-from holdfast.store.base import EnqueuedRow, JobFilter, Session
+from holdfast.store.base import EnqueuedRow, Session
+from holdfast.store.jobs import JobFilter
 from holdfast.store.rows import default_correlation
 from holdfast.telemetry import tracing
 

@@ -16,8 +16,9 @@ from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.public import to_datetime
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
-from holdfast.store.base import Scope, Session
+from holdfast.store.base import Session
 from holdfast.store.fleet import Declaration
+from holdfast.store.policies import Scope
 
 
 class DeclarationRecord(msgspec.Struct, frozen=True):

@@ -409,15 +409,15 @@ class PostgresStore:
         name = "lock_holders" if job_id is None else "lock_holder"
         params = {"schema": self._schema} if job_id is None else {"job_id": job_id, "seconds": seconds}
 
-        def work(connection: TimedConnection) -> list[tuple[Any, ...]]:
+        def work(connection: TimedConnection) -> list[str]:
             # Without a timeout this would wait if the whole table is locked.
             connection.execute(f"BEGIN READ ONLY; SET LOCAL lock_timeout = {LOCK_MS}")
-            found = self._session(connection).rows(name, **params)
+            found = self._session(connection).values(name, **params)
             connection.execute("COMMIT")
             return found
 
         try:
-            return "; ".join(row[0] for row in self._reading(work)) or None
+            return "; ".join(self._reading(work)) or None
         except (Unavailable, Contention):
             return None
 

@@ -57,8 +57,10 @@ class SqliteSession(SqlSession):
 
     def _save_dependents(self, jobs: Sequence[Sequence[Any]], events: Sequence[Sequence[Any]]) -> None:
         pos = self._draw(len(events))
-        self.each("save_told", [dict(zip(JOB_COLUMNS, row, strict=True), last_pos=pos) for row in jobs])
-        self.each("insert_told", [dict(zip(EVENT_COLUMNS, row, strict=True), pos=pos + n) for n, row in enumerate(events)])
+        self.each("save_dependents", [dict(zip(JOB_COLUMNS, row, strict=True), last_pos=pos) for row in jobs])
+        self.each(
+            "insert_dependent_events", [dict(zip(EVENT_COLUMNS, row, strict=True), pos=pos + n) for n, row in enumerate(events)]
+        )
 
     def tidy_claims(self, limit: int) -> None:
         found = self.rows("next_checks", now_at=self.now(), limit=limit)
@@ -132,7 +134,7 @@ class SqliteSession(SqlSession):
                 break
             high_at = max(high_at, max_at)
             self.rows("insert_block", pos=pos, after=noted, min_at=min_at, max_at=max_at, high_at=high_at)
-            self.rows("forget_block")
+            self.rows("drop_block")
             noted = pos
         return noted
 
@@ -223,7 +225,8 @@ class SqliteSession(SqlSession):
     def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow:
         found = self._connection.execute(SQL["find_dedupe"], (item.queue, item.dedupe_key)).get
         if found is not None:
-            return EnqueuedRow(found[0], found[1], False)
+            id_, at = found
+            return EnqueuedRow(id_, at, False)
         return self.enqueue([item])[0]
 
     def claim(self, command: ClaimNext) -> list[JobRecord]:
