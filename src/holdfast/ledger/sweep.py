@@ -30,7 +30,7 @@ from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.idempotency import is_locked
 from holdfast.ledger.requests import Request
-from holdfast.store.base import Session, Store
+from holdfast.store.base import Jobs, Session, Store
 from holdfast.store.fleet import DutyStatus
 from holdfast.store.jobs import DueJobs, UnfinishedJobs
 from holdfast.telemetry.logs import JobFields, log_step
@@ -240,7 +240,7 @@ def _log_outcome(outcome: Decision) -> None:
             log_step(log, logging.WARNING, event.type.value, fields, message, error=error, reason_code=event.reason)
 
 
-def _due(after: int, limit: int, session: Session) -> DueJobs:
+def _due(after: int, limit: int, session: Jobs) -> DueJobs:
     return session.due(after, limit)
 
 
