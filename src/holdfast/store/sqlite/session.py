@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import apsw
@@ -270,14 +271,11 @@ class SqliteSession(SqlSession):
 
     def _passing_guards(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
         """Yield the commands whose guards hold, each with its row. The write lock is held, so the rows cannot change."""
-        found = self._connection.execute(SQL["guards"], (self._list([command.job_id for command in commands]),))
-        rows = {row[0]: row for row in found}
-        now = self.now()
+        guards, now = self._guards("guards", commands), self.now()
         for command in commands:
-            row = rows.get(command.job_id)
-            if row is None:
+            guard = guards.get(command.job_id)
+            if guard is None:
                 continue
-            guard = _Guard(*row)
             fence, expected = command.fence, command.expected_rev
             if (
                 guard.status in statuses
@@ -352,13 +350,15 @@ class SqliteSession(SqlSession):
 
     def _passing_signed_guards(self, commands: Sequence[Heartbeat]) -> Iterator[tuple[Heartbeat, "_Guard"]]:
         """Yield the commands whose fence and signed statement belong to the attempt, with a new counter and a current time."""
-        found = self._connection.execute(SQL["signed_guards"], (self._list([command.job_id for command in commands]),))
-        rows = {row[0]: row for row in found}
-        now = self.now()
+        guards, now = self._guards("signed_guards", commands), self.now()
         for command in commands:
-            row = rows.get(command.job_id)
-            if row is not None and _signed_guard_holds(command, guard := _Guard(*row), now):
+            guard = guards.get(command.job_id)
+            if guard is not None and _signed_guard_holds(command, guard, now):
                 yield command, guard
+
+    def _guards(self, name: str, commands: Sequence[Any]) -> "dict[int, _Guard]":
+        found = self._connection.execute(SQL[name], (self._list([command.job_id for command in commands]),))
+        return {guard.id: guard for guard in starmap(_Guard, found)}
 
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]:
         done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at, *_ in self._complete(commands)}
