@@ -172,7 +172,7 @@ def _write_heartbeat(connection: apsw.Connection, request: HeartbeatRequest) -> 
     newest = max(int(file.name[:4]) for file in (_STORE_FOLDER / "migrations").glob("*.sql"))
     if connection.execute("SELECT max(version) FROM holdfast_schema").get != newest:
         raise NotFastPath
-    sql = read_statements([_STORE_FOLDER / "sql" / "hot.sql", _STORE_FOLDER / "sql" / "cold.sql"])
+    sql = read_statements(_STORE_FOLDER, ("hot.sql", "cold.sql", "parts.sql", "requests.sql"))
     keys = encode([[request.agent, request.request_id]])
     guard = _row(connection.execute(sql["guards"], (encode([request.id]),)))
     if connection.execute(sql["find_requests"], {"keys": keys}).fetchone() is not None:

@@ -99,5 +99,6 @@ def _check_postgres(connection: Any, cursor: Any, row: tuple[str, int, int, str]
         cursor.execute(sql["create_fences"])
     if cursor.execute(sql["raise_fence"], row).fetchall():
         return None
-    seen = cursor.execute(sql["seen_fence"], row[:2]).fetchall()
-    return int(seen[0][0]) if seen else None
+    for (attempt,) in cursor.execute(sql["seen_fence"], row[:2]).fetchall():
+        return int(attempt)
+    return None

@@ -72,12 +72,12 @@ def test_the_outcome_of_a_commit_is_not_asked_of_another_server(restartable_serv
     with holdfast.open(f"postgresql://postgres@{ports}/postgres?target_session_attrs=read-write") as ledger:
         ledger.enqueue("k", {}, tier="known")
         store = ledger._store
-        before = store.identity  # type: ignore[attr-defined]
+        before = store._pool.identity  # type: ignore[attr-defined]
         wait_until(lambda: run(standby, "SELECT 1 FROM pg_tables WHERE schemaname = 'holdfast'"))
         primary.stop_immediate()
         standby.promote()
         wait_until(lambda: _is_up(ledger), what="the new primary is found")
-        assert store.identity != before  # type: ignore[attr-defined]
+        assert store._pool.identity != before  # type: ignore[attr-defined]
         assert ledger.enqueue("k", {}, tier="new").tier == "new"
         assert problems(ledger) == []
 

@@ -54,12 +54,12 @@ def sent(ledger: Ledger, folder: Path, act: Callable[[Ledger], Any]) -> int:
     """The number of statements that a call sends, by libpq's trace, on a connection where they are prepared."""
     for _ in range(5):
         act(ledger)
-    [connection] = ledger._store._idle  # type: ignore[attr-defined]
+    [connection] = ledger._store._pool.idle  # type: ignore[attr-defined]
     with (folder / "trace").open("w+") as file:
         connection.pgconn.trace(file.fileno())
         act(ledger)
         connection.pgconn.untrace()
-        assert ledger._store._idle == [connection], "another connection was opened"  # type: ignore[attr-defined]
+        assert ledger._store._pool.idle == [connection], "another connection was opened"  # type: ignore[attr-defined]
         file.seek(0)
         return len(re.findall(r"\tF\t\d+\t(?:Query|Execute)\b", file.read()))
 

@@ -9,7 +9,8 @@ import holdfast
 from holdfast import Ledger
 from holdfast.core.model import EventRecord
 from holdfast.proof.key_book import check_key_changes
-from holdfast.store.base import EventFilter, Session
+from holdfast.store.base import Session
+from holdfast.store.events import EventFilter
 from tests.support.waiting import wait_until
 
 SERVER = holdfast.draw_key("server", "main")

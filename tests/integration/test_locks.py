@@ -265,7 +265,7 @@ def test_a_locked_job_can_get_a_dependent(ledger: Ledger, pg_url: str, other_ses
 def test_many_late_dependents_of_a_locked_job_keep_no_other_waiting(
     ledger: Ledger, pg_url: str, other_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.session.OPEN_CASCADE_BATCH_MAX", 3)
+    monkeypatch.setattr("holdfast.store.jobs.OPEN_CASCADE_BATCH_MAX", 3)
     monkeypatch.setattr("holdfast.ledger.sweep.OPEN_CASCADE_BATCH_MAX", 3)
     monkeypatch.setattr("holdfast.store.dependencies.DEPENDENTS_MAX", 5)
     locked, other = running(ledger, 2)
@@ -316,7 +316,7 @@ def test_a_statement_that_timed_out_leaves_no_session_behind(
 ) -> None:
     """A statement that waits too long ends, and the server does not go on with what was given up."""
     monkeypatch.setattr("holdfast.store.postgres.connections.LOCK_MS", 60_000)
-    ledger._store._drop_idle()  # type: ignore[attr-defined]
+    ledger._store._pool._close_idle()  # type: ignore[attr-defined]
     schema = pg_url.rpartition("schema=")[2]
     ledger.patience = 1.0
     other_session.execute(f"LOCK TABLE {schema}.jobs")

@@ -35,7 +35,7 @@ def test_a_single_enqueue_takes_two_round_trips_and_notifies(
     monkeypatch.setattr("holdfast.store.postgres.wakeup.INTERVAL_SECONDS", 0.0)
     for _ in range(5):
         ENQUEUES[enqueue](on_postgres)
-    [connection] = on_postgres._store._idle  # type: ignore[attr-defined]
+    [connection] = on_postgres._store._pool.idle  # type: ignore[attr-defined]
     waiter = on_postgres.waiter()
     try:
         with (tmp_path / "trace").open("w+") as file:

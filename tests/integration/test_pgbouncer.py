@@ -148,13 +148,13 @@ def test_another_server_is_noticed_without_a_lost_connection(restartable_server:
     ):
         ledger.enqueue("k", {}, tier="known")
         store = store_of(ledger)
-        before, memory = store.identity, store._cache
+        before, memory = store._pool.identity, store._cache
         with psycopg.connect(restartable_server.url) as primary, psycopg.connect(standby.url, autocommit=True) as replica:
             [(written,)] = primary.execute("SELECT pg_current_wal_lsn()::text").fetchall()
             wait_until(lambda: replica.execute("SELECT 1 WHERE pg_last_wal_replay_lsn() >= %s", (written,)).fetchone())
         standby.promote()
         bouncer.lead_to(standby.port)
-        wait_until(lambda: ledger.counts() and store.identity != before, what="the other server is noticed")
+        wait_until(lambda: ledger.counts() and store._pool.identity != before, what="the other server is noticed")
         assert store._cache is not memory
         assert ledger.enqueue("k", {}, tier="new").tier == "new"
         with psycopg.connect(standby.url) as replica:

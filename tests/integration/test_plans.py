@@ -33,8 +33,8 @@ STATEMENTS = {
     "next_ready": {"jobs_delayed"},
     "watch": {"jobs_owing", "duties_pkey"},
     "checkpoints": BY_KEY,
-    "owing": {"jobs_owing", "jobs_dedupe"},
-    "undo_job": {"jobs_dedupe"},
+    "unfinished_jobs": {"jobs_owing", "jobs_dedupe"},
+    "key_holder": {"jobs_dedupe"},
     "dead_letters": {"jobs_ended"},
     "walk_jobs": BY_KEY | {"jobs_owing"},
     "own_tasks": BY_KEY,
@@ -48,11 +48,11 @@ STATEMENTS = {
     "blockers": BY_KEY,
     "unlocks": BY_KEY,
     "lock_waiting": BY_KEY | {"jobs_waiting"},
-    "meet": BY_KEY,
-    "save_told": BY_KEY,
-    "falling": BY_KEY,
+    "decrement_waits": BY_KEY,
+    "save_dependents": BY_KEY,
+    "failing_dependents": BY_KEY,
     "downstream": BY_KEY,
-    "note_untold": BY_KEY,
+    "note_open_cascades": BY_KEY,
     "ahead": {"jobs_ready"},
     "leaf_events": BY_KEY,
     "leaf_events_of_job": BY_KEY,
@@ -338,7 +338,7 @@ def test_plans_of_a_nearly_empty_ledger_use_indexes(on_postgres: Ledger) -> None
         on_postgres.complete(first)
         on_postgres.settle_many([(fence, None) for fence in others], request_id=f"r-{number}")
     ways: dict[str, set[str]] = {}
-    for connection in on_postgres._store._idle:  # type: ignore[attr-defined]
+    for connection in on_postgres._store._pool.idle:  # type: ignore[attr-defined]
         prepared = connection.execute(
             "SELECT name, cardinality(parameter_types), statement FROM pg_prepared_statements"
             " WHERE generic_plans > 0 AND statement LIKE '%UPDATE %jobs j%'"

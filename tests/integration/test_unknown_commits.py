@@ -262,7 +262,7 @@ def test_completions_of_a_claim_in_one_message_are_recorded_once(cut_off: Ledger
     assert problems(direct) == []
 
 
-SETTLE = b"SET status = 'succeeded'"
+SETTLE = b"status = 'succeeded'"
 CLAIM = b"FOR NO KEY UPDATE SKIP LOCKED"
 
 

@@ -20,7 +20,7 @@ from holdfast.core.payloads import BeatPayload
 from holdfast.ledger.requests import Request
 from holdfast.proof.signing import Signed, holder_statement
 from holdfast.proof.statements import encode_statement, statement_message
-from holdfast.store.base import EventFilter
+from holdfast.store.events import EventFilter
 from holdfast.testing import ManualClock
 from tests.conftest import drop_schema
 from tests.property.model import micros

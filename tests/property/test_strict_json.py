@@ -22,7 +22,7 @@ from holdfast.core.limits import ERROR_BYTES_MAX, INTEGER_MAX, NESTING_MAX, PAYL
 from holdfast.core.model import Fence
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Ledger
-from holdfast.store.base import EventFilter
+from holdfast.store.events import EventFilter
 from holdfast.testing import ManualClock
 from tests.conftest import drop_schema
 

@@ -20,7 +20,8 @@ from holdfast.core.deadlines import progress_limit, resume_window_ends_at, stall
 from holdfast.core.model import HELD, LIVE, TERMINAL, UNDO_KIND, Actor, EventRecord, Fence, JobRecord, Phase, Role, Status
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Ledger, public
-from holdfast.store.base import EventFilter, JobFilter
+from holdfast.store.events import EventFilter
+from holdfast.store.jobs import JobFilter
 from holdfast.store.postgres.low_water_marks import LowWaterMarks
 from holdfast.testing import ManualClock
 from tests.conftest import drop_schema

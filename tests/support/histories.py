@@ -6,7 +6,8 @@ from collections.abc import Generator, Iterator
 from holdfast import Event, Job, Ledger
 from holdfast.core import model
 from holdfast.core.audit import check_history
-from holdfast.store.base import EventFilter, JobFilter
+from holdfast.store.events import EventFilter
+from holdfast.store.jobs import JobFilter
 
 PAGE = 1_000
 

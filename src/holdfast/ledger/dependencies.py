@@ -14,7 +14,7 @@ from holdfast.core.limits import CASCADE_MAX
 from holdfast.core.model import NEVER, TERMINAL, JobRecord, Micros, Status
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger.requests import FoundJob
-from holdfast.store.base import Session
+from holdfast.store.base import Dependencies, HotVerbs, Session
 
 
 def resolve_dependents(session: Session, job: JobRecord, now: Micros, request_id: str | None) -> list[Decision]:
@@ -34,12 +34,12 @@ def _unblock_dependents(session: Session, ended: DependencyState, now: Micros, r
     return decide_and_save(session, [(jobs[id_], unblock_command(id_, ended, request_id)) for id_ in ready_ids], now)
 
 
-def decide_and_save(session: Session, commands: Iterable[tuple[JobRecord, c.JobCommand]], now: Micros) -> list[Decision]:
+def decide_and_save(session: Dependencies, commands: Iterable[tuple[JobRecord, c.JobCommand]], now: Micros) -> list[Decision]:
     """Decide commands on jobs that wait, and save all decisions at once."""
     return _save(session, [decide(job, command, now) for job, command in commands])
 
 
-def _save(session: Session, decisions: list[Decision]) -> list[Decision]:
+def _save(session: Dependencies, decisions: list[Decision]) -> list[Decision]:
     if decisions:
         session.save_dependents([one.job for one in decisions], [event for one in decisions for event in one.events])
     return decisions
@@ -171,7 +171,7 @@ def _newest_states(session: Session, ids: set[int]) -> tuple[dict[int, Dependenc
     return states, open_ids
 
 
-def _insert(session: Session, commands: Sequence[c.EnqueueLinked], ids: list[int]) -> set[int]:
+def _insert(session: HotVerbs, commands: Sequence[c.EnqueueLinked], ids: list[int]) -> set[int]:
     """Write the jobs under their ids, and return the places of the new ones.
 
     If another job has the dedupe key, the id is replaced by that job's.

@@ -19,7 +19,8 @@ from holdfast.core.vocabulary import Dialect, event_name, has_name, reason_name,
 from holdfast.ledger import validate
 from holdfast.ledger.public import Event, public_event, to_micros
 from holdfast.proof.encoding import to_iso
-from holdfast.store.base import EventFilter, Session, Store
+from holdfast.store.base import Events, Store
+from holdfast.store.events import EventFilter
 
 _ROBOTS = {Role.WORKER: "robot", Role.SYSTEM: "server"}
 """The names of roles in `liveness`. Other roles have the same name there."""
@@ -81,7 +82,7 @@ def read_states(store: Store, events: Iterable[Event], dialect: Dialect) -> Find
     return find
 
 
-def _history(session: Session, job_id: int) -> tuple[list[int], list[StateBefore]]:
+def _history(session: Events, job_id: int) -> tuple[list[int], list[StateBefore]]:
     """Return the revisions at which the job's state changed, and the state after each."""
     types = tuple(kind.value for kind in PHASE_TYPES)
     revs: list[int] = []

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -38,8 +39,9 @@ from holdfast.proof.key_book import KeyChange
 from holdfast.proof.merkle import HASH_BYTES
 from holdfast.proof.notes import origin_of
 from holdfast.proof.tiles import TILE_HASHES
-from holdfast.store.base import EventFilter, Session
-from holdfast.store.rows import default_correlation
+from holdfast.store.base import Session
+from holdfast.store.events import EventFilter
+from holdfast.store.rows import EventRow, default_correlation
 from holdfast.store.sealing import POSITION_BYTES, HeadRow, TileRow, unpack_positions
 from holdfast.version import __version__
 
@@ -76,14 +78,9 @@ def key_line(change: KeyChange) -> KeyLine:
     )  # fmt: skip
 
 
-def position(found: Sequence[Any] | KeyChange) -> int:
-    return found.pos if isinstance(found, KeyChange) else int(found[0])
-
-
-def merge_by_position(rows: Sequence[Sequence[Any]], keys: Sequence[KeyChange]) -> list[Sequence[Any] | KeyChange]:
+def merge_by_position(rows: Sequence[EventRow], keys: Sequence[KeyChange]) -> list[EventRow | KeyChange]:
     """Return events and key changes in the total order."""
-    found: list[Sequence[Any] | KeyChange] = [*rows, *keys]
-    return sorted(found, key=position)
+    return sorted([*rows, *keys], key=attrgetter("pos"))
 
 
 def by_position(tile: TileRow) -> dict[int, bytes]:
@@ -193,11 +190,11 @@ class _Exporter:
         if head is None:
             raise NotFound("nothing was ever sealed here: run holdfast seal", job_id=job_id)
         self._begin(ExportHeader(holdfast_proof=1, **self._origin()))
-        until = max(head.pos, rows[-1][0])
+        until = max(head.pos, rows[-1].pos)
         changes = [change for change in self._session.key_log() if change.pos <= until]
         tile = tile_reader(self._session.tile)
         for found in merge_by_position(rows, changes):
-            self._leaf(found, self._place(tile, position(found), head))
+            self._leaf(found, self._place(tile, found.pos, head))
         self._jobs([[job_id]])
         self._heads([head])
         return self._end()
@@ -227,16 +224,17 @@ class _Exporter:
         return end
 
     def _leaf(
-        self, found: Sequence[Any] | KeyChange, place: LeafProof | msgspec.UnsetType = UNSET, sealed: bytes | None = None
+        self, found: EventRow | KeyChange, place: LeafProof | msgspec.UnsetType = UNSET, sealed: bytes | None = None
     ) -> None:
         """Write a leaf. `sealed` is its hash in the tree. If that differs from the event's, write it too for `verify` to find."""
         if isinstance(found, KeyChange):
             self._line("keys", ExportLine(key=key_line(found), leaf=place))
             return
-        self._policy(found[14])
+        self._policy(found.policy_id)
+        policy = None if found.policy_id is None else self._texts.get(found.policy_id)
         line = event_line(found, self._ledger_id)
         self._line("events", ExportLine(event=line, leaf=place))
-        if sealed is not None and len(sealed) == HASH_BYTES and _hash(line, self._texts.get(found[14])) != sealed:
+        if sealed is not None and len(sealed) == HASH_BYTES and _hash(line, policy) != sealed:
             self._write(encode_line(ExportLine(sealed=SealedLine(line.pos, sealed.hex()))))
 
     def _policy(self, policy_id: int | None) -> None:
@@ -253,7 +251,7 @@ class _Exporter:
             gone = by_position(tile)
             until = max(after, *gone)
             for found in self._between(after, until):
-                pos = position(found)
+                pos = found.pos
                 self._gone(gone, pos)
                 self._leaf(found, sealed=gone.pop(pos, None))
             self._gone(gone, until + 1)
@@ -261,13 +259,14 @@ class _Exporter:
             yield after
         for found in self._between(after, JOB_ID_MAX):
             self._leaf(found)
-            yield position(found)
+            yield found.pos
 
-    def _between(self, after: int, until: int) -> Iterator[Sequence[Any] | KeyChange]:
+    def _between(self, after: int, until: int) -> Iterator[EventRow | KeyChange]:
         """Yield the events and key changes at these positions, read page by page."""
         while True:
             page = self._session.leaves_between(after, until, PAGE_EVENTS)
-            yield from merge_by_position(page.events, page.keys) if page.keys else page.events
+            rows = [EventRow(*row) for row in page.events]
+            yield from merge_by_position(rows, page.keys) if page.keys else rows
             if page.until >= until:
                 return
             after = page.until
@@ -313,8 +312,8 @@ class _Exporter:
         """Return why a row cannot be read: what is wrong with it, or with the events that it refers to."""
         rows = self._session.leaf_rows(job_id)
         for row in rows:
-            if not _is_readable(row[3], row[13]):
-                return f"the payload of its event {row[2]} cannot be read"
+            if not _is_readable(row.type, row.payload):
+                return f"the payload of its event {row.rev} cannot be read"
         unreadable = [id_ for id_, body in self._texts.items() if read_policy(body) is None]
         if unreadable:
             return f"policy {unreadable[0]} of the ledger cannot be read"
@@ -324,7 +323,7 @@ class _Exporter:
             return f"{field} in its row is {value}, and there is no such {what}"
         if not isinstance(error, msgspec.MsgspecError):
             return "a field of its row has a value that no ledger writes"
-        if any(row[3] == "succeeded" for row in rows):
+        if any(row.type == "succeeded" for row in rows):
             return "result or checkpoint_rev in its row cannot be read"
         return "checkpoint_rev in its row names an event of another type"
 

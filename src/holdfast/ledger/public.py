@@ -285,7 +285,7 @@ class ClaimedJob(Job[Any]):
     @property
     def record(self) -> model.JobRecord:
         if self._record is None:
-            self._record = self.claim.record(self.row)
+            self._record = self.claim.make_record(self.row)
         return self._record
 
     @property

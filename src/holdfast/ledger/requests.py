@@ -15,7 +15,9 @@ from holdfast.core.decide import Decision
 from holdfast.core.model import HELD, SIGNED_SEPARATOR, Actor, JobRecord, Phase, Status
 from holdfast.errors import HoldfastError, IdempotencyConflict, Unavailable
 from holdfast.ledger.signing import TransactionSigner
-from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow, EventFilter, Session, StoredRequest
+from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow, Requests, Session
+from holdfast.store.events import EventFilter
+from holdfast.store.requests import StoredRequest
 
 
 class Request(NamedTuple):
@@ -185,7 +187,7 @@ def answer_repeats(session: Session, results: Sequence[Result]) -> tuple[list[Re
     return to_run, repeats
 
 
-def is_repeated(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bool:
+def is_repeated(session: Requests, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bool:
     """Return whether this request was made before. If not, keep it."""
     if kept_answer(session, who, request_id, verb, body_hash) is not None:
         return True
@@ -193,7 +195,7 @@ def is_repeated(session: Session, who: Actor, request_id: str, verb: str, body_h
     return False
 
 
-def kept_answer(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bytes | None:
+def kept_answer(session: Requests, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bytes | None:
     """Return the kept answer of this request, or None. Raise IdempotencyConflict if the id was used for another request."""
     key = (who.name, request_id)
     if session.take_requests([key]):
@@ -253,7 +255,7 @@ def _job_at(session: Session, verb: str, item: KeptItem, token: str | None) -> A
     return job
 
 
-def keep_answers(session: Session, results: Iterable[Result]) -> None:
+def keep_answers(session: Requests, results: Iterable[Result]) -> None:
     """Save the answers of requests with `keep`."""
     rows = []
     for result in results:

@@ -28,7 +28,7 @@ from holdfast.proof.statements import (
     read_statement,
     statement_message,
 )
-from holdfast.store.base import Session, Store
+from holdfast.store.base import Keys, Store
 
 
 class Keyring:
@@ -102,7 +102,7 @@ class KeyBookCache:
         """The book as it was last read. It may have changed since."""
         return self._book
 
-    def current(self, session: Session) -> KeyBook:
+    def current(self, session: Keys) -> KeyBook:
         """Return the book, locked against changes until the transaction ends.
 
         Call this before the transaction draws positions for signed events.
@@ -112,7 +112,7 @@ class KeyBookCache:
             book = self._book = KeyBook(session.key_log())
         return book
 
-    def latest(self, session: Session) -> KeyBook:
+    def latest(self, session: Keys) -> KeyBook:
         """Read the book. It is not locked: another transaction may change it at any time."""
         book = self._book = KeyBook(session.key_log())
         return book
@@ -157,7 +157,7 @@ class Signer:
         self._wall = wall
         self._counts = StatementCounters()
 
-    def in_transaction(self, session: Session) -> "TransactionSigner":
+    def in_transaction(self, session: Keys) -> "TransactionSigner":
         return TransactionSigner(self, session)
 
     # Before the transaction
@@ -219,7 +219,7 @@ class Signer:
 class TransactionSigner:
     """The signer inside one transaction."""
 
-    def __init__(self, signer: Signer, session: Session) -> None:
+    def __init__(self, signer: Signer, session: Keys) -> None:
         self._signer = signer
         self._session = session
         self._book: KeyBook | None = None

@@ -29,8 +29,9 @@ from holdfast.core.payloads import StalledPayload, decode
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.requests import Request, is_locked
-from holdfast.store.base import DueJobs, Session, Store, UnfinishedJobs
+from holdfast.store.base import Jobs, Session, Store
 from holdfast.store.fleet import DutyStatus
+from holdfast.store.jobs import DueJobs, UnfinishedJobs
 from holdfast.telemetry.logs import JobFields, log_step
 from holdfast.text import format_seconds
 
@@ -238,7 +239,7 @@ def _log_outcome(outcome: Decision) -> None:
             log_step(log, logging.WARNING, event.type.value, fields, message, error=error, reason_code=event.reason)
 
 
-def _due(after: int, limit: int, session: Session) -> DueJobs:
+def _due(after: int, limit: int, session: Jobs) -> DueJobs:
     return session.due(after, limit)
 
 

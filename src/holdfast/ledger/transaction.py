@@ -15,7 +15,8 @@ from holdfast.ledger.decisions import apply
 from holdfast.ledger.requests import Request, Result, kept_answer
 from holdfast.ledger.signing import Signer, TransactionSigner
 from holdfast.ledger.sweep import Entropy
-from holdfast.store.base import Session, Store, StoredRequest
+from holdfast.store.base import Session, Store
+from holdfast.store.requests import StoredRequest
 from holdfast.telemetry.metrics import Metrics
 
 

@@ -20,9 +20,8 @@ from holdfast.services.anchors import ANCHOR_SECONDS, Anchor, AnchorService
 from holdfast.services.duties import TTL_SECONDS, Duties, DutyLeases
 from holdfast.services.rounds import RoundService
 from holdfast.services.ticker import Ticker
-from holdfast.store.base import Session
+from holdfast.store.base import Seals, Session
 from holdfast.store.sealing import (
-    POLICY_COLUMN,
     HeadRow,
     LeafPage,
     StableRows,
@@ -96,7 +95,7 @@ class LeafReader:
 
     def _update_policies(self, rows: StableRows) -> None:
         self.keys_changed = self.keys_changed or bool(rows.keys)
-        if not self._policies.keys() >= {row[POLICY_COLUMN] for row in rows.events if row[POLICY_COLUMN] is not None}:
+        if not self._policies.keys() >= rows.policy_ids():
             self._policies = self._log.policies()
 
 
@@ -181,7 +180,7 @@ def _check_note(head: HeadRow, ledger_id: str, book: KeyBook) -> None:
     raise SealBroken(f"no key of this ledger has signed its newest head, of size {head.size}", size=head.size)
 
 
-def _check_nothing_beyond(session: Session, size: int) -> None:
+def _check_nothing_beyond(session: Seals, size: int) -> None:
     """Raise SealBroken if the tiles have more leaves than the newest head: newer heads were deleted."""
     number, filled = divmod(size, TILE_HASHES)
     row = session.tile(0, number)
@@ -189,7 +188,7 @@ def _check_nothing_beyond(session: Session, size: int) -> None:
         raise SealBroken(f"the tree has more leaves than its newest head, of size {size}, says", size=size)
 
 
-def _check_events(session: Session, head: HeadRow, ledger_id: str) -> tuple[int, ...]:
+def _check_events(session: Seals, head: HeadRow, ledger_id: str) -> tuple[int, ...]:
     """Raise SealBroken unless the last events are those that were sealed. Return the positions of the last tile.
 
     Retention may have deleted some events.

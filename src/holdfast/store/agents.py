@@ -1,10 +1,11 @@
 """Agents: one row for each session of an agent, and the queries that find tasks for it."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from holdfast.core.model import NEVER, UNDO_KIND, EventRecord, Micros
+from holdfast.core.model import NEVER, UNDO_KIND, Micros
+from holdfast.store.statement_session import StatementSession
 
 
 class AgentState(NamedTuple):
@@ -52,19 +53,7 @@ class RelatedTaskRow(NamedTuple):
     waits_for: int
 
 
-class AgentSession(ABC):
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def stamp(self) -> Micros | None: ...
-
-    @abstractmethod
-    def event(self, row: Sequence[Any]) -> EventRecord: ...
-
-    @abstractmethod
-    def _list(self, values: Iterable[Any]) -> Any: ...
-
+class SqlAgents(StatementSession):
     @abstractmethod
     def _lock_agent(self, name: str, session: str) -> None:
         """Block other processes of this agent until the transaction ends."""
@@ -75,15 +64,14 @@ class AgentSession(ABC):
     def find_agent(self, name: str, session: str) -> AgentState:
         """Lock and return the state of an agent. Only for a writing transaction that has not locked a job yet."""
         self._lock_agent(name, session)
-        rows = self.rows("find_agent", name=name, session=session)
-        return AgentState(*rows[0]) if rows else AgentState()
+        return self.record(AgentState, "find_agent", name=name, session=session) or AgentState()
 
     def save_agent(self, name: str, session: str, state: AgentState) -> None:
         self.rows("save_agent", name=name, session=session, now_at=self.stamp(), **state._asdict())
 
     def last_agent(self) -> Micros | None:
         """Return when any agent was last active, or None if there is no agent."""
-        found: Micros | None = self.rows("last_agent")[0][0]
+        found: Micros | None = self.value("last_agent")
         return found
 
     def prune_agents(self, before: Micros, limit: int) -> int:
@@ -92,24 +80,22 @@ class AgentSession(ABC):
 
     def own_tasks(self, name: str, session: str, limit: int) -> list[int]:
         """Return the tasks that this session of an agent holds: running ones first, then by id."""
-        return [row[0] for row in self.rows("own_tasks", name=name, session=session, limit=limit)]
+        return self.values("own_tasks", name=name, session=session, limit=limit)
 
     def first_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> list[Candidate]:
         """Return the first queued task of each priority in each queue that is not paused, available or not."""
-        return [Candidate(*row) for row in self.rows("first_tasks", **self._filter_params(queues, kinds))]
+        return self.records(Candidate, "first_tasks", **self._filter_params(queues, kinds))
 
     def take_task(self, queue: str, priority: int, kinds: Sequence[str] | None, passed: Sequence[int] = ()) -> int | None:
         """Lock and return the first available task of this priority. Skip `passed` ones and those locked by others."""
         params = {"queue": queue, "priority": priority, "kinds": self._names(kinds), "undo_kind": UNDO_KIND}
         params["passed"] = self._list(passed)
-        rows = self.rows("take_task", now_at=self.stamp(), **params)
-        return int(rows[0][0]) if rows else None
+        found: int | None = self.value("take_task", now_at=self.stamp(), **params)
+        return found
 
     def expired_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> list[int]:
         """Return tasks of any holder with an expired claim, by expiry, not in paused queues. `decide` checks them again."""
-        return [
-            row[0] for row in self.rows("expired_tasks", now_at=self.stamp(), limit=limit, **self._filter_params(queues, kinds))
-        ]
+        return self.values("expired_tasks", now_at=self.stamp(), limit=limit, **self._filter_params(queues, kinds))
 
     def lock_task(self, id_: int) -> bool:
         """Lock the task. Return False if another transaction has locked it."""
@@ -118,35 +104,21 @@ class AgentSession(ABC):
     def idle(self, queues: Sequence[str] | None, kinds: Sequence[str] | None, limit: int) -> IdleCounts:
         """Count the tasks that the agent cannot claim, by reason."""
         params = {"now_at": self.stamp(), "never_at": NEVER, "limit": limit, **self._filter_params(queues, kinds)}
-        return IdleCounts(*self.rows("idle", **params)[0])
+        [found] = self.records(IdleCounts, "idle", **params)
+        return found
 
     def _filter_params(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> dict[str, Any]:
         return {"queues": self._names(queues), "kinds": self._names(kinds), "undo_kind": UNDO_KIND}
 
-    def has_event(self, job_id: int, cursor: int) -> bool:
-        """Return whether the event at this position belongs to this job."""
-        return bool(self.rows("has_event", jobs=self._list([job_id]), cursor=cursor))
-
-    def newest_events(self, job_id: int, after: int, limit: int) -> list[EventRecord]:
-        """Return the last `limit` events of a job after a position, oldest first."""
-        return [
-            self.event(row) for row in reversed(self.rows("newest_events", jobs=self._list([job_id]), after=after, limit=limit))
-        ]
-
-    def count_events(self, job_id: int, after: int, rev_below: int, limit: int) -> int:
-        """Count the events of a job after a position and below a revision. `limit` means that many or more."""
-        [(count,)] = self.rows("count_events", jobs=self._list([job_id]), after=after, rev_below=rev_below, limit=limit)
-        return int(count)
-
     def blockers(self, job_id: int, limit: int) -> list[RelatedTaskRow]:
         """Return the tasks that a task waits for, by id."""
-        return [RelatedTaskRow(*row) for row in self.rows("blockers", job_id=job_id, limit=limit)]
+        return self.records(RelatedTaskRow, "blockers", job_id=job_id, limit=limit)
 
     def unlocks(self, job_id: int, limit: int) -> list[RelatedTaskRow]:
         """Return the tasks that wait for a task, by id."""
-        return [RelatedTaskRow(*row) for row in self.rows("unlocks", on_id=job_id, limit=limit)]
+        return self.records(RelatedTaskRow, "unlocks", on_id=job_id, limit=limit)
 
     def checkpoint_beats(self, job_id: int, attempt: int, rev_above: int, attempts: int, beats: int) -> list[CheckpointBeat]:
         """Return heartbeats that may carry a checkpoint, newest first: `beats` at most from each of the `attempts` before."""
         params = {"job_id": job_id, "attempt": attempt, "rev_above": rev_above, "attempts": attempts, "beats": beats}
-        return [CheckpointBeat(*row) for row in self.rows("checkpoint_beats", **params)]
+        return self.records(CheckpointBeat, "checkpoint_beats", **params)

@@ -1,6 +1,6 @@
 """Dependencies between jobs. The caller must hold the locks that each method needs."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -10,6 +10,7 @@ from holdfast.core.limits import DEPENDENTS_MAX
 from holdfast.core.model import EventRecord, JobRecord
 from holdfast.errors import LimitExceeded
 from holdfast.store.rows import STATUSES
+from holdfast.store.statement_session import StatementSession
 
 JOB_COLUMNS = (
     "id", "status", "rev", "available_at", "updated_at", "finished_at", "cancel_reason", "reason_code", "failure_stage",
@@ -21,14 +22,8 @@ EVENT_COLUMNS = (
 )  # fmt: skip
 
 
-class DependencySession(ABC):
+class SqlDependencies(StatementSession):
     """The part of a transaction that handles dependencies."""
-
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def _list(self, values: Iterable[Any]) -> Any: ...
 
     @abstractmethod
     def _pairs(self, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
@@ -36,14 +31,14 @@ class DependencySession(ABC):
 
     def draw_ids(self, count: int) -> list[int]:
         """Return ids for `count` new jobs, ascending."""
-        return sorted(row[0] for row in self.rows("draw_ids", numbers=self._list(range(1, count + 1))))
+        return sorted(self.values("draw_ids", numbers=self._list(range(1, count + 1))))
 
     def dependency_states(self, ids: Iterable[int]) -> dict[int, DependencyState]:
         """Return the state of each of these jobs that exists."""
         wanted = sorted(set(ids))
         if not wanted:
             return {}
-        found = self.rows("standings", ids=self._list(wanted))
+        found = self.rows("dependency_states", ids=self._list(wanted))
         return {id_: DependencyState(id_, STATUSES[status], rev, replay) for id_, status, rev, replay in found}
 
     def link(self, edges: Mapping[int, Sequence[int]], unmet: Mapping[int, Sequence[int]], open_ids: Collection[int]) -> None:
@@ -90,7 +85,7 @@ class DependencySession(ABC):
 
     def clear_links(self, job_ids: Iterable[int]) -> None:
         """Remove these jobs from the list of jobs to link. Their dependencies count them now."""
-        self.rows("forget_links", names=self._list(f"link/{job_id}" for job_id in job_ids))
+        self.rows("clear_links", names=self._list(f"link/{job_id}" for job_id in job_ids))
 
     def lock_waiting(self, on_ids: Sequence[int]) -> dict[int, int]:
         """Lock the jobs that wait for any of these, ascending. Return how many dependencies each of them waits for."""
@@ -98,7 +93,7 @@ class DependencySession(ABC):
 
     def decrement_waits(self, ids: Sequence[int]) -> None:
         """Decrement the number of open dependencies of each of these jobs. Each must have at least one left afterwards."""
-        self.rows("meet", ids=self._list(ids))
+        self.rows("decrement_waits", ids=self._list(ids))
 
     def save_dependents(self, jobs: Sequence[JobRecord], events: Sequence[EventRecord]) -> None:
         """Save many jobs that stopped waiting, with their events. They were never claimed, and none of their events is signed."""
@@ -113,34 +108,34 @@ class DependencySession(ABC):
 
         They are not locked.
         """
-        return [row[0] for row in self.rows("falling", ids=self._list(ids), limit=limit)]
+        return self.values("failing_dependents", ids=self._list(ids), limit=limit)
 
     def note_open_cascades(self, ids: Iterable[int]) -> None:
         """Note which of these ended jobs have dependents that have to end with them. The sweeper continues the cascade there."""
-        self.rows("note_untold", ids=self._list(ids))
+        self.rows("note_open_cascades", ids=self._list(ids))
 
     def clear_open_cascades(self, ids: Iterable[int]) -> None:
-        self.rows("forget_untold", ids=self._list(ids))
+        self.rows("clear_open_cascades", ids=self._list(ids))
 
     def downstream(self, ids: Iterable[int]) -> list[int]:
         """Return these jobs and all jobs that a cascade from them may reach."""
-        return [row[0] for row in self.rows("downstream", ids=self._list(ids))]
+        return self.values("downstream", ids=self._list(ids))
 
     def move_dependents(self, from_id: int, to_id: int) -> None:
         """Make the jobs that wait for `from_id` wait for `to_id` instead."""
-        moved = self.rows("hand_on", from_id=from_id, to_id=to_id)
+        moved = self.rows("move_dependents", from_id=from_id, to_id=to_id)
         if moved:
             self.rows("add_dependents", **self._pairs([(to_id, len(moved))]))
 
     def dependents(self, job_id: int, after: int, limit: int) -> list[int]:
         """Return the jobs that wait, or have waited, for a job."""
-        return [row[0] for row in self.rows("dependents", on_id=job_id, after=after, limit=limit)]
+        return self.values("dependents", on_id=job_id, after=after, limit=limit)
 
     def _without_dependents(self, ids: Sequence[int]) -> list[int]:
         """Return those of these finished jobs that no job waits for. The caller has locked their rows, so no job can start to."""
         if not ids:
             return []
-        waited = {row[0] for row in self.rows("waited_for", ids=self._list(ids))}
+        waited = set(self.values("waited_for", ids=self._list(ids)))
         return [id_ for id_ in ids if id_ not in waited]
 
 

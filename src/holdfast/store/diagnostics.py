@@ -1,15 +1,10 @@
 """Queries for `explain`, `doctor` and lists of dead letters."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.core.model import JobRecord, Micros
-
-
-class DutyHolder(NamedTuple):
-    holder: str
-    expires_at: Micros
+from holdfast.store.statement_session import StatementSession
 
 
 class ReadyCount(NamedTuple):
@@ -26,30 +21,15 @@ class EventTime(NamedTuple):
     at: Micros
 
 
-class DiagnosticSession(ABC):
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def stamp(self) -> Micros | None: ...
-
-    @abstractmethod
-    def _list(self, values: Iterable[Any]) -> Any: ...
-
+class SqlDiagnostics(StatementSession):
     def status_since(self, job: JobRecord) -> Micros:
         """Return when the job entered its status."""
-        found = self.rows("standing_since", jobs=self._list([job.id]))
-        return int(found[0][0])
+        return int(self.value("status_since", jobs=self._list([job.id])))
 
     def ahead(self, job: JobRecord, limit: int) -> int:
         """Return how many jobs a claim on the job's queue would take before it, `limit` at most."""
         position = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
-        return int(self.rows("ahead", now_at=self.stamp(), limit=limit, **position)[0][0])
-
-    def duty(self, name: str) -> DutyHolder | None:
-        """Return the last holder of a duty. Its time may have expired."""
-        found = self.rows("duty", name=name)
-        return DutyHolder(*found[0]) if found else None
+        return int(self.value("ahead", now_at=self.stamp(), limit=limit, **position))
 
     def newest_replays(self, ids: Iterable[int]) -> dict[int, int]:
         """Return the newest replay of each of these jobs that was replayed."""
@@ -61,24 +41,23 @@ class DiagnosticSession(ABC):
         A replay that failed or was cancelled does not count, unless it was replayed itself. A replay that was dead-lettered
         counts, because it is a dead letter itself.
         """
-        return {row[0] for row in self.rows("replayed", ids=self._list(ids))}
+        return set(self.values("replayed", ids=self._list(ids)))
 
     def failed_left(self, limit: int) -> int:
         """Count failed jobs that are neither discarded nor replayed, up to `limit`. A cancelled replay does not count."""
-        return int(self.rows("failed_left", limit=limit)[0][0])
+        return int(self.value("failed_left", limit=limit))
 
     def count_waiting_for_failed(self, limit: int) -> int:
         """Count jobs that wait for one that failed, was cancelled or was dead-lettered, up to `limit`."""
-        return int(self.rows("waiting_in_vain", limit=limit)[0][0])
+        return int(self.value("count_waiting_for_failed", limit=limit))
 
     def ready(self, limit: int) -> list[ReadyCount]:
         """Count claimable jobs by queue and kind, longest waiting first. Paused queues are included."""
-        return [ReadyCount(*row) for row in self.rows("ready", now_at=self.stamp(), limit=limit)]
+        return self.records(ReadyCount, "ready", now_at=self.stamp(), limit=limit)
 
     def event_from(self, pos: int) -> EventTime | None:
         """Return the first event at or after a position, with the time at which it was recorded."""
-        found = self.rows("event_from", pos=pos)
-        return EventTime(*found[0]) if found else None
+        return self.record(EventTime, "event_from", pos=pos)
 
     def size(self) -> tuple[int | None, int]:
         """Return the estimated number of events, None without an estimate, and the bytes that the ledger takes on disk."""

@@ -1,14 +1,12 @@
-"""Workers, duties, declarations and supervised runs."""
+"""Workers, duties, paused queues, declarations and supervised runs."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
-
-import msgspec
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from holdfast.core.limits import DUTY_MS_MAX
 from holdfast.core.model import Micros
 from holdfast.core.policy import Settings
+from holdfast.store.statement_session import StatementSession
 
 
 class Declaration(NamedTuple):
@@ -33,6 +31,11 @@ class WorkerRow(NamedTuple):
     """The number of jobs leased to it."""
 
 
+class DutyHolder(NamedTuple):
+    holder: str
+    expires_at: Micros
+
+
 class DutyStatus(NamedTuple):
     """The state of a duty. It is cheap to read, so every process may poll it."""
 
@@ -47,6 +50,15 @@ class DutyStatus(NamedTuple):
     """Since when sweeps have run without a gap."""
 
 
+class PauseRow(NamedTuple):
+    """A paused queue: when and by which actor it was paused, and why, if a reason was given."""
+
+    queue: str
+    at: Micros
+    by: str
+    reason: str | None
+
+
 class RunRow(NamedTuple):
     """The last state that a supervisor has written of its run."""
 
@@ -55,42 +67,7 @@ class RunRow(NamedTuple):
     updated_at: Micros
 
 
-class RunSession(ABC):
-    """The part of a transaction that supervisors use."""
-
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def stamp(self) -> Micros | None: ...
-
-    def find_run(self, name: str) -> RunRow | None:
-        rows = self.rows("find_run", name=name)
-        return RunRow(*rows[0]) if rows else None
-
-    def runs(self, after: str, limit: int) -> list[RunRow]:
-        """Return runs by name, after a name."""
-        return [RunRow(*row) for row in self.rows("runs", after=after, limit=limit)]
-
-    def save_run(self, name: str, body: str) -> None:
-        self.rows("save_run", name=name, body=body, now_at=self.stamp())
-
-
-_settings_decoder = msgspec.json.Decoder(Settings)
-
-
-class FleetSession(ABC):
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def stamp(self) -> Micros | None:
-        """Return the time that a statement uses, or None if the statement reads the store's own clock."""
-
-    @abstractmethod
-    def _list(self, values: Iterable[Any]) -> Any:
-        """Return a list as a statement parameter."""
-
+class SqlFleet(StatementSession):
     def take_duty(self, name: str, holder: str, ttl_us: int) -> bool:
         params = {"name": name, "holder": holder, "ttl_us": ttl_us, "ttl_us_max": DUTY_MS_MAX * 1_000}
         return bool(self.rows("take_duty", now_at=self.stamp(), **params))
@@ -99,10 +76,13 @@ class FleetSession(ABC):
         [(now, free, wanted, expires_at, since)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
         return DutyStatus(now, bool(free), bool(wanted), expires_at, since)
 
+    def duty(self, name: str) -> DutyHolder | None:
+        """Return the last holder of a duty. Its time may have expired."""
+        return self.record(DutyHolder, "duty", name=name)
+
     def fresh_since(self) -> Micros:
         """Return when all holders last got a fresh heartbeat interval, or 0."""
-        found = self.rows("fresh", now_at=self.stamp())
-        return found[0][0] or 0
+        return self.value("fresh", now_at=self.stamp()) or 0
 
     def note_fresh(self, at: Micros) -> None:
         self.rows("set_cursor", name="fresh", pos=at)
@@ -122,7 +102,7 @@ class FleetSession(ABC):
 
     def workers(self, within_us: int | None, limit: int) -> list[WorkerRow]:
         """Return the `limit` workers seen last, latest first."""
-        return [WorkerRow(*row) for row in self.rows("workers", now_at=self.stamp(), within_us=within_us, limit=limit)]
+        return self.records(WorkerRow, "workers", now_at=self.stamp(), within_us=within_us, limit=limit)
 
     def prune_workers(self, before: Micros, limit: int) -> int:
         return len(self.rows("prune_workers", before_at=before, limit=limit))
@@ -133,11 +113,28 @@ class FleetSession(ABC):
         [(now, ready)] = self.rows("next_ready", now_at=self.stamp(), queues=self._list(queues), kinds=wanted)
         return now, ready
 
-    def all_settings(self) -> list[tuple[str, str, Settings]]:
-        """Return scope, name and settings of every layer, sorted by scope and name."""
-        return [(scope, name, _settings_decoder.decode(body)) for scope, name, body in self.rows("all_settings")]
+    # Queues
 
-    def declarations(self) -> list[Declaration]:
-        """Return the declarations of handlers, by kind."""
-        rows = self.rows("declarations")
-        return [Declaration(kind, queue, _settings_decoder.decode(body), at, by) for kind, queue, body, at, by in rows]
+    def paused(self, queue: str) -> bool:
+        return self.value("paused", queue=queue) is not None
+
+    def pause(self, queue: str, by: str, reason: str | None) -> None:
+        self.rows("set_paused", queue=queue, paused_at=self.now(), paused_by=by, pause_reason=reason)
+
+    def unpause(self, queue: str) -> None:
+        self.rows("set_paused", queue=queue, paused_at=None, paused_by=None, pause_reason=None)
+
+    def pauses(self) -> list[PauseRow]:
+        return self.records(PauseRow, "pauses")
+
+    # Supervised runs
+
+    def find_run(self, name: str) -> RunRow | None:
+        return self.record(RunRow, "find_run", name=name)
+
+    def runs(self, after: str, limit: int) -> list[RunRow]:
+        """Return runs by name, after a name."""
+        return self.records(RunRow, "runs", after=after, limit=limit)
+
+    def save_run(self, name: str, body: str) -> None:
+        self.rows("save_run", name=name, body=body, now_at=self.stamp())

@@ -1,13 +1,13 @@
 """The outbox: the position of each sink, and the events and jobs that it reads."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from holdfast.core.limits import EVENTS_COUNTED_MAX
 from holdfast.core.model import Micros
+from holdfast.store.statement_session import StatementSession
 
 
 class SinkPosition(msgspec.Struct, frozen=True):
@@ -45,25 +45,15 @@ class EndedJob(NamedTuple):
     finished_at: Micros | None
 
 
-class OutboxSession(ABC):
+class SqlSinks(StatementSession):
     """The part of a transaction that the outbox uses."""
 
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def stamp(self) -> Micros | None: ...
-
-    @abstractmethod
-    def _list(self, values: Iterable[Any]) -> Any: ...
-
     def sinks(self) -> list[SinkPosition]:
-        return [SinkPosition(*row) for row in self.rows("sinks")]
+        return self.records(SinkPosition, "sinks")
 
     def find_sink(self, name: str) -> SinkPosition | None:
         """Lock and return the position of a sink. Only for a writing transaction."""
-        rows = self.rows("find_sink", name=name)
-        return SinkPosition(*rows[0]) if rows else None
+        return self.record(SinkPosition, "find_sink", name=name)
 
     def add_sink(self, name: str, pos: int) -> None:
         """Add a sink. An existing one keeps its position."""
@@ -80,8 +70,7 @@ class OutboxSession(ABC):
 
     def last_pos(self) -> int:
         """Return the newest position that was drawn. Its event may not be committed yet."""
-        rows = self.rows("last_pos")
-        return int(rows[0][0]) if rows else 0
+        return self.value("last_pos") or 0
 
     def events_after(self, pos: int) -> int:
         """Count the events after a position. The count stops at a limit."""
@@ -94,7 +83,9 @@ class OutboxSession(ABC):
 
     def ended_jobs(self, after: int, until: int, limit: int) -> list[EndedJob]:
         """Return jobs that ended between two positions, in the order of their last events."""
-        return [EndedJob(*row) for row in self.rows("ended_jobs", after=after, until=until, limit=limit)]
+        return self.records(EndedJob, "ended_jobs", after=after, until=until, limit=limit)
 
     def origins(self, ids: Iterable[int]) -> dict[int, JobOrigin]:
-        return {id_: JobOrigin(*values) for id_, *values in self.rows("origins", ids=self._list(sorted(set(ids))))}
+        return {
+            id_: JobOrigin(queue, kind, tier) for id_, queue, kind, tier in self.rows("origins", ids=self._list(sorted(set(ids))))
+        }

@@ -1,15 +1,20 @@
 """Policies: settings of kinds, tiers and jobs, resolved and stored by content. Also the cache of immutable rows."""
 
-from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from abc import abstractmethod
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from holdfast.core.commands import Enqueue
 from holdfast.core.model import Actor, JobRecord, Policy
 from holdfast.core.policy import NO_SETTINGS, Settings, merge_settings, resolve
-from holdfast.store.base import Layer, Scope
 from holdfast.store.fleet import Declaration
+from holdfast.store.statement_session import StatementSession
+
+Scope = Literal["kind", "tier"]
+"""What operators set policies for."""
+Layer = Literal["kind", "tier", "handler"]
+"""The source of settings: an operator's for a kind or a tier, or the declaration of a kind's handler."""
 
 
 class CacheSource(Protocol):
@@ -55,20 +60,20 @@ def _check_after_ms(policy: Policy) -> int:
     return min(policy.lease_ttl_ms, policy.stall_after_ms, policy.progress_timeout_ms or policy.lease_ttl_ms)
 
 
-class PolicySession(ABC):
+class _Profile(NamedTuple):
+    """The policy of jobs with a certain kind, tier and override."""
+
+    id: int
+    policy_id: int
+
+
+class SqlPolicies(StatementSession):
     """The part of a transaction that resolves policies. `new_profiles` and `policies` hold rows that are not in the cache yet."""
 
     cache: RowCache
     new_profiles: dict[tuple[str, str, str], int]
     policies: dict[int, Policy]
     _policy_ids: dict[Policy, int]
-
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
-
-    def one(self, name: str, /, **params: Any) -> tuple[Any, ...] | None:
-        rows = self.rows(name, **params)
-        return rows[0] if rows else None
 
     def _policy(self, policy_id: int) -> Policy:
         found = self.cache.policies.get(policy_id) or self.policies.get(policy_id)
@@ -83,9 +88,9 @@ class PolicySession(ABC):
         if known is not None:
             return known
         body = _encode(policy).decode()
-        found = self.one("find_policy", body=body)
+        found: int | None = self.value("find_policy", body=body)
         if found is None:
-            found = self.one(
+            found = self.value(
                 "insert_policy",
                 body=body,
                 lease_us=policy.lease_ttl_ms * 1_000,
@@ -93,8 +98,8 @@ class PolicySession(ABC):
                 token_tail=policy.token_tail,
             )
         assert found is not None
-        self._policy_ids[policy] = int(found[0])
-        return int(found[0])
+        self._policy_ids[policy] = found
+        return found
 
     def profile_id(self, item: Enqueue) -> int:
         """Return the id of the profile row with this item's kind, tier and override."""
@@ -105,13 +110,13 @@ class PolicySession(ABC):
     def intern_profile(self, key: tuple[str, str, str]) -> int:
         kind, tier, override = key
         self._lock_settings()
-        found = self.one("find_profile", kind=kind, tier=tier, override=override)
+        found = self.record(_Profile, "find_profile", kind=kind, tier=tier, override=override)
         if found is None:
             policy_id = self._policy_id(self._resolve(kind, tier, override))
-            found = self.one("insert_profile", kind=kind, tier=tier, override=override, policy_id=policy_id)
-        assert found is not None
-        self.new_profiles[key] = int(found[0])
-        return int(found[0])
+            id_: int = self.value("insert_profile", kind=kind, tier=tier, override=override, policy_id=policy_id)
+            found = _Profile(id_, policy_id)
+        self.new_profiles[key] = found.id
+        return found.id
 
     @abstractmethod
     def _lock_settings(self) -> None:
@@ -128,10 +133,10 @@ class PolicySession(ABC):
 
     def policy_of(self, job: JobRecord) -> Policy:
         """Return the policy that a lease on this job would get now."""
-        key = (job.kind, job.tier or "", "" if job.override is None else job.override.decode())
-        found = self.one("find_profile", kind=key[0], tier=key[1], override=key[2])
+        override = "" if job.override is None else job.override.decode()
+        found = self.record(_Profile, "find_profile", kind=job.kind, tier=job.tier or "", override=override)
         assert found is not None
-        return self._policy(found[1])
+        return self._policy(found.policy_id)
 
     def settings_of(self, scope: Layer, name: str) -> Settings:
         """Return the settings of one layer. No other transaction changes them until this one ends."""
@@ -162,3 +167,12 @@ class PolicySession(ABC):
     def _refresh_profiles(self, scope: Scope, name: str) -> None:
         for id_, kind, tier, override in self.rows(f"profiles_of_{scope}", name=name):
             self.rows("update_profile", policy_id=self._policy_id(self._resolve(kind, tier, override)), id=id_)
+
+    def all_settings(self) -> list[tuple[str, str, Settings]]:
+        """Return scope, name and settings of every layer, sorted by scope and name."""
+        return [(scope, name, _settings_decoder.decode(body)) for scope, name, body in self.rows("all_settings")]
+
+    def declarations(self) -> list[Declaration]:
+        """Return the declarations of handlers, by kind."""
+        rows = self.rows("declarations")
+        return [Declaration(kind, queue, _settings_decoder.decode(body), at, by) for kind, queue, body, at, by in rows]

@@ -1,14 +1,16 @@
-"""Deletion of old data: finished jobs, payloads of heartbeats, answers to requests."""
+"""Deletion of old data: finished jobs, payloads of heartbeats."""
 
 import hashlib
 import itertools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.core import payloads
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import UNDO_KIND, Micros
+from holdfast.store.dependencies import SqlDependencies
+from holdfast.store.sealing import SqlSeals
 
 WALK_PAGES_MAX = 10
 """How many pages of rows that stay one step may pass before it deletes something."""
@@ -30,16 +32,10 @@ class _PruneCandidate(NamedTuple):
     """The job was enqueued after the limits, so it cannot be old enough."""
 
 
-class RetentionSession(ABC):
+class SqlRetention(SqlDependencies, SqlSeals):
     """The part of a transaction that deletes old data. A walk through a table continues where the last one ended."""
 
     careful: bool
-
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def _list(self, values: Iterable[Any]) -> Any: ...
 
     @abstractmethod
     def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
@@ -53,15 +49,8 @@ class RetentionSession(ABC):
     def _forget_times(self, positions: Sequence[int]) -> None:
         """Delete what is stored about the times of deleted events."""
 
-    @abstractmethod
-    def _without_dependents(self, ids: Sequence[int]) -> list[int]: ...
-
-    @abstractmethod
-    def sealed_pos(self) -> int | None: ...
-
     def _walk_position(self, name: str) -> int:
-        found = self.rows("cursor", name=name)
-        return int(found[0][0]) if found else 0
+        return self.value("cursor", name=name) or 0
 
     def _prunable_pos(self) -> int:
         """Return the position up to which data may be deleted. Without a sealer that is everything."""
@@ -88,8 +77,8 @@ class RetentionSession(ABC):
         old: list[_PruneCandidate] = []
         unhandled: set[int] = set()
         for _ in range(WALK_PAGES_MAX):
-            rows = self.rows("walk_jobs", after=after, **times, undo_kind=UNDO_KIND, sealed=sealed, limit=limit)
-            page = [_PruneCandidate._make(row) for row in rows]
+            params = {**times, "undo_kind": UNDO_KIND, "sealed": sealed}
+            page = self.records(_PruneCandidate, "walk_jobs", after=after, limit=limit, **params)
             after = 0 if len(page) < limit or all(row.is_new for row in page) else page[-1].id
             unhandled = self._unhandled(page)
             old = [row for row in page if row.may_go and (row.by_failed if row.id in unhandled else row.by_jobs)]
@@ -113,17 +102,17 @@ class RetentionSession(ABC):
     def _delete(self, jobs: Sequence[int]) -> None:
         """Delete jobs with their events, and the batches of which no job is left."""
         ids = self._list(jobs)
-        batches = [row[0] for row in self.rows("batches_of_jobs", ids=ids)]
+        batches = self.values("batches_of_jobs", ids=ids)
         self.rows("delete_dependencies", ids=ids)
-        gone = self.rows("delete_events", ids=ids)
+        gone = self.values("delete_events", ids=ids)
         self.rows("delete_jobs", ids=ids)
-        gone += self.rows("delete_batches", positions=self._list(batches))
-        self._forget_times([row[0] for row in gone])
+        gone += self.values("delete_batches", positions=self._list(batches))
+        self._forget_times(gone)
 
     def _unhandled(self, page: Iterable[_PruneCandidate]) -> set[int]:
         """Return the failures among deletable jobs that are neither discarded nor replayed."""
         failures = {row.id for row in page if row.may_go and row.is_failure}
-        return failures - {id_ for (id_,) in self.rows("replayed", ids=self._list(sorted(failures)))} if failures else failures
+        return failures - set(self.values("replayed", ids=self._list(sorted(failures)))) if failures else failures
 
     def prune_beats(self, before: Micros, limit: int) -> int:
         """Replace payloads of old heartbeats by their hash. The last heartbeat of a job, its last checkpoint and its undo steps
@@ -146,19 +135,23 @@ class RetentionSession(ABC):
         stripped, and how many events were examined. A walk that has reached `until` starts over."""
         after, sealed = self._walk_position(walk), self._prunable_pos()
         rows = self.rows("walk_beats", after=after, until=until, before_at=before, sealed=sealed, limit=limit)
-        old = list(itertools.takewhile(lambda row: not row[2], rows))
-        prunable = [(pos, body) for pos, body, _ in old if body is not None and _is_prunable(body)]
+        old = [(pos, body) for pos, body, _ in itertools.takewhile(_is_old, rows)]
+        prunable = [(pos, body) for pos, body in old if body is not None and _is_prunable(body)]
         for pos, body in prunable:
             digest = payloads.BeatPayload(pruned=hashlib.sha256(body).hexdigest())
             self.rows("strip_beat", pos=pos, payload=digest.encode())
         is_over = until < JOB_ID_MAX and len(rows) < limit
-        end = 0 if is_over else old[-1][0] if old else after
+        last, _ = old[-1] if old else (after, None)
+        end = 0 if is_over else last
         if end != after:
             self.rows("set_cursor", name=walk, pos=end)
         return end, len(prunable), len(old)
 
-    def prune_requests(self, before: Micros, limit: int) -> int:
-        return len(self.rows("prune_requests", before_at=before, limit=limit))
+
+def _is_old(row: tuple[Any, ...]) -> bool:
+    """Return whether an event of the walk is older than the limit."""
+    _, _, is_new = row
+    return not is_new
 
 
 def _is_prunable(body: bytes) -> bool:

@@ -36,6 +36,31 @@ BATCH_EVENTS_MAX = 2_048
 EVENT_TYPES: dict[str, EventType] = {kind.value: kind for kind in EventType}
 
 
+class EventRow(NamedTuple):
+    """The stored columns of an event, with the correlation and the trace of its job."""
+
+    pos: int
+    job_id: int
+    rev: int
+    type: str
+    received_at: Micros
+    at: Micros | None
+    actor: str
+    attempt: int
+    from_status: str | None
+    to_status: str
+    reason: str | None
+    request_id: str | None
+    cause: str | None
+    payload: bytes | None
+    policy_id: int | None
+    correlation_id: str | None
+    trace_id: str | None
+    key_id: str | None
+    signature: bytes | None
+    statement: bytes | None
+
+
 def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: str) -> JobRecord:
     """Build a job from a row whose columns are in the order in which they are unpacked below.
 
@@ -137,7 +162,7 @@ class ClaimedJobs(Sequence[JobRecord]):
         return len(self.rows)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.record(self.rows[index])
+        return self.make_record(self.rows[index])
 
     def policy(self, row: tuple[Any, ...]) -> Policy:
         return self.policies[row_policy_id(row)]
@@ -153,7 +178,7 @@ class ClaimedJobs(Sequence[JobRecord]):
             waits[kind].append(claimed_at - (available_at if available_at > created_at else created_at))  # noqa: FURB136 - faster
         return waits
 
-    def record(self, row: tuple[Any, ...]) -> JobRecord:
+    def make_record(self, row: tuple[Any, ...]) -> JobRecord:
         """Make the record of one of the rows. Arguments are positional: keywords take ten times as long."""
         (id_, queue, kind, rev, attempt, priority, available_at, created_at, at, lease_expires_at, releases, last_owner,
          last_lease, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,

@@ -1,10 +1,11 @@
 """The sealed log: key changes, leaf hashes, tiles and signed tree heads."""
 
 import struct
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,14 +15,12 @@ from holdfast.proof.key_book import KeyChange
 from holdfast.proof.leaves import LEAF_VERSION, key_leaf, payload_sha256
 from holdfast.proof.merkle import Hash, leaf_hash
 from holdfast.proof.tiles import TILE_HASHES
-from holdfast.store.rows import default_correlation
+from holdfast.store.rows import EventRow, default_correlation
+from holdfast.store.statement_session import StatementSession
 
 
-class KeyLogSession(ABC):
+class SqlKeys(StatementSession):
     """The part of a transaction that reads and writes keys."""
-
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
     def lock_keys(self) -> None:
@@ -37,7 +36,7 @@ class KeyLogSession(ABC):
 
     def key_log(self) -> list[KeyChange]:
         """Return every key change, oldest first."""
-        return [KeyChange(*row) for row in self.rows("key_log")]
+        return self.records(KeyChange, "key_log")
 
     def last_key_change(self) -> int:
         """Return the position of the newest key change, or 0. No other change is committed until this transaction ends.
@@ -46,8 +45,7 @@ class KeyLogSession(ABC):
         and at none above.
         """
         self._share_keys()
-        [(pos,)] = self.rows("keys_stand")
-        return int(pos)
+        return int(self.value("last_key_change"))
 
     def add_key_change(self, change: KeyChange) -> int:
         """Store a key change and return its position. The transaction must have locked the keys."""
@@ -73,14 +71,22 @@ def leaf_events(run: Callable[..., Rows], after: int, until: int, limit: int) ->
         after = end
 
 
+_pos, _policy_id = (itemgetter(EventRow._fields.index(name)) for name in ("pos", "policy_id"))
+
+
 class StableRows(NamedTuple):
     """The next rows in the total order: everything after the requested position, up to `until`."""
 
     events: list[tuple[Any, ...]]
+    """The values of an `EventRow` each."""
     keys: list[KeyChange]
     until: int
     epoch_us: int = 0
     """Add this to the times of events. Not every store counts from 1970, and converting each row here would take longer."""
+
+    def policy_ids(self) -> set[int]:
+        """Return the policies that the events refer to."""
+        return {policy_id for policy_id in map(_policy_id, self.events) if policy_id is not None}
 
 
 class TileRow(NamedTuple):
@@ -103,21 +109,8 @@ class HeadRow(NamedTuple):
     """When the head was stored; 0 before that."""
 
 
-class SealSession(ABC):
+class SqlSeals(StatementSession):
     """The part of a transaction that seals the log."""
-
-    @abstractmethod
-    def rows(self, name: str, /, **params: Any) -> list[tuple[Any, ...]]: ...
-
-    @abstractmethod
-    def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
-        """Run a statement that returns no rows, once for each of `params`."""
-
-    @abstractmethod
-    def stamp(self) -> Micros | None: ...
-
-    @abstractmethod
-    def _list(self, values: Iterable[Any]) -> Any: ...
 
     @abstractmethod
     def _lock_seal(self) -> None:
@@ -125,7 +118,7 @@ class SealSession(ABC):
 
     def leaf_keys(self, after: int, until: int) -> list[KeyChange]:
         """Return key changes after `after` and up to `until`, by position."""
-        return [KeyChange(*row) for row in self.rows("leaf_keys", after=after, until=until)]
+        return self.records(KeyChange, "leaf_keys", after=after, until=until)
 
     def leaves_between(self, after: int, until: int, limit: int) -> StableRows:
         """Return the next events and key changes after `after`, up to `until` at most.
@@ -135,41 +128,39 @@ class SealSession(ABC):
         events, end = leaf_events(self.rows, after, until, limit)
         return StableRows(events, self.leaf_keys(after, end), end)
 
-    def leaf_rows(self, job_id: int) -> list[tuple[Any, ...]]:
+    def leaf_rows(self, job_id: int) -> list[EventRow]:
         """Return the rows of a job's events that its leaves are computed from, by revision."""
-        return self.rows("leaf_events_of_job", jobs=self._list([job_id]))
+        return self.records(EventRow, "leaf_events_of_job", jobs=self._list([job_id]))
 
     def without_first_event(self, ids: Sequence[int]) -> set[int]:
         """Return those of these jobs whose `enqueued` event was deleted."""
-        return {row[0] for row in self.rows("without_first_event", ids=self._list(ids))}
+        return set(self.values("without_first_event", ids=self._list(ids)))
 
     def policy_texts(self) -> dict[int, str]:
         """Return the stored text of each policy by its id."""
         return dict(self.rows("policies"))
 
     def last_head(self) -> HeadRow | None:
-        rows = self.rows("last_head")
-        return HeadRow(*rows[0]) if rows else None
+        return self.record(HeadRow, "last_head")
 
     def heads(self, after: int, limit: int) -> list[HeadRow]:
         """Return heads with a size above `after`, by size."""
-        return [HeadRow(*row) for row in self.rows("heads", after=after, limit=limit)]
+        return self.records(HeadRow, "heads", after=after, limit=limit)
 
     def sealed_pos(self) -> int | None:
         """Return the position up to which the tree is complete, or None if nothing was ever sealed."""
-        rows = self.rows("sealed_pos")
-        return int(rows[0][0]) if rows else None
+        found: int | None = self.value("sealed_pos")
+        return found
 
     def tile(self, level: int, number: int) -> TileRow | None:
-        rows = self.rows("tile", level=level, number=number)
-        return TileRow(level, number, *rows[0]) if rows else None
+        return self.record(TileRow, "tile", level=level, number=number)
 
     def leaf_index(self, pos: int) -> int | None:
         """Return the index of the leaf at this position, or None if there is none yet."""
-        rows = self.rows("tile_of_pos", pos=pos)
-        if not rows:
+        found = self.one("tile_of_pos", pos=pos)
+        if found is None:
             return None
-        number, packed = rows[0]
+        number, packed = found
         positions = unpack_positions(packed)
         index = bisect_left(positions, pos)
         return number * TILE_HASHES + index if index < len(positions) and positions[index] == pos else None
@@ -194,8 +185,6 @@ def unpack_positions(body: bytes) -> tuple[int, ...]:
 
 
 _encode = msgspec.json.Encoder().encode
-POLICY_COLUMN, CORRELATION_COLUMN = 14, 15
-"""Column indexes in a row."""
 
 
 class LeafPage(NamedTuple):
@@ -207,7 +196,7 @@ class LeafPage(NamedTuple):
 
 def leaf_page(rows: StableRows, policies: Mapping[int, str], ledger_id: str) -> LeafPage:
     """Return the leaves of these rows in the total order. `policies` contains at least those that the rows refer to."""
-    page = LeafPage(event_hashes(rows.events, policies, ledger_id, rows.epoch_us), [row[0] for row in rows.events])
+    page = LeafPage(event_hashes(rows.events, policies, ledger_id, rows.epoch_us), [*map(_pos, rows.events)])
     return _merge_key_changes(page, rows.keys) if rows.keys else page
 
 
@@ -233,12 +222,11 @@ def event_hashes(rows: Sequence[Sequence[Any]], policies: Mapping[int, str], led
     return hashes
 
 
-def leaf_row(row: Sequence[Any], policies: Mapping[int, str], ledger_id: str) -> tuple[Any, ...]:
+def leaf_row(row: EventRow, policies: Mapping[int, str], ledger_id: str) -> tuple[Any, ...]:
     """Convert a stored row for `event_leaf`: replace the policy id by its text and fill in the derived correlation id."""
-    values = list(row)
-    values[POLICY_COLUMN] = None if values[POLICY_COLUMN] is None else policies[values[POLICY_COLUMN]]
-    values[CORRELATION_COLUMN] = values[CORRELATION_COLUMN] or default_correlation(ledger_id, values[1])
-    return tuple(values)
+    policy = None if row.policy_id is None else policies[row.policy_id]
+    correlation_id = row.correlation_id or default_correlation(ledger_id, row.job_id)
+    return tuple((row._asdict() | {"policy_id": policy, "correlation_id": correlation_id}).values())
 
 
 def key_hash(change: KeyChange) -> Hash:

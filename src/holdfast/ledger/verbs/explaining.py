@@ -17,8 +17,9 @@ from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
-from holdfast.store.base import DeadLetterFilter, JobFilter, Session, Store
+from holdfast.store.base import Dependencies, Fleet, Jobs, Keys, Policies, Session, Store
 from holdfast.store.fleet import WorkerRow
+from holdfast.store.jobs import DeadLetterFilter, JobFilter
 
 if TYPE_CHECKING:
     from holdfast.core.doctor import Diagnosis
@@ -50,13 +51,13 @@ def _linked_jobs(job: JobRecord) -> LinkedJob:
     return LinkedJob(job.id, job.status)
 
 
-def _unmet(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
+def _unmet(session: Jobs, job: JobRecord) -> tuple[LinkedJob, ...]:
     """Return the jobs that this one waits for, by id."""
     found = session.load(job.waits_for, lock=False) if job.waits_for else {}
     return tuple(_linked_jobs(found[id_]) for id_ in sorted(found))
 
 
-def _broken(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
+def _broken(session: Dependencies, job: JobRecord) -> tuple[LinkedJob, ...]:
     """Return the failed dependencies that ended this job and were not replayed, by id."""
     if job.reason_code != ReasonCode.DEPENDENCY_UNAVAILABLE or not job.depends_on:
         return ()
@@ -64,25 +65,25 @@ def _broken(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
     return tuple(LinkedJob(one.id, one.status) for one in found if one.has_failed and one.replay is None)
 
 
-def _undo(session: Session, job: JobRecord) -> LinkedJob | None:
+def _undo(session: Jobs, job: JobRecord) -> LinkedJob | None:
     if not has_undo_due(job) and job.note is None:
         return None
     found = session.undo_job(job)
     return None if found is None else _linked_jobs(found)
 
 
-def sweeper_of(session: Session, now: Micros) -> str | None:
+def sweeper_of(session: Fleet, now: Micros) -> str | None:
     """Return the holder of the sweep duty. A duty that ends too late was taken while the clock was ahead, and counts as free."""
     duty = session.duty(SWEEP_DUTY)
     in_time = duty is not None and now <= duty.expires_at <= now + 2 * DUTY_MS_MAX * 1_000
     return duty.holder if duty is not None and in_time else None
 
 
-def has_server_key(session: Session) -> bool:
+def has_server_key(session: Keys) -> bool:
     return any(key.role == KeyRole.SERVER and key.valid() for key in KeyBook(session.key_log()))
 
 
-def pauses_of(session: Session) -> dict[str, QueuePause]:
+def pauses_of(session: Fleet) -> dict[str, QueuePause]:
     """Return the paused queues, by name."""
     return {found.queue: QueuePause(found.at, found.by, found.reason) for found in session.pauses()}
 
@@ -180,7 +181,7 @@ def census_of(session: Session) -> LedgerHealth:
     )
 
 
-def _signed_policies(session: Session) -> list[str]:
+def _signed_policies(session: Policies) -> list[str]:
     """Return the kinds and tiers with a policy that requires signed events."""
     found = {f"kind {one.kind}": one.settings.signed for one in session.declarations()}
     found |= {f"{scope} {name}": layer.signed for scope, name, layer in session.all_settings() if layer.signed is not None}

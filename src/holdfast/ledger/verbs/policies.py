@@ -16,8 +16,9 @@ from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.public import to_datetime
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
-from holdfast.store.base import Scope, Session
+from holdfast.store.base import Policies, Session
 from holdfast.store.fleet import Declaration
+from holdfast.store.policies import Scope
 
 
 class DeclarationRecord(msgspec.Struct, frozen=True):
@@ -136,7 +137,7 @@ class PolicyVerbs(LedgerBase):
 
         self._set("declare_policy", (kind, queue, layer), request_id, who, work)
 
-    def _put(self, session: Session, book: KeyBook, scope: Scope, name: str, layer: Settings | None) -> None:
+    def _put(self, session: Policies, book: KeyBook, scope: Scope, name: str, layer: Settings | None) -> None:
         """Save the settings. The key book is read before the settings are locked: every transaction uses this order."""
         before = session.settings_of(scope, name)
         declared = session.settings_of("handler", name) if scope == "kind" else NO_SETTINGS
@@ -144,7 +145,7 @@ class PolicyVerbs(LedgerBase):
         self._check_signed(book, scope, name, policies.merge_settings(declared, before), after)
         session.set_settings(scope, name, layer)
 
-    def _declare(self, session: Session, book: KeyBook, kind: str, found: Declaration | None) -> None:
+    def _declare(self, session: Policies, book: KeyBook, kind: str, found: Declaration | None) -> None:
         by_operator, before = session.settings_of("kind", kind), session.settings_of("handler", kind)
         after = policies.merge_settings(NO_SETTINGS if found is None else found.settings, by_operator)
         self._check_signed(book, "kind", kind, policies.merge_settings(before, by_operator), after)

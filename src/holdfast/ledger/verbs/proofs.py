@@ -20,7 +20,8 @@ from holdfast.proof.encoding import from_hex
 from holdfast.proof.key_book import ENROLLED, REVOKED, Enrolment, KeyBook, KeyChange, refuse_key_change
 from holdfast.proof.keys import KeyRole, PublicKey, SecretKey
 from holdfast.proof.leaves import event_leaf
-from holdfast.store.base import EventFilter, Session, Store
+from holdfast.store.base import Session, Store
+from holdfast.store.events import EventFilter
 from holdfast.store.sealing import HeadRow, StableRows, TileRow, leaf_row
 
 PublicLike = PublicKey | bytes | str
@@ -286,10 +287,10 @@ def _inclusion(session: Session, ledger_id: str, job_id: int) -> Inclusion:
     shown = {event.rev: public_event(event) for event in session.events(EventFilter(job_id=job_id, limit=PROVEN_MAX))}
     proven = []
     for row in rows:
-        index = session.leaf_index(row[0]) if row[0] <= head.pos else None
+        index = session.leaf_index(row.pos) if row.pos <= head.pos else None
         if index is not None:
             leaf = event_leaf(leaf_row(row, policies, ledger_id))
-            proven.append(ProvenEvent(shown[row[2]], leaf, index, tiles.inclusion_proof(tile, index, head.size)))
+            proven.append(ProvenEvent(shown[row.rev], leaf, index, tiles.inclusion_proof(tile, index, head.size)))
     return Inclusion(ledger_id, job_id, _public_head(head), proven, len(rows) - len(proven))
 
 

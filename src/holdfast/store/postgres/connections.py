@@ -180,8 +180,8 @@ def has_input(connection: TimedConnection) -> bool:
 
 def is_pooled(connection: TimedConnection) -> bool:
     """Return whether there is a connection pooler. A pooler invents the process id that it sends when a connection starts."""
-    row = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
-    return row is None or row[0] != connection.info.backend_pid
+    [(pid,)] = connection.execute("SELECT pg_backend_pid()", prepare=False).fetchall()
+    return bool(pid != connection.info.backend_pid)
 
 
 def check_server(found: Any, identity: Any, connection: "psycopg.Connection[Any]") -> None:

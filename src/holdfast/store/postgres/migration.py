@@ -24,16 +24,16 @@ def known_migrations() -> tuple[Migration, ...]:
 
 def version_of(connection: TimedConnection, schema: str) -> int:
     """Return the schema's version, or 0 without a schema. Raise SchemaTooNew if this version of Holdfast is too old for it."""
-    exists = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{schema}.schema_version",)).fetchone()
-    if exists is None or not exists[0]:
+    [(exists,)] = connection.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{schema}.schema_version",)).fetchall()
+    if not exists:
         return 0
-    row = connection.execute(f"SELECT coalesce(max(version), 0) FROM {schema}.schema_version").fetchone()
-    newest, known = int(row[0]) if row else 0, known_migrations()[-1].version
+    [(newest,)] = connection.execute(f"SELECT coalesce(max(version), 0) FROM {schema}.schema_version").fetchall()
+    known = known_migrations()[-1].version
     if newest > known:
         raise SchemaTooNew(
             f"the database has schema {newest}; this version of Holdfast supports {known}", found=newest, known=known
         )
-    return newest
+    return int(newest)
 
 
 def migrate(connection: TimedConnection, schema: str, draw_id: Callable[[], str]) -> None:

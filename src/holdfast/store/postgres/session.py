@@ -102,16 +102,18 @@ class PostgresSession(SqlSession):
         checked = self._identity is not None
         cursor = self._connection.execute(f"{BEGIN}; {self._sql['identity']}" if checked else BEGIN, prepare=False)
         cursor.nextset()
-        row = cursor.fetchone()
-        assert row is not None
+        [(xid,)] = cursor.fetchall()
         if checked:
             cursor.nextset()
             check_server(cursor.fetchone(), self._identity, self._connection)
-        return int(row[0])
+        return int(xid)
 
     def now(self) -> Micros:
         """Return the current time. It is read each time, because the transaction may have waited for a lock."""
-        return self._clock() if self._clock is not None else int(self._run("now")[0][0])
+        if self._clock is not None:
+            return self._clock()
+        [(now,)] = self._run("now")
+        return int(now)
 
     def _run(
         self, name: str, params: dict[str, Any] | None = None, cursor: "psycopg.Cursor[Any] | None" = None
@@ -132,8 +134,8 @@ class PostgresSession(SqlSession):
         self._cursor.executemany(self._sql[name], params)
 
     def _save_dependents(self, jobs: Sequence[Sequence[Any]], events: Sequence[Sequence[Any]]) -> None:
-        self._table("save_told", JOB_COLUMNS, jobs)
-        self._table("insert_told", EVENT_COLUMNS, events)
+        self._table("save_dependents", JOB_COLUMNS, jobs)
+        self._table("insert_dependent_events", EVENT_COLUMNS, events)
 
     def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement that writes many rows, each with these columns."""
@@ -191,7 +193,7 @@ class PostgresSession(SqlSession):
 
     def _select_ids(self, name: str, ids: Iterable[int]) -> set[int]:
         wanted = sorted(set(ids))
-        return {row[0] for row in self.rows(name, ids=wanted)} if wanted else set()
+        return set(self.values(name, ids=wanted)) if wanted else set()
 
     def _lock_settings(self) -> None:
         self._run("lock_settings")
@@ -206,7 +208,7 @@ class PostgresSession(SqlSession):
         self.rows("lock_agent", name=name, session=session)
 
     def _draw_pos(self) -> int:
-        return int(self._run("draw_pos")[0][0])
+        return int(self.value("draw_pos"))
 
     def intern_profile(self, key: tuple[str, str, str]) -> int:
         """Store a profile. Inside a caller's transaction, use a separate one, so that others do not wait for the caller."""
@@ -251,10 +253,10 @@ class PostgresSession(SqlSession):
         self.has_enqueued = self._nonce is not None
         if channel is not None:
             self.notified.add(first.queue)
-        at = rows[0][1]
+        _, at, _ = rows[0]
         if self.own_ids is not None:
-            self.own_ids.update([row[0] for row in rows])
-        return [EnqueuedRow(row[0], at, True) for row in rows]
+            self.own_ids.update([id_ for id_, _, _ in rows])
+        return [EnqueuedRow(id_, at, True) for id_, _, _ in rows]
 
     def _enqueued_before(self) -> list[EnqueuedRow]:
         """Return the jobs that the earlier try has enqueued. Ids were drawn in the order of the items."""
@@ -312,13 +314,15 @@ class PostgresSession(SqlSession):
         }
         for _ in range(KEYED_TRIES_MAX):
             if created := self._run("enqueue_keyed", params):
+                [(id_, at, _)] = created
                 if params["channel"] is not None:
                     self.notified.add(item.queue)
                 if self.own_ids is not None:
-                    self.own_ids.add(created[0][0])
-                return EnqueuedRow(created[0][0], created[0][1], True)
+                    self.own_ids.add(id_)
+                return EnqueuedRow(id_, at, True)
             if found := self._run("find_dedupe", {"queue": item.queue, "key": item.dedupe_key}):
-                return EnqueuedRow(found[0][0], found[0][1], False)
+                [(id_, at)] = found
+                return EnqueuedRow(id_, at, False)
         raise Contention(f"the jobs with the key {item.dedupe_key!r} change too quickly")
 
     def claim(self, command: ClaimNext) -> ClaimedJobs:

@@ -1,8 +1,5 @@
 """A store on a PostgreSQL server, for any number of processes and connections."""
 
-import contextlib
-import os
-import re
 import secrets
 import threading
 import time
@@ -17,26 +14,25 @@ from psycopg import errors as pg
 from psycopg.pq import TransactionStatus
 
 from holdfast.core.model import EventRecord, Micros
-from holdfast.core.urls import parse_server_url
-from holdfast.errors import HoldfastError, NoLedger, Unavailable, ValidationError
-from holdfast.store.base import Contention, Lane, Schema, Session, StatementFailed, Waiter, lock_refusal
+from holdfast.errors import NoLedger, Unavailable, ValidationError
+from holdfast.store.base import Contention, Lane, Schema, Session, Waiter, lock_refusal
 from holdfast.store.callers import is_awaited, unawaited_connection, unsupported_connection
 from holdfast.store.policies import RowCache
 from holdfast.store.postgres.connections import (
     LOCK_MS,
     READ_SECONDS,
-    WRITE_SECONDS,
     LoopConnection,
     TimedConnection,
     check_server,
     configure_direct,
-    connect,
     has_input,
     is_pooled,
     read_url,
 )
+from holdfast.store.postgres.errors import first_line, translate_error
 from holdfast.store.postgres.low_water_marks import LowWaterMarks
 from holdfast.store.postgres.migration import known_migrations, migrate, version_of
+from holdfast.store.postgres.pool import ConnectionPool
 from holdfast.store.postgres.session import PostgresSession
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, binary_cursor, raw_cursor
 from holdfast.store.postgres.wakeup import POLL_SECONDS, NotificationListener, Notifier
@@ -48,7 +44,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-IDLE_MAX = 8
 COMMIT_STATUS_SECONDS = 5.0
 """How long to query the status of a commit that got no response."""
 STABLE_PAUSES_SECONDS = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
@@ -59,11 +54,8 @@ WITHIN_SECONDS = 30.0
 """How long a call waits for another call on the same caller's connection."""
 READ_LOCK_MS = 5_000
 """How long a read waits for a table that another transaction has locked as a whole."""
-_NO_DATABASE = re.compile(r'database ".*" does not exist')
-"""The message of a server with English messages. libpq gives no error code for a refused connection."""
 _READ = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL lock_timeout = {READ_LOCK_MS}"
 _WRITE = f"BEGIN; SET LOCAL lock_timeout = {LOCK_MS}"
-_CONTENTION_ERRORS = (pg.DeadlockDetected, pg.SerializationFailure, pg.UniqueViolation, pg.LockNotAvailable)
 
 
 USE_PSYCOPG = "Use psycopg 3: postgresql+psycopg:// in SQLAlchemy's url; for Django, install psycopg instead of psycopg2."
@@ -88,22 +80,15 @@ class _JoinedConnection:
 class PostgresStore:
     def __init__(self, url: str, clock: Callable[[], Micros] | None, draw_id: Callable[[], str], *, create: bool = True) -> None:
         self._conninfo, schema, self._lanes, self._pooled, self._listen = read_url(url)
-        self._redacted = parse_server_url(url).redacted
-        self._clock = clock
-        self.patience = WRITE_SECONDS
-        self._cache = RowCache()
-        self._marks = LowWaterMarks()
-        self._idle: list[TimedConnection] = []
-        self._timeouts = 0
-        self._server_unverified = False
-        """A connection was lost or refused since the server's identity was last checked."""
-        self.identity: Any = None
-        self._joined: WeakKeyDictionary[Any, _JoinedConnection] = WeakKeyDictionary()
-        self._closed = False
-        self._pid = os.getpid()
         self._sql = {
             name: text.replace("holdfast.", f"{schema}.") for name, text in statements("holdfast.store.postgres").items()
         }
+        self._pool = ConnectionPool(url, self._conninfo, self._sql["identity"], self._forget)
+        self._pool.is_direct = self._pooled is False
+        self._clock = clock
+        self._cache = RowCache()
+        self._marks = LowWaterMarks()
+        self._joined: WeakKeyDictionary[Any, _JoinedConnection] = WeakKeyDictionary()
         self._schema = schema
         self._stable_pos = 0
         self._drained = (0, 0)
@@ -112,85 +97,21 @@ class PostgresStore:
         self._notifier = Notifier(schema, self._notify)
         self.ledger_id = ""
         self.ledger_id = self._migrate(draw_id, create)
+        self._pool.is_open = True
 
-    # Connections
+    @property
+    def patience(self) -> float:
+        """How many seconds a writing call waits for each response of the server."""
+        return self._pool.patience
 
-    def connect(self, timeout: float | None = None, conninfo: str | None = None) -> TimedConnection:
-        """Open a connection. `timeout` is for one statement; the default is the store's `patience`.
+    @patience.setter
+    def patience(self, seconds: float) -> None:
+        self._pool.patience = seconds
 
-        Statements are prepared only if there is no pooler: behind one, the next transaction may be in another session.
-
-        The error is raised outside of `except`, so that no traceback shows the driver's own error, which may quote the url.
-        """
-        try:
-            return connect(conninfo or self._conninfo, timeout or self.patience, direct=self._pooled is False)
-        except psycopg.ProgrammingError:
-            refusal: HoldfastError = ValidationError(
-                "the url cannot be used: libpq does not accept one of its parts", field="url"
-            )
-        except psycopg.Error as error:
-            self._server_unverified = True
-            refusal = self._connect_error(self._redacted(_first_line(error)))
-        raise refusal
-
-    def _connect_error(self, reason: str) -> HoldfastError:
-        """Return NoLedger if the database is missing when a ledger is opened, else Unavailable: an open one may come back."""
-        missing = None if self.ledger_id else _NO_DATABASE.search(reason)
-        if missing is not None:
-            refusal: HoldfastError = NoLedger(f"the {missing[0]} on this server")
-            refusal.action = (
-                "Check the name of the database in the url, or create the database with createdb. Holdfast creates its tables."
-            )
-            return refusal
-        refusal = Unavailable(f"cannot reach the database: {reason}")
-        refusal.action = "Check the url: host, port, database, user and password. If they are right, retry later."
-        return refusal
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise Unavailable("this ledger is closed", retryable=False)
-        if os.getpid() != self._pid:
-            raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
-
-    def _take(self, timeout: float | None = None) -> tuple[TimedConnection, bool]:
-        """Return a connection, and whether it was used before. A used one may have been closed by the server meanwhile."""
-        self._check_usable()
-        while self._idle:
-            with contextlib.suppress(IndexError):
-                connection = self._idle.pop()
-                self._server_unverified = self._server_unverified or connection.broken
-                if not connection.closed:
-                    connection.statement_timeout = timeout or self.patience
-                    return connection, True
-        return self._open(timeout), False
-
-    def _open(self, timeout: float | None = None) -> TimedConnection:
-        """Open a connection. If it leads to another server after a loss, drop all cached state of the old one."""
-        connection = self.connect(timeout)
-        if self._server_unverified:
-            try:
-                found = self._identity(connection)
-            except psycopg.Error as error:
-                connection.close()
-                raise Unavailable(f"the database cannot do this now: {_first_line(error)}") from None
-            if found != self.identity:
-                self.identity, self._cache, self._marks = found, RowCache(), LowWaterMarks()
-                self._stable_pos, self._drained = 0, (0, 0)
-            self._server_unverified = False
-        return connection
-
-    def _give_back(self, connection: TimedConnection) -> None:
-        if self._closed or connection.closed or len(self._idle) >= IDLE_MAX:
-            connection.close()
-        else:
-            self._idle.append(connection)
-
-    def _drop_idle(self) -> None:
-        """Close idle connections after a timeout. What broke one connection has probably broken all of them."""
-        self._timeouts += 1
-        while self._idle:
-            with contextlib.suppress(IndexError):
-                self._idle.pop().close()
+    def _forget(self) -> None:
+        """Drop all cached state of the server: a new connection leads to another one."""
+        self._cache, self._marks = RowCache(), LowWaterMarks()
+        self._stable_pos, self._drained = 0, (0, 0)
 
     def _session(self, connection: TimedConnection, notifier: Notifier | None = None) -> PostgresSession:
         return PostgresSession(connection, self._sql, self.ledger_id, self._cache, self._clock, self._marks, notifier=notifier)
@@ -201,15 +122,15 @@ class PostgresStore:
         return self._lanes
 
     def transact(self, lane: Lane, work: Callable[[Session], T]) -> T:
-        connection, used = self._take()
+        connection, used = self._pool.take()
         while True:
-            session = self._session(connection, self._notifier).begins(self.identity if self._pooled else None)
+            session = self._session(connection, self._notifier).begins(self._pool.identity if self._pooled else None)
             try:
                 try:
                     answer = work(session)
                 except BaseException as error:
-                    self._abandon(connection)
-                    raise _translate_error(error) from error
+                    self._pool.abandon(connection)
+                    raise translate_error(error) from error
                 if session.xid is not None:
                     self._commit(connection, session, session.xid)
             except Unavailable as error:
@@ -217,7 +138,7 @@ class PostgresStore:
                 # transaction once more on a new one. A connection that was opened just now is not worth that.
                 if not (used and error.outcome == "none" and connection.closed):
                     raise
-                connection, used = self._open(), False
+                connection, used = self._pool.open(), False
             else:
                 self._finish(connection, session)
                 return answer
@@ -225,7 +146,7 @@ class PostgresStore:
     def _finish(self, connection: TimedConnection, session: PostgresSession) -> None:
         """Do what follows a commit: keep what the session has learned, and wake the waiters."""
         self._cache.update(session)
-        self._give_back(connection)
+        self._pool.give_back(connection)
         if session.wakes is not None and (session.wakes - session.notified or not session.notified):
             self._notifier.notify(session.wakes - session.notified)
 
@@ -238,18 +159,18 @@ class PostgresStore:
         if self._pooled:
             return self.transact("work", work)
         nonce, may_be_done = secrets.token_hex(8), False
-        connection, used = self._take()
+        connection, used = self._pool.take()
         if used and has_input(connection):
             # The server has closed it, most likely. If the enqueue were sent now, its outcome would be unknown.
             connection.close()
-            connection = self._open()
+            connection = self._pool.open()
         while True:
             pid = connection.info.backend_pid
             session = self._session(connection, self._notifier).enqueues_once(nonce, may_be_done=may_be_done)
             try:
                 answer = work(session)
             except BaseException as error:
-                self._abandon(connection)
+                self._pool.abandon(connection)
                 if session.has_enqueued and isinstance(error, Exception):
                     raise Unavailable(f"an error followed the enqueue: {error!r}", outcome="unknown") from error
                 if may_be_done or not (isinstance(error, psycopg.Error) and connection.closed):
@@ -263,18 +184,18 @@ class PostgresStore:
         if isinstance(error, pg.ProgramLimitExceeded):
             # Probably the server's notification queue is full. That must not prevent enqueues.
             self._notifier.pause_inline()
-            return Contention(_first_line(error))
-        return _translate_error(error, "unknown" if may_be_done else "none")
+            return Contention(first_line(error))
+        return translate_error(error, "unknown" if may_be_done else "none")
 
     def _open_after(self, pid: int, error: psycopg.Error) -> TimedConnection:
         """Open a connection to the same server, when the backend of the lost one is done. Raise Unavailable if that fails."""
-        unknown = Unavailable(f"the connection broke during the commit: {_first_line(error)}", outcome="unknown")
+        unknown = Unavailable(f"the connection broke during the commit: {first_line(error)}", outcome="unknown")
         deadline = time.monotonic() + min(COMMIT_STATUS_SECONDS, self.patience)
         while True:
             try:
-                connection = self.connect()
+                connection = self._pool.connect()
                 busy = binary_cursor(connection).execute(self._sql["is_backend_busy"], {"pid": pid}).fetchone()
-                if busy == (False,) and self._identity(connection) == self.identity:
+                if busy == (False,) and self._pool.identity_of(connection) == self._pool.identity:
                     return connection
                 connection.close()
             except (Unavailable, psycopg.Error):
@@ -288,49 +209,34 @@ class PostgresStore:
             connection.execute("COMMIT")
         except psycopg.Error as error:
             connection.close()
-            self._server_unverified = True
-            if connection.is_overdue:
-                self._drop_idle()
+            self._pool.is_verified = False
+            self._pool.drop_idle_if_overdue(connection)
             if isinstance(error, pg.ProgramLimitExceeded) and session.notified:
                 # The server's notification queue is full. That must not prevent enqueues.
                 self._notifier.pause_inline()
-                raise Contention(_first_line(error)) from error
+                raise Contention(first_line(error)) from error
             if not self._was_committed(xid, error):
-                raise _translate_error(error) from error
-
-    def _abandon(self, connection: TimedConnection) -> None:
-        self._server_unverified = self._server_unverified or connection.closed
-        if connection.is_overdue:
-            self._drop_idle()
-        try:
-            connection.execute("ROLLBACK")
-        except psycopg.Error:
-            connection.close()
-        else:
-            self._give_back(connection)
+                raise translate_error(error) from error
 
     def _was_committed(self, xid: int, error: psycopg.Error) -> bool:
         """Resolve an unknown commit: query its status. Raise Unavailable if it stays unknown, for example on another server."""
-        unknown = Unavailable(f"the connection broke during the commit: {_first_line(error)}", outcome="unknown")
+        unknown = Unavailable(f"the connection broke during the commit: {first_line(error)}", outcome="unknown")
         deadline = time.monotonic() + min(COMMIT_STATUS_SECONDS, self.patience)
         while True:
             try:
-                connection = self.connect()
+                connection = self._pool.connect()
                 with connection:
-                    if self._identity(connection) != self.identity:
+                    if self._pool.identity_of(connection) != self._pool.identity:
                         raise unknown from error
-                    status = binary_cursor(connection).execute(self._sql["xact_status"], {"xid": xid}).fetchone()
-                if status is not None and status[0] in ("committed", "aborted"):
-                    return bool(status[0] == "committed")
+                    [(status,)] = binary_cursor(connection).execute(self._sql["xact_status"], {"xid": xid}).fetchall()
+                if status in ("committed", "aborted"):
+                    return bool(status == "committed")
             except (Unavailable, psycopg.Error) as lost:
                 if lost is unknown:
                     raise
             if time.monotonic() > deadline:
                 raise unknown from error
             time.sleep(0.05)
-
-    def _identity(self, connection: TimedConnection) -> Any:
-        return binary_cursor(connection).execute(self._sql["identity"]).fetchone()
 
     def within(self, connection: Any, work: Callable[[Session], T], queues: Sequence[str]) -> T:
         if isinstance(connection, psycopg.AsyncConnection):
@@ -378,7 +284,7 @@ class PostgresStore:
                 session.rows("swap_lock_timeout", wanted=before)
             session.rows("notify", channel=self._schema, queues=list(queues))
         except psycopg.Error as error:
-            raise _translate_error(error) from error
+            raise translate_error(error) from error
         finally:
             connection.prepare_threshold = prepares
         return answer
@@ -420,11 +326,11 @@ class PostgresStore:
 
     def _on_server(self, connection: TimedConnection, begin: str, work: Callable[[TimedConnection], T]) -> T:
         """Run `work` in a transaction. Behind a pooler, check that it is still the same server."""
-        if self._pooled and self.identity is not None:
+        if self._pooled and self._pool.identity is not None:
             cursor = connection.execute(f"{begin}; {self._sql['identity']}", prepare=False)
             while cursor.nextset():
                 """The last one is the identity."""
-            check_server(cursor.fetchone(), self.identity, connection)
+            check_server(cursor.fetchone(), self._pool.identity, connection)
         else:
             connection.execute(begin)
         answer = work(connection)
@@ -449,23 +355,22 @@ class PostgresStore:
 
         `outcome` is the outcome to report when the connection breaks. `timeout` is for one statement.
         """
-        connection, used = self._take(timeout)
+        connection, used = self._pool.take(timeout)
         try:
             try:
                 answer = work(connection)
             except psycopg.Error:
                 if not (again and used and connection.closed):
                     raise
-                self._server_unverified = True
-                if connection.is_overdue:
-                    self._drop_idle()
-                connection = self._open(timeout)
+                self._pool.is_verified = False
+                self._pool.drop_idle_if_overdue(connection)
+                connection = self._pool.open(timeout)
                 answer = work(connection)
         except BaseException as error:
             broken = connection.closed
-            self._abandon(connection)
-            raise _translate_error(error, outcome if broken else "none") from error
-        self._give_back(connection)
+            self._pool.abandon(connection)
+            raise translate_error(error, outcome if broken else "none") from error
+        self._pool.give_back(connection)
         return answer
 
     def vitals(self) -> "StoreHealth":
@@ -478,15 +383,15 @@ class PostgresStore:
         name = "lock_holders" if job_id is None else "lock_holder"
         params = {"schema": self._schema} if job_id is None else {"job_id": job_id, "seconds": seconds}
 
-        def work(connection: TimedConnection) -> list[tuple[Any, ...]]:
+        def work(connection: TimedConnection) -> list[str]:
             # Without a timeout this would wait if the whole table is locked.
             connection.execute(f"BEGIN READ ONLY; SET LOCAL lock_timeout = {LOCK_MS}")
-            found = self._session(connection).rows(name, **params)
+            found = self._session(connection).values(name, **params)
             connection.execute("COMMIT")
             return found
 
         try:
-            return "; ".join(row[0] for row in self._reading(work)) or None
+            return "; ".join(self._reading(work)) or None
         except (Unavailable, Contention):
             return None
 
@@ -540,17 +445,13 @@ class PostgresStore:
         def work(connection: TimedConnection) -> bool:
             session = self._session(connection)
             if self._pooled:
-                check_server(self._identity(connection), self.identity, connection)
-            newest = session.one("last_pos")
-            if newest is None or newest[0] <= self._stable_pos:
+                check_server(self._pool.identity_of(connection), self._pool.identity, connection)
+            if session.last_pos() <= self._stable_pos:
                 return False
-            horizon = session.one("horizon")
-            assert horizon is not None
-            last, own_xid = horizon
+            [(last, own_xid)] = session.rows("horizon")
             for pause in STABLE_PAUSES_SECONDS:
                 time.sleep(pause)
-                oldest = session.one("xmin")
-                if oldest is not None and oldest[0] > own_xid:
+                if session.value("xmin") > own_xid:
                     self._stable_pos = max(self._stable_pos, last)
                     return True
             return False
@@ -573,26 +474,25 @@ class PostgresStore:
         self._reading(lambda c: self._session(c).rows("notify", channel=self._schema, queues=list(queues)))
 
     def waiter(self, *, events: bool) -> Waiter:
-        self._check_usable()
-        connect = partial(self.connect, conninfo=self._listen) if self._listens else None
-        return NotificationListener(connect, self._schema, lambda: self._timeouts, events=events)
+        self._pool.check_usable()
+        connect = partial(self._pool.connect, conninfo=self._listen) if self._listens else None
+        return NotificationListener(connect, self._schema, lambda: self._pool.timeouts, events=events)
 
     def close(self) -> None:
         self._notifier.close()
-        self._closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self._pool.close()
 
     # Schema
 
     def _migrate(self, draw_id: Callable[[], str], create: bool) -> str:
-        connection = self.connect()
+        connection = self._pool.connect()
         try:
             if connection.info.parameter_status("server_encoding") != "UTF8":
                 raise ValidationError("a ledger needs a database with encoding UTF8", field="url")
             known = known_migrations()
             if self._pooled is None:
                 self._pooled = is_pooled(connection)
+            self._pool.is_direct = not self._pooled
             if not self._pooled:
                 configure_direct(connection)
             found_version = self._on_server(connection, _READ, lambda connection: version_of(connection, self._schema))
@@ -603,47 +503,18 @@ class PostgresStore:
             )
             if found_version < known[-1].version:
                 migrate(connection, self._schema, draw_id)
-            self.identity, ledger_id = self._on_server(connection, _READ, self._identities)
+            self._pool.identity, ledger_id = self._on_server(connection, _READ, self._identities)
         except BaseException as error:
             connection.close()
             if isinstance(error, pg.LockNotAvailable):
                 raise lock_refusal(error, self.lock_holder(), "cannot open the ledger: ") from error
             if isinstance(error, psycopg.Error):
-                raise Unavailable(f"cannot open the ledger: {_first_line(error)}") from error
+                raise Unavailable(f"cannot open the ledger: {first_line(error)}") from error
             raise
-        self._give_back(connection)
+        self._pool.give_back(connection)
         return ledger_id
 
     def _identities(self, connection: TimedConnection) -> tuple[Any, str]:
         """Return the identity of the server and the id of the ledger."""
-        found = binary_cursor(connection).execute(self._sql["ledger_id"]).fetchone()
-        assert found is not None
-        return self._identity(connection), str(found[0])
-
-
-def _translate_error(error: BaseException, outcome: Literal["none", "unknown"] = "none") -> BaseException:
-    """Return the contract's error for an error of the driver, and any other error unchanged."""
-    if isinstance(error, _CONTENTION_ERRORS):
-        return Contention(_first_line_with_context(error))
-    if isinstance(error, pg.ReadOnlySqlTransaction):
-        refused = Unavailable("the server takes no writes: it is a read replica, or set to read only")
-        refused.action = "Connect to the primary. With several hosts in the url, target_session_attrs=read-write selects it."
-        return refused
-    if isinstance(error, pg.DataError | pg.IntegrityError | pg.ProgrammingError | pg.ProgramLimitExceeded):
-        return StatementFailed(_first_line(error))
-    if isinstance(error, psycopg.Error):
-        return Unavailable(f"the database cannot do this now: {_first_line(error)}", outcome=outcome)
-    if isinstance(error, Unavailable) and outcome == "unknown":
-        return Unavailable(error.message, outcome=outcome)
-    return error
-
-
-def _first_line_with_context(error: psycopg.Error) -> str:
-    """Return the first line of the message, with the table of the locked row if the server gives it."""
-    context = (error.diag.context or "").split("\n", 1)[0]
-    return f"{_first_line(error)} {context}".rstrip()
-
-
-def _first_line(error: psycopg.Error) -> str:
-    """Return the message without detail lines, which may quote values."""
-    return str(error).split("\n", 1)[0]
+        [(ledger_id,)] = binary_cursor(connection).execute(self._sql["ledger_id"]).fetchall()
+        return self._pool.identity_of(connection), str(ledger_id)

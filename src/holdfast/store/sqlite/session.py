@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import starmap
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -58,8 +59,10 @@ class SqliteSession(SqlSession):
 
     def _save_dependents(self, jobs: Sequence[Sequence[Any]], events: Sequence[Sequence[Any]]) -> None:
         pos = self._draw(len(events))
-        self.each("save_told", [dict(zip(JOB_COLUMNS, row, strict=True), last_pos=pos) for row in jobs])
-        self.each("insert_told", [dict(zip(EVENT_COLUMNS, row, strict=True), pos=pos + n) for n, row in enumerate(events)])
+        self.each("save_dependents", [dict(zip(JOB_COLUMNS, row, strict=True), last_pos=pos) for row in jobs])
+        self.each(
+            "insert_dependent_events", [dict(zip(EVENT_COLUMNS, row, strict=True), pos=pos + n) for n, row in enumerate(events)]
+        )
 
     def tidy_claims(self, limit: int) -> None:
         found = self.rows("next_checks", now_at=self.now(), limit=limit)
@@ -227,7 +230,8 @@ class SqliteSession(SqlSession):
     def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow:
         found = self._connection.execute(SQL["find_dedupe"], (item.queue, item.dedupe_key)).get
         if found is not None:
-            return EnqueuedRow(found[0], found[1], False)
+            id_, at = found
+            return EnqueuedRow(id_, at, False)
         return self.enqueue([item])[0]
 
     def claim(self, command: ClaimNext) -> ClaimedJobs:
@@ -272,14 +276,11 @@ class SqliteSession(SqlSession):
 
     def _passing_guards(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
         """Yield the commands whose guards hold, each with its row. The write lock is held, so the rows cannot change."""
-        found = self._connection.execute(SQL["guards"], (self._list([command.job_id for command in commands]),))
-        rows = {row[0]: row for row in found}
-        now = self.now()
+        guards, now = self._guards("guards", commands), self.now()
         for command in commands:
-            row = rows.get(command.job_id)
-            if row is None:
+            guard = guards.get(command.job_id)
+            if guard is None:
                 continue
-            guard = _Guard(*row)
             fence, expected = command.fence, command.expected_rev
             if (
                 guard.status in statuses
@@ -354,13 +355,15 @@ class SqliteSession(SqlSession):
 
     def _passing_signed_guards(self, commands: Sequence[Heartbeat]) -> Iterator[tuple[Heartbeat, "_Guard"]]:
         """Yield the commands whose fence and signed statement belong to the attempt, with a new counter and a current time."""
-        found = self._connection.execute(SQL["signed_guards"], (self._list([command.job_id for command in commands]),))
-        rows = {row[0]: row for row in found}
-        now = self.now()
+        guards, now = self._guards("signed_guards", commands), self.now()
         for command in commands:
-            row = rows.get(command.job_id)
-            if row is not None and _signed_guard_holds(command, guard := _Guard(*row), now):
+            guard = guards.get(command.job_id)
+            if guard is not None and _signed_guard_holds(command, guard, now):
                 yield command, guard
+
+    def _guards(self, name: str, commands: Sequence[Any]) -> "dict[int, _Guard]":
+        found = self._connection.execute(SQL[name], (self._list([command.job_id for command in commands]),))
+        return {guard.id: guard for guard in starmap(_Guard, found)}
 
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]:
         done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at, *_ in self._complete(commands)}

@@ -12,8 +12,9 @@ import apsw
 
 from holdfast.core.model import EventRecord, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
-from holdfast.store.base import EventFilter, Lane, Schema, Session, StatementFailed, Waiter
+from holdfast.store.base import Lane, Schema, Session, StatementFailed, Waiter
 from holdfast.store.callers import unsupported_connection
+from holdfast.store.events import EventFilter
 from holdfast.store.policies import RowCache
 from holdfast.store.sealing import StableRows
 from holdfast.store.sqlite import forks

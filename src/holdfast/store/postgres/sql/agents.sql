@@ -3,22 +3,11 @@
 -- name: lock_agent
 SELECT pg_advisory_xact_lock(hashtextextended('holdfast.agents ' || %(session)s::text || ' ' || %(name)s::text, 0));
 
--- name: find_agent
-SELECT focus, last, cursor FROM holdfast.agents WHERE name = %(name)s AND session = %(session)s;
-
 -- name: save_agent
 INSERT INTO holdfast.agents AS a (name, session, focus, last, cursor, updated_at)
-VALUES (%(name)s, %(session)s, %(focus)s, %(last)s, %(cursor)s, coalesce(%(now_at)s::timestamptz, clock_timestamp()))
+VALUES (%(name)s, %(session)s, %(focus)s, %(last)s, %(cursor)s, {now})
 ON CONFLICT (name, session) DO UPDATE
 SET focus = excluded.focus, last = excluded.last, cursor = greatest(a.cursor, excluded.cursor), updated_at = excluded.updated_at;
-
--- name: last_agent
-SELECT max(updated_at) FROM holdfast.agents;
-
--- name: own_tasks
-SELECT id FROM holdfast.active_jobs
-WHERE status IN ('claimed', 'running') AND owner = %(name)s AND incarnation = %(session)s
-ORDER BY status DESC, id LIMIT %(limit)s;
 
 -- name: prune_agents
 DELETE FROM holdfast.agents WHERE (name, session) IN (
@@ -75,16 +64,13 @@ ORDER BY available_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
 -- Tasks with an expired claim, earliest expiry first. A stalled job has no claim left. `decide` checks its resume window.
 
 -- name: expired_tasks
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-)
+WITH {clock}
 SELECT j.id FROM holdfast.active_jobs j
 JOIN {policy_times} p ON p.id = j.policy_id
 WHERE j.kind <> %(undo_kind)s AND j.phase IS DISTINCT FROM 'aborting'
-  AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
-  AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
-  AND (j.status = 'stalled' OR j.lease_expires_at < greatest((SELECT at FROM clock), j.updated_at)
-    OR j.last_beat_at + p.stall_after < greatest((SELECT at FROM clock), j.updated_at))
+  AND {task_filter}
+  AND (j.status = 'stalled' OR j.lease_expires_at < {job_now}
+    OR {beat_deadline} < {job_now})
   AND (SELECT q.paused_at FROM holdfast.queues q WHERE q.name = j.queue) IS NULL
 ORDER BY coalesce(j.lease_expires_at, j.last_lease_expires_at), j.id LIMIT %(limit)s;
 
@@ -95,9 +81,7 @@ SELECT id FROM holdfast.jobs WHERE id = %(id)s FOR NO KEY UPDATE SKIP LOCKED;
 -- stops at a limit.
 
 -- name: idle
-WITH RECURSIVE clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-),
+WITH RECURSIVE {clock},
 named (queue) AS (
     (SELECT queue FROM holdfast.jobs WHERE queued AND available_at > created_at AND %(queues)s::text[] IS NULL
      ORDER BY queue LIMIT 1)
@@ -115,15 +99,13 @@ SELECT
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast.active_jobs j
         WHERE j.kind <> %(undo_kind)s
-          AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
-          AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
-        LIMIT %(limit)s) AS held),
+          AND {task_filter}
+        LIMIT %(limit)s) AS found) AS held,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast.jobs j
         WHERE j.waits_for > 0 AND j.queued
-          AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
-          AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
-        LIMIT %(limit)s) AS waiting),
+          AND {task_filter}
+        LIMIT %(limit)s) AS found) AS waiting,
     (SELECT count(*) FROM (
         SELECT 1 FROM wanted w CROSS JOIN LATERAL (
             SELECT 1 FROM holdfast.jobs j
@@ -132,48 +114,21 @@ SELECT
               AND j.kind <> %(undo_kind)s AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
             LIMIT %(limit)s) AS later
         WHERE (SELECT q.paused_at FROM holdfast.queues q WHERE q.name = w.queue) IS NULL
-        LIMIT %(limit)s) AS scheduled),
+        LIMIT %(limit)s) AS found) AS scheduled,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast.queues q CROSS JOIN LATERAL (
             SELECT 1 FROM holdfast.jobs j
             WHERE j.queued AND j.queue = q.name AND j.waits_for + 0 = 0 AND j.kind <> %(undo_kind)s
-              AND (%(queues)s::text[] IS NULL OR j.queue = ANY (%(queues)s::text[]))
-              AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
+              AND {task_filter}
             LIMIT %(limit)s) AS behind
         WHERE q.paused_at IS NOT NULL
-        LIMIT %(limit)s) AS paused);
-
--- name: has_event
-SELECT 1 FROM holdfast.job_events(%(jobs)s::bigint[]) e WHERE e.pos = %(cursor)s;
-
--- name: newest_events
-SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
-FROM holdfast.job_events(%(jobs)s::bigint[]) e
-WHERE e.pos > %(after)s ORDER BY e.rev DESC LIMIT %(limit)s;
-
--- name: count_events
-SELECT count(*) FROM (
-    SELECT 1 FROM holdfast.job_events(%(jobs)s::bigint[]) e WHERE e.rev < %(rev_below)s AND e.pos > %(after)s
-    LIMIT %(limit)s) AS older;
-
--- name: blockers
-SELECT j.id, j.kind, j.status, j.waits_for
-FROM holdfast.dependencies d JOIN holdfast.jobs j ON j.id = d.on_id
-WHERE d.job_id = %(job_id)s AND j.status <> 'succeeded' ORDER BY j.id LIMIT %(limit)s;
-
--- Dependents are looked up by primary key. The `+ 0` keeps the planner from using the index of all waiting jobs.
-
--- name: unlocks
-SELECT j.id, j.kind, j.status, j.waits_for
-FROM holdfast.dependencies d JOIN holdfast.jobs j ON j.id = d.job_id
-WHERE d.on_id = %(on_id)s AND j.waits_for + 0 > 0 ORDER BY j.id LIMIT %(limit)s;
+        LIMIT %(limit)s) AS found) AS paused;
 
 -- Heartbeats that may carry a checkpoint, some from each of the latest attempts that have any. The same bytes may also be part of
 -- an undo step.
 
 -- name: checkpoint_beats
-SELECT attempt, received_at, actor, payload FROM (
+SELECT attempt, received_at AS at, actor, payload FROM (
     SELECT rev, attempt, received_at, actor, payload,
         dense_rank() OVER (ORDER BY attempt DESC) AS attempts, row_number() OVER (PARTITION BY attempt ORDER BY rev DESC) AS beats
     FROM holdfast.event_rows

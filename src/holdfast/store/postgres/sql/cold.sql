@@ -1,45 +1,40 @@
 -- Statements that are not hot verbs.
 
 -- name: load
-SELECT j.id, j.queue, j.kind, j.status, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.updated_at, j.phase,
-    j.releases, j.owner, j.incarnation, j.claimed_at, j.lease_expires_at, j.last_beat_at, j.started_at, j.finished_at,
-    j.stage, j.progress, j.progressed_at, j.assist_requested, j.counter, j.last_owner, j.last_lease_expires_at, j.last_error,
-    j.stall_reason, j.stalled_at, j.revived_at, j.cancel_reason, j.cancel_requested_at, j.reason_code, j.failure_stage,
-    j.undo_owed, j.note, j.dedupe_key, j.dedupe_forever, j.correlation_id, j.trace_id, j.token, j.policy_id, j.payload, j.result,
+SELECT {job_columns},
     CASE WHEN j.checkpoint_rev IS NOT NULL THEN coalesce((
         SELECT k.payload FROM holdfast.event_rows k WHERE k.job_id = j.id AND k.rev = j.checkpoint_rev), 'missing') END,
     CASE WHEN j.waits_for > 0 THEN (
         SELECT string_agg(d.on_id::text, ',') FROM holdfast.dependencies d JOIN holdfast.jobs o ON o.id = d.on_id
         WHERE d.job_id = j.id AND o.status <> 'succeeded') END
-FROM unnest(%(ids)s::bigint[]) AS wanted (id)
-JOIN holdfast.jobs j ON j.id = wanted.id;
+FROM {wanted_jobs};
 
 -- Rows are locked FOR NO KEY UPDATE: a transaction that has added a dependent to a job holds FOR KEY SHARE on that job until
 -- it ends, and must not block changes of the job.
 
 -- name: lock_jobs
-SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR NO KEY UPDATE;
+SELECT id FROM holdfast.jobs WHERE id {in_ids} ORDER BY id FOR NO KEY UPDATE;
 
 -- Lock without waiting. Returns the jobs that another transaction has locked.
 
 -- name: try_lock
 WITH mine AS (
-    SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+    SELECT id FROM holdfast.jobs WHERE id {in_ids} ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 )
-SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN (SELECT id FROM mine);
+SELECT id FROM holdfast.jobs WHERE id {in_ids} AND id NOT IN (SELECT id FROM mine);
 
 -- The same for jobs that are to be deleted: another transaction may hold them FOR KEY SHARE.
 
 -- name: try_lock_unshared
 WITH mine AS (
-    SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED
+    SELECT id FROM holdfast.jobs WHERE id {in_ids} ORDER BY id FOR UPDATE SKIP LOCKED
 )
-SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) AND id NOT IN (SELECT id FROM mine);
+SELECT id FROM holdfast.jobs WHERE id {in_ids} AND id NOT IN (SELECT id FROM mine);
 
 -- Keep the rows from being deleted until this transaction ends. This blocks no other change to them.
 
 -- name: share_jobs
-SELECT id FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]) ORDER BY id FOR KEY SHARE SKIP LOCKED;
+SELECT id FROM holdfast.jobs WHERE id {in_ids} ORDER BY id FOR KEY SHARE SKIP LOCKED;
 
 -- name: save
 WITH place AS MATERIALIZED (
@@ -66,17 +61,6 @@ FROM place
 WHERE j.id = %(id)s
 RETURNING j.last_pos, place.claim_pos;
 
--- name: key_holder
-SELECT id FROM holdfast.jobs WHERE queue = %(queue)s AND live_key = %(key)s AND live_key IS NOT NULL;
-
--- name: insert_event
-INSERT INTO holdfast.event_rows (
-    pos, job_id, rev, type, received_at, at, claim_pos, actor, attempt, from_status, to_status, reason, request_id, cause, payload,
-    policy_id, key_id, signature, statement)
-VALUES (
-    %(pos)s, %(job_id)s, %(rev)s, %(type)s, %(received_at)s, %(at)s, %(claim_pos)s, %(actor)s, %(attempt)s, %(from_status)s,
-    %(to_status)s, %(reason)s, %(request_id)s, %(cause)s, %(payload)s, %(policy_id)s, %(key_id)s, %(signature)s, %(statement)s);
-
 -- A claim of one job is a batch too, so that every claim is found in one place.
 
 -- name: insert_claim
@@ -102,71 +86,10 @@ WHERE pos = (SELECT pos FROM holdfast.open_claims WHERE pos = %(pos)s AND size =
 UPDATE holdfast.open_claims SET check_at = '-infinity'
 WHERE pos = (SELECT pos FROM holdfast.open_claims WHERE pos = %(pos)s FOR UPDATE SKIP LOCKED);
 
--- name: checkpoints
-SELECT j.id, e.payload
-FROM unnest(%(ids)s::bigint[]) AS wanted (id)
-JOIN holdfast.jobs j ON j.id = wanted.id
-JOIN holdfast.event_rows e ON e.job_id = j.id AND e.rev = j.checkpoint_rev;
-
--- name: policies
-SELECT id, body FROM holdfast.policies;
-
--- name: find_policy
-SELECT id FROM holdfast.policies WHERE body = %(body)s;
-
 -- name: insert_policy
 INSERT INTO holdfast.policies (body, lease, check_after, token_tail)
 VALUES (%(body)s, %(lease_us)s * interval '1 microsecond', %(check_after_us)s * interval '1 microsecond', %(token_tail)s)
 RETURNING id;
-
--- name: settings
-SELECT scope, name, body FROM holdfast.settings
-WHERE (scope = 'kind' AND name = %(kind)s) OR (scope = 'tier' AND name = %(tier)s)
-UNION ALL SELECT 'handler', kind, body FROM holdfast.declarations WHERE kind = %(kind)s;
-
--- name: upsert_settings
-INSERT INTO holdfast.settings (scope, name, body) VALUES (%(scope)s, %(name)s, %(body)s)
-ON CONFLICT (scope, name) DO UPDATE SET body = excluded.body;
-
--- name: drop_settings
-DELETE FROM holdfast.settings WHERE scope = %(scope)s AND name = %(name)s;
-
--- name: upsert_declaration
-INSERT INTO holdfast.declarations (kind, queue, body, declared_at, declared_by)
-VALUES (%(kind)s, %(queue)s, %(body)s, %(declared_at)s, %(declared_by)s)
-ON CONFLICT (kind) DO UPDATE
-SET queue = excluded.queue, body = excluded.body, declared_at = excluded.declared_at, declared_by = excluded.declared_by;
-
--- name: drop_declaration
-DELETE FROM holdfast.declarations WHERE kind = %(kind)s;
-
--- name: find_profile
-SELECT id, policy_id FROM holdfast.profiles WHERE kind = %(kind)s AND tier = %(tier)s AND override = %(override)s;
-
--- name: insert_profile
-INSERT INTO holdfast.profiles (kind, tier, override, policy_id)
-VALUES (%(kind)s, %(tier)s, %(override)s, %(policy_id)s) RETURNING id;
-
--- name: profiles_of_kind
-SELECT id, kind, tier, override FROM holdfast.profiles WHERE kind = %(name)s;
-
--- name: profiles_of_tier
-SELECT id, kind, tier, override FROM holdfast.profiles WHERE tier = %(name)s;
-
--- name: update_profile
-UPDATE holdfast.profiles SET policy_id = %(policy_id)s WHERE id = %(id)s;
-
--- name: paused
-SELECT paused_at FROM holdfast.queues WHERE name = %(queue)s;
-
--- name: set_paused
-INSERT INTO holdfast.queues (name, paused_at, paused_by, pause_reason)
-VALUES (%(queue)s, %(paused_at)s, %(paused_by)s, %(pause_reason)s)
-ON CONFLICT (name) DO UPDATE
-SET paused_at = excluded.paused_at, paused_by = excluded.paused_by, pause_reason = excluded.pause_reason;
-
--- name: pauses
-SELECT name, paused_at, paused_by, pause_reason FROM holdfast.queues WHERE paused_at IS NOT NULL ORDER BY name;
 
 -- name: find_requests
 SELECT r.actor, r.request_id, r.verb, r.body_hash, r.answer
@@ -178,17 +101,6 @@ JOIN holdfast.requests r ON r.actor = wanted.actor AND r.request_id = wanted.req
 -- name: take_requests
 SELECT name, pg_try_advisory_xact_lock(hashtextextended('holdfast.requests ' || name, 0))
 FROM unnest(%(names)s::text[]) AS k (name);
-
--- name: keep_request
-INSERT INTO holdfast.requests (actor, request_id, verb, body_hash, answer, created_at)
-VALUES (%(actor)s, %(request_id)s, %(verb)s, %(body_hash)s, %(answer)s,
-    coalesce(%(now_at)s::timestamptz, clock_timestamp()));
-
--- name: find_event
-SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
-FROM holdfast.job_events(%(jobs)s::bigint[]) e
-WHERE e.request_id = %(request_id)s ORDER BY e.rev DESC LIMIT 1;
 
 -- The end of the next page: the position up to which there are `limit` of these events or a few more, and how many, counted by
 -- batches. There are none behind it if they are fewer than `limit`.
@@ -209,37 +121,14 @@ SELECT max(last), coalesce(sum(size), 0)::bigint FROM (
         (SELECT e.pos, e.pos, 1
          FROM holdfast.event_rows e
          WHERE e.pos > %(after)s AND e.pos <= %(until)s
-           AND (%(types)s::text[] IS NULL OR e.type = ANY (%(types)s::text[]))
-           AND e.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
-           AND e.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')
+           AND {event_filter}
          ORDER BY e.pos LIMIT %(limit)s)
     ) AS found
 ) AS counted
 WHERE before < %(limit)s;
 
--- name: events
-SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
-FROM holdfast.events_between(%(after)s, %(until)s) e
-WHERE (%(types)s::text[] IS NULL OR e.type = ANY (%(types)s::text[]))
-  AND e.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
-  AND e.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')
-ORDER BY e.pos;
-
--- name: events_of_jobs
-SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
-FROM holdfast.job_events(%(jobs)s::bigint[]) e
-WHERE e.pos > %(after)s AND (%(rev_max)s::integer IS NULL OR e.rev <= %(rev_max)s::integer)
-  AND (%(types)s::text[] IS NULL OR e.type = ANY (%(types)s::text[]))
-  AND e.received_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
-  AND e.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')
-ORDER BY e.pos LIMIT %(limit)s;
-
 -- name: rare_events
-SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.key_id,
-    e.signature, e.statement
+SELECT {event_row_columns}
 FROM holdfast.event_rows e JOIN holdfast.jobs j ON j.id = e.job_id
 WHERE e.pos > %(after)s
   AND e.type = ANY (%(types)s::text[]) AND e.type <> 'heartbeat'
@@ -247,69 +136,16 @@ WHERE e.pos > %(after)s
   AND e.received_at < coalesce(%(until_at)s::timestamptz, 'infinity')
 ORDER BY e.pos LIMIT %(limit)s;
 
--- name: jobs_of_correlation
-SELECT id FROM holdfast.jobs
-WHERE correlation_id = %(correlation_id)s AND correlation_id IS NOT NULL ORDER BY id LIMIT 10000;
-
--- name: uncorrelated
-SELECT id FROM holdfast.jobs WHERE id = %(id)s AND correlation_id IS NULL;
-
--- name: list_jobs
-SELECT id FROM holdfast.jobs
-WHERE id > %(after)s
-  AND (%(statuses)s::text[] IS NULL OR status = ANY (%(statuses)s::text[]))
-  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
-  AND (%(jobs)s::bigint[] IS NULL OR id = ANY (%(jobs)s::bigint[]))
-  AND (%(replay_of)s::bigint IS NULL OR replay_of = %(replay_of)s::bigint)
-  AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
-  AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
-  AND (%(phases)s::text[] IS NULL OR phase = ANY (%(phases)s::text[]))
-  AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
-ORDER BY id LIMIT %(limit)s;
-
--- name: list_jobs_newest
-SELECT id FROM holdfast.jobs
-WHERE id < %(after)s
-  AND (%(statuses)s::text[] IS NULL OR status = ANY (%(statuses)s::text[]))
-  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
-  AND (%(jobs)s::bigint[] IS NULL OR id = ANY (%(jobs)s::bigint[]))
-  AND (%(replay_of)s::bigint IS NULL OR replay_of = %(replay_of)s::bigint)
-  AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
-  AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
-  AND (%(phases)s::text[] IS NULL OR phase = ANY (%(phases)s::text[]))
-  AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
-ORDER BY id DESC LIMIT %(limit)s;
-
--- name: list_active
-SELECT id FROM holdfast.active_jobs
-WHERE id > %(after)s AND status = ANY (%(statuses)s::text[])
-  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
-  AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
-  AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
-  AND (%(phases)s::text[] IS NULL OR phase = ANY (%(phases)s::text[]))
-  AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
-ORDER BY id LIMIT %(limit)s;
-
--- name: list_active_newest
-SELECT id FROM holdfast.active_jobs
-WHERE id < %(after)s AND status = ANY (%(statuses)s::text[])
-  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
-  AND (%(owner)s::text IS NULL OR owner = %(owner)s::text)
-  AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
-  AND (%(phases)s::text[] IS NULL OR phase = ANY (%(phases)s::text[]))
-  AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]))
-ORDER BY id DESC LIMIT %(limit)s;
-
 -- name: list_ended
 SELECT id FROM holdfast.jobs
 WHERE ended = %(status)s AND ended IS NOT NULL AND id > %(after)s
-  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND {queue_filter}
 ORDER BY id LIMIT %(limit)s;
 
 -- name: list_ended_newest
 SELECT id FROM holdfast.jobs
 WHERE ended = %(status)s AND ended IS NOT NULL AND id < %(after)s
-  AND (%(queue)s::text IS NULL OR queue = %(queue)s::text) AND (%(kind)s::text IS NULL OR kind = %(kind)s::text)
+  AND {queue_filter}
 ORDER BY id DESC LIMIT %(limit)s;
 
 -- Which of these jobs match a search. Only the letters A to Z match in either case. PostgreSQL cannot parse JSON with the
@@ -317,7 +153,7 @@ ORDER BY id DESC LIMIT %(limit)s;
 
 -- name: matching
 SELECT j.id FROM holdfast.jobs j
-WHERE j.id = ANY (%(ids)s::bigint[])
+WHERE j.id {in_ids}
   AND j.created_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
   AND j.created_at < coalesce(%(until_at)s::timestamptz, 'infinity')
   AND (%(text)s::text IS NULL
@@ -328,11 +164,6 @@ WHERE j.id = ANY (%(ids)s::bigint[])
        OR strpos(lower(CASE WHEN strpos(convert_from(j.payload, 'UTF8'), '\u') > 0 THEN convert_from(j.payload, 'UTF8')
                           ELSE convert_from(j.payload, 'UTF8')::json ->> 'args' END COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0);
 
--- name: live_replay
-SELECT id FROM holdfast.jobs
-WHERE replay_of = %(job_id)s AND replay_of IS NOT NULL AND status IN ('queued', 'claimed', 'running', 'stalled')
-ORDER BY id LIMIT 1;
-
 -- name: dead_letters
 SELECT j.id FROM holdfast.jobs j
 WHERE j.ended = 'dead_lettered' AND j.id > %(after)s
@@ -341,14 +172,13 @@ WHERE j.ended = 'dead_lettered' AND j.id > %(after)s
   AND (%(failure_stage)s::text IS NULL OR j.failure_stage = %(failure_stage)s::text)
   AND j.finished_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
   AND j.finished_at < coalesce(%(until_at)s::timestamptz, 'infinity')
-  AND (%(discarded)s OR j.note IS NULL
-       OR NOT EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.type = 'discarded'))
+  AND (%(discarded)s OR {not_discarded})
 ORDER BY j.id LIMIT %(limit)s;
 
 -- Finished jobs with undo steps left and no unfinished undo job, then jobs whose cascade is not complete, then jobs that their
 -- dependencies do not count yet.
 
--- name: owing
+-- name: unfinished_jobs
 (
     SELECT j.id, 'undo' FROM holdfast.jobs j
     WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL
@@ -359,13 +189,10 @@ ORDER BY j.id LIMIT %(limit)s;
     ORDER BY j.id LIMIT %(limit)s
 )
 UNION ALL
-(SELECT pos, 'tell' FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0' ORDER BY pos LIMIT %(untold_max)s)
+(SELECT pos, 'cascade' FROM holdfast.cursors WHERE name >= 'cascade/' AND name < 'cascade0' ORDER BY pos LIMIT %(batch_max)s)
 UNION ALL
 (SELECT pos, 'link' FROM holdfast.cursors
- WHERE name >= 'link/' AND name < 'link0' AND pos > %(linked)s ORDER BY pos LIMIT %(untold_max)s);
-
--- name: undo_job
-SELECT id FROM holdfast.jobs WHERE queue = %(queue)s AND live_key = %(key)s AND live_key IS NOT NULL;
+ WHERE name >= 'link/' AND name < 'link0' AND pos > %(linked)s ORDER BY pos LIMIT %(batch_max)s);
 
 -- Heartbeats that may carry an undo step. The same bytes may also be part of a checkpoint.
 
@@ -373,9 +200,6 @@ SELECT id FROM holdfast.jobs WHERE queue = %(queue)s AND live_key = %(key)s AND 
 SELECT payload FROM holdfast.event_rows
 WHERE job_id = %(job_id)s AND type = 'heartbeat' AND position('"undo":'::bytea IN payload) > 0
 ORDER BY rev;
-
--- name: counts
-SELECT queue, status, count(*) FROM holdfast.jobs GROUP BY queue, status ORDER BY queue, status;
 
 -- name: event_types
 -- A transient error that is retried is reported as `retried`, not as a stall.
@@ -390,31 +214,15 @@ SELECT type, sum(count)::bigint FROM (
 ) AS counted GROUP BY type;
 
 -- name: ended_jobs
-SELECT e.pos, j.kind, e.type, j.created_at, j.available_at, j.claimed_at, j.started_at, j.finished_at
+SELECT e.pos, j.kind, e.type AS outcome, j.created_at, j.available_at, j.claimed_at, j.started_at, j.finished_at
 FROM holdfast.events_between(%(after)s, %(until)s) e JOIN holdfast.jobs j ON j.id = e.job_id
 WHERE e.type IN ('succeeded', 'failed', 'cancelled', 'dead_lettered')
 ORDER BY e.pos LIMIT %(limit)s;
 
--- The durations of each policy that say when something is due.
-
--- part: policy_times
-(
-    SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
-        (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
-            * interval '1 ms' AS stall_after,
-        (body::json ->> 'progress_timeout_ms')::bigint * interval '1 ms' AS progress_timeout,
-        (body::json ->> 'cancel_grace_ms')::bigint * interval '1 ms' AS cancel_grace
-    FROM holdfast.policies
-);
-
 -- name: due
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-)
-SELECT clock.at, d.id, (
-    SELECT greatest((SELECT pos FROM holdfast.cursors WHERE name = 'fresh'), CASE WHEN %(now_at)s::timestamptz IS NULL AND pg_postmaster_start_time() <= clock_timestamp()
-        THEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END)),
-    EXISTS (SELECT FROM holdfast.open_claims c WHERE c.check_at <= clock.at)
+WITH {clock}
+SELECT clock.at AS now, d.id, (SELECT {fresh_since}) AS fresh_since,
+    EXISTS (SELECT FROM holdfast.open_claims c WHERE c.check_at <= clock.at) AS has_checks
 FROM clock LEFT JOIN (
 SELECT j.id
 FROM holdfast.open_claims c
@@ -424,13 +232,7 @@ CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS
 JOIN {policy_times} p ON p.id = j.policy_id
 WHERE c.check_at <= (SELECT at FROM clock) AND j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')
   AND j.id > %(after)s
-  AND CASE j.status
-        WHEN 'stalled' THEN (j.revived_at IS NOT NULL AND j.started_at IS NOT NULL) OR j.stalled_at + p.resume_window <= greatest((SELECT at FROM clock), j.updated_at)
-            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < greatest((SELECT at FROM clock), j.updated_at))
-        ELSE j.lease_expires_at < greatest((SELECT at FROM clock), j.updated_at) OR j.last_beat_at + p.stall_after < greatest((SELECT at FROM clock), j.updated_at)
-            OR (j.status = 'running' AND j.progressed_at + p.progress_timeout < greatest((SELECT at FROM clock), j.updated_at))
-            OR (j.phase = 'aborting' AND j.cancel_requested_at + p.cancel_grace < greatest((SELECT at FROM clock), j.updated_at))
-      END
+  AND {is_due}
 ORDER BY j.id LIMIT %(limit)s
 ) d ON true ORDER BY d.id;
 
@@ -438,18 +240,16 @@ ORDER BY j.id LIMIT %(limit)s
 -- wants an earlier look could not be noted. A claim of which no job is held or stalled is closed.
 
 -- name: tidy_claims
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), looked AS MATERIALIZED (
+WITH {clock}, looked AS MATERIALIZED (
     SELECT c.pos, c.check_at, (
         SELECT min(CASE j.status
             WHEN 'stalled' THEN CASE WHEN j.revived_at IS NULL THEN least(
-                j.stalled_at + p.resume_window, CASE j.phase WHEN 'aborting' THEN j.cancel_requested_at + p.cancel_grace END)
+                {resume_deadline}, CASE j.phase WHEN 'aborting' THEN {cancel_deadline} END)
                 ELSE j.revived_at END
             ELSE least(
-                j.lease_expires_at, j.last_beat_at + p.stall_after,
-                CASE j.status WHEN 'running' THEN j.progressed_at + p.progress_timeout END,
-                CASE j.phase WHEN 'aborting' THEN j.cancel_requested_at + p.cancel_grace END)
+                j.lease_expires_at, {beat_deadline},
+                CASE j.status WHEN 'running' THEN {progress_deadline} END,
+                CASE j.phase WHEN 'aborting' THEN {cancel_deadline} END)
             END)
         FROM unnest(b.jobs) AS i (job_id)
         CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
@@ -469,48 +269,15 @@ FROM looked l WHERE c.pos = l.pos AND l.next_at > l.check_at;
 -- server is such a time as well.
 
 -- name: fresh
-SELECT greatest((SELECT pos FROM holdfast.cursors WHERE name = 'fresh'), CASE WHEN %(now_at)s::timestamptz IS NULL AND pg_postmaster_start_time() <= clock_timestamp()
-    THEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END);
-
--- name: cursor
-SELECT pos FROM holdfast.cursors WHERE name = %(name)s;
-
--- name: set_cursor
-INSERT INTO holdfast.cursors (name, pos) VALUES (%(name)s, %(pos)s) ON CONFLICT (name) DO UPDATE SET pos = excluded.pos;
-
--- A job with undo steps left is kept, and so is its undo job: if it were deleted, it would be created again.
-
--- Jobs by id, with these columns: it did not succeed; it failed or was dead-lettered and is not discarded; it ended before the
--- first time; it ended before the second time; it may be deleted if so; the existing failed job that it replays;
--- it is too new to have ended before either time.
-
--- name: walk_jobs
-SELECT j.id, j.status <> 'succeeded',
-    j.status IN ('failed', 'dead_lettered')
-        AND (j.note IS NULL OR NOT EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.type = 'discarded')),
-    j.finished_at < %(before_at)s, j.finished_at < %(failed_at)s,
-    j.status IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND (j.finished_at < %(before_at)s OR j.finished_at < %(failed_at)s)
-    AND j.undo_owed = 0 AND NOT (j.kind = %(undo_kind)s::text AND EXISTS (
-        SELECT 1 FROM holdfast.jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
-          AND %(undo_kind)s::text || '/' || o.id = j.dedupe_key))
-    AND j.last_pos <= %(sealed)s AND NOT EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.pos > %(sealed)s),
-    (SELECT CASE WHEN o.status IN ('failed', 'dead_lettered') THEN o.id END FROM holdfast.jobs o WHERE o.id = j.replay_of AND j.status <> 'cancelled'),
-    j.created_at >= %(new_at)s
-FROM holdfast.jobs j WHERE j.id > %(after)s ORDER BY j.id LIMIT %(limit)s;
-
--- name: delete_events
-DELETE FROM holdfast.event_rows WHERE job_id = ANY (%(ids)s::bigint[]) RETURNING pos;
-
--- name: delete_jobs
-DELETE FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[]);
+SELECT {fresh_since};
 
 -- The batches that these jobs are in. The next statement deletes those of them of which no job is left.
 
 -- name: batches_of_jobs
 SELECT DISTINCT pos FROM (
-    SELECT enqueued_pos FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[])
-    UNION SELECT claim_pos FROM holdfast.jobs WHERE id = ANY (%(ids)s::bigint[])
-    UNION SELECT claim_pos FROM holdfast.event_rows WHERE job_id = ANY (%(ids)s::bigint[])
+    SELECT enqueued_pos FROM holdfast.jobs WHERE id {in_ids}
+    UNION SELECT claim_pos FROM holdfast.jobs WHERE id {in_ids}
+    UNION SELECT claim_pos FROM holdfast.event_rows WHERE job_id {in_ids}
 ) AS found (pos) WHERE pos IS NOT NULL;
 
 -- name: delete_batches
@@ -584,8 +351,7 @@ SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(wanted)s, t
 -- Without the role pg_read_all_stats, sessions of other accounts have neither a state nor an age.
 
 -- name: lock_holder
-SELECT 'process ' || a.pid || ' (' || coalesce(nullif(a.application_name, ''), 'no application_name') || ')'
-    || coalesce(', ' || a.state || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change)) || ' s', '')
+SELECT {session_text}
 FROM holdfast.jobs j
 JOIN pg_locks l ON l.locktype = 'transactionid' AND l.transactionid = j.xmax AND l.granted
 JOIN pg_stat_activity a ON a.pid = l.pid
@@ -596,8 +362,7 @@ WHERE j.id = %(job_id)s
 -- of the ledger. A session that only reads is listed if it has locked a whole table.
 
 -- name: lock_holders
-SELECT 'process ' || a.pid || ' (' || coalesce(nullif(a.application_name, ''), 'no application_name') || ')'
-    || coalesce(', ' || a.state || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change)) || ' s', '')
+SELECT {session_text}
 FROM pg_stat_activity a
 WHERE a.pid <> pg_backend_pid() AND coalesce(a.xact_start <= clock_timestamp() - interval '1 s', true)
   AND EXISTS (
@@ -625,7 +390,6 @@ SELECT last_value + 2047 FROM holdfast.event_pos WHERE is_called;
 
 -- name: xmin
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
-
 
 -- The jobs of an enqueue that was a transaction of its own, in their order. Its batch is at most some minutes old.
 

@@ -1,10 +1,5 @@
 -- Queries for `explain`, `doctor` and lists of dead letters.
 
--- name: standing_since
-SELECT e.received_at FROM holdfast.job_events(%(jobs)s::bigint[]) e
-WHERE e.from_status IS NULL OR e.from_status <> e.to_status
-ORDER BY e.rev DESC LIMIT 1;
-
 -- name: ahead
 SELECT count(*) FROM (
     SELECT FROM holdfast.jobs
@@ -13,12 +8,9 @@ SELECT count(*) FROM (
       AND (-priority, available_at, id) < (-%(priority)s::integer, %(available_at)s::timestamptz, %(id)s::bigint)
     ORDER BY -priority, available_at, id LIMIT %(limit)s) AS found;
 
--- name: duty
-SELECT holder, expires_at FROM holdfast.duties WHERE name = %(name)s;
-
 -- name: newest_replays
 SELECT replay_of, max(id) FROM holdfast.jobs
-WHERE replay_of = ANY (%(ids)s::bigint[]) AND replay_of IS NOT NULL GROUP BY replay_of;
+WHERE replay_of {in_ids} AND replay_of IS NOT NULL GROUP BY replay_of;
 
 -- Those of these dead letters that have been replayed: by a replay that has neither failed nor been cancelled, or by a replay of
 -- one that has.
@@ -26,7 +18,7 @@ WHERE replay_of = ANY (%(ids)s::bigint[]) AND replay_of IS NOT NULL GROUP BY rep
 -- name: replayed
 WITH RECURSIVE line(letter, id, status) AS (
     SELECT j.replay_of, j.id, j.status FROM holdfast.jobs j
-    WHERE j.replay_of = ANY (%(ids)s::bigint[]) AND j.replay_of IS NOT NULL
+    WHERE j.replay_of {in_ids} AND j.replay_of IS NOT NULL
     UNION
     SELECT line.letter, j.id, j.status FROM line
     JOIN holdfast.jobs j ON j.replay_of = line.id AND j.replay_of IS NOT NULL
@@ -40,15 +32,14 @@ SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
 SELECT count(*) FROM (
     SELECT FROM holdfast.jobs j
     WHERE j.ended = 'failed'
-      AND (j.note IS NULL
-           OR NOT EXISTS (SELECT FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.type = 'discarded'))
+      AND {not_discarded}
       AND NOT EXISTS (
         SELECT FROM holdfast.jobs r WHERE r.replay_of = j.id AND r.replay_of IS NOT NULL AND r.status <> 'cancelled')
     LIMIT %(limit)s) AS found;
 
 -- Jobs that wait for one that failed, was cancelled or was dead-lettered.
 
--- name: waiting_in_vain
+-- name: count_waiting_for_failed
 SELECT count(*) FROM (
     SELECT FROM holdfast.jobs w
     WHERE w.waits_for > 0 AND EXISTS (
@@ -57,7 +48,7 @@ SELECT count(*) FROM (
     LIMIT %(limit)s) AS found;
 
 -- name: ready
-SELECT queue, kind, count(*), min(greatest(available_at, created_at)) FROM holdfast.jobs
+SELECT queue, kind, count(*) AS jobs, min(greatest(available_at, created_at)) AS since FROM holdfast.jobs
 WHERE queued AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT %(limit)s;
 
@@ -98,7 +89,7 @@ ORDER BY a.xact_start, j.id
 LIMIT 5;
 
 -- name: event_from
-SELECT e.pos, e.received_at FROM (
+SELECT e.pos, e.received_at AS at FROM (
     (SELECT pos, received_at FROM holdfast.event_rows WHERE pos >= %(pos)s ORDER BY pos LIMIT 1)
     UNION ALL
     (SELECT greatest(pos, %(pos)s), received_at FROM holdfast.event_batches

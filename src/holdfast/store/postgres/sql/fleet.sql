@@ -6,7 +6,7 @@
 
 -- name: take_duty
 WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at, set_config('lock_timeout', '100', true)
+    SELECT {now} AS at, set_config('lock_timeout', '100', true)
 )
 INSERT INTO holdfast.duties AS d (name, holder, expires_at)
 SELECT %(name)s, %(holder)s, clock.at + %(ttl_us)s::bigint * interval '1 microsecond' FROM clock
@@ -20,12 +20,12 @@ RETURNING 1;
 -- without a gap. Every worker polls this.
 
 -- name: watch
-SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()), NOT EXISTS (
+SELECT {now}, NOT EXISTS (
         SELECT FROM holdfast.duties d
-        WHERE d.name = %(name)s AND d.holder <> %(holder)s AND d.expires_at >= coalesce(%(now_at)s::timestamptz, clock_timestamp())),
+        WHERE d.name = %(name)s AND d.holder <> %(holder)s AND d.expires_at >= {now}),
     EXISTS (SELECT FROM holdfast.open_claims)
         OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL)
-        OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'tell/' AND name < 'tell0')
+        OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'cascade/' AND name < 'cascade0')
         OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'link/' AND name < 'link0'),
     (SELECT d.expires_at FROM holdfast.duties d WHERE d.name = %(name)s),
     (SELECT pos FROM holdfast.cursors WHERE name = 'sweeping');
@@ -35,7 +35,7 @@ DELETE FROM holdfast.duties WHERE name = %(name)s AND holder = %(holder)s AND se
 
 -- name: sign_in
 WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at, set_config('lock_timeout', '100', true)
+    SELECT {now} AS at, set_config('lock_timeout', '100', true)
 )
 INSERT INTO holdfast.workers AS w (name, incarnation, started_at, seen_at, body)
 SELECT %(name)s, %(incarnation)s, clock.at, clock.at, coalesce(%(body)s::text, '{}') FROM clock
@@ -46,7 +46,7 @@ DELETE FROM holdfast.workers
 WHERE name = %(name)s AND incarnation = %(incarnation)s AND set_config('lock_timeout', '100', true) IS NOT NULL;
 
 -- name: workers
-SELECT w.name, w.incarnation, w.started_at, w.seen_at, w.body, coalesce(h.jobs, 0)
+SELECT w.name, w.incarnation, w.started_at, w.seen_at, w.body, coalesce(h.jobs, 0) AS holding
 FROM holdfast.workers w LEFT JOIN (
     SELECT owner, incarnation, count(*) AS jobs FROM holdfast.active_jobs
     WHERE status IN ('claimed', 'running')
@@ -61,7 +61,7 @@ DELETE FROM holdfast.workers WHERE (name, incarnation) IN (
 RETURNING 1;
 
 -- name: next_ready
-SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()), (
+SELECT {now}, (
     SELECT min((
         SELECT j.available_at FROM holdfast.jobs j
         WHERE j.queue = u.name AND j.queued AND j.available_at > j.created_at
@@ -69,9 +69,3 @@ SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()), (
         ORDER BY j.available_at LIMIT 1))
     FROM unnest(%(queues)s::text[]) AS u (name)
     WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL);
-
--- name: all_settings
-SELECT scope, name, body FROM holdfast.settings ORDER BY scope, name;
-
--- name: declarations
-SELECT kind, queue, body, declared_at, declared_by FROM holdfast.declarations ORDER BY kind;

@@ -11,12 +11,90 @@
 -- A batch has the values that all its jobs share, and arrays only for those that differ.
 -- An enqueue with a channel sends a notification when it commits.
 
--- name: enqueue
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), place AS MATERIALIZED (
+-- Parts of these statements. `clock` and `job_now` are in parts.sql.
+
+-- part: place
+place AS MATERIALIZED (
     SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
-), input AS MATERIALIZED (
+);
+
+-- part: enqueued_columns
+id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key, live_key,
+dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload;
+
+-- The jobs of a list of commands, and the guards that the plain case of a holder's command needs: it is the holder's attempt, its
+-- lease has not expired, no later position was drawn for the job, and the job has the revision that the caller expects.
+
+-- part: of_input
+j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id;
+
+-- part: has_fence
+j.attempt = i.attempt AND j.token = i.token;
+
+-- part: is_held
+{job_now} <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place);
+
+-- part: is_expected
+(i.expected_rev IS NULL OR i.expected_rev = j.rev);
+
+-- What a heartbeat changes, and what the fields of one change.
+
+-- part: new_lease
+{job_now} + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id);
+
+-- part: beat_changes
+rev = j.rev + 1, last_pos = (SELECT pos FROM place), updated_at = {job_now}, last_beat_at = {job_now},
+lease_expires_at = {new_lease};
+
+-- part: progress_changes
+progressed_at = CASE
+    WHEN coalesce(i.stage, j.stage) IS DISTINCT FROM j.stage OR coalesce(i.progress, j.progress) IS DISTINCT FROM j.progress
+    THEN {job_now} ELSE j.progressed_at END,
+stage = coalesce(i.stage, j.stage), progress = coalesce(i.progress, j.progress),
+assist_requested = coalesce(i.assist_requested, j.assist_requested);
+
+-- What a success changes, and the columns that its event needs.
+
+-- part: success_changes
+status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
+live_key = CASE WHEN j.dedupe_forever THEN j.live_key END, updated_at = {job_now}, finished_at = {job_now},
+last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL;
+
+-- part: success_columns
+j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos;
+
+-- The columns of a batch of changed jobs, and their values. A list is stored only if its values differ.
+
+-- part: batch_columns
+received_at, claim_pos, size, rev, attempt, actor, jobs, revs, attempts, times;
+
+-- part: batch_values
+min(updated_at), claim_pos, count(*), min(rev), min(attempt), 'worker:' || min(holder) || '#' || min(incarnation), array_agg(id),
+CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
+CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
+CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END;
+
+-- part: successes_logged
+logged AS (
+    INSERT INTO holdfast.event_batches (type, from_status, to_status, request_id, pos, {batch_columns})
+    SELECT 'succeeded', 'running', 'succeeded', request_id,
+        (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), {batch_values}
+    FROM changed GROUP BY claim_pos, request_id
+);
+
+-- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
+
+-- part: closed
+closed AS (
+    DELETE FROM holdfast.open_claims WHERE pos IN (
+        SELECT c.pos FROM holdfast.open_claims c
+        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e
+            ON e.claim_pos = c.pos AND e.ended = c.size
+        FOR UPDATE OF c SKIP LOCKED)
+);
+
+-- name: enqueue
+WITH {clock}, {place}, input AS MATERIALIZED (
     SELECT coalesce(i.drawn_id, nextval('holdfast.job_id')) AS id, i.*
     FROM unnest(
         %(queues)s::text[], %(kinds)s::text[], %(priorities)s::integer[], %(available)s::timestamptz[],
@@ -36,9 +114,7 @@ WITH clock AS MATERIALIZED (
         pos, received_at, size, rev, attempt, type, to_status, actor, reason, request_id, nonce, jobs)
     SELECT pos, (SELECT at FROM clock), size, 1, 0, 'enqueued', 'queued', actor, reason, request_id, %(nonce)s, jobs FROM batches
 ), made AS (
-    INSERT INTO holdfast.jobs (
-        id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key,
-        live_key, dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload)
+    INSERT INTO holdfast.jobs ({enqueued_columns})
     SELECT i.id, i.queue, i.kind, true, 'queued', 1, 0, i.priority,
         coalesce(i.available_at, (SELECT at FROM clock) + i.delay_us * interval '1 microsecond'),
         (SELECT at FROM clock), (SELECT at FROM clock), i.profile_id, i.dedupe_key, i.dedupe_key, i.dedupe_forever,
@@ -51,11 +127,7 @@ SELECT i.id, CASE i.n WHEN 1 THEN (SELECT at FROM clock) END,
 FROM input i ORDER BY i.n;
 
 -- name: enqueue_plain
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), place AS MATERIALIZED (
-    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
-), input AS MATERIALIZED (
+WITH {clock}, {place}, input AS MATERIALIZED (
     SELECT nextval('holdfast.job_id') AS id, payload, n
     FROM unnest(%(payloads)s::bytea[]) WITH ORDINALITY AS i (payload, n)
 ), made AS (
@@ -76,14 +148,8 @@ SELECT id, CASE n WHEN 1 THEN (SELECT at FROM clock) END,
 FROM input;
 
 -- name: enqueue_keyed
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), place AS MATERIALIZED (
-    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
-), made AS (
-    INSERT INTO holdfast.jobs (
-        id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key,
-        live_key, dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload)
+WITH {clock}, {place}, made AS (
+    INSERT INTO holdfast.jobs ({enqueued_columns})
     SELECT coalesce(%(drawn)s::bigint, nextval('holdfast.job_id')), %(queue)s, %(kind)s, true, 'queued', 1, 0, %(priority)s,
         coalesce(%(available_at)s::timestamptz, clock.at + %(delay_us)s * interval '1 microsecond'), clock.at, clock.at,
         %(profile)s, %(key)s, %(key)s, %(forever)s, %(correlation)s, %(trace)s, %(replay)s, place.pos, place.pos, %(payload)s
@@ -100,9 +166,7 @@ SELECT id, created_at, CASE WHEN %(channel)s::text IS NOT NULL THEN pg_notify(%(
 SELECT id, created_at FROM holdfast.jobs WHERE queue = %(queue)s AND live_key = %(key)s AND live_key IS NOT NULL;
 
 -- name: claim
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), started AS MATERIALIZED (
+WITH {clock}, started AS MATERIALIZED (
     SELECT clock_timestamp() AS at
 ), picked AS MATERIALIZED (
     SELECT c.id, c.profile_id, clock_timestamp() - q.begun_at AS took
@@ -137,11 +201,9 @@ WITH clock AS MATERIALIZED (
     SET queued = false, status = %(status)s, phase = %(phase)s, rev = j.rev + %(steps)s, attempt = j.attempt + 1,
         claim_pos = (SELECT pos FROM place), last_pos = (SELECT pos FROM place),
         owner = %(owner)s, incarnation = %(incarnation)s, token = %(token)s || t.token_tail, policy_id = t.policy_id,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at), claimed_at = greatest((SELECT at FROM clock), j.updated_at),
-        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
-        progressed_at = greatest((SELECT at FROM clock), j.updated_at),
-        started_at = CASE WHEN %(steps)s = 2 THEN greatest((SELECT at FROM clock), j.updated_at) END,
-        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at) + t.lease,
+        updated_at = {job_now}, claimed_at = {job_now}, last_beat_at = {job_now}, progressed_at = {job_now},
+        started_at = CASE WHEN %(steps)s = 2 THEN {job_now} END,
+        lease_expires_at = {job_now} + t.lease,
         stage = NULL, progress = NULL, assist_requested = false, counter = NULL, stall_reason = NULL, stalled_at = NULL,
         revived_at = NULL, reason_code = NULL, failure_stage = NULL
     FROM terms t
@@ -165,75 +227,43 @@ WITH clock AS MATERIALIZED (
     SELECT (SELECT pos FROM place), min(claimed_at) + least((SELECT min(check_after) FROM terms), interval '5 s'), count(*)
     FROM changed HAVING count(*) > 0
 )
-SELECT c.*, CASE row_number() OVER () WHEN 1 THEN (SELECT took FROM place) END FROM changed c;
+SELECT c.*, CASE row_number() OVER () WHEN 1 THEN (SELECT took FROM place) END AS took FROM changed c;
 
 -- name: start
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), place AS MATERIALIZED (
-    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
-), input AS (
+WITH {clock}, {place}, input AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(revs)s::integer[], %(requests)s::text[]
     ) AS i (id, attempt, token, expected_rev, request_id)
 ), changed AS (
     UPDATE holdfast.jobs j
     SET status = 'running', phase = 'executing', rev = j.rev + 1, last_pos = (SELECT pos FROM place),
-        updated_at = greatest((SELECT at FROM clock), j.updated_at),
-        started_at = greatest((SELECT at FROM clock), j.updated_at),
-        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
-        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
-            + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id)
+        updated_at = {job_now}, started_at = {job_now}, last_beat_at = {job_now},
+        lease_expires_at = {new_lease}
     FROM input i
-    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
-      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status = 'claimed'
-          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
-          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
-          THEN true END
+    WHERE {of_input}
+      AND CASE WHEN {has_fence} AND j.status = 'claimed' AND {is_held} AND {is_expected} THEN true END
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.owner AS holder, j.incarnation, j.attempt, j.claim_pos,
         i.request_id
 ), logged AS (
-    INSERT INTO holdfast.event_batches (
-        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
-        times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
-        count(*), min(rev), min(attempt), 'started', 'claimed', 'running', 'worker:' || min(holder) || '#' || min(incarnation),
-        request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
-        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
-        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
+    INSERT INTO holdfast.event_batches (type, from_status, to_status, request_id, pos, {batch_columns})
+    SELECT 'started', 'claimed', 'running', request_id,
+        (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), {batch_values}
     FROM changed GROUP BY claim_pos, request_id
 )
 SELECT id, rev, updated_at, lease_expires_at FROM changed;
 
 -- name: heartbeat
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), place AS MATERIALIZED (
-    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
-), input AS (
+WITH {clock}, {place}, input AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(revs)s::integer[], %(requests)s::text[],
         %(stages)s::text[], %(progress)s::bigint[], %(assists)s::boolean[], %(payloads)s::bytea[]
     ) AS i (id, attempt, token, expected_rev, request_id, stage, progress, assist_requested, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place),
-        updated_at = greatest((SELECT at FROM clock), j.updated_at),
-        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
-        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
-            + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id),
-        progressed_at = CASE
-            WHEN coalesce(i.stage, j.stage) IS DISTINCT FROM j.stage
-              OR coalesce(i.progress, j.progress) IS DISTINCT FROM j.progress
-            THEN greatest((SELECT at FROM clock), j.updated_at) ELSE j.progressed_at END,
-        stage = coalesce(i.stage, j.stage), progress = coalesce(i.progress, j.progress),
-        assist_requested = coalesce(i.assist_requested, j.assist_requested)
+    SET {beat_changes}, {progress_changes}
     FROM input i
-    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
-      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status IN ('claimed', 'running')
-          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
-          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
-          THEN true END
+    WHERE {of_input}
+      AND CASE WHEN {has_fence} AND j.status IN ('claimed', 'running') AND {is_held} AND {is_expected} THEN true END
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt, j.claim_pos,
         i.request_id, i.payload
 ), logged AS (
@@ -247,35 +277,20 @@ WITH clock AS MATERIALIZED (
 SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
 
 -- name: beat
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), place AS MATERIALIZED (
-    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
-), input AS (
+WITH {clock}, {place}, input AS (
     SELECT * FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[]) AS i (id, attempt, token)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place),
-        updated_at = greatest((SELECT at FROM clock), j.updated_at),
-        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
-        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
-            + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id)
+    SET {beat_changes}
     FROM input i
-    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
-      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status IN ('claimed', 'running')
-          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
-          THEN true END
+    WHERE {of_input}
+      AND CASE WHEN {has_fence} AND j.status IN ('claimed', 'running') AND {is_held} THEN true END
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner AS holder, j.incarnation, j.attempt,
         j.claim_pos
 ), logged AS (
-    INSERT INTO holdfast.event_batches (
-        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
-        times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, status) - count(*), min(updated_at), claim_pos,
-        count(*), min(rev), min(attempt), 'heartbeat', status, status, 'worker:' || min(holder) || '#' || min(incarnation),
-        NULL, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
-        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
-        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
+    INSERT INTO holdfast.event_batches (type, from_status, to_status, request_id, pos, {batch_columns})
+    SELECT 'heartbeat', status, status, NULL,
+        (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, status) - count(*), {batch_values}
     FROM changed GROUP BY claim_pos, status
 )
 SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
@@ -284,11 +299,7 @@ SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
 -- skew limit.
 
 -- name: beat_signed
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), place AS MATERIALIZED (
-    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
-), input AS (
+WITH {clock}, {place}, input AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(revs)s::integer[], %(requests)s::text[],
         %(stages)s::text[], %(progress)s::bigint[], %(assists)s::boolean[], %(payloads)s::bytea[], %(owners)s::text[],
@@ -299,25 +310,15 @@ WITH clock AS MATERIALIZED (
         at, key_id, signature, statement)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET rev = j.rev + 1, last_pos = (SELECT pos FROM place),
-        updated_at = greatest((SELECT at FROM clock), j.updated_at),
-        last_beat_at = greatest((SELECT at FROM clock), j.updated_at),
-        lease_expires_at = greatest((SELECT at FROM clock), j.updated_at)
-            + (SELECT p.lease FROM holdfast.policies p WHERE p.id = j.policy_id),
-        progressed_at = CASE
-            WHEN coalesce(i.stage, j.stage) IS DISTINCT FROM j.stage
-              OR coalesce(i.progress, j.progress) IS DISTINCT FROM j.progress
-            THEN greatest((SELECT at FROM clock), j.updated_at) ELSE j.progressed_at END,
-        stage = coalesce(i.stage, j.stage), progress = coalesce(i.progress, j.progress),
-        assist_requested = coalesce(i.assist_requested, j.assist_requested), counter = i.counter
+    SET {beat_changes}, {progress_changes}, counter = i.counter
     FROM input i
-    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
+    WHERE {of_input}
       AND CASE WHEN j.attempt = i.attempt AND j.token = coalesce(i.token, j.token) AND j.status IN ('claimed', 'running')
-          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          AND {is_held}
           AND j.owner = i.owner AND j.incarnation = i.incarnation AND i.counter > coalesce(j.counter, -1)
           AND i.at BETWEEN (SELECT at FROM clock) - %(skew_us)s * interval '1 microsecond'
               AND (SELECT at FROM clock) + %(skew_us)s * interval '1 microsecond'
-          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
+          AND {is_expected}
           THEN true END
     RETURNING j.id, j.rev, j.updated_at, j.lease_expires_at, j.status, j.phase, j.owner, j.incarnation, j.attempt, j.claim_pos,
         i.request_id, i.payload, i.at, i.key_id, i.signature, i.statement
@@ -332,128 +333,53 @@ WITH clock AS MATERIALIZED (
 SELECT id, rev, updated_at, lease_expires_at, status, phase FROM changed;
 
 -- name: complete
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), place AS MATERIALIZED (
-    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
-), input AS (
+WITH {clock}, {place}, input AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(revs)s::integer[], %(requests)s::text[],
         %(payloads)s::bytea[]
     ) AS i (id, attempt, token, expected_rev, request_id, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
-        result = i.payload, live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at),
-        finished_at = greatest((SELECT at FROM clock), j.updated_at),
-        last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
+    SET result = i.payload, {success_changes}
     FROM input i
-    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
-      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status = 'running' AND j.dependents = 0
-          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
-          AND (i.expected_rev IS NULL OR i.expected_rev = j.rev)
-          THEN true END
-    RETURNING j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos, i.request_id
-), logged AS (
-    INSERT INTO holdfast.event_batches (
-        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
-        times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
-        count(*), min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
-        request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
-        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
-        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
-    FROM changed GROUP BY claim_pos, request_id
-), closed AS (
-    -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
-    DELETE FROM holdfast.open_claims WHERE pos IN (
-        SELECT c.pos FROM holdfast.open_claims c
-        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e
-            ON e.claim_pos = c.pos AND e.ended = c.size
-        FOR UPDATE OF c SKIP LOCKED)
-)
+    WHERE {of_input}
+      AND CASE WHEN {has_fence} AND j.status = 'running' AND j.dependents = 0 AND {is_held} AND {is_expected} THEN true END
+    RETURNING {success_columns}, i.request_id
+), {successes_logged}, {closed}
 SELECT id, rev, updated_at FROM changed;
 
 -- A worker's completions in bulk. They carry no expected revision. The result is NULL if all jobs were completed.
 
 -- name: settle
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), place AS MATERIALIZED (
-    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
-), input AS (
+WITH {clock}, {place}, input AS (
     SELECT * FROM unnest(
         %(ids)s::bigint[], %(attempts)s::integer[], %(tokens)s::text[], %(requests)s::text[], %(payloads)s::bytea[]
     ) AS i (id, attempt, token, request_id, payload)
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
-        result = i.payload, live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at),
-        finished_at = greatest((SELECT at FROM clock), j.updated_at),
-        last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
+    SET result = i.payload, {success_changes}
     FROM input i
-    WHERE j.id = ANY (%(ids)s::bigint[]) AND j.id = i.id
-      AND CASE WHEN j.attempt = i.attempt AND j.token = i.token AND j.status = 'running' AND j.dependents = 0
-          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
-          THEN true END
-    RETURNING j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos, i.request_id
-), logged AS (
-    INSERT INTO holdfast.event_batches (
-        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
-        times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), min(updated_at), claim_pos,
-        count(*), min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
-        request_id, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
-        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
-        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
-    FROM changed GROUP BY claim_pos, request_id
-), closed AS (
-    -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
-    DELETE FROM holdfast.open_claims WHERE pos IN (
-        SELECT c.pos FROM holdfast.open_claims c
-        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e
-            ON e.claim_pos = c.pos AND e.ended = c.size
-        FOR UPDATE OF c SKIP LOCKED)
-)
+    WHERE {of_input}
+      AND CASE WHEN {has_fence} AND j.status = 'running' AND j.dependents = 0 AND {is_held} THEN true END
+    RETURNING {success_columns}, i.request_id
+), {successes_logged}, {closed}
 SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;
 
 -- The same for jobs of one claim, with one attempt number and one result.
 
 -- name: settle_alike
-WITH clock AS MATERIALIZED (
-    SELECT coalesce(%(now_at)s::timestamptz, clock_timestamp()) AS at
-), place AS MATERIALIZED (
-    SELECT pg_current_xact_id(), nextval('holdfast.event_pos') AS pos
-), changed AS (
+WITH {clock}, {place}, changed AS (
     UPDATE holdfast.jobs j
-    SET status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
-        result = %(payload)s, live_key = CASE WHEN j.dedupe_forever THEN j.live_key END,
-        updated_at = greatest((SELECT at FROM clock), j.updated_at),
-        finished_at = greatest((SELECT at FROM clock), j.updated_at),
-        last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL
+    SET result = %(payload)s, {success_changes}
     WHERE j.id = ANY (%(ids)s::bigint[])
       AND CASE WHEN j.attempt = %(attempt)s AND j.token = %(token)s AND j.status = 'running' AND j.dependents = 0
-          AND greatest((SELECT at FROM clock), j.updated_at) <= j.lease_expires_at AND j.last_pos < (SELECT pos FROM place)
+          AND {is_held}
           THEN true END
-    RETURNING j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos
+    RETURNING {success_columns}
 ), logged AS (
-    INSERT INTO holdfast.event_batches (
-        pos, received_at, claim_pos, size, rev, attempt, type, from_status, to_status, actor, request_id, jobs, revs, attempts,
-        times)
-    SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos) - count(*), min(updated_at), claim_pos,
-        count(*), min(rev), min(attempt), 'succeeded', 'running', 'succeeded', 'worker:' || min(holder) || '#' || min(incarnation),
-        %(request)s, array_agg(id), CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
-        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
-        CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END
+    INSERT INTO holdfast.event_batches (type, from_status, to_status, request_id, pos, {batch_columns})
+    SELECT 'succeeded', 'running', 'succeeded', %(request)s,
+        (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos) - count(*), {batch_values}
     FROM changed GROUP BY claim_pos
-), closed AS (
-    -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
-    DELETE FROM holdfast.open_claims WHERE pos IN (
-        SELECT c.pos FROM holdfast.open_claims c
-        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e
-            ON e.claim_pos = c.pos AND e.ended = c.size
-        FOR UPDATE OF c SKIP LOCKED)
-)
+), {closed}
 SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;

@@ -1,21 +1,10 @@
 -- Sessions of agents, the tasks that they may claim next, and the events and checkpoints that are shown to them.
 
--- name: find_agent
-SELECT focus, last, cursor FROM holdfast_agents WHERE name = :name AND session = :session;
-
 -- name: save_agent
 INSERT INTO holdfast_agents (name, session, focus, last, cursor, updated_at)
 VALUES (:name, :session, :focus, :last, :cursor, :now_at)
 ON CONFLICT (name, session) DO UPDATE
 SET focus = excluded.focus, last = excluded.last, cursor = max(cursor, excluded.cursor), updated_at = excluded.updated_at;
-
--- name: last_agent
-SELECT max(updated_at) FROM holdfast_agents;
-
--- name: own_tasks
-SELECT id FROM holdfast_active_jobs
-WHERE status IN ('claimed', 'running') AND owner = :name AND incarnation = :session
-ORDER BY status DESC, id LIMIT :limit;
 
 -- name: prune_agents
 DELETE FROM holdfast_agents WHERE (name, session) IN (
@@ -71,10 +60,9 @@ ORDER BY available_at, id LIMIT 1;
 -- name: expired_tasks
 SELECT j.id FROM holdfast_active_jobs j JOIN holdfast_policies p ON p.id = j.policy_id
 WHERE j.kind <> :undo_kind AND j.phase IS NOT 'aborting'
-  AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
-  AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
-  AND (j.status = 'stalled' OR j.lease_expires_at < max(:now_at, j.updated_at)
-    OR j.last_beat_at + 1000 * (p.body ->> 'heartbeat_interval_ms') * (p.body ->> 'missed_beats_max') < max(:now_at, j.updated_at))
+  AND {task_filter}
+  AND (j.status = 'stalled' OR j.lease_expires_at < {job_now}
+    OR {beat_deadline} < {job_now})
   AND (SELECT q.paused_at FROM holdfast_queues q WHERE q.name = j.queue) IS NULL
 ORDER BY coalesce(j.lease_expires_at, j.last_lease_expires_at), j.id LIMIT :limit;
 
@@ -102,58 +90,31 @@ SELECT
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_active_jobs j
         WHERE j.kind <> :undo_kind
-          AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
-          AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
-        LIMIT :limit)),
+          AND {task_filter}
+        LIMIT :limit)) AS held,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_waiting
         WHERE j.waits_for > 0 AND j.queued
-          AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
-          AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
-        LIMIT :limit)),
+          AND {task_filter}
+        LIMIT :limit)) AS waiting,
     (SELECT count(*) FROM (
         SELECT 1 FROM wanted w CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_delayed
         WHERE j.queued AND j.available_at > j.created_at AND j.queue = w.queue AND j.available_at > :now_at
           AND j.available_at < :never_at AND j.kind <> :undo_kind
           AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
           AND (SELECT q.paused_at FROM holdfast_queues q WHERE q.name = w.queue) IS NULL
-        LIMIT :limit)),
+        LIMIT :limit)) AS scheduled,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_queues q CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_ready
         WHERE q.paused_at IS NOT NULL AND j.queued AND j.queue = q.name AND j.waits_for + 0 = 0 AND j.kind <> :undo_kind
-          AND (:queues IS NULL OR j.queue IN (SELECT value FROM json_each(:queues)))
-          AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
-        LIMIT :limit));
-
--- name: has_event
-SELECT 1 FROM {job_events} e WHERE e.pos = :cursor;
-
--- name: newest_events
-SELECT e.pos, e.job_id, e.rev, e.type, e.received_at, e.at, e.actor, e.attempt, e.from_status, e.to_status, e.reason,
-    e.request_id, e.cause, e.payload, e.policy_id, e.correlation_id, e.trace_id, e.key_id, e.signature, e.statement
-FROM {job_events} e
-WHERE e.pos > :after ORDER BY e.rev DESC LIMIT :limit;
-
--- name: count_events
-SELECT count(*) FROM (SELECT 1 FROM {job_events} e WHERE e.rev < :rev_below AND e.pos > :after LIMIT :limit);
-
--- name: blockers
-SELECT j.id, j.kind, j.status, j.waits_for
-FROM holdfast_dependencies d JOIN holdfast_jobs j ON j.id = d.on_id
-WHERE d.job_id = :job_id AND j.status <> 'succeeded' ORDER BY j.id LIMIT :limit;
-
--- Dependents are looked up by primary key. The `+ 0` keeps the planner from using the index of all waiting jobs.
-
--- name: unlocks
-SELECT j.id, j.kind, j.status, j.waits_for
-FROM holdfast_dependencies d JOIN holdfast_jobs j ON j.id = d.job_id
-WHERE d.on_id = :on_id AND j.waits_for + 0 > 0 ORDER BY j.id LIMIT :limit;
+          AND {task_filter}
+        LIMIT :limit)) AS paused;
 
 -- Heartbeats that may carry a checkpoint, some from each of the latest attempts that have any. The same bytes may also be part of
 -- an undo step.
 
 -- name: checkpoint_beats
-SELECT attempt, received_at, actor, payload FROM (
+SELECT attempt, received_at AS at, actor, payload FROM (
     SELECT rev, attempt, received_at, actor, payload,
         dense_rank() OVER (ORDER BY attempt DESC) AS attempts, row_number() OVER (PARTITION BY attempt ORDER BY rev DESC) AS beats
     FROM holdfast_event_rows

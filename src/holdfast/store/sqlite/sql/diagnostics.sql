@@ -1,10 +1,5 @@
 -- Queries for `explain`, `doctor` and lists of dead letters.
 
--- name: standing_since
-SELECT e.received_at FROM {job_events} e
-WHERE e.from_status IS NULL OR e.from_status <> e.to_status
-ORDER BY e.rev DESC LIMIT 1;
-
 -- Two queries, each a range of the index. A single one would scan to the end of the queue.
 
 -- name: ahead
@@ -17,9 +12,6 @@ SELECT min(:limit, (
         SELECT 1 FROM holdfast_jobs
         WHERE queue = :queue AND queued AND priority = :priority AND available_at <= :now_at
           AND (available_at, id) < (:available_at, :id) LIMIT :limit)));
-
--- name: duty
-SELECT holder, expires_at FROM holdfast_duties WHERE name = :name;
 
 -- name: newest_replays
 SELECT j.replay_of, max(j.id) FROM json_each(:ids) wanted
@@ -46,15 +38,14 @@ SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
 SELECT count(*) FROM (
     SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_ended
     WHERE j.ended = 'failed' AND j.ended IS NOT NULL
-      AND (j.note IS NULL
-           OR NOT EXISTS (SELECT 1 FROM holdfast_event_rows e WHERE e.job_id = j.id AND e.type = 'discarded'))
+      AND {not_discarded}
       AND NOT EXISTS (
         SELECT 1 FROM holdfast_jobs r WHERE r.replay_of = j.id AND r.replay_of IS NOT NULL AND r.status <> 'cancelled')
     LIMIT :limit);
 
 -- Jobs that wait for one that failed, was cancelled or was dead-lettered.
 
--- name: waiting_in_vain
+-- name: count_waiting_for_failed
 SELECT count(*) FROM (
     SELECT 1 FROM holdfast_jobs w INDEXED BY holdfast_jobs_waiting
     WHERE w.waits_for > 0 AND EXISTS (
@@ -63,12 +54,12 @@ SELECT count(*) FROM (
     LIMIT :limit);
 
 -- name: ready
-SELECT queue, kind, count(*), min(max(available_at, created_at)) FROM holdfast_jobs
+SELECT queue, kind, count(*) AS jobs, min(max(available_at, created_at)) AS since FROM holdfast_jobs
 WHERE queued AND available_at <= :now_at
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT :limit;
 
 -- name: event_from
-SELECT pos, received_at FROM (
+SELECT pos, received_at AS at FROM (
     SELECT * FROM (SELECT pos, received_at FROM holdfast_event_rows WHERE pos >= :pos ORDER BY pos LIMIT 1)
     UNION ALL
     SELECT * FROM (

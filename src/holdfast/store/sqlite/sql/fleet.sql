@@ -17,7 +17,7 @@ SELECT :now_at, NOT EXISTS (
         SELECT 1 FROM holdfast_duties WHERE name = :name AND holder <> :holder AND expires_at >= :now_at),
     EXISTS (SELECT 1 FROM holdfast_open_claims)
         OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE undo_owed > 0 AND finished_at IS NOT NULL)
-        OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'tell/' AND name < 'tell0')
+        OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'cascade/' AND name < 'cascade0')
         OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'link/' AND name < 'link0'),
     (SELECT expires_at FROM holdfast_duties WHERE name = :name),
     (SELECT pos FROM holdfast_cursors WHERE name = 'sweeping');
@@ -34,7 +34,7 @@ ON CONFLICT (name, incarnation) DO UPDATE SET seen_at = excluded.seen_at, body =
 DELETE FROM holdfast_workers WHERE name = :name AND incarnation = :incarnation;
 
 -- name: workers
-SELECT w.name, w.incarnation, w.started_at, w.seen_at, w.body, coalesce(h.jobs, 0)
+SELECT w.name, w.incarnation, w.started_at, w.seen_at, w.body, coalesce(h.jobs, 0) AS holding
 FROM holdfast_workers w LEFT JOIN (
     SELECT owner, incarnation, count(*) AS jobs FROM holdfast_active_jobs
     WHERE status IN ('claimed', 'running')
@@ -55,9 +55,3 @@ SELECT :now_at, min((
     ORDER BY j.available_at LIMIT 1))
 FROM json_each(:queues) wanted
 WHERE (SELECT p.paused_at FROM holdfast_queues p WHERE p.name = wanted.value) IS NULL;
-
--- name: all_settings
-SELECT scope, name, body FROM holdfast_settings ORDER BY scope, name;
-
--- name: declarations
-SELECT kind, queue, body, declared_at, declared_by FROM holdfast_declarations ORDER BY kind;

@@ -1,6 +1,48 @@
 -- The hot verbs. Guards are the plain case of `decide`. Commands that do not match are decided one by one.
 -- A batch is one statement if possible.
 
+-- Parts of these statements.
+
+-- The jobs of a queue that may be claimed now, in order.
+
+-- part: next_ready
+queued AND queue = :queue AND available_at <= :now AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
+ORDER BY priority DESC, available_at, id;
+
+-- What a claim changes, and the columns that it returns.
+
+-- part: claim_changes
+queued = 0, status = :status, phase = :phase, rev = rev + :steps, attempt = attempt + 1, claim_pos = :pos, last_pos = :pos,
+owner = :owner, incarnation = :incarnation, token = :token || (
+    SELECT p.token_tail FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
+policy_id = (SELECT f.policy_id FROM holdfast_profiles f WHERE f.id = profile_id),
+updated_at = max(:now, updated_at), claimed_at = max(:now, updated_at), last_beat_at = max(:now, updated_at),
+progressed_at = max(:now, updated_at), started_at = CASE WHEN :steps = 2 THEN max(:now, updated_at) END,
+lease_expires_at = max(:now, updated_at) + (
+    SELECT p.lease_us FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
+stage = NULL, progress = NULL, assist_requested = 0, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL,
+reason_code = NULL, failure_stage = NULL;
+
+-- part: claimed_columns
+id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
+last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
+checkpoint_rev, undo_owed, payload;
+
+-- The columns that a holder's command is checked against.
+
+-- part: guard_columns
+j.id, j.status, j.rev, j.attempt, j.token, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.phase,
+j.dependents, j.claim_pos, p.lease_us;
+
+-- part: guarded_jobs
+json_each(?) wanted
+JOIN holdfast_jobs j ON j.id = wanted.value
+JOIN holdfast_policies p ON p.id = j.policy_id;
+
+-- part: success_changes
+live_key = CASE WHEN dedupe_forever THEN live_key END,
+last_owner = owner, owner = NULL, last_lease_expires_at = lease_expires_at, lease_expires_at = NULL;
+
 -- The first statement in a caller's transaction. A deferred transaction takes the write lock here, before it reads anything.
 
 -- name: take_lock
@@ -32,53 +74,27 @@ SELECT id, created_at FROM holdfast_jobs WHERE queue = ? AND live_key = ? AND li
 
 -- name: claim
 UPDATE holdfast_jobs
-SET queued = 0, status = :status, phase = :phase, rev = rev + :steps, attempt = attempt + 1, claim_pos = :pos, last_pos = :pos,
-    owner = :owner, incarnation = :incarnation, token = :token || (
-        SELECT p.token_tail FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
-    policy_id = (SELECT f.policy_id FROM holdfast_profiles f WHERE f.id = profile_id),
-    updated_at = max(:now, updated_at), claimed_at = max(:now, updated_at), last_beat_at = max(:now, updated_at),
-    progressed_at = max(:now, updated_at), started_at = CASE WHEN :steps = 2 THEN max(:now, updated_at) END,
-    lease_expires_at = max(:now, updated_at) + (
-        SELECT p.lease_us FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
-    stage = NULL, progress = NULL, assist_requested = 0, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL,
-    reason_code = NULL, failure_stage = NULL
+SET {claim_changes}
 WHERE id IN (
     SELECT id FROM holdfast_jobs
-    WHERE queued AND queue = :queue AND available_at <= :now
-      AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
-    ORDER BY priority DESC, available_at, id
+    WHERE {next_ready}
     LIMIT :limit)
-RETURNING id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
-    last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
-    checkpoint_rev, undo_owed, payload;
+RETURNING {claimed_columns};
 
 -- The next jobs, at most two: that is enough to distinguish one job from several.
 
 -- name: next_two
 SELECT id FROM holdfast_jobs
-WHERE queued AND queue = :queue AND available_at <= :now
-  AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
-ORDER BY priority DESC, available_at, id
+WHERE {next_ready}
 LIMIT 2;
 
 -- A claim of one job. Building and searching a list of ids, even a short one, takes five times as long.
 
 -- name: claim_lone
 UPDATE holdfast_jobs
-SET queued = 0, status = :status, phase = :phase, rev = rev + :steps, attempt = attempt + 1, claim_pos = :pos, last_pos = :pos,
-    owner = :owner, incarnation = :incarnation, token = :token || (
-        SELECT p.token_tail FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
-    policy_id = (SELECT f.policy_id FROM holdfast_profiles f WHERE f.id = profile_id),
-    updated_at = max(:now, updated_at), claimed_at = max(:now, updated_at), last_beat_at = max(:now, updated_at),
-    progressed_at = max(:now, updated_at), started_at = CASE WHEN :steps = 2 THEN max(:now, updated_at) END,
-    lease_expires_at = max(:now, updated_at) + (
-        SELECT p.lease_us FROM holdfast_profiles f JOIN holdfast_policies p ON p.id = f.policy_id WHERE f.id = profile_id),
-    stage = NULL, progress = NULL, assist_requested = 0, counter = NULL, stall_reason = NULL, stalled_at = NULL, revived_at = NULL,
-    reason_code = NULL, failure_stage = NULL
+SET {claim_changes}
 WHERE id = :id
-RETURNING id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
-    last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, policy_id,
-    checkpoint_rev, undo_owed, payload;
+RETURNING {claimed_columns};
 
 -- name: open_claim
 INSERT INTO holdfast_open_claims (pos, check_at, size)
@@ -88,11 +104,8 @@ SELECT :pos, :now + min(5000000, min(check_after_us)), :size FROM holdfast_polic
 DELETE FROM holdfast_open_claims WHERE pos = :pos AND size = :ended;
 
 -- name: guards
-SELECT j.id, j.status, j.rev, j.attempt, j.token, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.phase,
-    j.dependents, j.claim_pos, p.lease_us
-FROM json_each(?) wanted
-JOIN holdfast_jobs j ON j.id = wanted.value
-JOIN holdfast_policies p ON p.id = j.policy_id;
+SELECT {guard_columns}
+FROM {guarded_jobs};
 
 -- name: start
 UPDATE holdfast_jobs
@@ -117,11 +130,8 @@ INSERT INTO holdfast_event_rows (
 VALUES (?, ?, ?, 'heartbeat', ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: signed_guards
-SELECT j.id, j.status, j.rev, j.attempt, j.token, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.phase,
-    j.dependents, j.claim_pos, p.lease_us, j.counter
-FROM json_each(?) wanted
-JOIN holdfast_jobs j ON j.id = wanted.value
-JOIN holdfast_policies p ON p.id = j.policy_id;
+SELECT {guard_columns}, j.counter
+FROM {guarded_jobs};
 
 -- name: beat_signed
 UPDATE holdfast_jobs
@@ -140,8 +150,7 @@ VALUES (?, ?, ?, 'heartbeat', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 -- name: complete
 UPDATE holdfast_jobs
 SET status = 'succeeded', phase = NULL, rev = ?2, undo_owed = 0, updated_at = ?3, finished_at = ?3, last_pos = ?4, result = ?5,
-    live_key = CASE WHEN dedupe_forever THEN live_key END,
-    last_owner = owner, owner = NULL, last_lease_expires_at = lease_expires_at, lease_expires_at = NULL
+    {success_changes}
 WHERE id = ?1;
 
 -- How many of these jobs of one claim a worker may complete, and what they have in common.
@@ -159,6 +168,5 @@ WHERE j.attempt = :attempt AND j.token = :token AND j.status = 'running' AND j.d
 UPDATE holdfast_jobs
 SET status = 'succeeded', phase = NULL, rev = rev + 1, undo_owed = 0, updated_at = max(:now, updated_at),
     finished_at = max(:now, updated_at), last_pos = :pos, result = :result,
-    live_key = CASE WHEN dedupe_forever THEN live_key END,
-    last_owner = owner, owner = NULL, last_lease_expires_at = lease_expires_at, lease_expires_at = NULL
+    {success_changes}
 WHERE id IN (SELECT value FROM json_each(:ids));

@@ -1,22 +1,5 @@
--- name: sinks
-SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at FROM holdfast_sinks ORDER BY name;
-
 -- name: find_sink
 SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at FROM holdfast_sinks WHERE name = :name;
-
--- name: add_sink
-INSERT INTO holdfast_sinks (name, pos, updated_at) VALUES (:name, :pos, :now_at) ON CONFLICT (name) DO NOTHING;
-
--- Changes nothing if another process has moved the sink from its position.
-
--- name: save_sink
-UPDATE holdfast_sinks
-SET pos = :pos, failures = :failures, retry_at = :retry_at, dead_at = :dead_at, last_error = :last_error, updated_at = :now_at
-WHERE name = :name AND pos = :from_pos
-RETURNING 1;
-
--- name: drop_sink
-DELETE FROM holdfast_sinks WHERE name = :name RETURNING 1;
 
 -- name: events_after
 SELECT (SELECT count(*) FROM (SELECT 1 FROM holdfast_event_rows WHERE pos > :pos LIMIT :limit)),
@@ -26,4 +9,4 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM holdfast_event_rows WHERE pos > :pos
 
 -- name: origins
 SELECT j.id, j.queue, j.kind, nullif(p.tier, '')
-FROM json_each(:ids) wanted JOIN holdfast_jobs j ON j.id = wanted.value LEFT JOIN holdfast_profiles p ON p.id = j.profile_id;
+FROM {wanted_jobs} LEFT JOIN holdfast_profiles p ON p.id = j.profile_id;

@@ -1,0 +1,301 @@
+"""Jobs: loading, locking and saving, lists, and what a sweep looks for."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core import limits, payloads
+from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX
+from holdfast.core.model import HELD, UNDO_KIND, EventRecord, EventType, JobRecord, Micros, Status
+from holdfast.core.undo import undo_key
+from holdfast.store.events import SqlEvents
+from holdfast.store.rows import build_job, checkpoint_rev, saved_values
+
+ACTIVE = HELD | {Status.STALLED}
+"""The statuses of jobs that the sweeper looks at."""
+
+
+def _is_checked(event: EventRecord) -> bool:
+    """Return whether something may be due for the job earlier than before this event."""
+    is_extension = event.type in (EventType.CLAIMED, EventType.STARTED, EventType.HEARTBEAT) and event.policy is None
+    return not is_extension or event.to_status is Status.STALLED
+
+
+class UnfinishedJobs(NamedTuple):
+    """Ids of jobs for which the sweeper has work left."""
+
+    undo_pending: list[int]
+    """Finished, with undo steps, and their undo job does not exist or has ended."""
+    cascade_pending: list[int]
+    """Finished, with dependents that the cascade has not reached yet."""
+    link_pending: list[int]
+    """Waiting, and not yet counted as dependents of the jobs they wait for."""
+
+
+class DueJobs(NamedTuple):
+    """Jobs for which a sweep may be due. `decide` makes the final decision."""
+
+    now: Micros
+    fresh_since: Micros
+    """The start of the last fresh interval, or 0."""
+    ids: list[int]
+    has_checks: bool
+    """Whether there are claims to tidy."""
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    statuses: tuple[str, ...] | None = None
+    running_phases: tuple[str, ...] | None = None
+    """Limits running jobs to these phases. Jobs of other statuses are not affected."""
+    phases: tuple[str, ...] | None = None
+    """Only jobs in these phases. Only running and stalled jobs have a phase."""
+    queue: str | None = None
+    kind: str | None = None
+    correlation_id: str | None = None
+    replay_of: int | None = None
+    owner: str | None = None
+    """Only jobs that this worker holds, in any incarnation unless `incarnation` is given."""
+    incarnation: str | None = None
+    waiting: bool = False
+    """Only jobs that wait for a dependency."""
+    since: Micros | None = None
+    until: Micros | None = None
+    """Bounds of the time of enqueueing."""
+    text: str | None = None
+    newest: bool = False
+    """Sort by descending id."""
+    after: int = 0
+    """The last id of the page before; 0 for the first page."""
+    limit: int = 100
+
+
+class JobRows(NamedTuple):
+    """A page of jobs. `next_after` is the cursor of the next page, None on the last page."""
+
+    jobs: list[JobRecord]
+    next_after: int | None
+
+
+class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Selects dead letters, by ascending id after a cursor. `since` and `until` bound the time at which the job ended."""
+
+    queue: str | None = None
+    kind: str | None = None
+    reason_code: str | None = None
+    failure_stage: str | None = None
+    since: Micros | None = None
+    until: Micros | None = None
+    discarded: bool = False
+    """Include dead letters that an operator has discarded."""
+    after: int = 0
+    limit: int = 100
+
+
+class _DueRow(NamedTuple):
+    now: Micros
+    id: int | None
+    """None in the only row if no job is due."""
+    fresh_since: Micros | None
+    has_checks: bool
+
+
+class SqlJobs(SqlEvents):
+    def _jobs(self, rows: Iterable[Sequence[Any]]) -> dict[int, JobRecord]:
+        return {job.id: job for job in (build_job(row, self._policy, self.ledger_id) for row in rows)}
+
+    def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, JobRecord]:
+        wanted = self._list(sorted(set(ids)))
+        if lock:
+            self._lock_jobs(wanted)
+        return self._jobs(self.rows("load", ids=wanted))
+
+    def lock(self, ids: Iterable[int]) -> None:
+        self._lock_jobs(self._list(sorted(ids)))
+
+    @abstractmethod
+    def try_lock(self, ids: Iterable[int]) -> set[int]: ...
+
+    @abstractmethod
+    def pin(self, ids: Iterable[int]) -> set[int]: ...
+
+    @abstractmethod
+    def _lock_jobs(self, ids: Any) -> None:
+        """Lock these rows until the transaction ends, in a separate statement: later reads see the state after the wait."""
+
+    def key_holder(self, queue: str, key: str) -> int | None:
+        found: int | None = self.value("key_holder", queue=queue, key=key)
+        return found
+
+    def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None:
+        """Save a job that is locked, and its new events. They take the positions from a newly drawn one on."""
+        claim_offset = next((offset for offset, event in enumerate(events) if event.type is EventType.CLAIMED), None)
+        derived = {
+            "policy_id": None if job.policy is None else self._policy_id(job.policy),
+            "result": next((event.payload for event in events if event.type is EventType.SUCCEEDED), None),
+            "checkpoint_rev": checkpoint_rev(events),
+            "claim_offset": claim_offset,
+        }
+        [(pos, claim_pos)] = self._save_row(len(events), id=job.id, **derived, **saved_values(job))
+        for offset, event in enumerate(events):
+            values: dict[str, Any] = {
+                "pos": pos + offset,
+                "job_id": event.job_id,
+                "rev": event.rev,
+                "received_at": event.received_at,
+                "actor": str(event.actor),
+                "attempt": event.attempt,
+                "from_status": None if event.from_status is None else event.from_status.value,
+                "to_status": event.to_status.value,
+                "reason": event.reason,
+                "request_id": event.request_id,
+                "cause": event.cause,
+                "policy_id": None if event.policy is None else self._policy_id(event.policy),
+            }
+            if offset == claim_offset:
+                claim_pos = pos + offset
+                self._insert_claim(values)
+                continue
+            values |= {"at": event.at, "key_id": event.key_id, "signature": event.signature, "statement": event.statement}
+            self.rows("insert_event", type=event.type.value, payload=event.payload, claim_pos=claim_pos, **values)
+        if claim_pos is not None and any(map(_is_checked, events)):
+            if job.status in ACTIVE:
+                self.rows("check_claim", pos=claim_pos)
+            else:
+                self.rows("close_claim", pos=claim_pos, ended=1)
+
+    @abstractmethod
+    def _save_row(self, events: int, **values: Any) -> list[tuple[int, int | None]]:
+        """Save the job's row and draw positions for its events. Return the first, and the position of the claim before."""
+
+    @abstractmethod
+    def _insert_claim(self, values: dict[str, Any]) -> None:
+        """Record a `claimed` event of one job."""
+
+    def live_replay(self, job_id: int) -> int | None:
+        found: int | None = self.value("live_replay", job_id=job_id)
+        return found
+
+    def dead_letters(self, chosen: DeadLetterFilter) -> list[int]:
+        return self.values(
+            "dead_letters",
+            queue=chosen.queue,
+            kind=chosen.kind,
+            reason_code=chosen.reason_code,
+            failure_stage=chosen.failure_stage,
+            since_at=chosen.since,
+            until_at=chosen.until,
+            discarded=chosen.discarded,
+            after=chosen.after,
+            limit=chosen.limit,
+        )
+
+    # Undoing
+
+    def unfinished_jobs(self, limit: int, linked: int) -> UnfinishedJobs:
+        """Return unfinished jobs. Of the jobs to link, only ids above `linked` are returned."""
+        rows = self.rows("unfinished_jobs", undo_kind=UNDO_KIND, limit=limit, batch_max=OPEN_CASCADE_BATCH_MAX, linked=linked)
+        return UnfinishedJobs(*([id_ for id_, task in rows if task == wanted] for wanted in ("undo", "cascade", "link")))
+
+    def undo_steps(self, job_id: int) -> list[payloads.UndoStep]:
+        """Return the undo steps of a job in the order of their registration."""
+        found = map(payloads.undo_step, self.values("undo_beats", job_id=job_id))
+        return [step for step in found if step is not None]
+
+    def undo_job(self, job: JobRecord) -> JobRecord | None:
+        """Return the job that undoes this one."""
+        found = self.key_holder(job.queue, undo_key(job.id))
+        return None if found is None else self.load([found], lock=False)[found]
+
+    def jobs(self, chosen: JobFilter) -> list[JobRecord]:
+        """Return a page of jobs by id."""
+        return self.search(chosen).jobs
+
+    def search(self, chosen: JobFilter) -> JobRows:
+        """Return a page of jobs by id. The cursor is the last id of a page, so pages never shift.
+
+        A search by time or text stops after SEARCHED_MAX or SEARCHED_TEXT_MAX jobs. `next_after` is then the last job examined.
+        """
+        timed = chosen.since is not None or chosen.until is not None
+        if not timed and chosen.text is None:
+            ids = self._job_ids(chosen)
+            next_after = ids[-1] if len(ids) == chosen.limit else None
+        else:
+            ids, next_after = self._matching(chosen)
+        found = self.load(ids, lock=False)
+        return JobRows([found[id_] for id_ in ids], next_after)
+
+    def _matching(self, chosen: JobFilter) -> tuple[list[int], int | None]:
+        """Return the ids that match a search by time and text, and the last id examined, or None if no jobs are left."""
+        found: list[int] = []
+        left = limits.SEARCHED_MAX if chosen.text is None else limits.SEARCHED_TEXT_MAX
+        after = chosen.after
+        while left > 0:
+            size = min(left, limits.PAGE_MAX)
+            ids = self._job_ids(msgspec.structs.replace(chosen, after=after, limit=size))
+            conditions = {"since_at": chosen.since, "until_at": chosen.until, "text": chosen.text}
+            matches = set(self.values("matching", ids=self._list(ids), **conditions))
+            found += [id_ for id_ in ids if id_ in matches]
+            if len(found) >= chosen.limit:
+                return found[: chosen.limit], found[chosen.limit - 1]
+            if len(ids) < size:
+                return found, None
+            after, left = ids[-1], left - size
+        return found, after
+
+    def _job_ids(self, chosen: JobFilter) -> list[int]:
+        if chosen.phases is not None:
+            phased = tuple(status for status in ("running", "stalled") if chosen.statuses is None or status in chosen.statuses)
+            if not phased or chosen.waiting:
+                return []
+            chosen = msgspec.structs.replace(chosen, statuses=phased)
+        if chosen.owner is not None:
+            held = tuple(status for status in ("claimed", "running") if chosen.statuses is None or status in chosen.statuses)
+            if not held or chosen.waiting:
+                return []
+            chosen = msgspec.structs.replace(chosen, statuses=held)
+        statuses = None if chosen.statuses is None else self._list(chosen.statuses)
+        job_filter = {
+            "owner": chosen.owner,
+            "incarnation": chosen.incarnation,
+            "phases": None if chosen.phases is None else self._list(chosen.phases),
+            "running_phases": None if chosen.running_phases is None else self._list(chosen.running_phases),
+        }
+        common: dict[str, Any] = {
+            "after": (chosen.after or limits.JOB_ID_MAX) if chosen.newest else chosen.after,
+            "queue": chosen.queue,
+            "kind": chosen.kind,
+            "limit": chosen.limit,
+        }
+        order = "_newest" if chosen.newest else ""
+        plain = chosen.correlation_id is None and chosen.replay_of is None and not chosen.waiting
+        if plain and chosen.statuses and set(chosen.statuses) <= {"claimed", "running", "stalled"}:
+            return self.values(f"list_active{order}", statuses=statuses, **job_filter, **common)
+        if (
+            plain
+            and chosen.statuses
+            and len(chosen.statuses) == 1
+            and chosen.statuses[0] in ("failed", "cancelled", "dead_lettered")
+        ):
+            return self.values(f"list_ended{order}", status=chosen.statuses[0], **common)
+        jobs = None if chosen.correlation_id is None else self._list(self._jobs_of_correlation(chosen.correlation_id))
+        name, more = ("list_waiting", {}) if chosen.waiting else ("list_jobs", job_filter)
+        return self.values(f"{name}{order}", statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **more, **common)
+
+    def job_ids(self, after: int, limit: int) -> list[int]:
+        """Return the next job ids, without decoding any other column."""
+        names = ("statuses", "jobs", "replay_of", "queue", "kind", "owner", "incarnation", "phases", "running_phases")
+        return self.values("list_jobs", after=after, limit=limit, **dict.fromkeys(names))
+
+    def counts(self) -> list[tuple[str, str, int]]:
+        return [(queue, status, count) for queue, status, count in self.rows("counts")]
+
+    def due(self, after: int, limit: int) -> DueJobs:
+        rows = self.records(_DueRow, "due", now_at=self.stamp(), after=after, limit=limit)
+        first = rows[0]
+        return DueJobs(first.now, first.fresh_since or 0, [row.id for row in rows if row.id is not None], bool(first.has_checks))
+
+    def tidy_claims(self, limit: int) -> None:
+        """Close claims of which no job is held any more. Schedule the next check of the others."""
+        self.rows("tidy_claims", now_at=self.stamp(), limit=limit)

@@ -1,0 +1,43 @@
+-- Jobs: lookups and lists.
+
+-- name: key_holder
+SELECT id FROM holdfast.jobs WHERE queue = :queue AND live_key = :key AND live_key IS NOT NULL;
+
+-- name: live_replay
+SELECT id FROM holdfast.jobs
+WHERE replay_of = :job_id AND replay_of IS NOT NULL AND status IN ('queued', 'claimed', 'running', 'stalled')
+ORDER BY id LIMIT 1;
+
+-- name: counts
+SELECT queue, status, count(*) FROM holdfast.jobs GROUP BY queue, status ORDER BY queue, status;
+
+-- name: checkpoints
+SELECT j.id, e.payload
+FROM {wanted_jobs}
+JOIN holdfast.event_rows e ON e.job_id = j.id AND e.rev = j.checkpoint_rev;
+
+-- name: jobs_of_correlation
+SELECT id FROM holdfast.jobs WHERE correlation_id = :correlation_id AND correlation_id IS NOT NULL ORDER BY id LIMIT 10000;
+
+-- name: uncorrelated
+SELECT id FROM holdfast.jobs WHERE id = :id AND correlation_id IS NULL;
+
+-- name: list_jobs
+SELECT id FROM holdfast.jobs
+WHERE id > :after AND {status_filter} AND {queue_filter} AND {link_filter} AND {holder_filter}
+ORDER BY id LIMIT :limit;
+
+-- name: list_jobs_newest
+SELECT id FROM holdfast.jobs
+WHERE id < :after AND {status_filter} AND {queue_filter} AND {link_filter} AND {holder_filter}
+ORDER BY id DESC LIMIT :limit;
+
+-- name: list_active
+SELECT id FROM holdfast.active_jobs
+WHERE id > :after AND {status_filter} AND {queue_filter} AND {holder_filter}
+ORDER BY id LIMIT :limit;
+
+-- name: list_active_newest
+SELECT id FROM holdfast.active_jobs
+WHERE id < :after AND {status_filter} AND {queue_filter} AND {holder_filter}
+ORDER BY id DESC LIMIT :limit;
