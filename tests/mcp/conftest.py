@@ -12,7 +12,6 @@ from array import array
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -226,8 +225,3 @@ def serve() -> Iterator[Serve]:
     yield server
     for one in running:
         one.close()
-
-
-@pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/holdfast.db"

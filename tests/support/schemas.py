@@ -1,11 +1,17 @@
-"""A schema on PostgreSQL that many tests use, one after the other."""
+"""A schema on PostgreSQL, and connections to it, that many tests use, one after the other."""
 
 import secrets
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
 
 import holdfast
+from holdfast.store.postgres.connections import TimedConnection
+from holdfast.store.postgres.store import PostgresStore
 from tests.conftest import drop_schema
 
 USES_MAX = 100
@@ -61,3 +67,42 @@ class ReusedSchema:
 
     def close(self) -> None:
         self._connection.close()
+
+
+class ReusedConnections:
+    """Connections that ledgers leave to those of later tests.
+
+    In a new session the server reads its catalog again and plans every statement again. That takes longer than most tests.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, list[TimedConnection]] = {}
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Within the block, ledgers take these connections first, and leave their idle ones at the end."""
+        connect, close = PostgresStore.connect, PostgresStore.close
+
+        def take(store: PostgresStore, timeout: float | None = None, conninfo: str | None = None) -> TimedConnection:
+            kept = self._kept.get(conninfo or store._conninfo)
+            if not kept:
+                return connect(store, timeout, conninfo)
+            connection = kept.pop()
+            connection.statement_timeout = timeout or store.patience
+            return connection
+
+        def leave(store: PostgresStore) -> None:
+            idle = [one for one in store._idle if not one.closed and one.info.transaction_status is TransactionStatus.IDLE]
+            store._idle = [one for one in store._idle if one not in idle]
+            self._kept.setdefault(store._conninfo, []).extend(idle)
+            close(store)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PostgresStore, "connect", take)
+            patch.setattr(PostgresStore, "close", leave)
+            yield
+
+    def close(self) -> None:
+        for kept in self._kept.values():
+            for connection in kept:
+                connection.close()
