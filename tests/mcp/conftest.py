@@ -117,8 +117,8 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), **more}
 
 
-def command(url: str, *options: str) -> list[str]:
-    return ["-m", "holdfast", "mcp", "--db", url, *options]
+def command(url: str, *options: str, program: str = "holdfast") -> list[str]:
+    return ["-m", program, "mcp", "--db", url, *options]
 
 
 @asynccontextmanager
@@ -132,9 +132,9 @@ async def over_stdio(url: str, *options: str, mode: str = "auto", **env: str) ->
 class Served:
     """A server as a process, of which a test has both ends of every pipe."""
 
-    def __init__(self, url: str, *options: str, **env: str) -> None:
+    def __init__(self, url: str, *options: str, program: str = "holdfast", **env: str) -> None:
         pipe = subprocess.PIPE
-        words = [sys.executable, *command(url, *options)]
+        words = [sys.executable, *command(url, *options, program=program)]
         self._process = forked.popen(words, env=environment(**env), stdin=pipe, stdout=pipe, stderr=pipe)
         self.url: str = self.logged("serving MCP")["url"]
 

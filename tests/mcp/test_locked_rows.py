@@ -147,9 +147,9 @@ async def test_jobs_for_an_ended_session_are_released(place: Place, ledger: Ledg
         assert ledger.events(job.id)[-1].reason == "RELEASED"
 
 
-def holding(serve: Serve, url: str, *jobs: int) -> Served:
+def holding(serve: Serve, url: str, *jobs: int, **options: str) -> Served:
     """A server over HTTP that holds one job for each of as many clients."""
-    server = serve(url, "--http", "127.0.0.1:0")
+    server = serve(url, "--http", "127.0.0.1:0", **options)
     for job in jobs:
         assert not Letters(server.url).call("claim_job", id=job)["isError"]
     return server
@@ -168,7 +168,7 @@ def test_a_job_that_cannot_be_released_in_time_keeps_its_lease(place: Place, led
 
 def test_a_second_signal_ends_it_at_once(place: Place, ledger: Ledger, serve: Serve) -> None:
     job = ledger.enqueue("draft")
-    server = holding(serve, place.url, job.id)
+    server = holding(serve, place.url, job.id, program="tests.mcp.unhurried")
     with place.locked(job.id):
         server.signal(signal.SIGTERM)
         server.signal(signal.SIGTERM)  # an echo
