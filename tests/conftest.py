@@ -5,6 +5,7 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -27,6 +28,39 @@ hypothesis.settings.load_profile("holdfast")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kill-seconds", type=float, default=8.0, help="How long workers are killed at random.")
+
+
+LONG = (
+    # Each line has two files that mostly wait, and two that keep a processor busy.
+    "blast/test_outages.py", "blast/test_silent_connections.py", "property/test_three_ways.py", "property/test_fold.py",
+    "blast/test_locked_jobs.py", "supervise/test_task_run.py", "integration/test_sweeping.py", "integration/test_uptime.py",
+    "blast/test_open_transactions.py", "blast/test_frozen_workers.py", "contract/test_odd_values.py", "bench/test_slice.py",
+    "worker/test_random_kills.py", "blast/test_clock_steps.py", "integration/test_all_verbs.py", "integration/test_plans.py",
+    "blast/test_locked_tables.py", "integration/test_locks.py", "integration/test_claims.py", "types/test_types.py",
+)  # fmt: skip
+"""The files with the longest tests, roughly longest first: `make test ARGS=--durations=20` shows them."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let every process start with long tests. A long test that starts last would run alone, while the other processes idle.
+
+    `--dist worksteal` gives each process an equal part of the list.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if processes == 1:
+        return
+    place = {Path(__file__).parent / name: number for number, name in enumerate(LONG)}
+    long = sorted((item for item in items if item.path in place), key=lambda item: place[item.path])
+    usual = [item for item in items if item.path not in place]
+    ordered: list[pytest.Item] = []
+    for process in range(processes):
+        size = (len(items) - len(ordered)) // (processes - process)
+        part = [item for item in long if place[item.path] % processes == process]
+        room = max(0, size - len(part))
+        ordered += part + usual[:room]
+        del usual[:room]
+    items[:] = ordered + usual
 
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - names below it are drawn by tempfile
@@ -84,12 +118,16 @@ def restartable_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def store_url(request: pytest.FixtureRequest) -> str:
     """The address of an empty store of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/holdfast.db"
-    found: str = request.getfixturevalue("empty_schema")
+    found: str = request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "empty_schema")
     return found
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The address of an empty store in a file."""
+    return f"sqlite:///{tmp_path}/holdfast.db"
 
 
 @pytest.fixture
@@ -101,9 +139,18 @@ def empty_schema(new_schema: str) -> str:
 @pytest.fixture
 def new_schema(postgres_url: str) -> Iterator[str]:
     """The address of a new schema."""
-    schema = f"hf_{uuid.uuid4().hex}"
-    yield f"{postgres_url}?schema={schema}"
-    drop_schema(postgres_url, schema)
+    with schema_at(postgres_url) as url:
+        yield url
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a store of each kind that the tests of a module share."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path_factory.mktemp('shared')}/holdfast.db"
+        return
+    with schema_at(request.getfixturevalue("postgres_url")) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -153,6 +200,25 @@ def ledger(store_url: str, clock: "ManualClock") -> "Iterator[Ledger]":
     ledger = holdfast.open(store_url, clock=clock)
     yield ledger
     ledger.close()
+
+
+@pytest.fixture
+def real(store_url: str) -> "Iterator[Ledger]":
+    """An empty ledger on each kind of store, on the real clock."""
+    import holdfast
+
+    with holdfast.open(store_url) as ledger:
+        yield ledger
+
+
+@contextmanager
+def schema_at(server_url: str) -> Iterator[str]:
+    """The address of a new schema, which is dropped at the end."""
+    schema = f"hf_{uuid.uuid4().hex}"
+    try:
+        yield f"{server_url}?schema={schema}"
+    finally:
+        drop_schema(server_url, schema)
 
 
 def drop_schema(server_url: str, schema: str) -> None:

@@ -1,12 +1,12 @@
 """Fleets for tests of faults."""
 
-import uuid
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from tests.blast.fleet import Fleet
-from tests.conftest import drop_schema
+from tests.conftest import schema_at
 
 FAILED = pytest.StashKey[bool]()
 
@@ -24,15 +24,8 @@ def pytest_runtest_makereport(
 @pytest.fixture(scope="module")
 def schema_url(postgres_url: str) -> Iterator[Callable[[], str]]:
     """Make urls of empty stores on the shared server."""
-    schemas: list[str] = []
-
-    def made() -> str:
-        schemas.append(f"hf_{uuid.uuid4().hex}")
-        return f"{postgres_url}?schema={schemas[-1]}"
-
-    yield made
-    for schema in schemas:
-        drop_schema(postgres_url, schema)
+    with ExitStack() as schemas:
+        yield lambda: schemas.enter_context(schema_at(postgres_url))
 
 
 class Shared:

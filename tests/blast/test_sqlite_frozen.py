@@ -15,14 +15,14 @@ import pytest
 import holdfast
 from holdfast import Ledger, PolicyFields, Unavailable, fast_heartbeat
 from holdfast.store.sqlite import write_lock
-from tests.integration.conftest import Opener, opened, sqlite_url
+from tests.integration.conftest import Opener, opened
 from tests.support import forked
 from tests.support.histories import all_events, problems
 from tests.support.processes import Program
 from tests.support.waiting import wait_until
 from tests.worker.fleet import Fleet
 
-__all__ = ["opened", "sqlite_url"]
+__all__ = ["opened"]
 
 
 @pytest.fixture

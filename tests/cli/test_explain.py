@@ -3,7 +3,6 @@
 import contextlib
 import re
 import shlex
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,12 +19,6 @@ from holdfast.testing import ManualClock
 from tests.cli.conftest import Run, Start
 from tests.contract.builders import dead_lettered, queued, running
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def real(store_url: str) -> Iterator[Ledger]:
-    with holdfast.open(store_url) as ledger:
-        yield ledger
 
 
 def test_explain_prints_text_then_facts_then_commands(real: Ledger, store_url: str, run: Run) -> None:

@@ -1,21 +1,11 @@
 """`holdfast gate`: a script can check the gate before its next step."""
 
 import json
-from collections.abc import Iterator
 
-import pytest
-
-import holdfast
 from holdfast import Ledger
 from holdfast.liveness import LivenessHeartbeatReceiptV1
 from tests.cli.conftest import Run
 from tests.contract.builders import queued, running, running_stalled
-
-
-@pytest.fixture
-def real(store_url: str) -> Iterator[Ledger]:
-    with holdfast.open(store_url) as ledger:
-        yield ledger
 
 
 def test_a_live_holder_may_proceed(real: Ledger, store_url: str, run: Run) -> None:

@@ -1,6 +1,5 @@
 """`holdfast task` and `holdfast resume`: an agent is a new process at every call."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,6 @@ from tests.support.histories import problems
 from tests.support.waiting import wait_until
 
 TASK = {"id", "status", "claimed_by", "claimed_at", "claim_expires_at", "last_heartbeat_at", "attempt"}
-
-
-@pytest.fixture
-def real(store_url: str) -> Iterator[Ledger]:
-    with holdfast.open(store_url) as ledger:
-        yield ledger
 
 
 @pytest.fixture

@@ -15,11 +15,6 @@ QUEUES, WORKERS, RUNNING, STALLED, FAILED, LETTERS = range(len(PANES))
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def ledger(tmp_path: Path, clock: ManualClock) -> Iterator[Ledger]:
     with holdfast.open(f"sqlite:///{tmp_path}/holdfast.db", clock=clock) as ledger:
         yield ledger

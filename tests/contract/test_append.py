@@ -17,18 +17,10 @@ from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused_without_trace
 from tests.property.model import micros
-from tests.support.signers import ALL_KEYS, LIVENESS, SERVER, WORKER, enrol, key, opened
+from tests.support.signers import ALL_KEYS, LIVENESS, SERVER, WORKER, key, opened
 
 WINDOW = {"resume_window": "60s"}
 MINUTE = 60_000_000
-
-
-@pytest.fixture
-def signing(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """A ledger with all keys."""
-    with opened(store_url, clock) as ledger:
-        enrol(ledger)
-        yield ledger
 
 
 @pytest.fixture

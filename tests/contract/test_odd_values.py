@@ -3,13 +3,12 @@
 No verb fails with an error of Python, of the driver or of the database.
 """
 
+import functools
 import inspect
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count, islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +17,6 @@ import holdfast
 from holdfast import Fence, HoldfastError, Ledger
 from holdfast.agent import Agent
 from holdfast.core.model import Policy
-from tests.conftest import drop_schema
 from tests.support.signers import key
 
 DEPTH = 5_000
@@ -32,7 +30,13 @@ class Odd:
         self.name, self.make = name, make
 
 
+def an_object(parts: list[Any]) -> dict[str, Any]:
+    return {"a": parts[0]} if parts else {}
+
+
+@functools.cache
 def nested(depth: int, kind: Callable[[list[Any]], Any] = list) -> Any:
+    """A deep value. It is made once: no verb changes its arguments, and making it takes longer than most calls."""
     whole = kind([])
     for _ in range(depth):
         whole = kind([whole])
@@ -79,7 +83,7 @@ PLAIN = [
     Odd("deep list", lambda: nested(DEPTH)),
     Odd("looped list", looped),
     Odd("deep tuple", lambda: nested(DEPTH, tuple)),
-    Odd("deep dict", lambda: nested(DEPTH, lambda parts: {"a": parts[0]} if parts else {})),
+    Odd("deep dict", lambda: nested(DEPTH, an_object)),
     Odd("empty list", list),
     Odd("empty dict", dict),
     Odd("duration", lambda: "5s"),
@@ -127,7 +131,6 @@ NOT_CALLED = {"close", "waiter"}
 
 class Place(NamedTuple):
     ledger: Ledger
-    kind: str
 
     def held(self) -> Fence:
         queue = f"q{next(NUMBERS)}"
@@ -173,18 +176,10 @@ class Place(NamedTuple):
         return makers[name]()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    if request.param == "sqlite":
-        folder: Path = tmp_path_factory.mktemp("odd")
-        with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
-            yield Place(ledger, "sqlite")
-        return
-    server_url: str = request.getfixturevalue("postgres_url")
-    schema = f"hf_{uuid.uuid4().hex}"
-    with holdfast.open(f"{server_url}?schema={schema}") as ledger:
-        yield Place(ledger, "postgres")
-    drop_schema(server_url, schema)
+@pytest.fixture(scope="module")
+def place(shared_url: str) -> Iterator[Place]:
+    with holdfast.open(shared_url) as ledger:
+        yield Place(ledger)
 
 
 def verbs(face: type) -> list[str]:

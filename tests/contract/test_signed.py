@@ -12,17 +12,9 @@ from holdfast.services.sweeper import SweepService
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused_without_trace
-from tests.support.signers import ALL, ALL_KEYS, LIVENESS, SERVER, WORKER, enrol, key, opened
+from tests.support.signers import ALL, ALL_KEYS, LIVENESS, SERVER, WORKER, key, opened
 
 WINDOW = {"resume_window": "60s"}
-
-
-@pytest.fixture
-def signing(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
-    """A ledger with all keys."""
-    with opened(store_url, clock) as ledger:
-        enrol(ledger)
-        yield ledger
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Fixtures of the integration tests: ledgers on the real clock, and stores of one kind."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -28,17 +27,6 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opener]:
     yield opener
     for ledger in ledgers:
         ledger.close()
-
-
-@pytest.fixture
-def real(store_url: str, opened: Opener) -> Ledger:
-    """An empty ledger on each kind of store, on the real clock."""
-    return opened(store_url)
-
-
-@pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/holdfast.db"
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """`diagnose` on real files and a real server."""
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,21 +8,12 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from tests.conftest import drop_schema
 
 
 @pytest.fixture
 def on_file(tmp_path: Path) -> Iterator[Ledger]:
     with holdfast.open(f"sqlite:///{tmp_path}/jobs.db") as ledger:
         yield ledger
-
-
-@pytest.fixture
-def on_server(postgres_url: str) -> Iterator[Ledger]:
-    schema = f"hf_{uuid.uuid4().hex}"
-    with holdfast.open(f"{postgres_url}?schema={schema}") as ledger:
-        yield ledger
-    drop_schema(postgres_url, schema)
 
 
 def words(ledger: Ledger) -> dict[str, str]:
@@ -42,27 +32,27 @@ def test_the_settings_of_a_file_are_reported(on_file: Ledger):
     assert "GiB are free" in words(on_file)["disk"]
 
 
-def test_the_oldest_open_writer_is_reported_as_the_horizon(on_server: Ledger, postgres_url: str):
+def test_the_oldest_open_writer_is_reported_as_the_horizon(on_postgres: Ledger, postgres_url: str):
     with psycopg.connect(postgres_url, application_name="left-open") as writer:
         writer.execute("SELECT pg_current_xact_id()")
         pid = writer.info.backend_pid
-        found = words(on_server)
+        found = words(on_postgres)
         assert f"followers wait for process {pid} of " in found["horizon"]
         assert "(left-open), idle in transaction" in found["horizon"]
         writer.rollback()
-    assert f"process {pid} " not in words(on_server)["horizon"]
+    assert f"process {pid} " not in words(on_postgres)["horizon"]
 
 
-def test_an_open_reader_delays_vacuum_only(on_server: Ledger, postgres_url: str):
+def test_an_open_reader_delays_vacuum_only(on_postgres: Ledger, postgres_url: str):
     with psycopg.connect(postgres_url) as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         reader.execute("SELECT count(*) FROM pg_class")
         pid = f"process {reader.info.backend_pid} "
-        found = words(on_server)
+        found = words(on_postgres)
         assert pid in found["oldest_transaction"]
         assert pid not in found["horizon"]
 
 
-def test_the_settings_of_a_server_are_reported(on_server: Ledger):
-    assert "fsync = " in words(on_server)["durability"]
-    assert on_server.diagnose().store_version.startswith("PostgreSQL 1")
+def test_the_settings_of_a_server_are_reported(on_postgres: Ledger):
+    assert "fsync = " in words(on_postgres)["durability"]
+    assert on_postgres.diagnose().store_version.startswith("PostgreSQL 1")

@@ -12,7 +12,6 @@ from array import array
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -118,8 +117,8 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), **more}
 
 
-def command(url: str, *options: str) -> list[str]:
-    return ["-m", "holdfast", "mcp", "--db", url, *options]
+def command(url: str, *options: str, program: str = "holdfast") -> list[str]:
+    return ["-m", program, "mcp", "--db", url, *options]
 
 
 @asynccontextmanager
@@ -133,9 +132,9 @@ async def over_stdio(url: str, *options: str, mode: str = "auto", **env: str) ->
 class Served:
     """A server process, with pipes that the test reads and writes."""
 
-    def __init__(self, url: str, *options: str, **env: str) -> None:
+    def __init__(self, url: str, *options: str, program: str = "holdfast", **env: str) -> None:
         pipe = subprocess.PIPE
-        words = [sys.executable, *command(url, *options)]
+        words = [sys.executable, *command(url, *options, program=program)]
         self._process = forked.popen(words, env=environment(**env), stdin=pipe, stdout=pipe, stderr=pipe)
         self.url: str = self.logged("serving MCP")["url"]
 
@@ -226,8 +225,3 @@ def serve() -> Iterator[Serve]:
     yield server
     for one in running:
         one.close()
-
-
-@pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/holdfast.db"

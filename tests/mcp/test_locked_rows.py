@@ -2,7 +2,6 @@
 
 import signal
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,7 +14,6 @@ from holdfast.ledger import Ledger
 from holdfast.mcp.sessions import HeartbeatThread
 from holdfast.signals import REPEAT_SECONDS
 from holdfast.store.postgres import store as postgres
-from tests.conftest import drop_schema
 from tests.mcp.conftest import HttpClient, Serve, Served, Watch, beats, new_sessions, tool_client
 from tests.support.waiting import wait_until
 
@@ -25,10 +23,9 @@ pytestmark = pytest.mark.anyio
 class Place:
     """A ledger on PostgreSQL, and a connection that locks its rows."""
 
-    def __init__(self, server_url: str, schema: str) -> None:
-        self.url = f"{server_url}?schema={schema}"
-        self._server_url = server_url
-        self._schema = schema
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._server_url, _, self._schema = url.partition("?schema=")
 
     @contextmanager
     def locked(self, job_id: int) -> Iterator[None]:
@@ -51,10 +48,8 @@ class Place:
 
 
 @pytest.fixture
-def place(postgres_url: str) -> Iterator[Place]:
-    schema = f"t{uuid.uuid4().hex[:12]}"
-    yield Place(postgres_url, schema)
-    drop_schema(postgres_url, schema)
+def place(new_schema: str) -> Place:
+    return Place(new_schema)
 
 
 @pytest.fixture
@@ -63,6 +58,13 @@ def ledger(place: Place) -> Iterator[Ledger]:
         yield found
 
 
+@pytest.fixture
+def unlimited_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that meets a lock is not refused while a test runs. It waits for the lock again and again, without pauses."""
+    monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0,) * 10_000)
+
+
+@pytest.mark.usefixtures("unlimited_tries")
 async def test_a_delayed_beat_delays_no_other(place: Place, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     stuck, free, watch = ledger.enqueue("draft"), ledger.enqueue("draft"), Watch(ledger)
     with HeartbeatThread(watch.sessions, 10_000, keep=True):
@@ -76,11 +78,12 @@ async def test_a_delayed_beat_delays_no_other(place: Place, ledger: Ledger, capl
                     watch.advance(100)
                     wait_until(lambda: beats(ledger, free) == count)  # noqa: B023
                 wait_until(lambda: "under way for longer than its lease" in caplog.text)
-                assert place.waiting() == 1
+                assert wait_until(place.waiting) == 1
             wait_until(lambda: beats(ledger, stuck) >= 2)
     assert caplog.text.count("under way for longer than its lease") == 1
 
 
+@pytest.mark.usefixtures("unlimited_tries")
 async def test_waiting_calls_do_not_delay_other_sessions(place: Place, ledger: Ledger) -> None:
     stuck, free = ledger.enqueue("draft"), ledger.enqueue("draft")
     sessions, answered = new_sessions(ledger), []
@@ -131,6 +134,7 @@ async def test_tools_answer_or_name_the_lock_while_a_table_is_locked(
     assert ledger.check(job.id) == []
 
 
+@pytest.mark.usefixtures("unlimited_tries")
 async def test_jobs_for_an_ended_session_are_released(place: Place, ledger: Ledger) -> None:
     job, sessions = ledger.enqueue("draft"), new_sessions(ledger)
     with HeartbeatThread(sessions, 60, keep=False) as keeper:
@@ -143,9 +147,9 @@ async def test_jobs_for_an_ended_session_are_released(place: Place, ledger: Ledg
         assert ledger.events(job.id)[-1].reason == "RELEASED"
 
 
-def holding(serve: Serve, url: str, *jobs: int) -> Served:
-    """A server over HTTP that holds one job for each of `count` clients."""
-    server = serve(url, "--http", "127.0.0.1:0")
+def holding(serve: Serve, url: str, *jobs: int, **options: str) -> Served:
+    """A server over HTTP that holds one job for each of as many clients."""
+    server = serve(url, "--http", "127.0.0.1:0", **options)
     for job in jobs:
         assert not HttpClient(server.url).call("claim_job", id=job)["isError"]
     return server
@@ -164,7 +168,7 @@ def test_a_job_that_cannot_be_released_in_time_keeps_its_lease(place: Place, led
 
 def test_a_second_signal_ends_the_server_at_once(place: Place, ledger: Ledger, serve: Serve) -> None:
     job = ledger.enqueue("draft")
-    server = holding(serve, place.url, job.id)
+    server = holding(serve, place.url, job.id, program="tests.mcp.unhurried")
     with place.locked(job.id):
         server.signal(signal.SIGTERM)
         server.signal(signal.SIGTERM)  # a repetition of the first signal

@@ -1,9 +1,7 @@
 """The statement for signed beats is the compiled form of `decide`: for every input, both give the same answer."""
 
-import shutil
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
@@ -22,7 +20,6 @@ from holdfast.proof.signing import Signed, holder_statement
 from holdfast.proof.statements import encode_statement, statement_message
 from holdfast.store.events import EventFilter
 from holdfast.testing import ManualClock
-from tests.conftest import drop_schema
 from tests.property.model import micros
 from tests.support.signers import ALL_KEYS, WORKER, enrol, key, opened
 
@@ -143,18 +140,11 @@ def _bare(event: Any) -> Any:
     return msgspec.structs.replace(event, pos=0, **gone)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
-    clock = ManualClock()
-    folder: Path = tmp_path_factory.mktemp("signed")
-    server = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    schema = f"hf_{uuid.uuid4().hex}"
-    with opened(f"{server}?schema={schema}" if server else f"sqlite:///{folder}/signed.db", clock) as ledger:
+@pytest.fixture
+def side(store_url: str, clock: ManualClock) -> Iterator[Side]:
+    with opened(store_url, clock) as ledger:
         enrol(ledger, [*ALL_KEYS, KEYS["w-2"]])
         yield Side(ledger, clock)
-    if server:
-        drop_schema(server, schema)
-    shutil.rmtree(folder)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

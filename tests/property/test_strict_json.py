@@ -3,13 +3,11 @@
 import enum
 import json
 import math
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -24,7 +22,6 @@ from holdfast.errors import HoldfastError
 from holdfast.ledger import Ledger
 from holdfast.store.events import EventFilter
 from holdfast.testing import ManualClock
-from tests.conftest import drop_schema
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 scalars = st.one_of(
@@ -146,20 +143,11 @@ broken_bytes = st.sampled_from(
 )
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres"])
-def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """One ledger for all examples. Each uses its own jobs."""
-    if request.param == "sqlite":
-        home: Path = tmp_path_factory.mktemp("strict")
-        with holdfast.open(f"sqlite:///{home}/ledger.db", clock=ManualClock()) as ledger:
-            yield ledger
-        shutil.rmtree(home)
-        return
-    server_url: str = request.getfixturevalue("postgres_url")
-    schema = f"hf_{uuid.uuid4().hex}"
-    with holdfast.open(f"{server_url}?schema={schema}&options=-csynchronous_commit%3Doff", clock=ManualClock()) as ledger:
+@pytest.fixture(scope="module")
+def shared(shared_url: str) -> Iterator[Ledger]:
+    """One ledger for all examples: each uses its own jobs."""
+    with holdfast.open(shared_url, clock=ManualClock()) as ledger:
         yield ledger
-    drop_schema(server_url, schema)
 
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-import uuid
+import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -24,8 +24,8 @@ from holdfast.store.events import EventFilter
 from holdfast.store.jobs import JobFilter
 from holdfast.store.postgres.low_water_marks import LowWaterMarks
 from holdfast.testing import ManualClock
-from tests.conftest import drop_schema
 from tests.property.model import EPOCH, BeatAnswer, Changed, Draws, Model, Seen, micros
+from tests.support.schemas import ReusedSchema
 
 UNKNOWN_JOB = 999_999_999
 MODEL_ID = "model"
@@ -289,17 +289,15 @@ GIVEN_BY = {
 
 
 class ThreeWays(RuleBasedStateMachine):
-    def __init__(self, postgres_url: str, home: Path) -> None:
+    def __init__(self, schema: ReusedSchema, home: Path) -> None:
         super().__init__()
-        self.server_url = postgres_url
+        self.schema = schema
         self.clock = ManualClock()
         self.draws = Draws()
-        self.schema = f"hf_{uuid.uuid4().hex}"
-        self.home = home / self.schema
-        self.home.mkdir()
+        self.home = Path(tempfile.mkdtemp(dir=home))
         urls = {
             "sqlite": f"sqlite:///{self.home}/ledger.db",
-            "postgres": f"{postgres_url}?schema={self.schema}&options=-csynchronous_commit%3Doff",
+            "postgres": f"{schema.url}&options=-csynchronous_commit%3Doff",
         }
         self.twins = [
             ComparedLedger(name, holdfast.open(url, clock=self.clock, entropy=self.draws)) for name, url in urls.items()
@@ -318,7 +316,7 @@ class ThreeWays(RuleBasedStateMachine):
         finally:
             for twin in self.twins:
                 twin.ledger.close()
-            drop_schema(self.server_url, self.schema)
+            self.schema.empty()
             shutil.rmtree(self.home)
 
     # Calls on all three
@@ -913,21 +911,21 @@ def _edges(job: JobRecord) -> list[int]:
 CALM = settings(suppress_health_check=list(HealthCheck), deadline=None)
 
 
-def _run(postgres_url: str, home: Path, chosen: settings) -> None:
+def _run(schema: ReusedSchema, home: Path, chosen: settings) -> None:
     class Here(ThreeWays):
         def __init__(self) -> None:
-            super().__init__(postgres_url, home)
+            super().__init__(schema, home)
 
     run_state_machine_as_test(Here, settings=chosen)
 
 
-def test_the_stores_and_the_model_agree(postgres_url: str, tmp_path: Path) -> None:
+def test_the_stores_and_the_model_agree(reused_schema: ReusedSchema, tmp_path: Path) -> None:
     chosen = settings(CALM, max_examples=20, stateful_step_count=50)
-    _run(postgres_url, tmp_path, chosen)
+    _run(reused_schema, tmp_path, chosen)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3_600)
-def test_the_stores_and_the_model_agree_for_long(postgres_url: str, tmp_path: Path) -> None:
+def test_the_stores_and_the_model_agree_for_long(reused_schema: ReusedSchema, tmp_path: Path) -> None:
     chosen = settings(CALM, max_examples=1_500, stateful_step_count=100)
-    _run(postgres_url, tmp_path, chosen)
+    _run(reused_schema, tmp_path, chosen)

@@ -37,11 +37,14 @@ while True:
 """
 
 ESCAPE = """
-import os, signal, sys
-# Twice forked, in a session of its own, without its parent's descriptors or environment, and deaf.
+import os, signal, sys, time
+# Twice forked, in a session of its own, without its parent's descriptors or environment, and deaf. It writes once it is adopted.
 if os.fork() == 0:
     os.setsid()
+    parent = os.getpid()
     if os.fork() == 0:
+        while os.getppid() == parent:
+            time.sleep(0.001)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         output = os.dup(1)
         os.closerange(3, output)

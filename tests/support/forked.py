@@ -6,6 +6,7 @@ them.
 """
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import gc
@@ -24,7 +25,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,7 +95,7 @@ def _path(env: Mapping[str, str]) -> set[str]:
 
 
 class _Forked(subprocess.Popen[str]):
-    """A process that the server has forked. The keeper that forked it has ended, and this process has adopted it."""
+    """A process that the server has forked. Its parent has ended, and this process has adopted it."""
 
     # The signature is that of the method of `subprocess.Popen`, which starts the child.
     def _execute_child(
@@ -141,7 +141,7 @@ class _Forked(subprocess.Popen[str]):
 _ADOPTION = threading.Lock()
 
 
-@contextmanager
+@contextlib.contextmanager
 def _adopting() -> Iterator[None]:
     """Become the parent of descendants that lose theirs meanwhile."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -204,73 +204,90 @@ def server() -> ForkServer:
 # Code of the server and its children
 
 
+class _Request(NamedTuple):
+    line: socket.socket
+    """Where the answer goes."""
+    fds: list[int]
+    """The streams."""
+    body: dict[str, Any]
+
+
 def _serve(listener: socket.socket) -> dict[str, Any] | None:
     """Serve requests. Return the request in the process of each program, and None in the server when it must end."""
-    while True:
-        ready, _, _ = select.select([listener.fileno(), 0], [], [])
-        if 0 in ready:
-            shutil.rmtree(Path(listener.getsockname()).parent)
-            return None
-        line, _ = listener.accept()
-        if os.fork() == 0:
-            listener.close()
-            return _keep(line)
-        line.close()
-        _reap()
-
-
-def _reap() -> None:
-    """Remove keepers that have ended."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
-
-
-def _keep(line: socket.socket) -> dict[str, Any]:
-    """Read a request and fork its program. Returns in the program only."""
-    header, fds, _, _ = socket.recv_fds(line, 4, 3)
-    size, body = int.from_bytes(header), b""
-    while len(body) < size:
-        body += line.recv(size - len(body))
-    request: dict[str, Any] = json.loads(body)
-    keeper, detached = os.getpid(), request.get("detached", False)
-    program = os.fork()
-    if program == 0:
-        for number, fd in enumerate(fds):
-            os.dup2(fd, number)
-            os.close(fd)
-        if request.get("new_session", False):
-            os.setsid()
-        if detached:
-            while os.getppid() == keeper:
-                time.sleep(0.0002)
-            line.sendall(os.getpid().to_bytes(4))
-        line.close()
-        return request
-    if not detached:
-        for fd in fds:
-            os.close(fd)
-        _wait(program, line)
-    os._exit(0)
-
-
-def _wait(program: int, line: socket.socket) -> None:
-    """Send the exit code of a program, or kill it if the other end is closed."""
     woken, wakes = socket.socketpair()
     wakes.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(wakes.fileno())
+    lines: dict[int, socket.socket] = {}
+    """Where the end of each program is awaited, by its process id."""
     while True:
-        found, status = os.waitpid(program, os.WNOHANG)
-        if found:
-            line.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, signed=True))
-            return
-        if line in select.select([line, woken], [], [])[0]:
+        inputs: list[socket.socket | int] = [listener, 0, woken, *lines.values()]
+        ready, _, _ = select.select(inputs, [], [])
+        for program in [program for program, line in lines.items() if line in ready or 0 in ready]:
             os.kill(program, signal.SIGKILL)
-            return
-        woken.recv(64)
+            lines.pop(program).close()
+        if 0 in ready:
+            shutil.rmtree(Path(listener.getsockname()).parent)
+            return None
+        if woken in ready:
+            woken.recv(64)
+            _reap(lines)
+        if listener in ready and (request := _accept(listener)):
+            program = os.fork()
+            if program == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for other in (listener, woken, wakes, *lines.values()):
+                    other.close()
+                return _begin(request)
+            for fd in request.fds:
+                os.close(fd)
+            if request.body.get("detached", False):
+                request.line.close()
+            else:
+                lines[program] = request.line
+
+
+def _accept(listener: socket.socket) -> _Request | None:
+    """Read the next request. Returns None if the client has ended meanwhile."""
+    line, _ = listener.accept()
+    header, fds, _, _ = socket.recv_fds(line, 4, 3)
+    try:
+        with line.makefile("rb") as stream:
+            return _Request(line, fds, json.loads(stream.read(int.from_bytes(header))))
+    except (OSError, ValueError):
+        line.close()
+        for fd in fds:
+            os.close(fd)
+        return None
+
+
+def _reap(lines: dict[int, socket.socket]) -> None:
+    """Send the exit codes of the programs that have ended."""
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if line := lines.pop(ended[0], None):
+                with line, contextlib.suppress(OSError):
+                    line.sendall(os.waitstatus_to_exitcode(ended[1]).to_bytes(4, signed=True))
+
+
+def _begin(request: _Request) -> dict[str, Any]:
+    """In the process of a program: put the streams in place. A detached program goes on in a child, once it is adopted."""
+    line, fds, body = request
+    detached, parent = body.get("detached", False), os.getpid()
+    if detached and os.fork():
+        os._exit(0)
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    if body.get("new_session", False):
+        os.setsid()
+    if detached:
+        while os.getppid() == parent:
+            time.sleep(0.0002)
+        line.sendall(os.getpid().to_bytes(4))
+    line.close()
+    return body
 
 
 def _preload() -> None:

@@ -1,11 +1,17 @@
-"""A schema on PostgreSQL that many tests use, one after the other."""
+"""A schema on PostgreSQL, and connections to it, that many tests use, one after the other."""
 
 import secrets
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
 
 import holdfast
+from holdfast.store.postgres.connections import TimedConnection
+from holdfast.store.postgres.pool import ConnectionPool
 from tests.conftest import drop_schema
 
 USES_MAX = 100
@@ -61,3 +67,42 @@ class ReusedSchema:
 
     def close(self) -> None:
         self._connection.close()
+
+
+class ReusedConnections:
+    """Connections that ledgers leave to those of later tests.
+
+    In a new session the server reads its catalog again and plans every statement again. That takes longer than most tests.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, list[TimedConnection]] = {}
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Within the block, ledgers take these connections first, and leave their idle ones at the end."""
+        connect, close = ConnectionPool.connect, ConnectionPool.close
+
+        def take(pool: ConnectionPool, timeout: float | None = None, conninfo: str | None = None) -> TimedConnection:
+            kept = self._kept.get(conninfo or pool._conninfo)
+            if not kept:
+                return connect(pool, timeout, conninfo)
+            connection = kept.pop()
+            connection.statement_timeout = timeout or pool.patience
+            return connection
+
+        def leave(pool: ConnectionPool) -> None:
+            idle = [one for one in pool.idle if not one.closed and one.info.transaction_status is TransactionStatus.IDLE]
+            pool.idle = [one for one in pool.idle if one not in idle]
+            self._kept.setdefault(pool._conninfo, []).extend(idle)
+            close(pool)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ConnectionPool, "connect", take)
+            patch.setattr(ConnectionPool, "close", leave)
+            yield
+
+    def close(self) -> None:
+        for kept in self._kept.values():
+            for connection in kept:
+                connection.close()

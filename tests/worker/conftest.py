@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import App, Job, Ledger, Worker
+from holdfast import App, Job, Worker
 from tests.support.waiting import wait_until
 from tests.worker.fleet import Fleet
 
@@ -46,12 +45,6 @@ def start(app: App) -> Iterator[Starter]:
 def fleet(store_url: str) -> Iterator[Fleet]:
     with Fleet(store_url) as fleet:
         yield fleet
-
-
-@pytest.fixture
-def real(store_url: str) -> Iterator[Ledger]:
-    with holdfast.open(store_url) as ledger:
-        yield ledger
 
 
 def ended(app: App, job: Job, *, seconds: float = 30.0) -> Job:

@@ -1,24 +1,18 @@
 """The number of connections of a worker to a PostgreSQL server, which the guide for fleets states."""
 
-import uuid
-from collections.abc import Iterator
-
 import psycopg
 import pytest
 
 from holdfast import App
-from tests.conftest import drop_schema
 from tests.support.waiting import wait_until
 
 CONNECTIONS_MAX = 8
 
 
 @pytest.fixture
-def name(postgres_url: str) -> Iterator[str]:
+def name(new_schema: str) -> str:
     """The name of a schema and of the connections to it."""
-    name = f"hf_{uuid.uuid4().hex}"
-    yield name
-    drop_schema(postgres_url, name)
+    return new_schema.partition("schema=")[2]
 
 
 def test_a_worker_has_few_connections(postgres_url: str, name: str) -> None:
