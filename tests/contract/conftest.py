@@ -11,8 +11,9 @@ from tests.support.schemas import ReusedConnections
 from tests.support.signers import enrol, opened
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def reused_connections() -> Iterator[ReusedConnections]:
+    """Connections that end with their module: tests of other folders count the sessions of the server."""
     connections = ReusedConnections()
     yield connections
     connections.close()
