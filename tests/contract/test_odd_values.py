@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import holdfast
-from holdfast import Fence, HoldfastError, Ledger
+from holdfast import Fence, HoldfastError, Job, Ledger
 from holdfast.agent import Agent
 from holdfast.core.model import Policy
 from tests.support.signers import key
@@ -132,10 +132,13 @@ NOT_CALLED = {"close", "waiter"}
 class Place(NamedTuple):
     ledger: Ledger
 
-    def held(self) -> Fence:
+    def claimed(self) -> list[Job]:
         queue = f"q{next(NUMBERS)}"
         self.ledger.enqueue("note", queue=queue)
-        [job] = self.ledger.claim("w", [queue], start=True)
+        return self.ledger.claim("w", [queue], start=True)
+
+    def held(self) -> Fence:
+        [job] = self.claimed()
         assert job.fence is not None
         return job.fence
 
@@ -161,6 +164,8 @@ class Place(NamedTuple):
             "ttl": lambda: "5s",
             "request_id": lambda: f"r{next(NUMBERS)}",
             "results": lambda: [(self.held(), None)],
+            "result": lambda: None,
+            "jobs": self.claimed,
             "fences": lambda: [self.held()],
             "items": lambda: [{"kind": "note"}],
             "job_ids": lambda: [1],

@@ -88,11 +88,14 @@ def test_on_postgres_a_lost_answer_to_a_claim_costs_no_attempt(
         ran_once(direct, jobs, runs)
 
 
-def test_a_claim_that_commits_late_costs_no_attempt(cut_off: App, direct: App, proxy: Proxy, pg_url: str) -> None:
+def test_a_claim_that_commits_late_costs_no_attempt(
+    cut_off: App, direct: App, proxy: Proxy, pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The connection breaks while the claim waits for a lock.
 
     The worker finds no jobs of it and claims again before it commits.
     """
+    monkeypatch.setattr("holdfast.store.postgres.connections.LOCK_MS", 60_000)
     server_url, _, schema = pg_url.partition("?schema=")
     runs = Runs(cut_off)
     with cut_off.worker(name="w", shutdown_timeout=0) as worker, psycopg.connect(server_url) as blocker:

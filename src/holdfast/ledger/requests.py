@@ -18,6 +18,7 @@ from holdfast.ledger.signing import TransactionSigner
 from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow, Requests, Session
 from holdfast.store.events import EventFilter
 from holdfast.store.requests import StoredRequest
+from holdfast.store.rows import ClaimedJobs
 
 
 class Request(NamedTuple):
@@ -274,4 +275,6 @@ def is_locked(answer: Any) -> bool:
 
 def _is_kept(answer: Any) -> bool:
     """Return whether to keep an answer. Refusals, empty lists and lists of refusals are not kept."""
+    if isinstance(answer, ClaimedJobs):
+        return len(answer) > 0
     return any(map(_is_kept, answer)) if isinstance(answer, list) else not isinstance(answer, HoldfastError)

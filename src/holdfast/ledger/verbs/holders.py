@@ -124,14 +124,15 @@ class HolderVerbs(LedgerBase):
         with the same request id: its answers say why a job is not completed, or that it is after all.
         """
         limits.check_key("request_id", request_id)
-        found = {(job.claim, row_attempt(job.row)) for job in jobs if isinstance(job, ClaimedJob)}
-        if len(found) != 1 or not all(isinstance(job, ClaimedJob) for job in jobs):
+        given = list(validate.items("settle_alike", jobs))
+        found = {(job.claim, row_attempt(job.row)) for job in given if isinstance(job, ClaimedJob)}
+        if len(found) != 1 or not all(isinstance(job, ClaimedJob) for job in given):
             raise ValidationError("jobs must be from one answer of claim, in the same attempt", field="jobs")
         [(claim, attempt)] = found
         payload = payloads.result_payload(validate.json_value("result", result, limits.PAYLOAD_BYTES_MAX))
         if claim.is_signed:
             return ()
-        return self._pipeline.settle_alike(sorted([job.id for job in jobs]), claim.command.token, attempt, payload, request_id)
+        return self._pipeline.settle_alike(sorted([job.id for job in given]), claim.command.token, attempt, payload, request_id)
 
     def fail(
         self,

@@ -163,6 +163,7 @@ class PostgresStore:
         if used and has_input(connection):
             # The server has closed it, most likely. If the enqueue were sent now, its outcome would be unknown.
             connection.close()
+            self._pool.is_verified = False
             connection = self._pool.open()
         while True:
             pid = connection.info.backend_pid
