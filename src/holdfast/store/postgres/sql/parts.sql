@@ -79,6 +79,8 @@ AND (SELECT w.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
         (body::json ->> 'progress_timeout_ms')::bigint * interval '1 ms' AS progress_timeout,
         (body::json ->> 'cancel_grace_ms')::bigint * interval '1 ms' AS cancel_grace
     FROM holdfast.policies
+    -- Read each policy once, not once for each job.
+    OFFSET 0
 );
 
 -- part: beat_deadline
