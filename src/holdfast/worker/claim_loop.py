@@ -27,7 +27,7 @@ YIELD_SECONDS = 0.001
 """The pause after a claim that emptied the queues. It lets the claimed jobs begin: the interpreter runs one thread at a time."""
 RETRY_SECONDS = 1.0
 """The pause after a claim that failed."""
-BATCH_MAX = 500
+BATCH_MAX = 1_000
 """The most jobs of one claim. More jobs take several claims, so that the first ones begin meanwhile."""
 WEIGHTED_MAX = 50
 """The most jobs of one claim if queues have weights: weights take effect only over many claims."""

@@ -19,7 +19,7 @@ DURATION_SECONDS_MIN = 1e-6
 """Added to each attempt's time, because the clock may measure 0."""
 PREFETCH_SECONDS = 0.05
 """A worker claims no more jobs than it can begin within this time, as estimated from the last attempts."""
-PREFETCH_MAX = 1_000
+PREFETCH_MAX = 2_000
 STUCK_SECONDS = 1.0
 """The assumed average time of attempts after some were taken back unstarted. It prevents prefetching."""
 WATCH_SECONDS = 0.01
