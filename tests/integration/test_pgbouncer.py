@@ -75,6 +75,10 @@ def test_many_threads_share_two_sessions(url: str, opened: Opener) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+    # A claim passes over a job that another claim has just locked, so the last one may be left.
+    for job in ledgers[0].claim("w-last", limit=6, start=True):
+        assert job.fence is not None
+        ledgers[0].complete(job.fence)
     assert ledgers[0].counts()["default"] == {"succeeded": 48}
     assert sum(event.type == "succeeded" for event in ledgers[0].follow(timeout=0)) == 48
     assert problems(ledgers[0]) == []
