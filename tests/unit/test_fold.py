@@ -207,3 +207,9 @@ def test_a_policy_computes_its_stall_after():
 
 def test_a_fence_hides_its_token():
     assert "token-1" not in repr(History().claim().fence)
+
+
+@pytest.mark.parametrize("args", [b"{}", b'{"a":[1,{"args":2}]}', b'{"b": 1.50}'])
+def test_arguments_are_read_from_the_payload_of_the_enqueue_as_they_came(args: bytes) -> None:
+    payload = payloads.EnqueuedPayload(queue="q", kind="k", args=msgspec.Raw(args), priority=3, tier="t").encode()
+    assert payloads.args_of(payload) == args
