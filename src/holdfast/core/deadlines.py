@@ -66,8 +66,8 @@ def due_stall(job: JobRecord, now: Micros, wanted: StallReason | None = None) ->
     """Return the reason for which the system may stall a held job now, or None. `wanted` limits it to one kind of reason."""
     if wanted is not StallReason.NO_PROGRESS and now > stall_limit(job):
         return silence_reason(job)
-    moved_by = progress_limit(job)
-    if wanted in (None, StallReason.NO_PROGRESS) and moved_by is not None and now > moved_by:
+    progress_due_at = progress_limit(job)
+    if wanted in (None, StallReason.NO_PROGRESS) and progress_due_at is not None and now > progress_due_at:
         return StallReason.NO_PROGRESS
     return None
 

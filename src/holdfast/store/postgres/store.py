@@ -311,13 +311,13 @@ class PostgresStore:
 
     def read_statement(self, work: Callable[[Session], T]) -> T:
         try:
-            return self._reading(lambda connection: work(self._session(connection)))
+            return self._on_connection(lambda connection: work(self._session(connection)))
         except Contention:
             # A table is locked. A transaction waits longer for it.
             return self.read(work)
 
     def write_statement(self, work: Callable[[Session], T], *, again: bool = True) -> T:
-        return self._reading(partial(self._write_statement, work), outcome="unknown", again=again)
+        return self._on_connection(partial(self._write_statement, work), outcome="unknown", again=again)
 
     def _write_statement(self, work: Callable[[Session], T], connection: TimedConnection) -> T:
         session = self._session(connection)
@@ -341,11 +341,11 @@ class PostgresStore:
     def _read(self, work: Callable[[TimedConnection], T]) -> T:
         """Run `work` on one snapshot. Waits for locked tables end after READ_LOCK_MS."""
         try:
-            return self._reading(lambda connection: self._on_server(connection, _READ, work), timeout=READ_SECONDS)
+            return self._on_connection(lambda connection: self._on_server(connection, _READ, work), timeout=READ_SECONDS)
         except Contention as error:
             raise lock_refusal(error, self.lock_holder()) from error
 
-    def _reading(
+    def _on_connection(
         self,
         work: Callable[[TimedConnection], T],
         outcome: Literal["none", "unknown"] = "none",
@@ -392,7 +392,7 @@ class PostgresStore:
             return found
 
         try:
-            return "; ".join(self._reading(work)) or None
+            return "; ".join(self._on_connection(work)) or None
         except (Unavailable, Contention):
             return None
 
@@ -459,7 +459,7 @@ class PostgresStore:
 
         before = self._stable_pos
         with self._stable_mutex:
-            return self._stable_pos > before or self._reading(work)
+            return self._stable_pos > before or self._on_connection(work)
 
     # Waking
 
@@ -472,7 +472,7 @@ class PostgresStore:
         self._notifier.notify(queues, later=not queues)
 
     def _notify(self, queues: Sequence[str]) -> None:
-        self._reading(lambda c: self._session(c).rows("notify", channel=self._schema, queues=list(queues)))
+        self._on_connection(lambda c: self._session(c).rows("notify", channel=self._schema, queues=list(queues)))
 
     def waiter(self, *, events: bool) -> Waiter:
         self._pool.check_usable()
