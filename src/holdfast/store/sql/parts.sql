@@ -24,6 +24,20 @@ e.request_id, e.cause, e.payload, e.policy_id, j.correlation_id, j.trace_id, e.k
 -- part: not_discarded
 (j.note IS NULL OR NOT EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.type = 'discarded'));
 
+-- The deadlines of a job `j` with the policy `p` of {policy_times}.
+
+-- part: beat_deadline
+j.last_beat_at + p.stall_after;
+
+-- part: progress_deadline
+j.progressed_at + p.progress_timeout;
+
+-- part: resume_deadline
+j.stalled_at + p.resume_window;
+
+-- part: cancel_deadline
+j.cancel_requested_at + p.cancel_grace;
+
 -- Whether a sweep may have something to do for a held or stalled job `j` with the policy `p`. `decide` makes the final decision.
 
 -- part: is_due

@@ -277,11 +277,11 @@ SELECT p.pos, i.job_id, coalesce(i.rev, b.rev) + step.n, CASE step.n WHEN 1 THEN
 FROM holdfast.event_batches b
 CROSS JOIN LATERAL unnest(b.jobs, b.revs, b.attempts, b.policy_ids, b.times)
     WITH ORDINALITY AS i (job_id, rev, attempt, policy_id, received_at, n)
+CROSS JOIN (VALUES (0), (1)) AS step (n)
+CROSS JOIN LATERAL (SELECT b.pos + (i.n - 1) * (1 + b.starts::integer) + step.n) AS p (pos)
 CROSS JOIN LATERAL (
     SELECT payload, result, correlation_id, trace_id FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
-CROSS JOIN LATERAL generate_series(0, b.starts::integer) AS step (n)
-CROSS JOIN LATERAL (SELECT b.pos + (i.n - 1) * (1 + b.starts::integer) + step.n) AS p (pos)
-WHERE b.pos > after - 2048 AND b.pos <= until AND p.pos > after AND p.pos <= until
+WHERE b.pos > after - 2048 AND b.pos <= until AND step.n <= b.starts::integer AND p.pos > after AND p.pos <= until
 $$;
 
 -- The events of some jobs. Earlier claims of a job are found by the events that ended them.
@@ -318,8 +318,8 @@ CROSS JOIN LATERAL (SELECT * FROM holdfast.event_batches WHERE pos = at.pos OFFS
 CROSS JOIN LATERAL (SELECT array_position(b.jobs, at.id)) AS i (n)
 CROSS JOIN LATERAL (
     SELECT id, payload, result, correlation_id, trace_id FROM holdfast.jobs WHERE id = at.id OFFSET 0) AS j
-CROSS JOIN LATERAL generate_series(0, b.starts::integer) AS step (n)
-WHERE i.n IS NOT NULL
+CROSS JOIN (VALUES (0), (1)) AS step (n)
+WHERE i.n IS NOT NULL AND step.n <= b.starts::integer
 $$;
 
 -- Jobs that are held or stalled.

@@ -64,9 +64,8 @@ ORDER BY available_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
 -- Tasks with an expired claim, earliest expiry first. A stalled job has no claim left. `decide` checks its resume window.
 
 -- name: expired_tasks
-WITH {clock}
-SELECT j.id FROM holdfast.active_jobs j
-JOIN {policy_times} p ON p.id = j.policy_id
+WITH {clock}, {policy_times}
+SELECT j.id FROM holdfast.active_jobs j JOIN times p ON p.id = j.policy_id
 WHERE j.kind <> %(undo_kind)s AND j.phase IS DISTINCT FROM 'aborting'
   AND {task_filter}
   AND (j.status = 'stalled' OR j.lease_expires_at < {job_now}

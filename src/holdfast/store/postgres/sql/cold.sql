@@ -220,16 +220,15 @@ WHERE e.type IN ('succeeded', 'failed', 'cancelled', 'dead_lettered')
 ORDER BY e.pos LIMIT %(limit)s;
 
 -- name: due
-WITH {clock}
+WITH {clock}, {policy_times}
 SELECT clock.at AS now, d.id, (SELECT {fresh_since}) AS fresh_since,
     EXISTS (SELECT FROM holdfast.open_claims c WHERE c.check_at <= clock.at) AS has_checks
 FROM clock LEFT JOIN (
 SELECT j.id
 FROM holdfast.open_claims c
 CROSS JOIN LATERAL (SELECT jobs FROM holdfast.event_batches WHERE pos = c.pos OFFSET 0) AS b
-CROSS JOIN LATERAL unnest(b.jobs) AS i (job_id)
-CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
-JOIN {policy_times} p ON p.id = j.policy_id
+JOIN holdfast.jobs j ON j.id = ANY (b.jobs)
+JOIN times p ON p.id = j.policy_id
 WHERE c.check_at <= (SELECT at FROM clock) AND j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')
   AND j.id > %(after)s
   AND {is_due}
@@ -240,7 +239,7 @@ ORDER BY j.id LIMIT %(limit)s
 -- wants an earlier look could not be noted. A claim of which no job is held or stalled is closed.
 
 -- name: tidy_claims
-WITH {clock}, looked AS MATERIALIZED (
+WITH {clock}, {policy_times}, looked AS MATERIALIZED (
     SELECT c.pos, c.check_at, (
         SELECT min(CASE j.status
             WHEN 'stalled' THEN CASE WHEN j.revived_at IS NULL THEN least(
@@ -251,10 +250,8 @@ WITH {clock}, looked AS MATERIALIZED (
                 CASE j.status WHEN 'running' THEN {progress_deadline} END,
                 CASE j.phase WHEN 'aborting' THEN {cancel_deadline} END)
             END)
-        FROM unnest(b.jobs) AS i (job_id)
-        CROSS JOIN LATERAL (SELECT * FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
-        JOIN {policy_times} p ON p.id = j.policy_id
-        WHERE j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')) AS next_at
+        FROM holdfast.jobs j JOIN times p ON p.id = j.policy_id
+        WHERE j.id = ANY (b.jobs) AND j.claim_pos = c.pos AND j.status IN ('claimed', 'running', 'stalled')) AS next_at
     FROM holdfast.open_claims c LEFT JOIN holdfast.event_batches b ON b.pos = c.pos
     WHERE c.check_at <= (SELECT at FROM clock)
     ORDER BY c.check_at LIMIT %(limit)s

@@ -69,31 +69,17 @@ AND (SELECT w.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
          OR w.payload LIKE '%%"on_dependency_failure":"dead_letter"}'::bytea
      FROM holdfast.jobs w WHERE w.id = d.job_id);
 
--- The durations of each policy that say when something is due, and the deadlines of a job `j` with the policy `p`.
+-- The durations of each policy that say when something is due. Each policy is read once, not once for each job.
 
 -- part: policy_times
-(
+times AS MATERIALIZED (
     SELECT id, (body::json ->> 'resume_window_ms')::bigint * interval '1 ms' AS resume_window,
         (body::json ->> 'heartbeat_interval_ms')::bigint * (body::json ->> 'missed_beats_max')::bigint
             * interval '1 ms' AS stall_after,
         (body::json ->> 'progress_timeout_ms')::bigint * interval '1 ms' AS progress_timeout,
         (body::json ->> 'cancel_grace_ms')::bigint * interval '1 ms' AS cancel_grace
     FROM holdfast.policies
-    -- Read each policy once, not once for each job.
-    OFFSET 0
 );
-
--- part: beat_deadline
-j.last_beat_at + p.stall_after;
-
--- part: progress_deadline
-j.progressed_at + p.progress_timeout;
-
--- part: resume_deadline
-j.stalled_at + p.resume_window;
-
--- part: cancel_deadline
-j.cancel_requested_at + p.cancel_grace;
 
 -- Missing heartbeats before this time do not count: the clock was stepped then, or the store was out of reach. The start of the
 -- server is such a time as well.

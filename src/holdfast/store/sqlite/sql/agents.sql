@@ -58,7 +58,8 @@ ORDER BY available_at, id LIMIT 1;
 -- Tasks with an expired claim, earliest expiry first. A stalled job has no claim left. `decide` checks its resume window.
 
 -- name: expired_tasks
-SELECT j.id FROM holdfast_active_jobs j JOIN holdfast_policies p ON p.id = j.policy_id
+WITH {policy_times}
+SELECT j.id FROM holdfast_active_jobs j JOIN times p ON p.id = j.policy_id
 WHERE j.kind <> :undo_kind AND j.phase IS NOT 'aborting'
   AND {task_filter}
   AND (j.status = 'stalled' OR j.lease_expires_at < {job_now}

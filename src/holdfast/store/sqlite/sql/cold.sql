@@ -205,6 +205,7 @@ WHERE e.type IN ('succeeded', 'failed', 'cancelled', 'dead_lettered')
 ORDER BY e.pos LIMIT :limit;
 
 -- name: due
+WITH {policy_times}
 SELECT :now_at AS now, d.id, (SELECT pos FROM holdfast_cursors WHERE name = 'fresh') AS fresh_since,
     EXISTS (SELECT 1 FROM holdfast_open_claims WHERE check_at <= :now_at) AS has_checks
 FROM (SELECT 1) LEFT JOIN (
@@ -212,7 +213,7 @@ SELECT j.id FROM holdfast_open_claims c
 CROSS JOIN holdfast_event_batches b ON b.pos = c.pos
 CROSS JOIN json_each(b.jobs) i
 CROSS JOIN holdfast_jobs j ON j.id = i.value AND j.claim_pos = c.pos
-CROSS JOIN holdfast_policies p ON p.id = j.policy_id
+CROSS JOIN times p ON p.id = j.policy_id
 WHERE c.check_at <= :now_at AND j.status IN ('claimed', 'running', 'stalled') AND j.id > :after
   AND {is_due}
 ORDER BY j.id LIMIT :limit
@@ -222,6 +223,7 @@ ORDER BY j.id LIMIT :limit
 -- claim is held or stalled.
 
 -- name: next_checks
+WITH {policy_times}
 SELECT c.pos, min(:now_at + 5000000, (
     SELECT min(CASE j.status
         WHEN 'stalled' THEN iif(j.revived_at IS NULL, min(
@@ -236,7 +238,7 @@ SELECT c.pos, min(:now_at + 5000000, (
         END)
     FROM json_each(b.jobs) i
     CROSS JOIN holdfast_jobs j ON j.id = i.value AND j.claim_pos = c.pos
-    CROSS JOIN holdfast_policies p ON p.id = j.policy_id
+    CROSS JOIN times p ON p.id = j.policy_id
     WHERE j.status IN ('claimed', 'running', 'stalled')))
 FROM holdfast_open_claims c LEFT JOIN holdfast_event_batches b ON b.pos = c.pos
 WHERE c.check_at <= :now_at

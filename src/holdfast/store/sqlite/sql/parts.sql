@@ -73,8 +73,7 @@ JOIN holdfast_jobs j ON j.id = wanted.value;
     FROM holdfast_event_rows e CROSS JOIN holdfast_jobs j ON j.id = e.job_id
     WHERE e.pos > :after AND e.pos <= :until
     UNION ALL
-    SELECT * FROM (
-    SELECT b.pos + i.key * (1 + b.starts) + step.n AS pos, j.id, coalesce(b.revs ->> i.key, b.rev) + step.n,
+    SELECT b.pos + i.key * (1 + b.starts) + step.n, j.id, coalesce(b.revs ->> i.key, b.rev) + step.n,
         iif(step.n, 'started', b.type), coalesce(b.times ->> i.key, b.received_at), NULL, b.actor,
         coalesce(b.attempts ->> i.key, b.attempt), iif(step.n, 'claimed', b.from_status), iif(step.n, 'running', b.to_status),
         iif(step.n, NULL, b.reason), b.request_id, b.cause,
@@ -82,9 +81,10 @@ JOIN holdfast_jobs j ON j.id = wanted.value;
         iif(step.n, NULL, coalesce(b.policy_ids ->> i.key, b.policy_id)), j.correlation_id, j.trace_id, NULL, NULL, NULL
     FROM holdfast_event_batches b
     CROSS JOIN json_each(b.jobs) i
-    CROSS JOIN holdfast_jobs j ON j.id = i.value
     CROSS JOIN (SELECT 0 AS n UNION ALL SELECT 1) step ON step.n <= b.starts
-    WHERE b.pos > :after - 2048 AND b.pos <= :until) WHERE pos > :after AND pos <= :until
+    CROSS JOIN holdfast_jobs j ON j.id = i.value
+    WHERE b.pos > :after - 2048 AND b.pos <= :until
+        AND b.pos + i.key * (1 + b.starts) + step.n > :after AND b.pos + i.key * (1 + b.starts) + step.n <= :until
 );
 
 -- Filters of lists. A parameter that is NULL does not restrict them.
@@ -124,16 +124,12 @@ AND (SELECT substr(w.payload, -length('"on_dependency_failure":"cancel"}'))
              = CAST('"on_dependency_failure":"dead_letter"}' AS BLOB)
      FROM holdfast_jobs w WHERE w.id = d.job_id);
 
--- The deadlines of a job `j` with the policy `p`.
+-- The durations of each policy that say when something is due. Each policy is read once, not once for each job.
 
--- part: beat_deadline
-j.last_beat_at + 1000 * (p.body ->> 'heartbeat_interval_ms') * (p.body ->> 'missed_beats_max');
-
--- part: progress_deadline
-j.progressed_at + 1000 * (p.body ->> 'progress_timeout_ms');
-
--- part: resume_deadline
-j.stalled_at + 1000 * (p.body ->> 'resume_window_ms');
-
--- part: cancel_deadline
-j.cancel_requested_at + 1000 * (p.body ->> 'cancel_grace_ms');
+-- part: policy_times
+times AS MATERIALIZED (
+    SELECT id, 1000 * (body ->> 'resume_window_ms') AS resume_window,
+        1000 * (body ->> 'heartbeat_interval_ms') * (body ->> 'missed_beats_max') AS stall_after,
+        1000 * (body ->> 'progress_timeout_ms') AS progress_timeout, 1000 * (body ->> 'cancel_grace_ms') AS cancel_grace
+    FROM holdfast_policies
+);
