@@ -84,14 +84,12 @@ def fence(given: Any) -> Fence:
         and type(given.attempt) is int
         and type(given.token) is str
         and type(given.worker) is str
+        and type(given.incarnation) is str
         and 0 < given.job_id <= limits.JOB_ID_MAX
         and 0 <= given.attempt <= limits.REV_MAX
-        and limits.is_printable(given.token)
         and len(given.worker) <= limits.NAME_BYTES_MAX
-        and limits.is_printable(given.worker)
-        and type(given.incarnation) is str
         and len(given.incarnation) <= limits.NAME_BYTES_MAX
-        and limits.is_printable(given.incarnation)
+        and limits.is_printable(given.token + given.worker + given.incarnation)
     ):
         raise ValidationError("this fence was not issued by a ledger", field="fence")
     return given

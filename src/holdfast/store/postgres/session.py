@@ -368,12 +368,16 @@ class PostgresSession(SqlSession):
         )
 
     def _run_parts(
-        self, name: str, commands: Sequence[Any], params: Callable[[Sequence[Any]], dict[str, Any]]
+        self,
+        name: str,
+        commands: Sequence[Any],
+        params: Callable[[Sequence[Any]], dict[str, Any]],
+        cursor: "psycopg.Cursor[Any] | None" = None,
     ) -> list[tuple[Any, ...]]:
         """Run a statement for these commands, in parts: there is a limit to what one statement may record."""
         if len(commands) <= BATCH_EVENTS_MAX:
-            return self._run(name, params(commands))
-        return [row for part in chunks(commands, BATCH_EVENTS_MAX) for row in self._run(name, params(part))]
+            return self._run(name, params(commands), cursor)
+        return [row for part in chunks(commands, BATCH_EVENTS_MAX) for row in self._run(name, params(part), cursor)]
 
     def _fence_params(self, commands: Sequence[Any]) -> dict[str, Any]:
         return {
@@ -397,9 +401,9 @@ class PostgresSession(SqlSession):
         if not ordered:
             return [None] * len(commands)
         if all(c.beat is payloads.NO_BEAT and c.expected_rev is None and c.request_id is None for c in ordered):
-            rows = self._run_parts("beat", ordered, self._fence_params)
-        else:
-            rows = self._run_parts("heartbeat", ordered, lambda part: self._guard_params(part) | _beat_params(part))
+            rows = self._run_parts("beat", ordered, self._fence_params, raw_cursor(self._connection))
+            return _beat_results(commands, rows, POSTGRES_EPOCH_US)
+        rows = self._run_parts("heartbeat", ordered, lambda part: self._guard_params(part) | _beat_params(part))
         return _beat_results(commands, rows)
 
     def beat_signed(self, commands: Sequence[Heartbeat]) -> list[AppliedCommand | None]:
@@ -486,9 +490,12 @@ def _signature_params(commands: Sequence[Heartbeat]) -> dict[str, Any]:
     }
 
 
-def _beat_results(commands: Sequence[Heartbeat], rows: Iterable[tuple[Any, ...]]) -> list[AppliedCommand | None]:
+def _beat_results(
+    commands: Sequence[Heartbeat], rows: Iterable[tuple[Any, ...]], epoch: Micros = 0
+) -> list[AppliedCommand | None]:
+    """Return what the statement has applied. The times in its rows are counted from `epoch`."""
     done = {
-        id_: AppliedCommand(id_, rev, STATUSES[status], at, lease, phase == "aborting")
+        id_: AppliedCommand(id_, rev, STATUSES[status], at + epoch, lease + epoch, phase == "aborting")
         for id_, rev, at, lease, status, phase in rows
     }
     return [done.get(command.job_id) for command in commands]
