@@ -226,6 +226,67 @@ class NoLedger(HoldfastError):
     action = "Check the url. To make a ledger there, run holdfast migrate, or enqueue a job: holdfast job enqueue."
 
 
+class Unauthenticated(HoldfastError):
+    """A server does not know the caller. The text is the same for a missing, unknown, expired and revoked token."""
+
+    code = "unauthenticated"
+    http_status = 401
+    action = "Send a valid token: Authorization: Bearer TOKEN. An admin makes one with holdfast token new."
+
+
+class MethodNotAllowed(HoldfastError):
+    code = "method_not_allowed"
+    http_status = 405
+    action = "Use one of the methods in the header Allow."
+
+
+class RequestTimeout(HoldfastError):
+    """A server did not get the whole request in time."""
+
+    code = "request_timeout"
+    retryable = True
+    http_status = 408
+    action = "Send the whole request sooner, or a smaller one."
+
+
+class UnsupportedMediaType(HoldfastError):
+    code = "unsupported_media_type"
+    http_status = 415
+    action = "Send JSON with the header Content-Type: application/json, plain or compressed with gzip."
+
+
+class Misdirected(HoldfastError):
+    """A request names a host that a server does not serve."""
+
+    code = "misdirected"
+    http_status = 421
+    action = "Use the server's own name, or start the server with --allowed-host NAME."
+
+
+class TooManyRequests(HoldfastError):
+    """The caller has more requests under way, or sends more a second, than a server lets it."""
+
+    code = "too_many_requests"
+    retryable = True
+    http_status = 429
+    action = "Send the request again after the seconds in the header Retry-After."
+
+
+class HeaderTooLarge(HoldfastError):
+    code = "header_too_large"
+    http_status = 431
+    action = "Send fewer and shorter headers."
+
+
+class InternalError(HoldfastError):
+    """A server has failed in a way that it does not tell. Its log has the rest, under the same instance."""
+
+    code = "internal"
+    http_status = 500
+    fault = "store"
+    action = "Look into the server's log for the instance."
+
+
 class TransientError(HoldfastError):
     """Raised by a handler to be retried. `retry_after` is the delay before the next attempt (seconds, or a text like "30s").
 

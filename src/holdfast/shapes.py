@@ -89,10 +89,44 @@ class JobView(msgspec.Struct, frozen=True):
 _VIEW_FIELDS = tuple(name for name in JobView.__struct_fields__ if name != "dead_letter")
 
 
-def job_view(job: "Job") -> JobView:
+_JSON_FIELDS = ("args", "result", "checkpoint", "last_error")
+
+
+def job_view(job: "Job", *, raw: bool = False) -> JobView:
+    """Return the public fields of a job. With `raw`, JSON values keep their bytes."""
     letter = job.dead_letter
     plain = {name: getattr(job, name) for name in _VIEW_FIELDS}
+    if raw:
+        record = job.record
+        plain.update({name: msgspec.Raw(body) for name in _JSON_FIELDS if (body := getattr(record, name)) is not None})
+        if job.status is Status.FAILED:
+            plain["error"] = plain["last_error"]
+        if letter is not None:
+            letter = letter | {"last_error": plain["last_error"]}
     return JobView(**plain, dead_letter=None if letter is None else DeadLetterView(**letter))
+
+
+class FenceView(Shape, frozen=True):
+    """The right to write to an attempt. Its holder sends it back with each request."""
+
+    job_id: int
+    attempt: int
+    token: str
+    worker: str
+    incarnation: str
+
+
+class ClaimedJobView(JobView, frozen=True, kw_only=True):
+    """A job with its fence, as the answer to a claim has it."""
+
+    fence: FenceView
+
+
+def claimed_job_view(job: "Job") -> ClaimedJobView:
+    fence = job.fence
+    assert fence is not None
+    plain = msgspec.structs.asdict(job_view(job, raw=True))
+    return ClaimedJobView(**plain, fence=FenceView(fence.job_id, fence.attempt, fence.token, fence.worker, fence.incarnation))
 
 
 class JobAnswer(Shape, frozen=True):

@@ -92,6 +92,16 @@ RESUME_TRIES_MAX = 100
 """Queues and priorities that a resume tries, and then expired claims, to get a task."""
 IDLE_COUNT_MAX = 1_000
 """Where the count of the tasks that a resume could not take stops."""
+HTTP_BODY_BYTES_MAX = 2_097_152
+HTTP_BATCH_BYTES_MAX = 16_777_216
+"""The body of a request of the HTTP server with many jobs."""
+HTTP_ENVELOPE_BYTES_MAX = 16_384
+HTTP_WAIT_SECONDS_MAX = 30.0
+"""How long a claim, or a request for a job's end, may wait."""
+HTTP_REQUESTS_WAITING_MAX = 512
+"""Requests that may wait for a thread, for each kind of call."""
+HTTP_CLAIMS_WAITING_MAX = 2_000
+HTTP_CLAIMS_WAITING_OF_ONE_MAX = 16
 MCP_PAGE_MAX = 100
 """Tasks or events in one answer of the MCP server."""
 MCP_TEXT_CHARACTERS_MAX = 4_000

@@ -1,0 +1,46 @@
+"""The access log: one JSON line for each request. It never has query values, bodies, tokens or fences."""
+
+import logging
+from typing import Any
+
+
+class Entry:
+    """What is known of one request."""
+
+    __slots__ = ("code", "key", "method", "peer", "principal", "request_id", "role", "route", "size", "status")
+
+    def __init__(self, method: str, client: Any) -> None:
+        self.method = method
+        self.peer = client[0] if client else None
+        self.request_id = ""
+        self.key: str | None = None
+        """The idempotency key: given, or drawn for a request that changes something."""
+        self.route: str | None = None
+        """The pattern of the route, not the path that was asked for."""
+        self.principal: str | None = None
+        self.role: str | None = None
+        self.status = 0
+        self.code: str | None = None
+        self.size = 0
+
+    def write(self, log: logging.Logger, seconds: float) -> None:
+        if not log.isEnabledFor(logging.INFO):
+            return
+        log.info(
+            "%s %s %d",
+            self.method,
+            self.route or "-",
+            self.status,
+            extra={
+                "request_id": self.request_id,
+                "principal": self.principal,
+                "role": self.role,
+                "method": self.method,
+                "route": self.route,
+                "status": self.status,
+                "code": self.code,
+                "ms": round(seconds * 1_000, 3),
+                "bytes": self.size,
+                "peer": self.peer,
+            },
+        )

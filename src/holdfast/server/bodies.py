@@ -1,0 +1,379 @@
+"""The shapes of requests, and of answers that only HTTP has."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.core.audit import Violation
+from holdfast.core.model import FailureStage, Phase, Policy, ReasonCode, Status
+from holdfast.ledger import Beat, Change, Event, QueueRecord
+from holdfast.server.call import FenceGiven
+from holdfast.server.problems import Problem
+from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView, ReplayEntry
+
+Duration = str | float
+"""A number of seconds, or a text such as "30s" or "5m"."""
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An object with these fields and no others."""
+
+
+class EnqueueBody(Body, frozen=True):
+    kind: str
+    args: msgspec.Raw | None = None
+    queue: str = "default"
+    priority: int | None = None
+    delay: Duration | None = None
+    available_at: datetime | None = None
+    dedupe_key: str | None = None
+    dedupe: Literal["live", "forever"] | None = None
+    tier: str | None = None
+    policy: dict[str, Any] | None = None
+    correlation_id: str | None = None
+    trace_id: str | None = None
+    depends_on: list[int] | None = None
+    on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None = None
+
+
+class EnqueueItem(Body, frozen=True):
+    """One of many jobs. The others may name it by its `ref` in their `depends_on`."""
+
+    kind: str
+    args: msgspec.Raw | None = None
+    queue: str = "default"
+    priority: int | None = None
+    delay: Duration | None = None
+    available_at: datetime | None = None
+    dedupe_key: str | None = None
+    dedupe: Literal["live", "forever"] | None = None
+    tier: str | None = None
+    policy: dict[str, Any] | None = None
+    correlation_id: str | None = None
+    trace_id: str | None = None
+    depends_on: list[int | str] | None = None
+    on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None = None
+    ref: str | None = None
+
+
+class EnqueueManyBody(Body, frozen=True):
+    jobs: list[EnqueueItem]
+
+
+class EnqueueManyQuery(Body, frozen=True):
+    return_: Literal["ids", "jobs"] = msgspec.field(default="ids", name="return")
+
+
+class JobList(msgspec.Struct, frozen=True):
+    jobs: list[JobView]
+
+
+class JobPageAnswer(msgspec.Struct, frozen=True):
+    jobs: list[JobView]
+    next_after: int | None
+    """The `after` of the next page; null if there is none."""
+    next_cursor: str | None
+
+
+class JobOnly(msgspec.Struct, frozen=True):
+    job: JobView
+
+
+class ChangeAnswer(msgspec.Struct, frozen=True):
+    change: Change
+
+
+class BeatAnswer(msgspec.Struct, frozen=True):
+    beat: Beat
+
+
+class ClaimedAnswer(msgspec.Struct, frozen=True):
+    job: ClaimedJobView
+
+
+class ClaimsAnswer(msgspec.Struct, frozen=True):
+    jobs: list[ClaimedJobView]
+
+
+class CancelAnswer(msgspec.Struct, frozen=True):
+    job: JobView
+    is_over: bool
+    """False if its holder was asked to stop."""
+
+
+class ReplayAnswer(msgspec.Struct, frozen=True):
+    job: JobView
+    is_new: bool
+
+
+class ListQuery(Body, frozen=True):
+    status: list[Status] | None = None
+    phase: list[Phase] | None = None
+    queue: str | None = None
+    kind: str | None = None
+    owner: str | None = None
+    incarnation: str | None = None
+    correlation_id: str | None = None
+    replay_of: int | None = None
+    waiting: bool = False
+    text: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    order: str = "oldest"
+    after: int = 0
+    cursor: str | None = None
+    limit: int = 100
+    fields: Literal["all", "brief"] = "all"
+
+
+class GetQuery(Body, frozen=True):
+    wait: float = 0.0
+    """How many seconds to wait for the job's end, up to 30."""
+
+
+class EventsQuery(Body, frozen=True):
+    types: str | None = None
+    """Names of types, separated by commas."""
+    since: datetime | None = None
+    until: datetime | None = None
+    correlation_id: str | None = None
+    after: int = 0
+    limit: int = 100
+
+
+class EventsAnswer(msgspec.Struct, frozen=True):
+    events: list[Event]
+    next_after: int | None
+
+
+class EventAnswer(msgspec.Struct, frozen=True):
+    event: Event
+
+
+class PageQuery(Body, frozen=True):
+    after: int = 0
+    limit: int = 100
+
+
+class NameQuery(Body, frozen=True):
+    after: str = ""
+    limit: int = 100
+
+
+class PolicyAnswer(msgspec.Struct, frozen=True):
+    policy: Policy
+
+
+class StepsAnswer(msgspec.Struct, frozen=True):
+    steps: list[dict[str, Any]]
+
+
+class ViolationsAnswer(msgspec.Struct, frozen=True):
+    violations: list[Violation]
+
+
+class ClaimJobBody(Body, frozen=True):
+    ttl: Duration | None = None
+
+
+class ClaimBody(Body, frozen=True):
+    queues: list[str]
+    kinds: list[str] | None = None
+    limit: int = 1
+    start: bool = False
+    wait_s: float = 0.0
+
+
+class FenceBody(Body, frozen=True):
+    fence: FenceGiven
+    reason: str | None = None
+
+
+class HeartbeatBody(Body, frozen=True):
+    fence: FenceGiven
+    stage: str | None = None
+    progress: int | None = None
+    assist_requested: bool | None = None
+    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    undo: dict[str, Any] | None = None
+
+
+class CompleteBody(Body, frozen=True):
+    fence: FenceGiven
+    result: msgspec.Raw | None = None
+    gate: bool = False
+
+
+class FailBody(Body, frozen=True):
+    fence: FenceGiven
+    error: msgspec.Raw
+    retryable: bool = True
+    reason_code: ReasonCode | None = None
+    failure_stage: FailureStage | None = None
+    retry_after: Duration | None = None
+
+
+class StallBody(Body, frozen=True):
+    fence: FenceGiven | None = None
+    reason: str | None = None
+    error: msgspec.Raw | None = None
+    reason_code: ReasonCode | None = None
+    failure_stage: FailureStage | None = None
+
+
+class ResumeBody(Body, frozen=True):
+    fence: FenceGiven | None = None
+    reason: str | None = None
+
+
+class GateBody(Body, frozen=True):
+    fence: FenceGiven
+
+
+class BeatEntry(Body, frozen=True):
+    fence: FenceGiven
+    stage: str | None = None
+    progress: int | None = None
+    assist_requested: bool | None = None
+
+
+class HeartbeatsBody(Body, frozen=True):
+    fences: list[FenceGiven] = []
+    beats: list[BeatEntry] = []
+    """Heartbeats with fields. Their answers follow those of `fences`."""
+
+
+class BeatItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of the two."""
+
+    beat: Beat | None = None
+    problem: Problem | None = None
+
+
+class BeatsAnswer(msgspec.Struct, frozen=True):
+    answers: list[BeatItem]
+
+
+class CompletionEntry(Body, frozen=True):
+    fence: FenceGiven
+    result: msgspec.Raw | None = None
+
+
+class CompletionsBody(Body, frozen=True):
+    completions: list[CompletionEntry]
+    settle: bool = False
+    """Answer `{}` for a job that is completed, instead of its change."""
+    beats: list[BeatEntry] = []
+    """With `settle`: the last heartbeats of these jobs, recorded before their ends."""
+
+
+class ChangeItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    change: Change | None = None
+    problem: Problem | None = None
+
+
+class CompletionsAnswer(msgspec.Struct, frozen=True):
+    answers: list[ChangeItem]
+
+
+class ReasonBody(Body, frozen=True):
+    reason: str | None = None
+
+
+class CancelBody(Body, frozen=True):
+    hard: bool = False
+    reason: str = "requested"
+
+
+class DeadLetterBody(Body, frozen=True):
+    reason_code: ReasonCode
+    failure_stage: FailureStage | None = None
+    error: msgspec.Raw | None = None
+
+
+class CompensateBody(Body, frozen=True):
+    outcome: Literal["compensated", "compensation_failed"]
+    reason: str | None = None
+
+
+class MoveBody(Body, frozen=True):
+    queue: str
+    reason: str | None = None
+
+
+class ReprioritiseBody(Body, frozen=True):
+    priority: int
+    reason: str | None = None
+
+
+class RescheduleBody(Body, frozen=True):
+    available_at: datetime | None = None
+    delay: Duration | None = None
+    reason: str | None = None
+
+
+class DeadLettersQuery(Body, frozen=True):
+    queue: str | None = None
+    kind: str | None = None
+    reason_code: ReasonCode | None = None
+    failure_stage: FailureStage | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    discarded: bool = False
+    after: int = 0
+    limit: int = 100
+
+
+class DeadLettersAnswer(msgspec.Struct, frozen=True):
+    dead_letters: list[DeadLetterEntry]
+    next_after: int | None
+
+
+class ReplayManyBody(Body, frozen=True):
+    queue: str | None = None
+    kind: str | None = None
+    reason_code: ReasonCode | None = None
+    failure_stage: FailureStage | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    discarded: bool = False
+    after: int = 0
+    limit: int = 100
+    again: bool = False
+    reason: str | None = None
+
+
+class ReplayItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    job: JobView | None = None
+    problem: Problem | None = None
+
+
+class ReplayManyAnswer(msgspec.Struct, frozen=True):
+    answers: list[ReplayItem]
+
+
+class NewestReplaysBody(Body, frozen=True):
+    job_ids: list[int]
+
+
+class NewestReplaysAnswer(msgspec.Struct, frozen=True):
+    replays: dict[str, JobView]
+    """The newest replay of each job that has one, by the job's id."""
+
+
+class QueuesAnswer(msgspec.Struct, frozen=True):
+    queues: list[QueueRecord]
+
+
+class QueueStateAnswer(msgspec.Struct, frozen=True):
+    name: str
+    paused: bool
+
+
+class CountsAnswer(msgspec.Struct, frozen=True):
+    counts: dict[str, dict[str, int]]
+
+
+class ReplaysOf(msgspec.Struct, frozen=True):
+    replays: list[ReplayEntry]

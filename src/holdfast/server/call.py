@@ -1,0 +1,160 @@
+"""One request on its way to the ledger: who calls, what was sent, and what the handler answers."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core.model import Actor, Fence, Role
+from holdfast.errors import Forbidden, NotFound, ValidationError
+from holdfast.ledger import Job, Ledger
+from holdfast.server.access import Principal
+from holdfast.server.redact import Redaction
+from holdfast.shapes import FenceView, JobView, job_view
+
+T = TypeVar("T")
+JSON_TYPE = "application/json"
+
+
+class Reply(NamedTuple):
+    """An answer with another status than the route's own, or with headers."""
+
+    body: Any
+    status: int | None = None
+    headers: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+
+class Call:
+    """What a handler gets. Its attributes are checked; the ledger checks the values."""
+
+    __slots__ = (
+        "_actor",
+        "body",
+        "draw",
+        "expected_rev",
+        "incarnation",
+        "ledger",
+        "parameters",
+        "principal",
+        "query",
+        "raw",
+        "redaction",
+        "request_id",
+        "server",
+        "traceparent",
+    )
+
+    def __init__(self, ledger: Ledger, principal: Principal) -> None:
+        self.ledger = ledger
+        self.principal = principal
+        self.parameters: dict[str, str] = {}
+        self.query: Any = None
+        self.body: Any = None
+        self.raw = b""
+        """The bytes of the body."""
+        self.request_id: str | None = None
+        self.expected_rev: int | None = None
+        self.incarnation = "http"
+        self.traceparent: str | None = None
+        self.redaction: Redaction | None = None
+        """What this caller may not read; None if it may read all."""
+        self.server: Any = None
+        """The shared state of the server, for the few handlers that wait or stream."""
+        self._actor: Actor | None = None
+
+    # Who
+
+    def act_as(self, actor: Actor | None) -> None:
+        self._actor = actor
+
+    @property
+    def actor(self) -> Actor:
+        """The actor of what this call does."""
+        if self._actor is None:
+            raise Forbidden("a reader cannot change anything", allowed=["client", "operator"])
+        return self._actor
+
+    @property
+    def worker(self) -> Actor:
+        """The worker that calls. Only a worker claims and holds jobs."""
+        actor = self.actor
+        if actor.role is not Role.WORKER:
+            raise Forbidden(
+                "only a worker can claim and hold jobs",
+                allowed=["worker"],
+                action="Use a token with the role worker, or act as one: Holdfast-Actor: worker:NAME#INCARNATION.",
+            )
+        return actor
+
+    def fence(self, given: "FenceGiven", job_id: int | None = None) -> Fence:
+        """Return the fence that the caller sent, which has to be one of its own."""
+        worker = self.worker
+        if job_id is not None and given.job_id not in (None, job_id):
+            raise ValidationError(f"the fence is of job {given.job_id}, not of job {job_id}", field="fence")
+        found = job_id if given.job_id is None else given.job_id
+        if found is None:
+            raise ValidationError("the fence has no job_id", field="fence")
+        if given.worker not in (None, worker.name) or given.incarnation not in (None, worker.incarnation):
+            raise Forbidden(f"this fence was not issued to {worker.name}#{worker.incarnation}", holder=given.worker)
+        return Fence(found, given.attempt, given.token, worker.name, worker.incarnation)
+
+    # What
+
+    @property
+    def job_id(self) -> int:
+        text = self.parameters["job_id"]
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(limits.JOB_ID_MAX))):
+            raise NotFound("there is no such job", action="A job's id is a number.")
+        return int(text)
+
+    def see_queue(self, queue: str) -> None:
+        """Raise Forbidden if the caller may not use this queue."""
+        if not self.principal.sees(queue):
+            raise Forbidden(f"this token does not cover the queue {queue!r:.80}", allowed=list(self.principal.queues))
+
+    def visible_job(self, job_id: int | None = None) -> Job:
+        """Return a job that the caller may see. A job of another queue does not exist for it."""
+        wanted = self.job_id if job_id is None else job_id
+        job = self.ledger.get(wanted)
+        if not self.principal.sees(job.queue):
+            raise NotFound(f"there is no job {wanted}", job_id=wanted)
+        return job
+
+    def check_visible(self) -> int:
+        """Return the job id of the path, after a check that the caller may see that job."""
+        return self.job_id if self.principal.sees_all else self.visible_job().id
+
+    # Answers
+
+    def view(self, job: Job) -> JobView:
+        view = job_view(job, raw=True)
+        return view if self.redaction is None else self.redaction.job(view)
+
+    def changed(self, job: Job, verb: Callable[..., T] | None = None) -> Reply:
+        """Answer a job that was changed, with its new revision."""
+        return Reply({"job": self.view(job)}, headers={"ETag": f'"{job.rev}"'})
+
+
+class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fence of a claim's answer, sent back as it came. The path or `job_id` names the job."""
+
+    attempt: int
+    token: str
+    job_id: int | None = None
+    worker: str | None = None
+    incarnation: str | None = None
+
+
+def fence_view(fence: Fence) -> FenceView:
+    return FenceView(fence.job_id, fence.attempt, fence.token, fence.worker, fence.incarnation)
+
+
+def as_time(text: str | None, field: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return msgspec.convert(text, datetime)
+    except msgspec.ValidationError:
+        raise ValidationError(f"{field} is not a time like 2026-11-16T14:00:00Z", field=field) from None

@@ -1,0 +1,174 @@
+"""Claims that wait for jobs, without a thread or a connection of their own."""
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any
+
+from holdfast.core import limits
+from holdfast.errors import HoldfastError, TooManyRequests, Unavailable
+from holdfast.ledger import Job, Ledger
+from holdfast.server.call import Call
+from holdfast.server.threads import WorkThreads
+
+SLICE_SECONDS = 0.25
+"""The longest single wait of the thread that waits for changes, so that the server stops soon."""
+OUTAGE_SECONDS = 1.0
+
+
+class ChangeWatcher:
+    """One thread waits for changes of the ledger, and calls `on_change` in the event loop's thread."""
+
+    def __init__(self, ledger: Ledger, loop: asyncio.AbstractEventLoop, on_change: Callable[[], None]) -> None:
+        self._ledger = ledger
+        self._loop = loop
+        self._on_change = on_change
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="holdfast-changes", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._watch()
+            except HoldfastError:
+                self._stopping.wait(OUTAGE_SECONDS)
+
+    def _watch(self) -> None:
+        waiter = self._ledger.waiter()
+        try:
+            while not self._stopping.is_set():
+                if waiter.wait(SLICE_SECONDS):
+                    with contextlib.suppress(RuntimeError):  # the loop is closed
+                        self._loop.call_soon_threadsafe(self._on_change)
+        finally:
+            waiter.close()
+
+    def close(self) -> None:
+        self._stopping.set()
+
+
+class WaitingClaim:
+    """A claim that waits. `woken` is set when it should claim again."""
+
+    __slots__ = ("key", "woken")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.woken = asyncio.Event()
+
+
+class Claims:
+    """Claims of all workers. Those that wait for the same queues and kinds are woken one after the other, in their order."""
+
+    def __init__(self, ledger: Ledger, writes: WorkThreads, reads: WorkThreads) -> None:
+        self._ledger = ledger
+        self._writes = writes
+        self._reads = reads
+        self._waiting: dict[Hashable, OrderedDict[WaitingClaim, None]] = {}
+        self._listeners: set[asyncio.Event] = set()
+        self._of_worker: Counter[str] = Counter()
+        self._count = 0
+        self._ending = False
+
+    async def claim(self, call: Call) -> list[Job]:
+        body, worker = call.body, call.worker
+        attempt = partial(
+            self._ledger.claim,
+            worker.name,
+            body.queues,
+            limit=body.limit,
+            start=body.start,
+            kinds=body.kinds,
+            incarnation=worker.incarnation,
+            request_id=call.request_id,
+        )
+        jobs = await self._writes.call(attempt)
+        if jobs or not body.wait_s or self._ending:
+            return jobs
+        with self._place(worker.name):
+            return await self._wait(call, attempt)
+
+    @contextlib.contextmanager
+    def _place(self, worker: str) -> Any:
+        """Count a waiting claim. Raise if there are too many."""
+        if self._of_worker[worker] >= limits.HTTP_CLAIMS_WAITING_OF_ONE_MAX:
+            raise TooManyRequests(f"worker {worker} has {self._of_worker[worker]} claims that wait already", retry_after_s=1)
+        if self._count >= limits.HTTP_CLAIMS_WAITING_MAX:
+            raise Unavailable("too many claims wait already")
+        self._count += 1
+        self._of_worker[worker] += 1
+        try:
+            yield
+        finally:
+            self._count -= 1
+            self._of_worker[worker] -= 1
+            if not self._of_worker[worker]:
+                del self._of_worker[worker]
+
+    async def _wait(self, call: Call, attempt: Callable[[], list[Job]]) -> list[Job]:
+        loop, body = asyncio.get_running_loop(), call.body
+        deadline = loop.time() + body.wait_s
+        key = (tuple(body.queues), None if body.kinds is None else tuple(body.kinds))
+        waiting = WaitingClaim(key)
+        line = self._waiting.setdefault(key, OrderedDict())
+        line[waiting] = None
+        try:
+            while True:
+                due = await self._reads.call(partial(self._ledger.until_ready, body.queues, kinds=body.kinds))
+                left = deadline - loop.time()
+                if left <= 0 or self._ending:
+                    return []
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(waiting.woken.wait(), left if due is None else min(left, max(due, 0.02)))
+                waiting.woken.clear()
+                if call.server.is_gone(call):
+                    return []
+                jobs = await self._writes.call(attempt)
+                if jobs:
+                    self._wake_first(key, but=waiting)
+                    return jobs
+        finally:
+            line.pop(waiting, None)
+            if not line:
+                self._waiting.pop(key, None)
+
+    def _wake_first(self, key: Hashable, but: WaitingClaim | None = None) -> None:
+        for waiting in self._waiting.get(key, ()):
+            if waiting is not but and not waiting.woken.is_set():
+                waiting.woken.set()
+                return
+
+    def notify(self) -> None:
+        """Wake the first claim of each group, and all that wait for any change."""
+        for key in list(self._waiting):
+            self._wake_first(key)
+        for event in self._listeners:
+            event.set()
+
+    async def wait_for_change(self, seconds: float) -> bool:
+        """Wait until the ledger has changed. Return False if the time is up first."""
+        event = asyncio.Event()
+        self._listeners.add(event)
+        try:
+            await asyncio.wait_for(event.wait(), min(max(seconds, 0.0), limits.HTTP_WAIT_SECONDS_MAX))
+        except TimeoutError:
+            return False
+        else:
+            return not self._ending
+        finally:
+            self._listeners.discard(event)
+
+    def end(self) -> None:
+        """Answer all waiting claims now: the server stops."""
+        self._ending = True
+        for line in self._waiting.values():
+            for waiting in line:
+                waiting.woken.set()
+        for event in self._listeners:
+            event.set()

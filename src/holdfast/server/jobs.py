@@ -1,0 +1,264 @@
+"""Routes on jobs: enqueue, read, and what clients and operators do with one."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.explain import Explanation
+from holdfast.core.model import TERMINAL, EventType
+from holdfast.errors import HoldfastError
+from holdfast.ledger import Job
+from holdfast.server import bodies as b
+from holdfast.server.call import Call, Reply
+from holdfast.server.problems import problem
+from holdfast.server.routes import route
+from holdfast.shapes import EnqueueAnswer, EnqueueManyAnswer, dead_letter_details, dead_letter_fields
+from holdfast.core import limits
+
+_BRIEF_FIELDS = ("args", "result", "checkpoint", "error", "last_error")
+
+
+def _item(call: Call, given: Any) -> dict[str, Any]:
+    """Return a job to enqueue as the ledger takes it. A job without a trace of its own gets that of the request."""
+    call.see_queue(given.queue)
+    fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
+    if call.traceparent is not None:
+        fields.setdefault("trace_id", call.traceparent)
+    return fields
+
+
+@route("POST", "/v1/jobs", "client", body=b.EnqueueBody, answer=EnqueueAnswer, status=201)
+def enqueue(call: Call) -> Reply:
+    """Create a job, or find the one that has the dedupe key."""
+    [job] = call.ledger.enqueue_many([_item(call, call.body)], request_id=call.request_id, actor=call.actor)
+    headers = {"ETag": f'"{job.rev}"', "Location": f"/v1/jobs/{job.id}"}
+    return Reply({"job": call.view(job), "is_new": job.is_new}, 201 if job.is_new else 200, headers)
+
+
+@route(
+    "POST",
+    "/v1/jobs/batch",
+    "client",
+    body=b.EnqueueManyBody,
+    query=b.EnqueueManyQuery,
+    answer=EnqueueManyAnswer | b.JobList,
+    status=201,
+    body_bytes_max=limits.HTTP_BATCH_BYTES_MAX,
+)
+def enqueue_many(call: Call) -> Any:
+    """Create many jobs, all of them or none."""
+    items = [_item(call, item) for item in call.body.jobs]
+    jobs = call.ledger.enqueue_many(items, request_id=call.request_id, actor=call.actor)
+    if call.query.return_ == "jobs":
+        limits.check_count("return=jobs", len(jobs), limits.PAGE_MAX)
+        return {"jobs": [call.view(job) for job in jobs]}
+    return {"job_ids": [job.id for job in jobs], "new": sum(job.is_new for job in jobs)}
+
+
+@route("GET", "/v1/jobs", "reader", query=b.ListQuery, answer=b.JobPageAnswer, verb="read")
+def list_jobs(call: Call) -> Any:
+    """List jobs, page by page."""
+    given = msgspec.structs.asdict(call.query)
+    brief = given.pop("fields") == "brief"
+    given.pop("cursor")
+    page = call.ledger.list(**given)
+    views = [call.view(job) for job in page if call.principal.sees(job.queue)]
+    if brief:
+        views = [msgspec.structs.replace(view, **dict.fromkeys(_BRIEF_FIELDS)) for view in views]
+    return {"jobs": views, "next_after": page.next_after, "next_cursor": None}
+
+
+@route("GET", "/v1/jobs/{job_id}", "reader", query=b.GetQuery, answer=b.JobOnly, verb="read", awaits=True)
+async def get(call: Call) -> Reply:
+    """Return a job, with `wait` after its end or that many seconds."""
+    job = await call.server.read(call.visible_job)
+    if call.query.wait and job.status not in TERMINAL:
+        job = await call.server.wait_for_end(job, min(call.query.wait, limits.HTTP_WAIT_SECONDS_MAX))
+    return call.changed(job)
+
+
+@route("GET", "/v1/jobs/{job_id}/explain", "reader", answer=Explanation, verb="read")
+def explain(call: Call) -> Any:
+    """Say in words what a job waits for, and what happens next."""
+    return call.ledger.explain(call.check_visible())
+
+
+@route("GET", "/v1/jobs/{job_id}/policy", "reader", answer=b.PolicyAnswer, verb="read")
+def policy_of(call: Call) -> Any:
+    """Return the policy that the job's next attempt would have."""
+    return {"policy": call.ledger.policy_of(call.check_visible())}
+
+
+@route("GET", "/v1/jobs/{job_id}/events", "reader", query=b.EventsQuery, answer=b.EventsAnswer, verb="read")
+def events_of(call: Call) -> Any:
+    """Return the events of a job, by position."""
+    return _events(call, call.check_visible())
+
+
+@route("GET", "/v1/events", "reader", query=b.EventsQuery, answer=b.EventsAnswer, verb="read")
+def events(call: Call) -> Any:
+    """Return the events of the ledger, by position."""
+    return _events(call, None)
+
+
+def _events(call: Call, job_id: int | None) -> Any:
+    given = msgspec.structs.asdict(call.query)
+    types = given.pop("types")
+    given["types"] = None if types is None else [EventType(name).value for name in types.split(",")]
+    found = call.ledger.events(job_id, **given)
+    after = found[-1].pos if len(found) == given["limit"] else None
+    if call.redaction is not None:
+        found = [call.redaction.event(event) for event in found]
+    return {"events": found, "next_after": after}
+
+
+@route("GET", "/v1/jobs/{job_id}/dependents", "reader", query=b.PageQuery, answer=b.JobPageAnswer, verb="read")
+def dependents(call: Call) -> Any:
+    """List the jobs that wait for a job."""
+    found = call.ledger.dependents(call.check_visible(), after=call.query.after, limit=call.query.limit)
+    after = found[-1].id if len(found) == call.query.limit else None
+    return {"jobs": [call.view(job) for job in found], "next_after": after, "next_cursor": None}
+
+
+@route("GET", "/v1/jobs/{job_id}/undo-steps", "reader", answer=b.StepsAnswer, verb="read")
+def undo_steps(call: Call) -> Any:
+    """Return the registered undo steps of a job."""
+    return {"steps": call.ledger.undo_steps(call.check_visible())}
+
+
+@route("GET", "/v1/jobs/{job_id}/check", "reader", answer=b.ViolationsAnswer, verb="read")
+def check(call: Call) -> Any:
+    """Check a job's history against the rules."""
+    return {"violations": call.ledger.check(call.check_visible())}
+
+
+# What clients and operators do with a job
+
+
+def _options(call: Call, **more: Any) -> dict[str, Any]:
+    return {"request_id": call.request_id, "actor": call.actor, "expected_rev": call.expected_rev, **more}
+
+
+@route("POST", "/v1/jobs/{job_id}/cancel", "client", body=b.CancelBody, answer=b.CancelAnswer)
+def cancel(call: Call) -> Reply:
+    """Cancel a job: at once if nobody holds it or with `hard`, else ask its holder to stop."""
+    job = call.ledger.cancel(call.check_visible(), **_options(call, hard=call.body.hard, reason=call.body.reason))
+    return Reply({"job": call.view(job), "is_over": job.status in TERMINAL}, headers={"ETag": f'"{job.rev}"'})
+
+
+@route("POST", "/v1/jobs/{job_id}/requeue", "operator", body=b.ReasonBody, answer=b.JobOnly)
+def requeue(call: Call) -> Reply:
+    """Queue a stalled job again."""
+    return call.changed(call.ledger.requeue(call.check_visible(), **_options(call, reason=call.body.reason)))
+
+
+@route("POST", "/v1/jobs/{job_id}/assist", "operator", body=b.ReasonBody, answer=b.JobOnly)
+def assist(call: Call) -> Reply:
+    """Record that an operator assists the job's holder."""
+    return call.changed(call.ledger.assist(call.check_visible(), **_options(call, reason=call.body.reason)))
+
+
+@route("POST", "/v1/jobs/{job_id}/unassist", "operator", body=b.ReasonBody, answer=b.JobOnly)
+def unassist(call: Call) -> Reply:
+    """Record that the operator's assistance has ended."""
+    return call.changed(call.ledger.unassist(call.check_visible(), **_options(call, reason=call.body.reason)))
+
+
+@route("POST", "/v1/jobs/{job_id}/dead-letter", "operator", body=b.DeadLetterBody, answer=b.JobOnly)
+def dead_letter(call: Call) -> Reply:
+    """Move a job to the dead letters."""
+    body = call.body
+    more = {"reason_code": body.reason_code, "failure_stage": body.failure_stage, "error": body.error}
+    return call.changed(call.ledger.dead_letter(call.check_visible(), **_options(call, **more)))
+
+
+@route("POST", "/v1/jobs/{job_id}/replay", "operator", body=b.ReasonBody, answer=b.ReplayAnswer, status=201)
+def replay(call: Call) -> Reply:
+    """Create a job that repeats a failed, cancelled or dead-lettered one."""
+    job = call.ledger.replay(call.check_visible(), **_options(call, reason=call.body.reason))
+    headers = {"ETag": f'"{job.rev}"', "Location": f"/v1/jobs/{job.id}"}
+    return Reply({"job": call.view(job), "is_new": job.is_new}, 201 if job.is_new else 200, headers)
+
+
+@route("POST", "/v1/jobs/{job_id}/discard", "operator", body=b.ReasonBody, answer=b.JobOnly)
+def discard(call: Call) -> Reply:
+    """Note that a failed or dead-lettered job needs no further action."""
+    return call.changed(call.ledger.discard(call.check_visible(), **_options(call, reason=call.body.reason)))
+
+
+@route("POST", "/v1/jobs/{job_id}/compensate", "operator", body=b.CompensateBody, answer=b.JobOnly)
+def compensate(call: Call) -> Reply:
+    """Note whether the effects of a job were undone."""
+    return call.changed(
+        call.ledger.annotate(call.check_visible(), call.body.outcome, **_options(call, reason=call.body.reason))
+    )
+
+
+@route("POST", "/v1/jobs/{job_id}/move", "operator", body=b.MoveBody, answer=b.JobOnly)
+def move(call: Call) -> Reply:
+    """Move a queued job to another queue."""
+    call.see_queue(call.body.queue)
+    return call.changed(call.ledger.move(call.check_visible(), call.body.queue, **_options(call, reason=call.body.reason)))
+
+
+@route("POST", "/v1/jobs/{job_id}/reprioritise", "operator", body=b.ReprioritiseBody, answer=b.JobOnly)
+def reprioritise(call: Call) -> Reply:
+    """Change the priority of a queued job."""
+    body = call.body
+    return call.changed(call.ledger.reprioritise(call.check_visible(), body.priority, **_options(call, reason=body.reason)))
+
+
+@route("POST", "/v1/jobs/{job_id}/reschedule", "operator", body=b.RescheduleBody, answer=b.JobOnly)
+def reschedule(call: Call) -> Reply:
+    """Change when a queued job becomes available."""
+    given = msgspec.structs.asdict(call.body)
+    return call.changed(call.ledger.reschedule(call.check_visible(), **_options(call, **given)))
+
+
+# Dead letters
+
+
+@route("GET", "/v1/dead-letters", "reader", query=b.DeadLettersQuery, answer=b.DeadLettersAnswer, verb="read")
+def dead_letters(call: Call) -> Any:
+    """List dead letters, each with its newest replay."""
+    found = call.ledger.dead_letters(**msgspec.structs.asdict(call.query))
+    after = found[-1].id if len(found) == call.query.limit else None
+    shown = [job for job in found if call.principal.sees(job.queue)]
+    replays = call.ledger.newest_replays(job.id for job in shown)
+    return {"dead_letters": [_letter(call, job, replays.get(job.id)) for job in shown], "next_after": after}
+
+
+@route("GET", "/v1/dead-letters/{job_id}", "reader", answer=Any, verb="read")
+def dead_letter_in_full(call: Call) -> Any:
+    """Return a dead letter with its history and its replays."""
+    from holdfast.errors import NotFound
+
+    job = call.visible_job()
+    if job.dead_letter is None:
+        raise NotFound(f"job {job.id} is not a dead letter", job_id=job.id, status=job.status.value)
+    types = [kind.value for kind in EventType if kind is not EventType.HEARTBEAT]
+    details = dead_letter_details(job, call.ledger.events(job.id, types=types), call.ledger.list(replay_of=job.id))
+    return details if call.redaction is None else call.redaction.fields(details)
+
+
+def _letter(call: Call, job: Job, newest: Job | None) -> dict[str, Any]:
+    fields = dead_letter_fields(job, newest)
+    return fields if call.redaction is None else call.redaction.fields(fields)
+
+
+@route("POST", "/v1/dead-letters/replay", "operator", body=b.ReplayManyBody, answer=b.ReplayManyAnswer)
+def replay_many(call: Call) -> Any:
+    """Replay the dead letters that a filter selects, page by page."""
+    answers = call.ledger.replay_many(request_id=call.request_id, actor=call.actor, **msgspec.structs.asdict(call.body))
+    return {"answers": [_answer(call, answer) for answer in answers]}
+
+
+def _answer(call: Call, answer: Job | HoldfastError) -> dict[str, Any]:
+    return {"problem": problem(answer)} if isinstance(answer, HoldfastError) else {"job": call.view(answer)}
+
+
+@route("POST", "/v1/newest-replays", "reader", body=b.NewestReplaysBody, answer=b.NewestReplaysAnswer, verb="read", pool="read")
+def newest_replays(call: Call) -> Any:
+    """Return the newest replay of each of these jobs that has one."""
+    found = call.ledger.newest_replays(call.body.job_ids)
+    return {"replays": {str(id_): call.view(job) for id_, job in found.items() if call.principal.sees(job.queue)}}

@@ -1,0 +1,147 @@
+"""Read a request: headers, query and body, all bounded and strict."""
+
+import zlib
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from holdfast.core import limits, strict_json
+from holdfast.errors import UnsupportedMediaType, ValidationError
+from holdfast.server.problems import too_large
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+
+QUERY_BYTES_MAX = 8_192
+_CHUNK = 65_536
+
+
+class ClientGone(Exception):
+    """The client closed its connection before its request was complete."""
+
+
+class RequestHeaders:
+    """The headers of a request by lower-case name. A header that may come only once and came twice is refused when it is read."""
+
+    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
+        self._found: dict[bytes, list[bytes]] = {}
+        for name, value in raw:
+            self._found.setdefault(name.lower(), []).append(value)
+
+    def get(self, name: str) -> str | None:
+        values = self._found.get(name.encode())
+        if values is None:
+            return None
+        if len(values) > 1:
+            raise ValidationError(f"the header {name} came {len(values)} times", field=name)
+        return values[0].decode("latin-1")
+
+
+def read_query(raw: bytes, wanted: type) -> Any:
+    """Return the query as `wanted` describes it. A parameter that is unknown, or came twice and is no list, is refused."""
+    if len(raw) > QUERY_BYTES_MAX:
+        raise too_large("the query", len(raw), QUERY_BYTES_MAX)
+    lists = {field.encode_name for field in msgspec.structs.fields(wanted) if "list[" in str(field.type)}
+    found: dict[str, Any] = {}
+    for pair in raw.split(b"&") if raw else ():
+        name_bytes, _, value_bytes = pair.partition(b"=")
+        try:
+            name, value = (unquote_to_bytes(part.replace(b"+", b" ")).decode() for part in (name_bytes, value_bytes))
+        except UnicodeDecodeError:
+            raise ValidationError("the query is not UTF-8", field="query") from None
+        if name in lists:
+            found.setdefault(name, []).append(value)
+        elif name in found:
+            raise ValidationError(f"{name!r:.80} came twice", field=name[:80])
+        else:
+            found[name] = value
+    return _convert(found, wanted, "query")
+
+
+def _convert(found: dict[str, Any], wanted: type, where: str) -> Any:
+    try:
+        return msgspec.convert(found, wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid(error, where) from None
+
+
+async def read_body(receive: Receive, headers: RequestHeaders, most: int) -> bytes:
+    """Return the body. Raise before it is complete if it is larger than `most`, also if it is compressed."""
+    encoding = (headers.get("content-encoding") or "identity").strip().lower()
+    if encoding not in ("identity", "gzip"):
+        raise UnsupportedMediaType(f"the body is encoded as {encoding!r:.80}", encoding=encoding[:80])
+    declared = headers.get("content-length")
+    if declared is not None and declared.isdigit() and int(declared) > most:
+        raise too_large("the body", int(declared), most)
+    inflater = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+    parts: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        more = message.get("more_body", False)
+        for part in _inflated(inflater, message.get("body", b""), most - size):
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                raise too_large("the body", size, most)
+    if inflater is not None and not inflater.eof:
+        raise ValidationError("the body is not complete gzip", field="body")
+    return b"".join(parts)
+
+
+def _inflated(inflater: Any, data: bytes, left: int) -> Iterable[bytes]:
+    """Yield the data, inflated step by step, so that a small body cannot take much memory."""
+    if inflater is None:
+        yield data
+        return
+    try:
+        while data:
+            part = inflater.decompress(data, min(_CHUNK, max(1, left + 1)))
+            yield part
+            left -= len(part)
+            data = inflater.unconsumed_tail
+    except zlib.error:
+        raise ValidationError("the body is not gzip", field="body") from None
+
+
+def check_content_type(headers: RequestHeaders) -> None:
+    given = headers.get("content-type") or ""
+    kind, _, rest = given.partition(";")
+    charset = rest.replace(" ", "").lower()
+    if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
+        raise UnsupportedMediaType(f"the body is {given!r:.80}, not application/json", content_type=given[:80])
+
+
+def decode_body(body: bytes, wanted: Any, most: int) -> Any:
+    """Return the body as `wanted` describes it. Keys given twice, numbers that are not exact and unknown fields are refused."""
+    if not body.strip():
+        body = b"{}"
+    strict_json.check("body", body, most)
+    try:
+        return msgspec.json.decode(body, type=wanted)
+    except msgspec.ValidationError as error:
+        raise invalid(error, "body") from None
+
+
+def invalid(error: msgspec.ValidationError, where: str) -> ValidationError:
+    """Return the error of a value that has not the shape that the route wants, with the path of the value."""
+    text, _, path = str(error).partition(" - at `$")
+    field = path.rstrip("`").lstrip(".") or where
+    return ValidationError(f"{text[0].lower()}{text[1:]}" if path == "" else f"{field}: {text[0].lower()}{text[1:]}", field=field)
+
+
+def etag_rev(text: str | None, header: str) -> int | None:
+    """Return the revision of an If-Match or If-None-Match header. `*` means any."""
+    if text is None or text.strip() == "*":
+        return None
+    tag = text.strip()
+    digits = tag[1:-1]
+    if not (len(tag) > 2 and tag[0] == tag[-1] == '"' and digits.isascii() and digits.isdigit() and len(digits) <= 16):
+        raise ValidationError(f'{header} is a revision in quotes, like "12"', field=header)
+    return limits.check_integer(header, int(digits), 1, limits.REV_MAX)
+
+
