@@ -34,7 +34,20 @@ if TYPE_CHECKING:
         ValidationError,
     )
     from holdfast.fences import check_fence
-    from holdfast.ledger import Beat, Change, Event, Job, JobPage, KeyRecord, Ledger, SinkState, WorkerRecord
+    from holdfast.ledger import (
+        Beat,
+        Change,
+        Event,
+        Job,
+        JobPage,
+        KeyRecord,
+        Ledger,
+        NewToken,
+        SessionRecord,
+        SinkState,
+        TokenRecord,
+        WorkerRecord,
+    )
     from holdfast.ledger.public import CallOptions, Duration, EnqueueOptions, PolicyFields
     from holdfast.worker import App, AsyncContext, Context, Worker
     from holdfast.worker.worker import WorkerSettings
@@ -61,6 +74,7 @@ __all__ = [
     "KeyRecord",
     "LeaseConflictError",
     "Ledger",
+    "NewToken",
     "NoResult",
     "PermanentError",
     "Phase",
@@ -70,9 +84,11 @@ __all__ = [
     "ReasonCode",
     "ResultTimeout",
     "Role",
+    "SessionRecord",
     "SinkState",
     "StallReason",
     "Status",
+    "TokenRecord",
     "TransientError",
     "Unavailable",
     "ValidationError",
@@ -121,7 +137,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "JobPage",
         "KeyRecord",
         "Ledger",
+        "NewToken",
+        "SessionRecord",
         "SinkState",
+        "TokenRecord",
         "WorkerRecord",
     ),
     "holdfast.ledger.public": (

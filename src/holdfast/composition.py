@@ -41,6 +41,9 @@ class SystemEntropy:
     def nonce(self) -> str:
         return os.urandom(8).hex()
 
+    def secret(self) -> bytes:
+        return os.urandom(32)
+
     def jitter(self) -> float:
         return random.uniform(0.5, 1.5)  # noqa: S311 - spreads retries, protects nothing
 

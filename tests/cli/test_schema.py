@@ -130,6 +130,7 @@ def test_answers_match_their_schema(said: Said, folder: Path) -> None:
     said("completion", "fish")
     tasks(said)
     keys_and_seals(said)
+    tokens(said)
     assert SHAPES.keys() - said.commands <= ELSEWHERE
 
 
@@ -193,6 +194,12 @@ def keys_and_seals(said: Said) -> None:
     said("events", "export", "--out", "all.jsonl")
     said("verify", "all.jsonl", "--keys", "keys.json", "--allow-unsealed")
     said("verify", "--job", "1", "--out", "one.jsonl")
+
+
+def tokens(said: Said) -> None:
+    said("token", "new", "--role", "worker", "--name", "arm-1", "--expires", "90d")
+    said("token", "list")
+    said("token", "revoke", "arm-1")
 
 
 def answered(command: str, done: Done) -> None:

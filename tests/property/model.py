@@ -67,6 +67,9 @@ class Draws:
     def nonce(self) -> str:
         return f"nonce-{self.step}"
 
+    def secret(self) -> bytes:
+        return hashlib.sha256(f"secret {self.step}".encode()).digest()
+
     def jitter(self) -> float:
         return 0.5 + (self.step * 37 % 101) / 101
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Literal, Unpack
 
 from holdfast.aio.threads import AsyncLedgerBase
-from holdfast.core import limits, payloads
+from holdfast.core import access, limits, payloads
 from holdfast.core.audit import Violation
 from holdfast.core.doctor import Diagnosis
 from holdfast.core.explain import Explanation
@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.ledger.base import JobOrFence
 from holdfast.ledger.export import Progress, Write
 from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event, Job, JobPage, R, WorkerRecord
+from holdfast.ledger.verbs.access import NewToken, SessionRecord, TokenRecord
 from holdfast.ledger.verbs.fleet import QueueRecord
 from holdfast.ledger.verbs.policies import DeclarationRecord
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
@@ -311,6 +312,10 @@ class AsyncLedger(AsyncLedgerBase):
         """Delete a sink and its position. A relay that still serves it creates it again, so stop the relay first."""
         await self._call(lambda ledger: ledger.drop_sink(name))
 
+    async def end_session(self, secret: str) -> None:
+        """End a session. Nothing happens if it is over."""
+        await self._call(lambda ledger: ledger.end_session(secret))
+
     async def enqueue(
         self,
         kind: str,
@@ -429,6 +434,18 @@ class AsyncLedger(AsyncLedgerBase):
             )
         )
 
+    async def find_session(self, secret: str) -> SessionRecord | None:
+        """Return the session with this secret, or None if it is over or unknown, or its token is no longer valid."""
+        return await self._call(lambda ledger: ledger.find_session(secret))
+
+    async def find_token(self, text: str) -> TokenRecord | None:
+        """Return the token with this text if it is valid. Return None for any other text.
+
+        A text without the form of a token is not looked up: the form is no secret. For all others the time does not depend on
+        whether the id exists or how much of the secret is right.
+        """
+        return await self._call(lambda ledger: ledger.find_token(text))
+
     def follow(self, after: int = 0, *, timeout: float | None = None) -> AsyncGenerator[Event, None]:
         """Yield every event after a position, in the total order, as they are committed. No event is missed.
 
@@ -447,6 +464,10 @@ class AsyncLedger(AsyncLedgerBase):
     async def get(self, job_id: int) -> Job:
         """Return a job by its id. Raise NotFound if there is none."""
         return await self._call(lambda ledger: ledger.get(job_id))
+
+    async def has_tokens(self) -> bool:
+        """Return whether there is a valid token that somebody created. Tokens that servers made for themselves do not count."""
+        return await self._call(lambda ledger: ledger.has_tokens())
 
     async def head(self) -> TreeHead | None:
         """Return the newest signed head, or None if nothing was ever sealed."""
@@ -559,6 +580,17 @@ class AsyncLedger(AsyncLedgerBase):
             )
         )
 
+    async def local_login_code(self) -> str:
+        """Return a login code for the server's own admin token, which is created if there is no valid one.
+
+        Nobody knows the text of that token. It can only be used by login codes and the sessions that they begin.
+        """
+        return await self._call(lambda ledger: ledger.local_login_code())
+
+    async def log_in(self, code: str) -> str | None:
+        """Use a login code. Return the secret of a new session, or None if the code is unknown, used or too old."""
+        return await self._call(lambda ledger: ledger.log_in(code))
+
     async def move(
         self,
         job_id: int,
@@ -574,6 +606,43 @@ class AsyncLedger(AsyncLedgerBase):
             lambda ledger: ledger.move(
                 job_id, queue, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev
             )
+        )
+
+    async def new_login_code(self, token_id: str) -> str:
+        """Return a code that begins one session of a valid token. It can be used once, within 10 minutes.
+
+        Raise NotFound if there is no such token.
+        """
+        return await self._call(lambda ledger: ledger.new_login_code(token_id))
+
+    async def new_person_session(
+        self, name: str, role: str, *, queues: tuple[str, ...] | builtins.list[str] = (access.ANY,)
+    ) -> str:
+        """Begin a browser session of a person whom an identity provider has signed in, and return its secret."""
+        return await self._call(lambda ledger: ledger.new_person_session(name, role, queues=queues))
+
+    async def new_session(self, token_id: str) -> str:
+        """Begin a browser session of a valid token, and return its secret. Raise NotFound if there is no such token."""
+        return await self._call(lambda ledger: ledger.new_session(token_id))
+
+    async def new_token(
+        self,
+        role: str,
+        name: str,
+        *,
+        queues: tuple[str, ...] | builtins.list[str] = (access.ANY,),
+        act_as: tuple[str, ...] | builtins.list[str] = (),
+        expires: Any = None,
+        actor: str | Actor | None = None,
+    ) -> NewToken:
+        """Create a token. Its text is in the answer only: the ledger keeps a hash of its secret.
+
+        `role` is reader, client, worker, operator or admin. `name` is the name of the actor in events. `queues` are patterns of
+        the queues that it may use. `act_as` are patterns of other actors, such as `worker:crawl-*`. In patterns, `*` stands for
+        any number of characters. `expires` is how long the token is valid; without it, until it is revoked.
+        """
+        return await self._call(
+            lambda ledger: ledger.new_token(role, name, queues=queues, act_as=act_as, expires=expires, actor=actor)
         )
 
     async def newest_replays(self, job_ids: Iterable[int]) -> dict[int, Job]:
@@ -630,12 +699,14 @@ class AsyncLedger(AsyncLedgerBase):
         requests_before: datetime | None = None,
         workers_before: datetime | None = None,
         agents_before: datetime | None = None,
+        sessions_before: datetime | None = None,
         batch: int = 1000,
     ) -> dict[str, int]:
         """Delete old records in one bounded step, and return how many of each kind were deleted.
 
         Finished jobs, contents of heartbeats and kept answers are deleted if they are older than the given times. Workers are
         deleted if they were not seen since. Agents' sessions are deleted if they were not active since and hold no job.
+        Browser sessions and login codes are deleted if they expired before.
 
         Failed and dead-lettered jobs that are neither discarded nor replayed are kept. Only `failed_before` deletes them.
         """
@@ -647,6 +718,7 @@ class AsyncLedger(AsyncLedgerBase):
                 requests_before=requests_before,
                 workers_before=workers_before,
                 agents_before=agents_before,
+                sessions_before=sessions_before,
                 batch=batch,
             )
         )
@@ -820,6 +892,13 @@ class AsyncLedger(AsyncLedgerBase):
         """
         return await self._call(lambda ledger: ledger.revoke_key(key_id, actor=actor))
 
+    async def revoke_token(self, token_id: str, *, actor: str | Actor | None = None) -> TokenRecord:
+        """Revoke a token, and end its sessions. A revocation cannot be undone. A second one changes nothing.
+
+        Servers remember a token for 5 s at most.
+        """
+        return await self._call(lambda ledger: ledger.revoke_token(token_id, actor=actor))
+
     async def rotate_key(self, key_id: str, public: PublicLike, *, actor: str | Actor | None = None) -> KeyRecord:
         """Enrol a new key for the role and name of another one, and revoke that one, in one transaction."""
         return await self._call(lambda ledger: ledger.rotate_key(key_id, public, actor=actor))
@@ -938,12 +1017,24 @@ class AsyncLedger(AsyncLedgerBase):
         """
         return await self._call(lambda ledger: ledger.take_duty(name, holder, ttl=ttl))
 
+    async def tokens(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> builtins.list[TokenRecord]:
+        """Return tokens by id, also revoked and expired ones. For the next page, pass the last id of this one as `after`."""
+        return await self._call(lambda ledger: ledger.tokens(after=after, limit=limit))
+
     async def totals(self, *, max_age: float = 0) -> Readings:
         """Return counts and times of the whole ledger, written by any process, since the first call in this process.
 
         The answer may be up to `max_age` seconds old. See the guide on observability for the names.
         """
         return await self._call(lambda ledger: ledger.totals(max_age=max_age))
+
+    async def touch_session(self, secret: str) -> None:
+        """Record that a session is used, which moves its end. This writes at most once a minute for each session."""
+        await self._call(lambda ledger: ledger.touch_session(secret))
+
+    async def touch_token(self, token_id: str) -> None:
+        """Record that a token is used. This writes at most once an hour for each token."""
+        await self._call(lambda ledger: ledger.touch_token(token_id))
 
     async def unanswered(self, worker: str, *, incarnation: str | None = None) -> builtins.list[Job]:
         """Return the jobs, with their fences, that `worker` holds by claims with `keep=False` that got no answer.

@@ -19,7 +19,7 @@ from holdfast.core.liveness import HealthVerdict
 from holdfast.core.policy import SourcedField
 from holdfast.core.restart import TerminalReason
 from holdfast.core.vocabulary import Dialect
-from holdfast.ledger import DeclarationRecord, KeyRecord, SinkState, WorkerRecord
+from holdfast.ledger import DeclarationRecord, KeyRecord, SinkState, TokenRecord, WorkerRecord
 from holdfast.ledger.verbs.services import RunState
 from holdfast.proof.export_format import EndLine
 from holdfast.proof.findings import CheckedCounts
@@ -184,6 +184,20 @@ class KeyListAnswer(Shape, frozen=True):
     keys: list[KeyRecord]
 
 
+class TokenAnswer(Shape, frozen=True):
+    token: TokenRecord
+
+
+class NewTokenAnswer(Shape, frozen=True):
+    token: TokenRecord
+    text: str
+    """The token itself. It is not stored and cannot be shown again."""
+
+
+class TokenListAnswer(Shape, frozen=True):
+    tokens: list[TokenRecord]
+
+
 class PublicKeyEntry(Shape, frozen=True):
     key_id: str
     role: KeyRole
@@ -331,6 +345,9 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "task release": (TaskAnswer,),
     "task run": (TaskRunAnswer,),
     "task start": (TaskAnswer,),
+    "token list": (TokenListAnswer,),
+    "token new": (NewTokenAnswer,),
+    "token revoke": (TokenAnswer,),
     "top": (LedgerSnapshot,),
     "verify": (VerifyAnswer, ProofAnswer),
     "worker list": (WorkerListAnswer,),

@@ -128,6 +128,23 @@ MCP_REQUEST_MS_MAX = 60_000
 """How long a client may take for the body of a request."""
 MCP_IDLE_MS_MAX = 86_400_000
 """How long an MCP server may hold tasks for a client that does not call."""
+TOKEN_PATTERNS_MAX = 100
+"""Patterns of queues, and of actors, of one token."""
+TOKEN_MS_MIN = 60_000
+TOKEN_MS_MAX = 3_660 * 86_400_000
+"""How long a token that expires may be valid."""
+TOKEN_USE_MS = 3_600_000
+"""How often at most the last use of a token is recorded."""
+SESSION_IDLE_MS = 12 * 3_600_000
+"""How long a browser session lasts without a request."""
+SESSION_MS_MAX = 7 * 86_400_000
+"""How long a browser session lasts at most."""
+SESSION_USE_MS = 60_000
+"""How often at most the last request of a session is recorded."""
+SESSIONS_PER_OWNER_MAX = 100
+"""Sessions of one token, or of one person. Another one ends the session that was used least recently."""
+LOGIN_CODE_MS = 600_000
+"""How long a login code can be used."""
 RUN_BYTES_MAX = 65_536
 """The stored state of a supervisor's run."""
 TYPED_BYTES_MAX = 16_777_216

@@ -3,6 +3,7 @@
 from holdfast.ledger.export import ExportVerbs
 from holdfast.ledger.public import Beat, Change, Event, Job, JobPage, WorkerRecord
 from holdfast.ledger.signing import Keyring
+from holdfast.ledger.verbs.access import LoginVerbs, NewToken, SessionRecord, SessionVerbs, TokenRecord
 from holdfast.ledger.verbs.explaining import ExplainVerbs
 from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, UpkeepVerbs
 from holdfast.ledger.verbs.holders import AppendVerbs, GateVerb, HolderVerbs
@@ -24,9 +25,12 @@ __all__ = [
     "KeyRecord",
     "Keyring",
     "Ledger",
+    "NewToken",
     "ProvenEvent",
     "QueueRecord",
+    "SessionRecord",
     "SinkState",
+    "TokenRecord",
     "TreeHead",
     "WorkerRecord",
 ]
@@ -45,6 +49,8 @@ class Ledger(
     SinkVerbs,
     GateVerb,
     KeyVerbs,
+    SessionVerbs,
+    LoginVerbs,
     SealVerbs,
     ExportVerbs,
     RunVerbs,

@@ -40,6 +40,7 @@ class PruneService:
         requests: Any = "1d",
         workers: Any = "1d",
         agents: Any = timedelta(milliseconds=AGENT_KEPT_MS),
+        sessions: Any = "1d",
         jobs: Any = None,
         failed: Any = None,
         beats: Any = None,
@@ -51,7 +52,15 @@ class PruneService:
         self._ledger = ledger
         self._holder = holder
         self.every_s = EVERY_SECONDS
-        periods = {"requests": requests, "workers": workers, "agents": agents, "jobs": jobs, "failed": failed, "beats": beats}
+        periods = {
+            "requests": requests,
+            "workers": workers,
+            "agents": agents,
+            "sessions": sessions,
+            "jobs": jobs,
+            "failed": failed,
+            "beats": beats,
+        }
         self.kept_ms = {
             name: policies.duration_ms(name, kept, 0, KEEP_MS_MAX)
             for name, kept in periods.items()

@@ -6,6 +6,7 @@ from typing import Any
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext
 from holdfast.core.model import Micros, Policy
+from holdfast.store.access import SqlAccess
 from holdfast.store.agents import SqlAgents
 from holdfast.store.diagnostics import SqlDiagnostics
 from holdfast.store.fleet import SqlFleet
@@ -18,7 +19,7 @@ from holdfast.store.rows import ClaimedJobs, row_checkpoint_rev, row_id, row_pol
 from holdfast.store.sealing import SqlKeys
 
 
-class SqlSession(SqlJobs, SqlRequests, SqlRetention, SqlKeys, SqlAgents, SqlFleet, SqlSinks, SqlDiagnostics):
+class SqlSession(SqlJobs, SqlRequests, SqlRetention, SqlKeys, SqlAgents, SqlFleet, SqlSinks, SqlDiagnostics, SqlAccess):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, cache: RowCache) -> None:

@@ -116,11 +116,12 @@ class UpkeepVerbs(LedgerBase):
     def prune(self, *, jobs_before: datetime | None = None, failed_before: datetime | None = None,
               beats_before: datetime | None = None, requests_before: datetime | None = None,
               workers_before: datetime | None = None, agents_before: datetime | None = None,
-              batch: int = 1_000) -> dict[str, int]:  # fmt: skip
+              sessions_before: datetime | None = None, batch: int = 1_000) -> dict[str, int]:  # fmt: skip
         """Delete old records in one bounded step, and return how many of each kind were deleted.
 
         Finished jobs, contents of heartbeats and kept answers are deleted if they are older than the given times. Workers are
         deleted if they were not seen since. Agents' sessions are deleted if they were not active since and hold no job.
+        Browser sessions and login codes are deleted if they expired before.
 
         Failed and dead-lettered jobs that are neither discarded nor replayed are kept. Only `failed_before` deletes them.
         """
@@ -132,6 +133,7 @@ class UpkeepVerbs(LedgerBase):
             "requests": requests_before,
             "workers": workers_before,
             "agents": agents_before,
+            "sessions": sessions_before,
         }
         before = {name: validate.moment(f"{name}_before", at) for name, at in wanted.items() if at is not None}
 
@@ -144,6 +146,7 @@ class UpkeepVerbs(LedgerBase):
                 "requests": session.prune_requests,
                 "workers": session.prune_workers,
                 "agents": session.prune_agents,
+                "sessions": session.prune_sessions,
             }
             done: dict[str, int] = {}
             if "jobs" in before or "failed" in before:

@@ -440,3 +440,40 @@ CREATE TABLE holdfast.heads (
     note text COLLATE "C" NOT NULL,
     at   timestamptz NOT NULL
 );
+
+-- Tokens of the HTTP server. Only a hash of the secret is stored. `queues` and `act_as` are JSON lists of patterns.
+CREATE TABLE holdfast.tokens (
+    id           text COLLATE "C" PRIMARY KEY,
+    hash         bytea NOT NULL,
+    role         text COLLATE "C" NOT NULL CHECK (role IN ('reader', 'client', 'worker', 'operator', 'admin')),
+    name         text COLLATE "C" NOT NULL,
+    queues       text COLLATE "C" NOT NULL,
+    act_as       text COLLATE "C" NOT NULL,
+    created_at   timestamptz NOT NULL,
+    created_by   text COLLATE "C" NOT NULL,
+    expires_at   timestamptz,
+    last_used_at timestamptz,
+    revoked_at   timestamptz,
+    revoked_by   text COLLATE "C"
+);
+
+-- Browser sessions, by the hash of their secret. Those of a token have its role, name and patterns. Those without a token belong
+-- to persons whom an identity provider has signed in. `expires_at` is moved by requests.
+CREATE TABLE holdfast.sessions (
+    hash       bytea PRIMARY KEY,
+    token_id   text COLLATE "C",
+    role       text COLLATE "C" NOT NULL CHECK (role IN ('reader', 'client', 'worker', 'operator', 'admin')),
+    name       text COLLATE "C" NOT NULL,
+    queues     text COLLATE "C" NOT NULL,
+    act_as     text COLLATE "C" NOT NULL,
+    created_at timestamptz NOT NULL,
+    seen_at    timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL
+);
+
+-- Codes that each begin one session of their token, by the hash of the code.
+CREATE TABLE holdfast.login_codes (
+    hash       bytea PRIMARY KEY,
+    token_id   text COLLATE "C" NOT NULL,
+    expires_at timestamptz NOT NULL
+);

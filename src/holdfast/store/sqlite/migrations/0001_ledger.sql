@@ -368,3 +368,40 @@ CREATE TABLE holdfast_heads (
     note TEXT NOT NULL,
     at   INTEGER NOT NULL
 ) STRICT;
+
+-- Tokens of the HTTP server. Only a hash of the secret is stored. `queues` and `act_as` are JSON lists of patterns.
+CREATE TABLE holdfast_tokens (
+    id           TEXT PRIMARY KEY,
+    hash         BLOB NOT NULL,
+    role         TEXT NOT NULL CHECK (role IN ('reader', 'client', 'worker', 'operator', 'admin')),
+    name         TEXT NOT NULL,
+    queues       TEXT NOT NULL,
+    act_as       TEXT NOT NULL,
+    created_at   INTEGER NOT NULL,
+    created_by   TEXT NOT NULL,
+    expires_at   INTEGER,
+    last_used_at INTEGER,
+    revoked_at   INTEGER,
+    revoked_by   TEXT
+) STRICT, WITHOUT ROWID;
+
+-- Browser sessions, by the hash of their secret. Those of a token have its role, name and patterns. Those without a token belong
+-- to persons whom an identity provider has signed in. `expires_at` is moved by requests.
+CREATE TABLE holdfast_sessions (
+    hash       BLOB PRIMARY KEY,
+    token_id   TEXT,
+    role       TEXT NOT NULL CHECK (role IN ('reader', 'client', 'worker', 'operator', 'admin')),
+    name       TEXT NOT NULL,
+    queues     TEXT NOT NULL,
+    act_as     TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    seen_at    INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Codes that each begin one session of their token, by the hash of the code.
+CREATE TABLE holdfast_login_codes (
+    hash       BLOB PRIMARY KEY,
+    token_id   TEXT NOT NULL,
+    expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
