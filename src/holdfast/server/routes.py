@@ -8,11 +8,10 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.errors import MethodNotAllowed, NotFound, ValidationError
+from holdfast.server.principal import Least
 
 Pool = Literal["read", "write", "beat"]
 """Threads for calls of the ledger. A slow read must never delay a heartbeat, so each kind of call has its own."""
-Least = Literal["none", "any", "reader", "client", "worker", "operator", "admin"]
-"""The least that a caller has to be: nobody, anybody with a token, or a role."""
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
