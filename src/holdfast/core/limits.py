@@ -102,6 +102,8 @@ HTTP_REQUESTS_WAITING_MAX = 512
 """Requests that may wait for a thread, for each kind of call."""
 HTTP_CLAIMS_WAITING_MAX = 2_000
 HTTP_CLAIMS_WAITING_OF_ONE_MAX = 16
+HTTP_STREAMS_MAX = 1_200
+HTTP_STREAMS_OF_ONE_MAX = 20
 MCP_PAGE_MAX = 100
 """Tasks or events in one answer of the MCP server."""
 MCP_TEXT_CHARACTERS_MAX = 4_000

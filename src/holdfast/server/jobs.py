@@ -27,7 +27,7 @@ def _item(call: Call, given: Any) -> dict[str, Any]:
     return fields
 
 
-@route("POST", "/v1/jobs", "client", body=b.EnqueueBody, answer=EnqueueAnswer, status=201)
+@route("POST", "/v1/jobs", "client_or_worker", body=b.EnqueueBody, answer=EnqueueAnswer, status=201)
 def enqueue(call: Call) -> Reply:
     """Create a job, or find the one that has the dedupe key."""
     [job] = call.ledger.enqueue_many([_item(call, call.body)], request_id=call.request_id, actor=call.actor)
@@ -38,7 +38,7 @@ def enqueue(call: Call) -> Reply:
 @route(
     "POST",
     "/v1/jobs/batch",
-    "client",
+    "client_or_worker",
     body=b.EnqueueManyBody,
     query=b.EnqueueManyQuery,
     answer=EnqueueManyAnswer | b.JobList,

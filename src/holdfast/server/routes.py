@@ -8,11 +8,12 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.errors import MethodNotAllowed, NotFound, ValidationError
+from holdfast.server.access import Least
 
 Pool = Literal["read", "write", "beat"]
 """Threads for calls of the ledger. A slow read must never delay a heartbeat, so each kind of call has its own."""
-Least = Literal["none", "any", "reader", "client", "worker", "operator", "admin"]
-"""The least that a caller has to be: nobody, anybody with a token, or a role."""
+RouteAccess = Literal["none"] | Least
+"""Who may use a route: everybody, or callers with a token of some roles."""
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,7 +24,7 @@ class Route(NamedTuple):
     method: str
     path: str
     """Parts in braces are parameters: `/v1/jobs/{job_id}/cancel`."""
-    least: Least
+    least: RouteAccess
     verb: str
     """The name of what the caller does, as `/v1/me` lists it."""
     handler: Callable[..., Any]
@@ -51,7 +52,7 @@ ROUTES: list[Route] = []
 def route(
     method: str,
     path: str,
-    least: Least,
+    least: RouteAccess,
     *,
     answer: Any,
     body: type | None = None,
@@ -85,6 +86,14 @@ def route(
         return handler
 
     return add
+
+
+def _no_handler(_: object) -> None:
+    raise AssertionError("a browser's question is answered without a handler")
+
+
+PREFLIGHT = Route("OPTIONS", "*", "none", "options", _no_handler, None, Nothing, None, 204, "read", 0, False, "")
+"""What a browser asks before a page of another origin calls."""
 
 
 class Found(NamedTuple):
