@@ -16,8 +16,8 @@ from holdfast.telemetry.prometheus import CONTENT_TYPE, render
 class TokenBody(b.Body, frozen=True):
     role: AccessRole
     name: str
-    queues: list[str] = ["*"]
-    act_as: list[str] = []
+    queues: tuple[str, ...] = ("*",)
+    act_as: tuple[str, ...] = ()
     expires: b.Duration | None = None
 
 
@@ -57,6 +57,7 @@ def tokens(call: Call) -> Any:
 def revoke_token(call: Call) -> Any:
     """Revoke a token, and end its sessions."""
     revoked = call.ledger.revoke_token(call.parameters["token_id"], actor=call.actor)
+    call.server.gatekeeper.forget_tokens()
     return {"token": revoked}
 
 
@@ -80,18 +81,17 @@ def begin_session(call: Call) -> Reply:
         found = call.ledger.find_token(body.token or "")
         secret = None if found is None else call.ledger.new_session(found.id)
     if secret is None:
+        call.server.gatekeeper.note_wrong(call.exchange.peer)
         raise Unauthenticated("this code or token is not valid", action="Take a new link, or another token.")
-    return Reply(None, 204, {"Set-Cookie": call.server.admission.session_cookie(secret)})
+    return Reply(None, 204, {"Set-Cookie": call.server.gatekeeper.session_cookie(secret)})
 
 
 @route("DELETE", "/v1/session", "any", answer=None, status=204, verb="session")
 def end_session(call: Call) -> Reply:
     """End the browser session."""
-    credential = call.caller.credential
-    if credential is not None and credential.kind == "session":
-        call.ledger.end_session(credential.secret)
-        call.server.admission.principals.forget(credential)
-    return Reply(None, 204, {"Set-Cookie": call.server.admission.session_cookie("")})
+    if call.principal.session is not None:
+        call.ledger.end_session(call.principal.session)
+    return Reply(None, 204, {"Set-Cookie": call.server.gatekeeper.session_cookie("")})
 
 
 # The server itself

@@ -19,6 +19,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.model import TERMINAL
 from holdfast.errors import (
+    Forbidden,
     HoldfastError,
     InternalError,
     MethodNotAllowed,
@@ -27,13 +28,13 @@ from holdfast.errors import (
 )
 from holdfast.ledger import Job, Ledger
 from holdfast.server import access_log, accounts, fleet, holders, jobs, streams
-from holdfast.server.access import Principal
-from holdfast.server.admission import Admission, Caller
+from holdfast.server.access import Gatekeeper
 from holdfast.server.call import JSON_TYPE, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
 from holdfast.server.problems import PROBLEM_TYPE, problem, retry_after
-from holdfast.server.origins import Headers, is_preflight, read_headers
-from holdfast.server.request import ClientGone, check_content_type, decode_body, etag_rev, read_body, read_query
+from holdfast.server.origins import Headers, is_preflight
+from holdfast.server.principal import Principal
+from holdfast.server.request import ClientGone, check_content_type, decode_body, etag_rev, read_body, read_headers, read_query
 from holdfast.server.routes import PREFLIGHT, ROUTES, Route, Router
 from holdfast.server.streams import EventFeed, Stream
 from holdfast.server.threads import thread_pools
@@ -69,9 +70,9 @@ SEND_SECONDS_MAX = 30.0
 class Server:
     """The state of a server that its requests share."""
 
-    def __init__(self, ledger: Ledger, admission: Admission) -> None:
+    def __init__(self, ledger: Ledger, gatekeeper: Gatekeeper) -> None:
         self.ledger = ledger
-        self.admission = admission
+        self.gatekeeper = gatekeeper
         self.router = Router(ROUTES)
         self.pools = thread_pools(limits.HTTP_REQUESTS_WAITING_MAX)
         self.claims = Claims(ledger, self.pools["write"], self.pools["read"])
@@ -170,8 +171,8 @@ class Server:
     async def _answer(self, exchange: "Exchange") -> tuple[Reply, Route]:
         headers, scope, record = exchange.headers, exchange.scope, exchange.record
         record.request_id = _request_id(headers)
-        self.admission.origins.check_host(headers)
-        exchange.more = self.admission.origins.cors_headers(scope["method"], headers)
+        self.gatekeeper.check_host(headers)
+        exchange.more = self.gatekeeper.origins.cors_headers(scope["method"], headers)
         if is_preflight(scope["method"], headers):
             return Reply(None, 204), PREFLIGHT
         found = self.router.find(scope["method"], scope["raw_path"].partition(b"?")[0])
@@ -179,11 +180,11 @@ class Server:
         record.route = route.path
         if self.ending:
             raise Unavailable("the server is stopping", outcome="none")
-        caller = await self._caller(route, exchange)
-        with self.admission.under_way(caller.principal, exchange.peer):
-            call = Call(self.ledger, caller)
+        principal = await self._principal(route, exchange)
+        with self.gatekeeper.under_way(principal):
+            call = Call(self.ledger, principal)
             call.server, call.parameters, call.exchange = self, found.parameters, exchange
-            call.redaction = self.admission.redaction(caller.principal)
+            call.redaction = self.gatekeeper.redaction(principal)
             call.traceparent, call.last_event_id = headers.get("traceparent"), headers.get("last-event-id")
             call.query = read_query(scope["query_string"], route.query)
             if scope["method"] not in ("GET", "HEAD"):
@@ -195,19 +196,23 @@ class Server:
             return Reply(None, 304, reply.headers), route
         return reply, route
 
-    async def _caller(self, route: Route, exchange: "Exchange") -> Caller:
+    async def _principal(self, route: Route, exchange: "Exchange") -> Principal:
         """Return the caller. Raise Unauthenticated, Forbidden, or TooManyRequests."""
-        method, headers, record = exchange.scope["method"], exchange.headers, exchange.record
-        caller = await self.admission.caller(method, headers, exchange.peer, self.pools["read"].call)
-        if caller.principal is not None:
-            record.principal, record.role = caller.principal.name, caller.principal.role.value
-            record.token_id = caller.principal.token_id
-        if route.least == "none":
-            return caller
-        if caller.principal is None:
+        method, record = exchange.scope["method"], exchange.record
+        principal = await self.gatekeeper.identify(exchange.headers, exchange.peer, method, self.pools["read"].call)
+        if not principal.is_nobody:
+            record.principal, record.role, record.token_id = principal.name, principal.role_name, principal.token_id
+        elif route.least != "none":
             raise Unauthenticated("a valid token is needed")
-        caller.principal.check(route.least, route.verb)
-        return caller
+        if not principal.may(route.least):
+            allowed = principal.roles_that_may(route.least)
+            raise Forbidden(
+                f"a {principal.role_name} may not {route.verb.replace('_', ' ')}",
+                verb=route.verb,
+                allowed=allowed,
+                action=f"Use a token with the role {' or '.join(allowed)}.",
+            )
+        return principal
 
     async def _read_write(self, call: Call, route: Route, exchange: "Exchange") -> None:
         """Read what a request that changes something has: its key, the expected revision, the actor and the body."""
@@ -216,8 +221,7 @@ class Server:
         call.request_id = secrets.token_hex(8) if given is None else limits.check_key("Idempotency-Key", given)
         exchange.record.key = call.request_id
         call.expected_rev = etag_rev(headers.get("if-match"), "If-Match")
-        if call.caller.principal is not None:
-            call.act_as(call.principal.actor(headers.get("holdfast-incarnation"), headers.get("holdfast-actor")))
+        call.act_as(call.principal.actor(headers.get("holdfast-incarnation"), headers.get("holdfast-actor")))
         if route.body is not None:
             check_content_type(headers)
         body = await read_body(exchange.receive, headers, route.body_bytes_max)

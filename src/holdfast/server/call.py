@@ -10,8 +10,7 @@ from holdfast.core import limits
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import Job, Ledger
-from holdfast.server.access import Principal
-from holdfast.server.admission import Caller
+from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
 from holdfast.shapes import FenceView, JobView, job_view
 
@@ -33,13 +32,13 @@ class Call:
     __slots__ = (
         "_actor",
         "body",
-        "caller",
         "exchange",
         "expected_rev",
         "gone",
         "last_event_id",
         "ledger",
         "parameters",
+        "principal",
         "query",
         "redaction",
         "request_id",
@@ -47,9 +46,9 @@ class Call:
         "traceparent",
     )
 
-    def __init__(self, ledger: Ledger, caller: Caller) -> None:
+    def __init__(self, ledger: Ledger, principal: Principal) -> None:
         self.ledger = ledger
-        self.caller = caller
+        self.principal = principal
         self.parameters: dict[str, str] = {}
         self.query: Any = None
         self.body: Any = None
@@ -67,12 +66,6 @@ class Call:
         self._actor: Actor | None = None
 
     # Who
-
-    @property
-    def principal(self) -> Principal:
-        """The caller. Only routes that everybody may use have none."""
-        assert self.caller.principal is not None
-        return self.caller.principal
 
     def act_as(self, actor: Actor | None) -> None:
         self._actor = actor

@@ -22,6 +22,23 @@ class ClientGone(Exception):
     """The client closed its connection before its request was complete."""
 
 
+_REPEATABLE = frozenset({"accept", "accept-encoding", "accept-language", "cookie", "forwarded", "via", "x-forwarded-for"})
+
+
+def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return headers by their name in lower case. Raise ValidationError if one that means one thing is there twice."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        if name not in found:
+            found[name] = value
+        elif name in _REPEATABLE:
+            found[name] += ("; " if name == "cookie" else ", ") + value
+        else:
+            raise ValidationError(f"the header {name!r:.80} is there twice", field=name[:80])
+    return found
+
+
 def read_query(raw: bytes, wanted: type) -> Any:
     """Return the query as `wanted` describes it. A parameter that is unknown, or came twice and is no list, is refused."""
     if len(raw) > QUERY_BYTES_MAX:

@@ -8,12 +8,10 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.errors import MethodNotAllowed, NotFound, ValidationError
-from holdfast.server.access import Least
+from holdfast.server.principal import Least
 
 Pool = Literal["read", "write", "beat"]
 """Threads for calls of the ledger. A slow read must never delay a heartbeat, so each kind of call has its own."""
-RouteAccess = Literal["none"] | Least
-"""Who may use a route: everybody, or callers with a token of some roles."""
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,7 +22,7 @@ class Route(NamedTuple):
     method: str
     path: str
     """Parts in braces are parameters: `/v1/jobs/{job_id}/cancel`."""
-    least: RouteAccess
+    least: Least
     verb: str
     """The name of what the caller does, as `/v1/me` lists it."""
     handler: Callable[..., Any]
@@ -52,7 +50,7 @@ ROUTES: list[Route] = []
 def route(
     method: str,
     path: str,
-    least: RouteAccess,
+    least: Least,
     *,
     answer: Any,
     body: type | None = None,

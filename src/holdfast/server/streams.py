@@ -71,13 +71,16 @@ class EventFeed:
         """Read new events soon."""
         self._told.set()
 
-    @contextlib.asynccontextmanager
-    async def joined(self, principal: str) -> AsyncIterator[None]:
-        """Count a follower. Raise if there are too many. The first one starts the reader, the last one stops it."""
+    def check_room(self, principal: str) -> None:
+        """Raise if there are too many followers, of this caller or in all."""
         if self._of_principal.get(principal, 0) >= limits.HTTP_STREAMS_OF_ONE_MAX:
             raise TooManyRequests(f"{principal} has {self._of_principal[principal]} streams already", retry_after_s=5)
         if self._followers >= limits.HTTP_STREAMS_MAX:
             raise Unavailable("the server has too many streams")
+
+    @contextlib.asynccontextmanager
+    async def joined(self, principal: str) -> AsyncIterator[None]:
+        """Count a follower. The first one starts the reader, the last one stops it."""
         self._followers += 1
         self._of_principal[principal] = self._of_principal.get(principal, 0) + 1
         try:
@@ -187,6 +190,7 @@ async def events_stream(call: Call) -> Reply:
     elif after > (newest := await call.server.read(call.ledger.position)):
         action = "Start anew, without Last-Event-ID: this is another ledger."
         raise Conflict(f"position {after} is beyond this ledger's newest position, {newest}", action=action, pos=newest)
+    feed.check_room(call.principal.key)
     return Reply(Stream(_follow(call, feed, choice, after)))
 
 
@@ -202,7 +206,7 @@ def _start(call: Call) -> int | None:
 async def _follow(call: Call, feed: EventFeed, choice: EventChoice, after: int) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     opened = bookmarked = loop.time()
-    async with feed.joined(call.principal.name):
+    async with feed.joined(call.principal.key):
         now = iso_format(await call.server.read(call.ledger.now), "microseconds")
         hello = {"ledger_id": call.ledger.id, "pos": feed.pos, "after": after, "now": now}
         yield RETRY + _message("hello", _encode(hello))
