@@ -102,6 +102,8 @@ HTTP_REQUESTS_WAITING_MAX = 512
 """Requests that may wait for a thread, for each kind of call."""
 HTTP_CLAIMS_WAITING_MAX = 2_000
 HTTP_CLAIMS_WAITING_OF_ONE_MAX = 16
+HTTP_STREAMS_MAX = 1_200
+HTTP_STREAMS_OF_ONE_MAX = 20
 HTTP_HEAD_BYTES_MAX = 16_384
 """The request line and the headers of a request to the HTTP server."""
 HTTP_HEADERS_MAX = 100

@@ -7,7 +7,7 @@ from typing import Any
 class Entry:
     """What is known of one request."""
 
-    __slots__ = ("code", "key", "method", "peer", "principal", "request_id", "role", "route", "size", "status")
+    __slots__ = ("code", "key", "method", "peer", "principal", "request_id", "role", "route", "size", "status", "token_id")
 
     def __init__(self, method: str, client: Any) -> None:
         self.method = method
@@ -19,6 +19,7 @@ class Entry:
         """The pattern of the route, not the path that was asked for."""
         self.principal: str | None = None
         self.role: str | None = None
+        self.token_id: str | None = None
         self.status = 0
         self.code: str | None = None
         self.size = 0
@@ -35,6 +36,7 @@ class Entry:
                 "request_id": self.request_id,
                 "principal": self.principal,
                 "role": self.role,
+                "token": self.token_id,
                 "method": self.method,
                 "route": self.route,
                 "status": self.status,

@@ -7,6 +7,7 @@ ledger's verb. The first step that refuses it decides the answer.
 import asyncio
 import contextlib
 import logging
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -24,16 +25,18 @@ from holdfast.errors import (
     MethodNotAllowed,
     Unauthenticated,
     Unavailable,
-    ValidationError,
 )
 from holdfast.ledger import Job, Ledger
-from holdfast.server import access_log, fleet, holders, jobs
-from holdfast.server.access import Gatekeeper, Principal
+from holdfast.server import access_log, accounts, fleet, holders, jobs, streams
+from holdfast.server.access import Gatekeeper
 from holdfast.server.call import JSON_TYPE, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
 from holdfast.server.problems import PROBLEM_TYPE, problem, retry_after
-from holdfast.server.request import ClientGone, RequestHeaders, check_content_type, decode_body, etag_rev, read_body, read_query
-from holdfast.server.routes import ROUTES, Route, Router
+from holdfast.server.origins import Headers, is_preflight
+from holdfast.server.principal import Principal
+from holdfast.server.request import ClientGone, check_content_type, decode_body, etag_rev, read_body, read_headers, read_query
+from holdfast.server.routes import PREFLIGHT, ROUTES, Route, Router
+from holdfast.server.streams import EventFeed, Stream
 from holdfast.server.threads import thread_pools
 from holdfast.version import __version__
 
@@ -44,7 +47,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger("holdfast.server")
 
-HANDLERS = (jobs, holders, fleet)
+HANDLERS = (jobs, holders, fleet, streams, accounts)
 """The modules that fill the table of routes."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _SECURITY = (
@@ -54,11 +57,14 @@ _SECURITY = (
     (b"cache-control", b"no-store"),
     (b"holdfast-version", __version__.encode()),
 )
-_REQUEST_ID_MAX = 64
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+CLIENT_GONE = 499
+"""The status in the access log of a request whose client has gone before it was complete."""
 END_POLL_SECONDS = 1.0
 """How often a request that waits for a job's end reads the job again if no change was told."""
-OFFSET_SECONDS = 10.0
-"""How often the difference between the server's clock and the ledger's is measured."""
+READY_SECONDS = 1.0
+SEND_SECONDS_MAX = 30.0
+"""A stream is closed if its client takes nothing for this long."""
 
 
 class Server:
@@ -70,8 +76,10 @@ class Server:
         self.router = Router(ROUTES)
         self.pools = thread_pools(limits.HTTP_REQUESTS_WAITING_MAX)
         self.claims = Claims(ledger, self.pools["write"], self.pools["read"])
+        self.feed = EventFeed(ledger, self.pools["read"])
         self.ending = False
         self._watcher: ChangeWatcher | None = None
+        self._ready_until = float("-inf")
 
     # For handlers
 
@@ -88,15 +96,23 @@ class Server:
         return job
 
     def is_gone(self, call: Call) -> bool:
-        return self.ending
+        """Return whether the client has closed its connection, or the server stops."""
+        return self.ending or call.gone
+
+    def origins(self, job_ids: list[int]) -> dict[int, tuple[str, str]]:
+        """Return the queue and the kind of each job that still exists."""
+        return {id_: (found.queue, found.kind) for id_, found in self.ledger.outbox.origins(job_ids).items()}
+
+    def check_ready(self) -> None:
+        """Raise if the store does not answer. The result is kept for a second."""
+        now = time.monotonic()
+        if now >= self._ready_until:
+            self.ledger.now()
+            self._ready_until = now + READY_SECONDS
 
     def verbs_of(self, who: Principal) -> list[str]:
         """Return the verbs that the caller may use."""
-        return sorted({one.verb for one in self.router_routes if one.least != "none" and who.may(one.least)})
-
-    @property
-    def router_routes(self) -> list[Route]:
-        return ROUTES
+        return who.can([(one.verb, one.least) for one in ROUTES if one.least != "none"])
 
     # The ASGI interface
 
@@ -110,7 +126,7 @@ class Server:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                self._watcher = ChangeWatcher(self.ledger, asyncio.get_running_loop(), self.claims.notify)
+                self._watcher = ChangeWatcher(self.ledger, asyncio.get_running_loop(), self._notify)
                 self._watcher.start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
@@ -126,84 +142,116 @@ class Server:
         """Answer everything that waits: the server stops."""
         self.ending = True
         self.claims.end()
+        self.feed.end()
+
+    def _notify(self) -> None:
+        self.claims.notify()
+        self.feed.notify()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.monotonic()
         record = access_log.Entry(scope["method"], scope.get("client"))
-        headers = RequestHeaders(scope["headers"])
-        record.request_id = _request_id(headers)
+        exchange = Exchange(scope, receive, send, record)
         try:
-            reply, route = await self._answer(scope, headers, receive, record)
-            body = b"" if reply.body is None else _encode(reply.body)
-            status, more, kind = reply.status or route.status, dict(reply.headers), JSON_TYPE
+            exchange.headers = read_headers(scope["headers"])
+            reply, route = await self._answer(exchange)
+            if isinstance(reply.body, Stream):
+                await self._send_stream(exchange, reply.body)
+            else:
+                await exchange.send_answer(reply, route.status)
         except ClientGone:
-            record.status = 499
-            record.write(log, time.monotonic() - began)
-            return
+            record.status = CLIENT_GONE
         except Exception as error:  # noqa: BLE001 - every error becomes an answer
             known = error if isinstance(error, HoldfastError) else _internal(error, record.request_id)
-            document = problem(known, record.request_id, matched=headers.get("if-match") is not None, request_id=record.key)
-            body, status, kind = _encode(document), document.status, PROBLEM_TYPE
-            more, record.code = _problem_headers(known), known.code
-        if record.key is not None:
-            more.setdefault("Idempotency-Key", record.key)
-        record.status, record.size = status, len(body)
-        with contextlib.suppress(OSError):
-            await _send(send, status, body, kind, more, record.request_id, head=scope["method"] == "HEAD")
-        record.write(log, time.monotonic() - began)
+            record.code = known.code
+            await exchange.send_problem(known)
+        finally:
+            record.write(log, time.monotonic() - began)
 
-    async def _answer(self, scope: Scope, headers: RequestHeaders, receive: Receive, record: access_log.Entry) -> tuple[Reply, Route]:
+    async def _answer(self, exchange: "Exchange") -> tuple[Reply, Route]:
+        headers, scope, record = exchange.headers, exchange.scope, exchange.record
+        record.request_id = _request_id(headers)
         self.gatekeeper.check_host(headers)
+        exchange.more = self.gatekeeper.origins.cors_headers(scope["method"], headers)
+        if is_preflight(scope["method"], headers):
+            return Reply(None, 204), PREFLIGHT
         found = self.router.find(scope["method"], scope["raw_path"].partition(b"?")[0])
         route = found.route
         record.route = route.path
         if self.ending:
             raise Unavailable("the server is stopping", outcome="none")
-        principal = await self._principal(route, headers, scope, record)
+        principal = await self._principal(route, exchange)
         with self.gatekeeper.under_way(principal):
             call = Call(self.ledger, principal)
-            call.server, call.parameters = self, found.parameters
+            call.server, call.parameters, call.exchange = self, found.parameters, exchange
             call.redaction = self.gatekeeper.redaction(principal)
-            call.traceparent = headers.get("traceparent")
+            call.traceparent, call.last_event_id = headers.get("traceparent"), headers.get("last-event-id")
             call.query = read_query(scope["query_string"], route.query)
             if scope["method"] not in ("GET", "HEAD"):
-                self._read_write_headers(call, headers, record)
-                if route.body is not None:
-                    check_content_type(headers)
-                call.raw = await read_body(receive, headers, route.body_bytes_max)
-                if route.body is not None:
-                    call.body = decode_body(call.raw, route.body, route.body_bytes_max)
+                await self._read_write(call, route, exchange)
             answer = await self._run(route, call)
         reply = answer if isinstance(answer, Reply) else Reply(answer)
-        matched = headers.get("if-none-match")
-        if scope["method"] in ("GET", "HEAD") and matched is not None and matched == reply.headers.get("ETag"):
+        tag = headers.get("if-none-match")
+        if scope["method"] in ("GET", "HEAD") and tag is not None and tag == reply.headers.get("ETag"):
             return Reply(None, 304, reply.headers), route
         return reply, route
 
-    async def _principal(self, route: Route, headers: RequestHeaders, scope: Scope, record: access_log.Entry) -> Principal:
+    async def _principal(self, route: Route, exchange: "Exchange") -> Principal:
         """Return the caller. Raise Unauthenticated, Forbidden, or TooManyRequests."""
-        peer = (scope.get("client") or ("", 0))[0]
-        principal = await self.gatekeeper.identify(headers, peer, scope["method"], self.pools["read"].call)
-        record.principal, record.role = principal.name, principal.role_name
-        if route.least != "none" and principal.is_nobody:
+        method, record = exchange.scope["method"], exchange.record
+        principal = await self.gatekeeper.identify(exchange.headers, exchange.peer, method, self.pools["read"].call)
+        if not principal.is_nobody:
+            record.principal, record.role, record.token_id = principal.name, principal.role_name, principal.token_id
+        elif route.least != "none":
             raise Unauthenticated("a valid token is needed")
         if not principal.may(route.least):
+            allowed = principal.roles_that_may(route.least)
             raise Forbidden(
-                f"this needs the role {route.least}",
+                f"a {principal.role_name} may not {route.verb.replace('_', ' ')}",
                 verb=route.verb,
-                allowed=principal.roles_that_may(route.least),
-                action=f"Use a token with the role {route.least}.",
+                allowed=allowed,
+                action=f"Use a token with the role {' or '.join(allowed)}.",
             )
         return principal
 
-    def _read_write_headers(self, call: Call, headers: RequestHeaders, record: access_log.Entry) -> None:
+    async def _read_write(self, call: Call, route: Route, exchange: "Exchange") -> None:
+        """Read what a request that changes something has: its key, the expected revision, the actor and the body."""
+        headers = exchange.headers
         given = headers.get("idempotency-key")
-        if given is not None:
-            call.request_id = limits.check_key("Idempotency-Key", given)
-        record.key = call.request_id = call.request_id or secrets.token_hex(8)
+        call.request_id = secrets.token_hex(8) if given is None else limits.check_key("Idempotency-Key", given)
+        exchange.record.key = call.request_id
         call.expected_rev = etag_rev(headers.get("if-match"), "If-Match")
-        incarnation = headers.get("holdfast-incarnation")
-        call.act_as(call.principal.actor(incarnation or "http", headers.get("holdfast-actor")))
+        call.act_as(call.principal.actor(headers.get("holdfast-incarnation"), headers.get("holdfast-actor")))
+        if route.body is not None:
+            check_content_type(headers)
+        body = await read_body(exchange.receive, headers, route.body_bytes_max)
+        if route.body is not None:
+            call.body = decode_body(body, route.body, route.body_bytes_max)
+
+    async def _send_stream(self, exchange: "Exchange", stream: Stream) -> None:
+        """Send a stream until it ends, its client goes, or takes nothing for too long."""
+        gone = asyncio.ensure_future(exchange.wait_until_gone())
+        parts = stream.parts
+        try:
+            await exchange.begin(200, stream.media_type, {"X-Accel-Buffering": "no"})
+            while not gone.done():
+                following = asyncio.ensure_future(anext(parts, None))
+                await asyncio.wait({following, gone}, return_when=asyncio.FIRST_COMPLETED)
+                if not following.done():
+                    following.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await following
+                    break
+                part = following.result()
+                if part is None:
+                    break
+                await asyncio.wait_for(exchange.send_part(part), SEND_SECONDS_MAX)
+            await exchange.finish()
+        except (OSError, TimeoutError):
+            pass
+        finally:
+            gone.cancel()
+            await parts.aclose()  # type: ignore[attr-defined]
 
     async def _run(self, route: Route, call: Call) -> Any:
         if route.awaits:
@@ -211,13 +259,74 @@ class Server:
         return await self.pools[route.pool].call(partial(route.handler, call))
 
 
-def _request_id(headers: RequestHeaders) -> str:
+class Exchange:
+    """One request and its answer, as ASGI has them."""
+
+    __slots__ = ("_begun", "headers", "more", "peer", "receive", "record", "scope", "send")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, record: access_log.Entry) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.record = record
+        self.headers: Headers = {}
+        self.peer: str = (scope.get("client") or ("", 0))[0]
+        self.more: dict[str, str] = {}
+        """Headers of the answer that do not depend on the route."""
+        self._begun = False
+
+    async def wait_until_gone(self) -> None:
+        """Return when the client has closed its connection."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    async def send_answer(self, reply: Reply, status: int) -> None:
+        status = reply.status or status
+        kind = reply.headers.get("Content-Type", JSON_TYPE)
+        body = reply.body if isinstance(reply.body, bytes) else b"" if reply.body is None else _encode(reply.body)
+        await self._send(status, body, kind, {name: text for name, text in reply.headers.items() if name != "Content-Type"})
+
+    async def send_problem(self, error: HoldfastError) -> None:
+        if self._begun:
+            return
+        matched = "if-match" in self.headers
+        document = problem(error, self.record.request_id, matched=matched, request_id=self.record.key)
+        await self._send(document.status, _encode(document), PROBLEM_TYPE, _problem_headers(error))
+
+    async def _send(self, status: int, body: bytes, kind: str, more: dict[str, str]) -> None:
+        is_empty = status in (204, 304)
+        self.record.size = len(body)
+        if self.record.key is not None:
+            more = {**more, "Idempotency-Key": self.record.key}
+        await self.begin(status, None if is_empty else kind, more, None if is_empty else len(body))
+        with contextlib.suppress(OSError):
+            await self.send(
+                {"type": "http.response.body", "body": b"" if is_empty or self.scope["method"] == "HEAD" else body}
+            )
+
+    async def begin(self, status: int, kind: str | None, more: dict[str, str], size: int | None = None) -> None:
+        self._begun, self.record.status = True, status
+        headers = [*_SECURITY, (b"x-request-id", self.record.request_id.encode())]
+        if kind is not None:
+            headers.append((b"content-type", kind.encode()))
+        if size is not None:
+            headers.append((b"content-length", str(size).encode()))
+        headers += [(name.lower().encode(), text.encode("latin-1", "replace")) for name, text in {**self.more, **more}.items()]
+        with contextlib.suppress(OSError):
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def send_part(self, part: bytes) -> None:
+        self.record.size += len(part)
+        await self.send({"type": "http.response.body", "body": part, "more_body": True})
+
+    async def finish(self) -> None:
+        await self.send({"type": "http.response.body", "body": b""})
+
+
+def _request_id(headers: Headers) -> str:
     """Return the caller's id of the request, for logs, or a new one."""
-    with contextlib.suppress(ValidationError):
-        given = headers.get("x-request-id") or ""
-        if 0 < len(given) <= _REQUEST_ID_MAX and given.isascii() and given.replace(".", "").replace("_", "").replace("-", "").isalnum():
-            return given
-    return secrets.token_hex(8)
+    given = headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
 
 
 def _internal(error: Exception, instance: str) -> InternalError:
@@ -236,14 +345,3 @@ def _problem_headers(error: HoldfastError) -> dict[str, str]:
     if seconds is not None:
         more["Retry-After"] = str(seconds)
     return more
-
-
-async def _send(send: Send, status: int, body: bytes, kind: str, more: dict[str, str], request_id: str, *, head: bool) -> None:
-    headers = [*_SECURITY, (b"x-request-id", request_id.encode())]
-    if status not in (204, 304):
-        headers += [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-    headers += [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in more.items()]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if head or status in (204, 304) else body})
-
-

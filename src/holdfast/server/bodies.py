@@ -12,6 +12,19 @@ from holdfast.server.call import FenceGiven
 from holdfast.server.problems import Problem
 from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView, ReplayEntry
 
+ABSENT = msgspec.Raw(b"")
+"""The value of a field with any JSON that was not sent."""
+
+
+def absent() -> msgspec.Raw:
+    return ABSENT
+
+
+def sent(value: msgspec.Raw) -> msgspec.Raw | None:
+    """Return a JSON value as the ledger takes it: None for null, and for a field that was not sent."""
+    return None if bytes(value).strip() in (b"", b"null") else value
+
+
 Duration = str | float
 """A number of seconds, or a text such as "30s" or "5m"."""
 
@@ -22,7 +35,7 @@ class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 class EnqueueBody(Body, frozen=True):
     kind: str
-    args: msgspec.Raw | None = None
+    args: msgspec.Raw = msgspec.field(default_factory=absent)
     queue: str = "default"
     priority: int | None = None
     delay: Duration | None = None
@@ -41,7 +54,7 @@ class EnqueueItem(Body, frozen=True):
     """One of many jobs. The others may name it by its `ref` in their `depends_on`."""
 
     kind: str
-    args: msgspec.Raw | None = None
+    args: msgspec.Raw = msgspec.field(default_factory=absent)
     queue: str = "default"
     priority: int | None = None
     delay: Duration | None = None
@@ -65,8 +78,12 @@ class EnqueueManyQuery(Body, frozen=True):
     return_: Literal["ids", "jobs"] = msgspec.field(default="ids", name="return")
 
 
-class JobList(msgspec.Struct, frozen=True):
-    jobs: list[JobView]
+class EnqueuedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The ids, or with `return=jobs` the jobs."""
+
+    job_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    new: int | msgspec.UnsetType = msgspec.UNSET
+    jobs: list[JobView] | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobPageAnswer(msgspec.Struct, frozen=True):
@@ -195,13 +212,13 @@ class HeartbeatBody(Body, frozen=True):
     stage: str | None = None
     progress: int | None = None
     assist_requested: bool | None = None
-    checkpoint: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    checkpoint: msgspec.Raw = msgspec.field(default_factory=absent)
     undo: dict[str, Any] | None = None
 
 
 class CompleteBody(Body, frozen=True):
     fence: FenceGiven
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = msgspec.field(default_factory=absent)
     gate: bool = False
 
 
@@ -217,7 +234,7 @@ class FailBody(Body, frozen=True):
 class StallBody(Body, frozen=True):
     fence: FenceGiven | None = None
     reason: str | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = msgspec.field(default_factory=absent)
     reason_code: ReasonCode | None = None
     failure_stage: FailureStage | None = None
 
@@ -257,7 +274,7 @@ class BeatsAnswer(msgspec.Struct, frozen=True):
 
 class CompletionEntry(Body, frozen=True):
     fence: FenceGiven
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = msgspec.field(default_factory=absent)
 
 
 class CompletionsBody(Body, frozen=True):
@@ -289,7 +306,7 @@ class CancelBody(Body, frozen=True):
 class DeadLetterBody(Body, frozen=True):
     reason_code: ReasonCode
     failure_stage: FailureStage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = msgspec.field(default_factory=absent)
 
 
 class CompensateBody(Body, frozen=True):

@@ -10,7 +10,7 @@ from holdfast.core import limits
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import Job, Ledger
-from holdfast.server.access import Principal
+from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
 from holdfast.shapes import FenceView, JobView, job_view
 
@@ -32,14 +32,14 @@ class Call:
     __slots__ = (
         "_actor",
         "body",
-        "draw",
+        "exchange",
         "expected_rev",
-        "incarnation",
+        "gone",
+        "last_event_id",
         "ledger",
         "parameters",
         "principal",
         "query",
-        "raw",
         "redaction",
         "request_id",
         "server",
@@ -52,16 +52,17 @@ class Call:
         self.parameters: dict[str, str] = {}
         self.query: Any = None
         self.body: Any = None
-        self.raw = b""
-        """The bytes of the body."""
         self.request_id: str | None = None
         self.expected_rev: int | None = None
-        self.incarnation = "http"
         self.traceparent: str | None = None
+        self.last_event_id: str | None = None
         self.redaction: Redaction | None = None
         """What this caller may not read; None if it may read all."""
+        self.exchange: Any = None
         self.server: Any = None
         """The shared state of the server, for the few handlers that wait or stream."""
+        self.gone = False
+        """Whether the client has closed its connection."""
         self._actor: Actor | None = None
 
     # Who

@@ -73,7 +73,8 @@ class Claims:
         self._waiting: dict[Hashable, OrderedDict[WaitingClaim, None]] = {}
         self._listeners: set[asyncio.Event] = set()
         self._of_worker: Counter[str] = Counter()
-        self._count = 0
+        self.waiting = 0
+        """How many claims wait."""
         self._ending = False
 
     async def claim(self, call: Call) -> list[Job]:
@@ -99,14 +100,14 @@ class Claims:
         """Count a waiting claim. Raise if there are too many."""
         if self._of_worker[worker] >= limits.HTTP_CLAIMS_WAITING_OF_ONE_MAX:
             raise TooManyRequests(f"worker {worker} has {self._of_worker[worker]} claims that wait already", retry_after_s=1)
-        if self._count >= limits.HTTP_CLAIMS_WAITING_MAX:
+        if self.waiting >= limits.HTTP_CLAIMS_WAITING_MAX:
             raise Unavailable("too many claims wait already")
-        self._count += 1
+        self.waiting += 1
         self._of_worker[worker] += 1
         try:
             yield
         finally:
-            self._count -= 1
+            self.waiting -= 1
             self._of_worker[worker] -= 1
             if not self._of_worker[worker]:
                 del self._of_worker[worker]

@@ -12,7 +12,7 @@ from holdfast.ledger import DeclarationRecord, KeyRecord, QueueRecord, SinkState
 from holdfast.ledger.verbs.proofs import Inclusion, TreeHead
 from holdfast.ledger.verbs.services import RunState
 from holdfast.server import bodies as b
-from holdfast.server.call import Call, Reply
+from holdfast.server.call import Call
 from holdfast.server.routes import Nothing, route
 from holdfast.version import __version__
 
@@ -441,7 +441,6 @@ class NowAnswer(msgspec.Struct, frozen=True):
 class LedgerAnswer(msgspec.Struct, frozen=True):
     ledger_id: str
     schema: int
-    store: str
     version: str
     features: list[str]
     incarnation: str
@@ -479,7 +478,7 @@ def doctor(call: Call) -> Any:
 def ledger(call: Call) -> Any:
     """Return what this ledger and this server are."""
     found = call.ledger
-    return LedgerAnswer(found.id, found.schema.version, found.schema.store, __version__, list(FEATURES), found.incarnation)
+    return LedgerAnswer(found.id, found.schema.version, __version__, list(FEATURES), found.incarnation)
 
 
 @route("GET", "/v1/me", "any", answer=MeAnswer, verb="read")
@@ -488,9 +487,3 @@ def me(call: Call) -> Any:
     who = call.principal
     return MeAnswer(who.name, who.role.value, list(who.queues), list(who.act_as), call.server.verbs_of(who), who.expires_at)
 
-
-# Tokens
-
-
-def no_reply() -> Reply:
-    return Reply(None, 204)

@@ -60,6 +60,8 @@ def heartbeat(call: Call) -> Reply:
     """Renew the lease, and record progress."""
     fields = msgspec.structs.asdict(call.body)
     del fields["fence"]
+    if fields["checkpoint"] == b.ABSENT:
+        del fields["checkpoint"]
     beat = call.ledger.heartbeat(call.fence(call.body.fence, call.job_id), **_fenced(call, **fields))
     return Reply({"beat": beat}, headers={"ETag": f'"{beat.rev}"'})
 
@@ -68,7 +70,7 @@ def heartbeat(call: Call) -> Reply:
 def complete(call: Call) -> Reply:
     """Complete a job with its result."""
     fence = call.fence(call.body.fence, call.job_id)
-    return _change(call.ledger.complete(fence, call.body.result, **_fenced(call, gate=call.body.gate)))
+    return _change(call.ledger.complete(fence, b.sent(call.body.result), **_fenced(call, gate=call.body.gate)))
 
 
 @route("POST", "/v1/jobs/{job_id}/fail", "worker", body=b.FailBody, answer=b.JobOnly)
@@ -98,6 +100,7 @@ def stall(call: Call) -> Reply:
     """Report a stall: the holder with its fence, or an operator once the job is past a limit."""
     fields = msgspec.structs.asdict(call.body)
     del fields["fence"]
+    fields["error"] = b.sent(call.body.error)
     return call.changed(call.ledger.stall(_target(call), **_outside(call, **fields)))
 
 
@@ -186,7 +189,7 @@ def _one(name: str, answer: Any) -> dict[str, Any]:
 )
 def complete_many(call: Call) -> Any:
     """Complete many jobs in one call. Each has its own answer."""
-    results = [(call.fence(entry.fence), entry.result) for entry in call.body.completions]
+    results = [(call.fence(entry.fence), b.sent(entry.result)) for entry in call.body.completions]
     if not call.body.settle:
         changes = call.ledger.complete_many(results, request_id=call.request_id)
         return {"answers": [_one("change", answer) for answer in changes]}

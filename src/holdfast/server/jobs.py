@@ -4,16 +4,16 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core import limits
 from holdfast.core.explain import Explanation
 from holdfast.core.model import TERMINAL, EventType
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NotFound
 from holdfast.ledger import Job
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
 from holdfast.server.routes import route
-from holdfast.shapes import EnqueueAnswer, EnqueueManyAnswer, dead_letter_details, dead_letter_fields
-from holdfast.core import limits
+from holdfast.shapes import EnqueueAnswer, dead_letter_details, dead_letter_fields
 
 _BRIEF_FIELDS = ("args", "result", "checkpoint", "error", "last_error")
 
@@ -22,6 +22,7 @@ def _item(call: Call, given: Any) -> dict[str, Any]:
     """Return a job to enqueue as the ledger takes it. A job without a trace of its own gets that of the request."""
     call.see_queue(given.queue)
     fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
+    fields["args"] = b.sent(given.args)
     if call.traceparent is not None:
         fields.setdefault("trace_id", call.traceparent)
     return fields
@@ -41,7 +42,7 @@ def enqueue(call: Call) -> Reply:
     "client_or_worker",
     body=b.EnqueueManyBody,
     query=b.EnqueueManyQuery,
-    answer=EnqueueManyAnswer | b.JobList,
+    answer=b.EnqueuedAnswer,
     status=201,
     body_bytes_max=limits.HTTP_BATCH_BYTES_MAX,
 )
@@ -168,7 +169,7 @@ def unassist(call: Call) -> Reply:
 def dead_letter(call: Call) -> Reply:
     """Move a job to the dead letters."""
     body = call.body
-    more = {"reason_code": body.reason_code, "failure_stage": body.failure_stage, "error": body.error}
+    more = {"reason_code": body.reason_code, "failure_stage": body.failure_stage, "error": b.sent(body.error)}
     return call.changed(call.ledger.dead_letter(call.check_visible(), **_options(call, **more)))
 
 
@@ -231,8 +232,6 @@ def dead_letters(call: Call) -> Any:
 @route("GET", "/v1/dead-letters/{job_id}", "reader", answer=Any, verb="read")
 def dead_letter_in_full(call: Call) -> Any:
     """Return a dead letter with its history and its replays."""
-    from holdfast.errors import NotFound
-
     job = call.visible_job()
     if job.dead_letter is None:
         raise NotFound(f"job {job.id} is not a dead letter", job_id=job.id, status=job.status.value)

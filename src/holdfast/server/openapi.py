@@ -130,7 +130,7 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
 def _responses(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": "Done."}
     if route.answer is not None:
-        schema = {} if route.answer in (Any, Nothing) else by_type[repr(route.answer)]
+        schema = {} if route.answer in (Any, dict, Nothing) else by_type[repr(route.answer)]
         answer["content"] = {"application/json": {"schema": schema}}
     made: dict[str, Any] = {str(route.status): answer}
     if route.status == 201:

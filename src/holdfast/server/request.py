@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.core import limits, strict_json
 from holdfast.errors import UnsupportedMediaType, ValidationError
+from holdfast.server.origins import Headers, is_json
 from holdfast.server.problems import too_large
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -21,21 +22,21 @@ class ClientGone(Exception):
     """The client closed its connection before its request was complete."""
 
 
-class RequestHeaders:
-    """The headers of a request by lower-case name. A header that may come only once and came twice is refused when it is read."""
+_REPEATABLE = frozenset({"accept", "accept-encoding", "accept-language", "cookie", "forwarded", "via", "x-forwarded-for"})
 
-    def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
-        self._found: dict[bytes, list[bytes]] = {}
-        for name, value in raw:
-            self._found.setdefault(name.lower(), []).append(value)
 
-    def get(self, name: str) -> str | None:
-        values = self._found.get(name.encode())
-        if values is None:
-            return None
-        if len(values) > 1:
-            raise ValidationError(f"the header {name} came {len(values)} times", field=name)
-        return values[0].decode("latin-1")
+def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return headers by their name in lower case. Raise ValidationError if one that means one thing is there twice."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in raw:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        if name not in found:
+            found[name] = value
+        elif name in _REPEATABLE:
+            found[name] += ("; " if name == "cookie" else ", ") + value
+        else:
+            raise ValidationError(f"the header {name!r:.80} is there twice", field=name[:80])
+    return found
 
 
 def read_query(raw: bytes, wanted: type) -> Any:
@@ -66,7 +67,7 @@ def _convert(found: dict[str, Any], wanted: type, where: str) -> Any:
         raise invalid(error, where) from None
 
 
-async def read_body(receive: Receive, headers: RequestHeaders, most: int) -> bytes:
+async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
     """Return the body. Raise before it is complete if it is larger than `most`, also if it is compressed."""
     encoding = (headers.get("content-encoding") or "identity").strip().lower()
     if encoding not in ("identity", "gzip"):
@@ -108,11 +109,9 @@ def _inflated(inflater: Any, data: bytes, left: int) -> Iterable[bytes]:
         raise ValidationError("the body is not gzip", field="body") from None
 
 
-def check_content_type(headers: RequestHeaders) -> None:
-    given = headers.get("content-type") or ""
-    kind, _, rest = given.partition(";")
-    charset = rest.replace(" ", "").lower()
-    if kind.strip().lower() != "application/json" or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
+def check_content_type(headers: Headers) -> None:
+    if not is_json(headers):
+        given = headers.get("content-type", "")
         raise UnsupportedMediaType(f"the body is {given!r:.80}, not application/json", content_type=given[:80])
 
 

@@ -86,6 +86,14 @@ def route(
     return add
 
 
+def _no_handler(_: object) -> None:
+    raise AssertionError("a browser's question is answered without a handler")
+
+
+PREFLIGHT = Route("OPTIONS", "*", "none", "options", _no_handler, None, Nothing, None, 204, "read", 0, False, "")
+"""What a browser asks before a page of another origin calls."""
+
+
 class Found(NamedTuple):
     route: Route
     parameters: dict[str, str]

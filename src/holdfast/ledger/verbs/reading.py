@@ -239,6 +239,16 @@ class ReadVerbs(LedgerBase):
             if self._store.stable_events(after, 1):
                 return True
 
+    def stable_position(self) -> int:
+        """Return the position up to which all events are visible: none can be committed at or before it any more."""
+        return self._store.stable_pos()
+
+    def stable_events(self, after: int, *, limit: int = 1_000) -> builtins.list[Event]:
+        """Return the next events of the total order, up to the stable position. `follow` yields the same events as they come."""
+        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
+        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        return [public_event(event) for event in self._store.stable_events(after, limit)]
+
     def position(self) -> int:
         """Return the newest position that was assigned, to follow from. Its event may not be committed yet."""
         return self._store.read_statement(lambda session: session.last_pos())

@@ -1,0 +1,175 @@
+"""Jobs over HTTP: enqueue, read, cancel, and what a worker does with one."""
+
+import json
+from typing import Any
+
+from holdfast import Ledger
+from tests.support.server import Client, RunningServer
+
+
+def _claim(worker: Client, **body: Any) -> dict[str, Any]:
+    answer = worker.post("/v1/claims", {"queues": ["default"], "start": True, **body})
+    assert answer.status == 200, answer.body
+    [job] = answer.data["jobs"]
+    return job  # type: ignore[no-any-return]
+
+
+def test_a_job_is_enqueued_claimed_renewed_and_completed(served: RunningServer, worker: Client, ledger: Ledger) -> None:
+    client = served.client("client", "shop")
+    made = client.post("/v1/jobs", {"kind": "greet", "args": {"name": "Ada"}})
+    assert (made.status, made.data["is_new"]) == (201, True)
+    assert made.headers["location"] == f"/v1/jobs/{made.data['job']['id']}"
+    held = _claim(worker)
+    fence, path = held["fence"], f"/v1/jobs/{held['id']}"
+    assert held["args"] == {"name": "Ada"} and held["policy"]["lease_ttl_ms"] == 60_000
+    beat = worker.post(f"{path}/heartbeat", {"fence": fence, "stage": "writing", "progress": 1})
+    assert (beat.status, beat.data["beat"]["cancel_requested"]) == (200, False)
+    done = worker.post(f"{path}/complete", {"fence": fence, "result": {"text": "Hello"}})
+    assert (done.status, done.data["change"]["status"], done.headers["etag"]) == (200, "succeeded", '"5"')
+    assert ledger.get(held["id"]).result == {"text": "Hello"}
+    assert [event.actor for event in ledger.events(held["id"])] == ["client:shop"] + ["worker:w-1#boot1"] * 4
+
+
+def test_json_keeps_its_bytes(admin: Client, worker: Client) -> None:
+    raw = b'{"kind":"k","args":{"price":1.10,"text":"\\u00e4"}}'
+    made = admin.send("POST", "/v1/jobs", raw=raw)
+    assert b'"args":{"price":1.10,"text":"\\u00e4"}' in made.body
+    answer = worker.send("POST", "/v1/claims", {"queues": ["default"], "start": True})
+    assert b'"args":{"price":1.10,"text":"\\u00e4"}' in answer.body
+    fence = json.dumps(answer.data["jobs"][0]["fence"]).encode()
+    worker.send("POST", "/v1/jobs/1/complete", raw=b'{"fence":' + fence + b',"result":{"n":2.50}}')
+    assert b'"result":{"n":2.50}' in admin.get("/v1/jobs/1").body
+
+
+def test_a_repeated_key_gets_the_first_answer(admin: Client, ledger: Ledger) -> None:
+    first = admin.post("/v1/jobs", {"kind": "k", "args": {"n": 1}}, Idempotency_Key="order-17")
+    again = admin.send("POST", "/v1/jobs", raw=b'{ "kind": "k", "args": {"n":1} }', Idempotency_Key="order-17")
+    assert (first.status, first.data["job"]["id"]) == (201, again.data["job"]["id"])
+    assert len(ledger.list()) == 1
+    other = admin.post("/v1/jobs", {"kind": "k", "args": {"n": 2}}, Idempotency_Key="order-17")
+    assert (other.status, other.data["code"]) == (422, "idempotency_conflict")
+
+
+def test_a_key_is_drawn_and_answered(admin: Client) -> None:
+    answer = admin.post("/v1/jobs", {"kind": "k"})
+    assert len(answer.headers["idempotency-key"]) == 16
+    repeated = admin.post("/v1/jobs", {"kind": "k"}, Idempotency_Key=answer.headers["idempotency-key"])
+    assert repeated.data["job"]["id"] == answer.data["job"]["id"]
+
+
+def test_a_revision_that_is_not_the_expected_one_is_412(admin: Client) -> None:
+    admin.post("/v1/jobs", {"kind": "k"})
+    refused = admin.post("/v1/jobs/1/cancel", {"reason": "late"}, If_Match='"9"')
+    assert (refused.status, refused.data["code"], refused.data["context"]["rev"]) == (412, "conflict", 1)
+    assert admin.post("/v1/jobs/1/cancel", {"reason": "now"}, If_Match='"1"').status == 200
+    assert admin.post("/v1/jobs/1/cancel", {}, If_Match='W/"1"').status == 400
+
+
+def test_a_job_that_has_not_changed_is_304(admin: Client) -> None:
+    admin.post("/v1/jobs", {"kind": "k"})
+    tag = admin.get("/v1/jobs/1").headers["etag"]
+    same = admin.get("/v1/jobs/1", If_None_Match=tag)
+    assert (same.status, same.body) == (304, b"")
+
+
+def test_many_jobs_are_made_or_none(admin: Client, ledger: Ledger) -> None:
+    made = admin.post("/v1/jobs/batch", {"jobs": [{"kind": "a", "ref": "first"}, {"kind": "b", "depends_on": ["first"]}]})
+    assert (made.status, made.data["new"]) == (201, 2)
+    assert ledger.get(made.data["job_ids"][1]).depends_on == (made.data["job_ids"][0],)
+    refused = admin.post("/v1/jobs/batch", {"jobs": [{"kind": "a"}, {"kind": ""}]})
+    assert (refused.status, refused.data["context"]["item"]) == (400, 1)
+    assert len(ledger.list()) == 2
+    full = admin.post("/v1/jobs/batch?return=jobs", {"jobs": [{"kind": "a"}]})
+    assert full.data["jobs"][0]["kind"] == "a"
+
+
+def test_a_stale_fence_is_refused(admin: Client, served: RunningServer, worker: Client) -> None:
+    admin.post("/v1/jobs", {"kind": "k"})
+    fence = _claim(worker)["fence"]
+    worker.post("/v1/jobs/1/release", {"fence": fence})
+    refused = worker.post("/v1/jobs/1/complete", {"fence": fence, "result": 1})
+    assert (refused.status, refused.data["code"], refused.data["retryable"]) == (409, "fence_lost", False)
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert fence["token"].encode() not in refused.body
+
+
+def test_the_fence_of_another_worker_is_refused(admin: Client, served: RunningServer, worker: Client) -> None:
+    admin.post("/v1/jobs", {"kind": "k"})
+    fence = _claim(worker)["fence"]
+    other = served.client("worker", "w-2")
+    assert other.post("/v1/jobs/1/complete", {"fence": fence}).status == 403
+    refused = other.post("/v1/jobs/1/complete", {"fence": {"attempt": 1, "token": "0" * 32}})
+    assert (refused.status, refused.data["code"]) == (409, "fence_lost")
+
+
+def test_batches_of_beats_and_completions_answer_each(admin: Client, worker: Client) -> None:
+    admin.post("/v1/jobs/batch", {"jobs": [{"kind": "k"}] * 3})
+    held = worker.post("/v1/claims", {"queues": ["default"], "limit": 3, "start": True}).data["jobs"]
+    fences = [job["fence"] for job in held]
+    wrong = {**fences[1], "token": "0" * 32}
+    answers = worker.post("/v1/heartbeats", {"fences": [fences[0], wrong, fences[2]]}).data["answers"]
+    assert ["beat" in one for one in answers] == [True, False, True]
+    assert answers[1]["problem"]["code"] == "fence_lost"
+    completions = [{"fence": fence, "result": number} for number, fence in enumerate([fences[0], wrong, fences[2]])]
+    answers = worker.post("/v1/completions", {"completions": completions}).data["answers"]
+    assert ["change" in one for one in answers] == [True, False, True]
+    settled = worker.post("/v1/completions", {"completions": [{"fence": fences[1]}], "settle": True}).data["answers"]
+    assert settled == [{}]
+
+
+def test_operators_act_on_jobs(admin: Client, worker: Client, served: RunningServer, ledger: Ledger) -> None:
+    kim = served.client("operator", "kim")
+    admin.post("/v1/jobs/batch", {"jobs": [{"kind": "k"}] * 2})
+    assert kim.post("/v1/jobs/1/move", {"queue": "other"}).data["job"]["queue"] == "other"
+    assert kim.post("/v1/jobs/1/reprioritise", {"priority": 7}).data["job"]["priority"] == 7
+    assert kim.post("/v1/jobs/2/dead-letter", {"reason_code": "validation_failed"}).data["job"]["status"] == "dead_lettered"
+    letters = kim.get("/v1/dead-letters").data["dead_letters"]
+    assert [letter["job_id"] for letter in letters] == [2]
+    replayed = kim.post("/v1/jobs/2/replay")
+    assert (replayed.status, replayed.data["job"]["replay_of"]) == (201, 2)
+    assert kim.post("/v1/jobs/2/discard", {"reason": "seen"}).status == 200
+    assert {event.actor for event in ledger.events(2)} >= {"operator:kim"}
+    assert kim.post("/v1/queues/other/pause", {"reason": "stock"}).data == {"name": "other", "paused": True}
+    assert kim.get("/v1/queues/other").data["paused_by"] == "kim"
+    assert kim.post("/v1/queues/other/unpause").data["paused"] is False
+
+
+def test_lists_have_pages(admin: Client) -> None:
+    admin.post("/v1/jobs/batch", {"jobs": [{"kind": "k"}] * 5})
+    first = admin.get("/v1/jobs?limit=2").data
+    rest = admin.get(f"/v1/jobs?limit=10&after={first['next_after']}").data
+    assert [job["id"] for job in first["jobs"] + rest["jobs"]] == [1, 2, 3, 4, 5]
+    assert rest["next_after"] is None
+    assert [job["args"] for job in admin.get("/v1/jobs?status=queued&fields=brief").data["jobs"]] == [None] * 5
+
+
+def test_a_job_is_awaited(admin: Client, ledger: Ledger) -> None:
+    admin.post("/v1/jobs", {"kind": "k"})
+    assert admin.get("/v1/jobs/1?wait=0.05").data["job"]["status"] == "queued"
+    ledger.cancel(1)
+    assert admin.get("/v1/jobs/1?wait=20").data["job"]["status"] == "cancelled"
+
+
+def test_wrong_requests_are_refused_and_change_nothing(admin: Client, ledger: Ledger) -> None:
+    def refusal(body: bytes, status: int = 400, **headers: str) -> dict[str, Any]:
+        answer = admin.send("POST", "/v1/jobs", raw=body, **headers)
+        assert answer.status == status, answer.body
+        return answer.data  # type: ignore[no-any-return]
+
+    assert refusal(b'{"kind":"a","kind":"b"}')["code"] == "validation_error"
+    assert "kin" in refusal(b'{"kin":"a"}')["detail"]
+    for value in (b"NaN", b"1e999", b"9007199254740993", b'"\\ud800"', b"[" * 10_000, b"0" * 5_000, b"\xff", b'{"a":1,"a":2}'):
+        refusal(b'{"kind":"k","args":{"v":' + value + b"}}", 413 if value.startswith(b"[[") else 400)
+    for whole in (b"", b"[]", b"null", b"{", '{"kind":"k"}'.encode("utf-16"), b"\xef\xbb\xbf{}"):
+        refusal(whole)
+    assert refusal(b'{"kind":"k"}', 415, Content_Type="text/plain")["code"] == "unsupported_media_type"
+    assert refusal(b'{"kind":"k"}', 415, Content_Encoding="br")["code"] == "unsupported_media_type"
+    assert refusal(b'{"kind":"' + b"k" * 3_000_000 + b'"}', 413)["code"] == "limit_exceeded"
+    assert refusal(b'{"kind":"k"}', Idempotency_Key="a\x7fb")["code"] == "validation_error"
+    assert admin.get("/v1/jobs?limit=0").data["code"] == "limit_exceeded"
+    assert admin.get("/v1/jobs?colour=red").status == 400
+    assert admin.get("/v1/jobs?limit=1&limit=2").status == 400
+    assert admin.get("/v1/jobs/99999").status == 404
+    assert admin.get("/v1/jobs/x").status == 404
+    assert admin.get("/v1/jobs/").status == 404
+    assert ledger.list() == []

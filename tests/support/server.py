@@ -1,0 +1,113 @@
+"""A real server on a loopback address in a thread of the test, and a client that sends raw requests."""
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import uvicorn
+
+from holdfast import Ledger
+from holdfast.core.hosts import AllowedHosts
+from holdfast.server.access import Gatekeeper
+from holdfast.server.app import Server
+from holdfast.server.origins import SiteOrigins
+
+STARTED_SECONDS = 20.0
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    """Names are in lower case."""
+    body: bytes
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.body)
+
+
+class Client:
+    """Sends requests with one token. Each has a connection of its own."""
+
+    def __init__(self, port: int, token: str | None = None, **headers: str) -> None:
+        self.port = port
+        self.token = token
+        self._headers = headers
+
+    def acting(self, **headers: str) -> "Client":
+        """Return a client that also sends these headers, whose names have _ for -."""
+        return Client(self.port, self.token, **{**self._headers, **headers})
+
+    def send(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **headers: str) -> Answer:
+        named = {name.replace("_", "-"): value for name, value in {**self._headers, **headers}.items()}
+        if self.token is not None:
+            named.setdefault("Authorization", f"Bearer {self.token}")
+        sent = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        if sent is not None:
+            named.setdefault("Content-Type", "application/json")
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=STARTED_SECONDS)
+        connection.connect()
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            connection.request(method, path, sent, named)
+            response = connection.getresponse()
+            return Answer(response.status, {name.lower(): text for name, text in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.send("GET", path, **headers)
+
+    def post(self, path: str, body: Any = None, **headers: str) -> Answer:
+        return self.send("POST", path, {} if body is None else body, **headers)
+
+
+class RunningServer:
+    def __init__(self, ledger: Ledger, server: Server, port: int) -> None:
+        self.ledger = ledger
+        self.server = server
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+
+    def client(self, role: str = "admin", name: str = "root", **options: Any) -> Client:
+        """Return a client with a new token of this role."""
+        if role == "admin":
+            options.setdefault("act_as", ["*"])
+        return Client(self.port, self.ledger.new_token(role, name, **options).text)
+
+    def nobody(self) -> Client:
+        return Client(self.port)
+
+
+@contextmanager
+def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
+    """Serve a ledger until the block ends."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        origins = options.pop("origins", None) or SiteOrigins(AllowedHosts("127.0.0.1", ()), "http")
+        app = Server(ledger, Gatekeeper(ledger, origins, secure=False, **options))
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", server_header=False, ws="none")
+        server = uvicorn.Server(config)
+        started = threading.Event()
+        original = server.startup
+
+        async def startup(sockets: Any = None) -> None:
+            await original(sockets)
+            started.set()
+
+        server.startup = startup  # type: ignore[method-assign]
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)
+        thread.start()
+        assert started.wait(STARTED_SECONDS)
+        try:
+            yield RunningServer(ledger, app, port)
+        finally:
+            app.end()
+            server.should_exit = True
+            thread.join(STARTED_SECONDS)
+            assert not thread.is_alive()
