@@ -27,13 +27,13 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.ledger import Job, Ledger
-from holdfast.server import access_log, accounts, fleet, holders, jobs, streams
+from holdfast.server import access_log, accounts, fleet, holders, jobs, streams, tasks
 from holdfast.server.access import Gatekeeper
 from holdfast.server.call import JSON_TYPE, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
 from holdfast.server.problems import PROBLEM_TYPE, problem, retry_after
 from holdfast.server.origins import Headers, is_preflight
-from holdfast.server.principal import Principal
+from holdfast.server.principal import Principal, check_incarnation
 from holdfast.server.request import ClientGone, check_content_type, decode_body, etag_rev, read_body, read_headers, read_query
 from holdfast.server.routes import PREFLIGHT, ROUTES, Route, Router
 from holdfast.server.streams import EventFeed, Stream
@@ -47,7 +47,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger("holdfast.server")
 
-HANDLERS = (jobs, holders, fleet, streams, accounts)
+HANDLERS = (jobs, holders, tasks, fleet, streams, accounts)
 """The modules that fill the table of routes."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _SECURITY = (
@@ -186,6 +186,7 @@ class Server:
             call.server, call.parameters, call.exchange = self, found.parameters, exchange
             call.redaction = self.gatekeeper.redaction(principal)
             call.traceparent, call.last_event_id = headers.get("traceparent"), headers.get("last-event-id")
+            call.incarnation = check_incarnation(headers.get("holdfast-incarnation"))
             call.query = read_query(scope["query_string"], route.query)
             if scope["method"] not in ("GET", "HEAD"):
                 await self._read_write(call, route, exchange)
@@ -218,10 +219,14 @@ class Server:
         """Read what a request that changes something has: its key, the expected revision, the actor and the body."""
         headers = exchange.headers
         given = headers.get("idempotency-key")
-        call.request_id = secrets.token_hex(8) if given is None else limits.check_key("Idempotency-Key", given)
+        if given is not None:
+            call.request_id = limits.check_key("Idempotency-Key", given)
+        elif route.pool != "beat":
+            # The caller can send the request again with this key if the answer says that the outcome is unknown.
+            call.request_id = secrets.token_hex(8)
         exchange.record.key = call.request_id
         call.expected_rev = etag_rev(headers.get("if-match"), "If-Match")
-        call.act_as(call.principal.actor(headers.get("holdfast-incarnation"), headers.get("holdfast-actor")))
+        call.act_as(call.principal.actor(call.incarnation, headers.get("holdfast-actor")))
         if route.body is not None:
             check_content_type(headers)
         body = await read_body(exchange.receive, headers, route.body_bytes_max)
