@@ -27,5 +27,5 @@ def test_an_agent_fails_releases_and_starts(served: RunningServer, ledger: Ledge
     assert ada.post("/v1/tasks/2/start", {"ttl": "10m"}).data["task"]["status"] == "running"
     assert ada.post("/v1/tasks/2/release", {"reason": "lunch"}).data["task"]["status"] == "queued"
     ada.post("/v1/tasks/1/start")
-    assert ada.post("/v1/tasks/1/fail", {"error": "no paper", "retryable": False}).data["task"]["status"] != "running"
+    assert ada.post("/v1/tasks/1/fail", {"error": "no paper", "retryable": False}).data["task"]["status"] == "failed"
     assert ada.post("/v1/tasks/gc").data == {"released": [], "more": False}

@@ -115,8 +115,7 @@ def _import_server() -> ModuleType:
 
 
 def _http_options(http: str, token_file: Path | None, allow_remote: bool, allow_host: tuple[str, ...]) -> "HttpOptions":
-    from holdfast.mcp.access import parse_host_and_port
-    from holdfast.mcp.http import is_loopback
+    from holdfast.core.hosts import is_loopback, parse_host_and_port
     from holdfast.mcp.serve import HttpOptions
 
     host, _, port = http.rpartition(":")

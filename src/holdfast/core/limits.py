@@ -104,6 +104,33 @@ HTTP_CLAIMS_WAITING_MAX = 2_000
 HTTP_CLAIMS_WAITING_OF_ONE_MAX = 16
 HTTP_STREAMS_MAX = 1_200
 HTTP_STREAMS_OF_ONE_MAX = 20
+HTTP_HEAD_BYTES_MAX = 16_384
+"""The request line and the headers of a request to the HTTP server."""
+HTTP_HEADERS_MAX = 100
+HTTP_HEAD_MS_MAX = 10_000
+"""How long a client may take for the head of a request."""
+HTTP_BODY_MS_MAX = 30_000
+HTTP_BODY_MS_PER_MIB = 1_000
+"""How long a client may take for the body of a request: the first, and the second for each MiB."""
+HTTP_IDLE_MS_MAX = 75_000
+"""How long a connection without a request stays open."""
+HTTP_CONNECTIONS_MAX = 4_096
+"""Connections to one process of the HTTP server."""
+HTTP_PRINCIPAL_REQUESTS_MAX = 64
+"""Requests of one token or person that are under way at once."""
+HTTP_PRINCIPAL_RATE = 2_000
+"""Requests of one token or person in a second, on average."""
+HTTP_PRINCIPAL_BURST = 4_000
+"""Requests of one token or person that may come at once after a pause."""
+HTTP_PRINCIPAL_MS = 5_000
+"""How long a server remembers a valid token or session. A revocation takes effect within this time."""
+HTTP_PRINCIPALS_MAX = 10_000
+"""Tokens and sessions, and addresses with wrong tokens, that a server remembers."""
+HTTP_WRONG_TOKENS_MAX = 20
+"""Wrong tokens that one address may send in HTTP_WRONG_TOKENS_MS."""
+HTTP_WRONG_TOKENS_MS = 60_000
+REDACT_PATTERNS_MAX = 1_000
+"""Patterns of contents that readers do not see."""
 MCP_PAGE_MAX = 100
 """Tasks or events in one answer of the MCP server."""
 MCP_TEXT_CHARACTERS_MAX = 4_000

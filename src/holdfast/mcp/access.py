@@ -1,9 +1,7 @@
 """Access control of the HTTP transport: host names, bearer tokens, and limits for each client."""
 
 import hmac
-import ipaddress
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,49 +12,15 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.core import limits
+from holdfast.core.hosts import AllowedHosts
 from holdfast.mcp.server import CLIENT_SCOPE_KEY, SESSION_HEADER
 
 log = logging.getLogger("holdfast.mcp")
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-PORT_MAX = 65_535
 RETRY_HEADERS = {"Retry-After": "1"}
-_HOST_AND_PORT = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?")
 REFUSALS_S = 60.0
 """The period in which at most MCP_REFUSALS_LOGGED_MAX refused tokens are logged."""
 _BAD_REQUEST, _UNAUTHORIZED, _NOT_FOUND, _OK = 400, 401, 404, 200
-
-
-def parse_host_and_port(text: str) -> tuple[str, int | None] | None:
-    """Return the normalised host and the port of HOST or HOST:PORT. Return None if the text is neither."""
-    match = _HOST_AND_PORT.fullmatch(text.lower())
-    if match is None or int(match[2] or 0) > PORT_MAX:
-        return None
-    host = match[1]
-    if host.startswith("["):
-        try:
-            host = f"[{ipaddress.IPv6Address(host[1:-1]).compressed}]"
-        except ValueError:
-            return None
-    return host, None if match[2] is None else int(match[2])
-
-
-class AllowedHosts:
-    """The host names that requests may use for the server. A name with a port allows only that port, other names every port."""
-
-    def __init__(self, host: str, others: Sequence[str]) -> None:
-        given = [*LOOPBACK, f"[{host}]" if ":" in host else host, *others]
-        self._allowed = {parsed for parsed in map(parse_host_and_port, given) if parsed is not None}
-
-    def allows(self, text: str) -> bool:
-        """Return whether HOST or HOST:PORT is allowed. The whole text is compared."""
-        parsed = parse_host_and_port(text)
-        return parsed is not None and (parsed in self._allowed or (parsed[0], None) in self._allowed)
-
-    def allows_origin(self, text: str) -> bool:
-        """Return whether the origin of a page is allowed. It must be http(s)://HOST[:PORT] and nothing else."""
-        scheme, separator, rest = text.lower().partition("://")
-        return scheme in ("http", "https") and bool(separator) and self.allows(rest)
 
 
 class TransportSessions:

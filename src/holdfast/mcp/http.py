@@ -1,7 +1,6 @@
 """Streamable HTTP transport: connections, listening, shutdown."""
 
 import asyncio
-import ipaddress
 import logging
 import resource
 import socket
@@ -20,7 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.core import limits
-from holdfast.mcp.access import AccessControl, AllowedHosts
+from holdfast.core.hosts import AllowedHosts
+from holdfast.mcp.access import AccessControl
 from holdfast.mcp.server import SESSION_HEADER, session_name
 
 RESERVED_FILES = 128
@@ -117,13 +117,6 @@ PATH = "/mcp"
 GRACE_S = 2
 """How long calls may continue after the server has begun to stop."""
 _OK = 200
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class SessionEndNotifier:

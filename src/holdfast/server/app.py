@@ -31,9 +31,9 @@ from holdfast.server import access_log, accounts, fleet, holders, jobs, streams,
 from holdfast.server.access import Gatekeeper
 from holdfast.server.call import JSON_TYPE, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
-from holdfast.server.problems import PROBLEM_TYPE, problem, retry_after
 from holdfast.server.origins import Headers, is_preflight
 from holdfast.server.principal import Principal, check_incarnation
+from holdfast.server.problems import PROBLEM_TYPE, problem, retry_after
 from holdfast.server.request import ClientGone, check_content_type, decode_body, etag_rev, read_body, read_headers, read_query
 from holdfast.server.routes import PREFLIGHT, ROUTES, Route, Router
 from holdfast.server.streams import EventFeed, Stream
@@ -294,7 +294,7 @@ class Exchange:
     async def send_problem(self, error: HoldfastError) -> None:
         if self._begun:
             return
-        matched = "if-match" in self.headers
+        matched = self.headers.get("if-match") is not None
         document = problem(error, self.record.request_id, matched=matched, request_id=self.record.key)
         await self._send(document.status, _encode(document), PROBLEM_TYPE, _problem_headers(error))
 
@@ -305,9 +305,7 @@ class Exchange:
             more = {**more, "Idempotency-Key": self.record.key}
         await self.begin(status, None if is_empty else kind, more, None if is_empty else len(body))
         with contextlib.suppress(OSError):
-            await self.send(
-                {"type": "http.response.body", "body": b"" if is_empty or self.scope["method"] == "HEAD" else body}
-            )
+            await self.send({"type": "http.response.body", "body": b"" if is_empty or self.scope["method"] == "HEAD" else body})
 
     async def begin(self, status: int, kind: str | None, more: dict[str, str], size: int | None = None) -> None:
         self._begun, self.record.status = True, status
@@ -330,7 +328,7 @@ class Exchange:
 
 def _request_id(headers: Headers) -> str:
     """Return the caller's id of the request, for logs, or a new one."""
-    given = headers.get("x-request-id", "")
+    given = headers.get("x-request-id") or ""
     return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
 
 

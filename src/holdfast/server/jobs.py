@@ -169,7 +169,7 @@ def unassist(call: Call) -> Reply:
 def dead_letter(call: Call) -> Reply:
     """Move a job to the dead letters."""
     body = call.body
-    more = {"reason_code": body.reason_code, "failure_stage": body.failure_stage, "error": b.sent(body.error)}
+    more = {"reason_code": body.reason_code, "failure_stage": body.failure_stage, "error": b.error_sent(body.error)}
     return call.changed(call.ledger.dead_letter(call.check_visible(), **_options(call, **more)))
 
 
@@ -190,9 +190,7 @@ def discard(call: Call) -> Reply:
 @route("POST", "/v1/jobs/{job_id}/compensate", "operator", body=b.CompensateBody, answer=b.JobOnly)
 def compensate(call: Call) -> Reply:
     """Note whether the effects of a job were undone."""
-    return call.changed(
-        call.ledger.annotate(call.check_visible(), call.body.outcome, **_options(call, reason=call.body.reason))
-    )
+    return call.changed(call.ledger.annotate(call.check_visible(), call.body.outcome, **_options(call, reason=call.body.reason)))
 
 
 @route("POST", "/v1/jobs/{job_id}/move", "operator", body=b.MoveBody, answer=b.JobOnly)

@@ -140,7 +140,8 @@ def task_complete(call: Call) -> Any:
 @route("POST", "/v1/tasks/{job_id}/fail", "worker", body=TaskFailBody, answer=TaskAnswer, verb="task_fail")
 def task_fail(call: Call) -> Any:
     """Fail the attempt at a task."""
-    return {"task": _agent(call).fail(call.check_visible(), **msgspec.structs.asdict(call.body), request_id=call.request_id)}
+    fields = msgspec.structs.asdict(call.body) | {"error": b.error_sent(call.body.error)}
+    return {"task": _agent(call).fail(call.check_visible(), **fields, request_id=call.request_id)}
 
 
 @route("POST", "/v1/tasks/{job_id}/release", "worker", body=TaskReleaseBody, answer=TaskAnswer, verb="task_release")
