@@ -118,8 +118,11 @@ def _target(call: Call) -> Any:
 
 
 def _outside(call: Call, **more: Any) -> dict[str, Any]:
-    """Return the options of a verb that holders and others share. A holder is named by its fence."""
-    return _fenced(call, **more) if call.body.fence is not None else _fenced(call, actor=call.actor, **more)
+    """Return the options of a verb that holders and others share. A holder is named by its fence.
+
+    Without a fence it is the system that acts, on behalf of the caller.
+    """
+    return _fenced(call, **more) if call.body.fence is not None else _fenced(call, actor=call.actor.name, **more)
 
 
 class Gated(msgspec.Struct, frozen=True):

@@ -137,7 +137,7 @@ def check(call: Call) -> Any:
 
 
 def _options(call: Call, **more: Any) -> dict[str, Any]:
-    return {"request_id": call.request_id, "actor": call.actor, "expected_rev": call.expected_rev, **more}
+    return {"request_id": call.request_id, "actor": call.actor, "expected_rev": call.expected_rev} | more
 
 
 @route("POST", "/v1/jobs/{job_id}/cancel", "client", body=b.CancelBody, answer=b.CancelAnswer)
@@ -150,7 +150,10 @@ def cancel(call: Call) -> Reply:
 @route("POST", "/v1/jobs/{job_id}/requeue", "operator", body=b.ReasonBody, answer=b.JobOnly)
 def requeue(call: Call) -> Reply:
     """Queue a stalled job again."""
-    return call.changed(call.ledger.requeue(call.check_visible(), **_options(call, reason=call.body.reason)))
+    # The system requeues. A name stands for the system on behalf of the caller.
+    return call.changed(
+        call.ledger.requeue(call.check_visible(), **_options(call, reason=call.body.reason, actor=call.actor.name))
+    )
 
 
 @route("POST", "/v1/jobs/{job_id}/assist", "operator", body=b.ReasonBody, answer=b.JobOnly)
