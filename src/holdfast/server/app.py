@@ -27,7 +27,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.ledger import Job, Ledger
-from holdfast.server import access_log, accounts, fleet, holders, jobs, streams, tasks
+from holdfast.server import access_log, accounts, exports, fleet, holders, jobs, streams, tasks
 from holdfast.server.access import Gatekeeper
 from holdfast.server.call import JSON_TYPE, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
@@ -47,7 +47,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger("holdfast.server")
 
-HANDLERS = (jobs, holders, tasks, fleet, streams, accounts)
+HANDLERS = (jobs, holders, tasks, fleet, streams, exports, accounts)
 """The modules that fill the table of routes."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _SECURITY = (
@@ -156,7 +156,7 @@ class Server:
             exchange.headers = read_headers(scope["headers"])
             reply, route = await self._answer(exchange)
             if isinstance(reply.body, Stream):
-                await self._send_stream(exchange, reply.body)
+                await self._send_stream(exchange, reply.body, reply.headers)
             else:
                 await exchange.send_answer(reply, route.status)
         except ClientGone:
@@ -233,12 +233,12 @@ class Server:
         if route.body is not None:
             call.body = decode_body(body, route.body, route.body_bytes_max)
 
-    async def _send_stream(self, exchange: "Exchange", stream: Stream) -> None:
+    async def _send_stream(self, exchange: "Exchange", stream: Stream, more: dict[str, str]) -> None:
         """Send a stream until it ends, its client goes, or takes nothing for too long."""
         gone = asyncio.ensure_future(exchange.wait_until_gone())
         parts = stream.parts
         try:
-            await exchange.begin(200, stream.media_type, {"X-Accel-Buffering": "no"})
+            await exchange.begin(200, stream.media_type, {"X-Accel-Buffering": "no", **more})
             while not gone.done():
                 following = asyncio.ensure_future(anext(parts, None))
                 await asyncio.wait({following, gone}, return_when=asyncio.FIRST_COMPLETED)
