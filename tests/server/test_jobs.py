@@ -11,7 +11,7 @@ def _claim(worker: Client, **body: Any) -> dict[str, Any]:
     answer = worker.post("/v1/claims", {"queues": ["default"], "start": True, **body})
     assert answer.status == 200, answer.body
     [job] = answer.data["jobs"]
-    return job  # type: ignore[no-any-return]
+    return job
 
 
 def test_a_job_is_enqueued_claimed_renewed_and_completed(served: RunningServer, worker: Client, ledger: Ledger) -> None:
@@ -154,7 +154,7 @@ def test_wrong_requests_are_refused_and_change_nothing(admin: Client, ledger: Le
     def refusal(body: bytes, status: int = 400, **headers: str) -> dict[str, Any]:
         answer = admin.send("POST", "/v1/jobs", raw=body, **headers)
         assert answer.status == status, answer.body
-        return answer.data  # type: ignore[no-any-return]
+        return answer.data
 
     assert refusal(b'{"kind":"a","kind":"b"}')["code"] == "validation_error"
     assert "kin" in refusal(b'{"kin":"a"}')["detail"]

@@ -2,7 +2,7 @@
 
 from openapi_spec_validator import validate
 
-from holdfast.server.app import ROUTES
+from holdfast.server.routes import ROUTES
 from tests.support.server import RunningServer
 
 

@@ -62,10 +62,10 @@ class Client:
             connection.close()
 
     def get(self, path: str, **headers: str) -> Answer:
-        return self.send("GET", path, **headers)
+        return self.send("GET", path, None, raw=None, **headers)
 
     def post(self, path: str, body: Any = None, **headers: str) -> Answer:
-        return self.send("POST", path, {} if body is None else body, **headers)
+        return self.send("POST", path, {} if body is None else body, raw=None, **headers)
 
 
 class RunningServer:

@@ -13,6 +13,7 @@ from holdfast.server.openapi import document, error_classes
 from holdfast.server.routes import ROUTES, route
 from holdfast.telemetry.prometheus import CONTENT_TYPE, render
 
+
 class TokenBody(b.Body, frozen=True):
     role: AccessRole
     name: str

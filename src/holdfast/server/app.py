@@ -27,13 +27,13 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.ledger import Job, Ledger
-from holdfast.server import access_log, accounts, fleet, holders, jobs, streams
+from holdfast.server import access_log, accounts, exports, fleet, holders, jobs, streams, tasks
 from holdfast.server.access import Gatekeeper
 from holdfast.server.call import JSON_TYPE, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
-from holdfast.server.problems import PROBLEM_TYPE, problem, retry_after
 from holdfast.server.origins import Headers, is_preflight
-from holdfast.server.principal import Principal
+from holdfast.server.principal import Principal, check_incarnation
+from holdfast.server.problems import PROBLEM_TYPE, problem, retry_after
 from holdfast.server.request import ClientGone, check_content_type, decode_body, etag_rev, read_body, read_headers, read_query
 from holdfast.server.routes import PREFLIGHT, ROUTES, Route, Router
 from holdfast.server.streams import EventFeed, Stream
@@ -47,7 +47,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger("holdfast.server")
 
-HANDLERS = (jobs, holders, fleet, streams, accounts)
+HANDLERS = (jobs, holders, tasks, fleet, streams, exports, accounts)
 """The modules that fill the table of routes."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _SECURITY = (
@@ -156,7 +156,7 @@ class Server:
             exchange.headers = read_headers(scope["headers"])
             reply, route = await self._answer(exchange)
             if isinstance(reply.body, Stream):
-                await self._send_stream(exchange, reply.body)
+                await self._send_stream(exchange, reply.body, reply.headers)
             else:
                 await exchange.send_answer(reply, route.status)
         except ClientGone:
@@ -186,6 +186,7 @@ class Server:
             call.server, call.parameters, call.exchange = self, found.parameters, exchange
             call.redaction = self.gatekeeper.redaction(principal)
             call.traceparent, call.last_event_id = headers.get("traceparent"), headers.get("last-event-id")
+            call.incarnation = check_incarnation(headers.get("holdfast-incarnation"))
             call.query = read_query(scope["query_string"], route.query)
             if scope["method"] not in ("GET", "HEAD"):
                 await self._read_write(call, route, exchange)
@@ -218,22 +219,26 @@ class Server:
         """Read what a request that changes something has: its key, the expected revision, the actor and the body."""
         headers = exchange.headers
         given = headers.get("idempotency-key")
-        call.request_id = secrets.token_hex(8) if given is None else limits.check_key("Idempotency-Key", given)
+        if given is not None:
+            call.request_id = limits.check_key("Idempotency-Key", given)
+        elif route.pool != "beat":
+            # The caller can send the request again with this key if the answer says that the outcome is unknown.
+            call.request_id = secrets.token_hex(8)
         exchange.record.key = call.request_id
         call.expected_rev = etag_rev(headers.get("if-match"), "If-Match")
-        call.act_as(call.principal.actor(headers.get("holdfast-incarnation"), headers.get("holdfast-actor")))
+        call.act_as(call.principal.actor(call.incarnation, headers.get("holdfast-actor")))
         if route.body is not None:
             check_content_type(headers)
         body = await read_body(exchange.receive, headers, route.body_bytes_max)
         if route.body is not None:
             call.body = decode_body(body, route.body, route.body_bytes_max)
 
-    async def _send_stream(self, exchange: "Exchange", stream: Stream) -> None:
+    async def _send_stream(self, exchange: "Exchange", stream: Stream, more: dict[str, str]) -> None:
         """Send a stream until it ends, its client goes, or takes nothing for too long."""
         gone = asyncio.ensure_future(exchange.wait_until_gone())
         parts = stream.parts
         try:
-            await exchange.begin(200, stream.media_type, {"X-Accel-Buffering": "no"})
+            await exchange.begin(200, stream.media_type, {"X-Accel-Buffering": "no", **more})
             while not gone.done():
                 following = asyncio.ensure_future(anext(parts, None))
                 await asyncio.wait({following, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -289,7 +294,7 @@ class Exchange:
     async def send_problem(self, error: HoldfastError) -> None:
         if self._begun:
             return
-        matched = "if-match" in self.headers
+        matched = self.headers.get("if-match") is not None
         document = problem(error, self.record.request_id, matched=matched, request_id=self.record.key)
         await self._send(document.status, _encode(document), PROBLEM_TYPE, _problem_headers(error))
 
@@ -300,9 +305,7 @@ class Exchange:
             more = {**more, "Idempotency-Key": self.record.key}
         await self.begin(status, None if is_empty else kind, more, None if is_empty else len(body))
         with contextlib.suppress(OSError):
-            await self.send(
-                {"type": "http.response.body", "body": b"" if is_empty or self.scope["method"] == "HEAD" else body}
-            )
+            await self.send({"type": "http.response.body", "body": b"" if is_empty or self.scope["method"] == "HEAD" else body})
 
     async def begin(self, status: int, kind: str | None, more: dict[str, str], size: int | None = None) -> None:
         self._begun, self.record.status = True, status
@@ -325,7 +328,7 @@ class Exchange:
 
 def _request_id(headers: Headers) -> str:
     """Return the caller's id of the request, for logs, or a new one."""
-    given = headers.get("x-request-id", "")
+    given = headers.get("x-request-id") or ""
     return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
 
 

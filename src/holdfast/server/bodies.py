@@ -25,6 +25,12 @@ def sent(value: msgspec.Raw) -> msgspec.Raw | None:
     return None if bytes(value).strip() in (b"", b"null") else value
 
 
+def error_sent(value: msgspec.Raw) -> Any:
+    """Return an error as the ledger takes it: a text as a text, and an object with its bytes."""
+    given = sent(value)
+    return msgspec.json.decode(given) if given is not None and bytes(given).lstrip()[:1] == b'"' else given
+
+
 Duration = str | float
 """A number of seconds, or a text such as "30s" or "5m"."""
 

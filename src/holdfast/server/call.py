@@ -35,6 +35,7 @@ class Call:
         "exchange",
         "expected_rev",
         "gone",
+        "incarnation",
         "last_event_id",
         "ledger",
         "parameters",
@@ -54,6 +55,8 @@ class Call:
         self.body: Any = None
         self.request_id: str | None = None
         self.expected_rev: int | None = None
+        self.incarnation = ""
+        """The header Holdfast-Incarnation, or the default."""
         self.traceparent: str | None = None
         self.last_event_id: str | None = None
         self.redaction: Redaction | None = None

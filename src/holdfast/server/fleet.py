@@ -285,7 +285,7 @@ def unset_policy(call: Call) -> Any:
 
 class DeclareBody(b.Body, frozen=True):
     queue: str = "default"
-    policy: dict[str, Any] = {}
+    policy: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @route("PUT", "/v1/declarations/{kind}", "worker", body=DeclareBody, answer=Nothing, verb="sign-in")
@@ -486,4 +486,3 @@ def me(call: Call) -> Any:
     """Return who the caller is, and what it may do."""
     who = call.principal
     return MeAnswer(who.name, who.role.value, list(who.queues), list(who.act_as), call.server.verbs_of(who), who.expires_at)
-

@@ -76,7 +76,7 @@ def complete(call: Call) -> Reply:
 @route("POST", "/v1/jobs/{job_id}/fail", "worker", body=b.FailBody, answer=b.JobOnly)
 def fail(call: Call) -> Reply:
     """Record that the attempt failed. It is retried if attempts are left."""
-    fields = msgspec.structs.asdict(call.body)
+    fields = msgspec.structs.asdict(call.body) | {"error": b.error_sent(call.body.error)}
     del fields["fence"]
     return call.changed(call.ledger.fail(call.fence(call.body.fence, call.job_id), **_fenced(call, **fields)))
 
@@ -98,9 +98,8 @@ def acknowledge_cancel(call: Call) -> Reply:
 @route("POST", "/v1/jobs/{job_id}/stall", "worker", body=b.StallBody, answer=b.JobOnly)
 def stall(call: Call) -> Reply:
     """Report a stall: the holder with its fence, or an operator once the job is past a limit."""
-    fields = msgspec.structs.asdict(call.body)
+    fields = msgspec.structs.asdict(call.body) | {"error": b.error_sent(call.body.error)}
     del fields["fence"]
-    fields["error"] = b.sent(call.body.error)
     return call.changed(call.ledger.stall(_target(call), **_outside(call, **fields)))
 
 
@@ -119,8 +118,11 @@ def _target(call: Call) -> Any:
 
 
 def _outside(call: Call, **more: Any) -> dict[str, Any]:
-    """Return the options of a verb that holders and others share. A holder is named by its fence."""
-    return _fenced(call, **more) if call.body.fence is not None else _fenced(call, actor=call.actor, **more)
+    """Return the options of a verb that holders and others share. A holder is named by its fence.
+
+    Without a fence it is the system that acts, on behalf of the caller.
+    """
+    return _fenced(call, **more) if call.body.fence is not None else _fenced(call, actor=call.actor.name, **more)
 
 
 class Gated(msgspec.Struct, frozen=True):
@@ -222,7 +224,8 @@ def append(call: Call) -> Any:
     if str(named) not in (str(call.job_id), f"{call.ledger.id}-{call.job_id}"):
         raise ValidationError(f"the envelope is of job {named!r:.80}, not of job {call.job_id}", field="jobId")
     more = {"content": given["content"]} if own and "content" in given else {}
-    signer = next((key for key in call.ledger.keys() if key.key_id == envelope.get("keyId")), None)
+    enrolled = {key.key_id: key for key in call.ledger.keys()}  # noqa: SIM118 - a ledger is no dict
+    signer = enrolled.get(str(envelope.get("keyId")))
     if signer is not None and (signer.role, signer.name) != ("worker", worker.name):
         raise Forbidden(f"key {signer.key_id} is of {signer.role} {signer.name}, and this token is of worker {worker.name}")
     return {"event": call.ledger.append(envelope, **more)}

@@ -137,7 +137,7 @@ def check(call: Call) -> Any:
 
 
 def _options(call: Call, **more: Any) -> dict[str, Any]:
-    return {"request_id": call.request_id, "actor": call.actor, "expected_rev": call.expected_rev, **more}
+    return {"request_id": call.request_id, "actor": call.actor, "expected_rev": call.expected_rev} | more
 
 
 @route("POST", "/v1/jobs/{job_id}/cancel", "client", body=b.CancelBody, answer=b.CancelAnswer)
@@ -150,7 +150,10 @@ def cancel(call: Call) -> Reply:
 @route("POST", "/v1/jobs/{job_id}/requeue", "operator", body=b.ReasonBody, answer=b.JobOnly)
 def requeue(call: Call) -> Reply:
     """Queue a stalled job again."""
-    return call.changed(call.ledger.requeue(call.check_visible(), **_options(call, reason=call.body.reason)))
+    # The system requeues. A name stands for the system on behalf of the caller.
+    return call.changed(
+        call.ledger.requeue(call.check_visible(), **_options(call, reason=call.body.reason, actor=call.actor.name))
+    )
 
 
 @route("POST", "/v1/jobs/{job_id}/assist", "operator", body=b.ReasonBody, answer=b.JobOnly)
@@ -169,7 +172,7 @@ def unassist(call: Call) -> Reply:
 def dead_letter(call: Call) -> Reply:
     """Move a job to the dead letters."""
     body = call.body
-    more = {"reason_code": body.reason_code, "failure_stage": body.failure_stage, "error": b.sent(body.error)}
+    more = {"reason_code": body.reason_code, "failure_stage": body.failure_stage, "error": b.error_sent(body.error)}
     return call.changed(call.ledger.dead_letter(call.check_visible(), **_options(call, **more)))
 
 
@@ -190,9 +193,7 @@ def discard(call: Call) -> Reply:
 @route("POST", "/v1/jobs/{job_id}/compensate", "operator", body=b.CompensateBody, answer=b.JobOnly)
 def compensate(call: Call) -> Reply:
     """Note whether the effects of a job were undone."""
-    return call.changed(
-        call.ledger.annotate(call.check_visible(), call.body.outcome, **_options(call, reason=call.body.reason))
-    )
+    return call.changed(call.ledger.annotate(call.check_visible(), call.body.outcome, **_options(call, reason=call.body.reason)))
 
 
 @route("POST", "/v1/jobs/{job_id}/move", "operator", body=b.MoveBody, answer=b.JobOnly)

@@ -10,6 +10,7 @@ from holdfast.server.problems import PROBLEM_TYPE, Problem
 from holdfast.server.routes import Nothing, Route
 from holdfast.version import __version__
 
+CREATED = 201
 _COMMON = ("validation_error", "limit_exceeded", "too_many_requests", "internal", "unavailable", "misdirected")
 """Every route may answer these."""
 _HOLDER = ("fence_lost", "lease_conflict", "invalid_transition", "cancelled", "signature_invalid", "gate_denied")
@@ -133,7 +134,7 @@ def _responses(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
         schema = {} if route.answer in (Any, dict, Nothing) else by_type[repr(route.answer)]
         answer["content"] = {"application/json": {"schema": schema}}
     made: dict[str, Any] = {str(route.status): answer}
-    if route.status == 201:
+    if route.status == CREATED:
         made["200"] = {**answer, "description": "It was there before."}
     by_status: dict[int, list[str]] = {}
     known = error_classes()

@@ -1,5 +1,6 @@
 """Read a request: headers, query and body, all bounded and strict."""
 
+import re
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -16,6 +17,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 QUERY_BYTES_MAX = 8_192
 _CHUNK = 65_536
+_TAG = re.compile(r'"[0-9]{1,16}"', re.ASCII)
 
 
 class ClientGone(Exception):
@@ -111,7 +113,7 @@ def _inflated(inflater: Any, data: bytes, left: int) -> Iterable[bytes]:
 
 def check_content_type(headers: Headers) -> None:
     if not is_json(headers):
-        given = headers.get("content-type", "")
+        given = headers.get("content-type") or ""
         raise UnsupportedMediaType(f"the body is {given!r:.80}, not application/json", content_type=given[:80])
 
 
@@ -138,9 +140,6 @@ def etag_rev(text: str | None, header: str) -> int | None:
     if text is None or text.strip() == "*":
         return None
     tag = text.strip()
-    digits = tag[1:-1]
-    if not (len(tag) > 2 and tag[0] == tag[-1] == '"' and digits.isascii() and digits.isdigit() and len(digits) <= 16):
+    if not _TAG.fullmatch(tag):
         raise ValidationError(f'{header} is a revision in quotes, like "12"', field=header)
-    return limits.check_integer(header, int(digits), 1, limits.REV_MAX)
-
-
+    return limits.check_integer(header, int(tag[1:-1]), 1, limits.REV_MAX)

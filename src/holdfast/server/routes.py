@@ -103,7 +103,7 @@ class Router:
     """Finds the route of a method and a path. HEAD is answered by GET."""
 
     def __init__(self, routes: list[Route]) -> None:
-        self._root: dict[str, Any] = {}
+        self._root: dict[Any, Any] = {}
         for one in routes:
             node = self._root
             for part in one.path.split("/")[1:]:

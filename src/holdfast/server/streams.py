@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,6 +31,7 @@ READS_MAX = 4
 """Followers that read pages from the store at once."""
 POLL_SECONDS = 1.0
 """How often the reader looks for events if no change was told."""
+_POSITION = re.compile(r"[0-9]{1,16}", re.ASCII)
 RETRY = b"retry: 2000\n\n"
 _encode = msgspec.json.Encoder().encode
 
@@ -198,7 +200,7 @@ def _start(call: Call) -> int | None:
     text = call.last_event_id
     if text is None:
         return call.query.after  # type: ignore[no-any-return]
-    if not (text.isascii() and text.isdigit() and len(text) <= 16):
+    if not _POSITION.fullmatch(text):
         raise ValidationError("Last-Event-ID is a position", field="Last-Event-ID")
     return int(text)
 
@@ -241,5 +243,3 @@ async def _chosen(call: Call, choice: EventChoice, found: list[RingEntry]) -> li
 def _message(name: str, data: bytes, id_: int | None = None) -> bytes:
     head = b"" if id_ is None else b"id: %d\n" % id_
     return head + b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
-
-

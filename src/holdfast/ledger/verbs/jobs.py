@@ -261,7 +261,7 @@ def _held_under(session: Session, command: c.ClaimNext) -> list[Record]:
 
 
 def _identity(command: c.Enqueue) -> tuple[Any, ...]:
-    """Return the fields by which two enqueue commands differ, for the hash of the request's body. White space is no difference."""
+    """Return the fields by which two enqueue commands differ, for the hash of the request. White space is none."""
     after = (command.after,) if isinstance(command, c.EnqueueLinked) and command.after else ()
     payload = msgspec.json.encode(msgspec.json.decode(command.payload))
     return payload, command.correlation_id, command.trace_id, *after

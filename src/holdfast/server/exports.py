@@ -1,0 +1,163 @@
+"""Routes that stream many lines: the export of the ledger, the proof of a job, and lists of jobs as files."""
+
+import asyncio
+import csv
+import io
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.errors import Unavailable
+from holdfast.ledger import Job
+from holdfast.server import bodies as b
+from holdfast.server.call import Call, Reply
+from holdfast.server.routes import route
+from holdfast.server.streams import Stream
+from holdfast.shapes import JobView
+
+PARTS_MAX = 16
+"""Parts that wait for the client. The thread that makes them waits too."""
+PART_SECONDS_MAX = 30.0
+PART_BYTES = 65_536
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_encode = msgspec.json.Encoder().encode
+
+
+class LineStream:
+    """Parts that a thread makes and the event loop sends. A client that takes nothing stops the thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._parts: asyncio.Queue[bytes | None] = asyncio.Queue(PARTS_MAX)
+        self._buffer = bytearray()
+        self._closed = False
+        self._error: BaseException | None = None
+
+    def write(self, line: bytes) -> None:
+        """Add a line. Raise Unavailable if the client has gone or takes nothing."""
+        self._buffer += line
+        if len(self._buffer) >= PART_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        part = bytes(self._buffer)
+        self._buffer.clear()
+        self._put(part)
+
+    def _put(self, part: bytes | None) -> None:
+        if self._closed:
+            raise Unavailable("the client has gone")
+        try:
+            asyncio.run_coroutine_threadsafe(self._parts.put(part), self._loop).result(PART_SECONDS_MAX)
+        except TimeoutError:
+            raise Unavailable("the client takes nothing") from None
+
+    def _produce(self, work: Callable[[Callable[[bytes], object]], object]) -> None:
+        try:
+            work(self.write)
+            self._flush()
+        except BaseException as error:  # noqa: BLE001 - the stream is cut, so that the client does not take it for whole
+            self._error = error
+        finally:
+            if not self._closed:
+                self._put(None)
+
+    async def parts(self, call: Call, work: Callable[[Callable[[bytes], object]], object]) -> AsyncIterator[bytes]:
+        """Yield the parts. Raise if the work fails: the connection is closed before the end."""
+        producing = asyncio.ensure_future(call.server.pools["read"].call(lambda: self._produce(work)))
+        try:
+            while (part := await self._parts.get()) is not None:
+                if part:
+                    yield part
+            if self._error is not None:
+                raise self._error
+        finally:
+            self._closed = True
+            while not self._parts.empty():
+                self._parts.get_nowait()
+            producing.cancel()
+
+
+def _attached(call: Call, name: str, media_type: str, work: Callable[[Callable[[bytes], object]], object]) -> Reply:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Reply(Stream(LineStream().parts(call, work), media_type), headers=headers)
+
+
+@route("GET", "/v1/export", "admin", answer=None, awaits=True, verb="export")
+async def export(call: Call) -> Reply:
+    """Stream all events as lines that `holdfast verify` checks."""
+    return _attached(call, f"holdfast-{call.ledger.id}.jsonl", "application/x-ndjson", call.ledger.export)
+
+
+@route("GET", "/v1/jobs/{job_id}/proof", "reader", answer=None, awaits=True, verb="read")
+async def prove(call: Call) -> Reply:
+    """Stream the events of one job with what proves them."""
+    job_id = await call.server.read(call.check_visible)
+
+    def work(write: Callable[[bytes], object]) -> object:
+        return call.ledger.prove(job_id, write)
+
+    return _attached(call, f"holdfast-{call.ledger.id}-{job_id}.jsonl", "application/x-ndjson", work)
+
+
+class ExportJobsQuery(b.ListQuery, frozen=True):
+    format: Literal["ndjson", "csv"] = "ndjson"
+
+
+@route("GET", "/v1/jobs/export", "reader", query=ExportJobsQuery, answer=None, awaits=True, verb="read")
+async def export_jobs(call: Call) -> Reply:
+    """Stream the jobs of a list as a file, up to 100,000."""
+    is_csv = call.query.format == "csv"
+    work = _csv_writer(call) if is_csv else _json_writer(call)
+    return _attached(call, f"jobs.{call.query.format}", "text/csv; charset=utf-8" if is_csv else "application/x-ndjson", work)
+
+
+def _chosen(call: Call) -> Iterator[Job]:
+    """Yield the jobs of the filter, page by page."""
+    given = msgspec.structs.asdict(call.query)
+    for name in ("format", "fields", "cursor"):
+        del given[name]
+    left = limits.HTTP_EXPORT_JOBS_MAX
+    given["limit"] = limits.PAGE_MAX
+    while left > 0:
+        page = call.ledger.list(**given)
+        for job in page[:left]:
+            if call.principal.sees(job.queue):
+                yield job
+        left -= len(page)
+        if page.next_after is None:
+            return
+        given["after"] = page.next_after
+
+
+def _json_writer(call: Call) -> Callable[[Callable[[bytes], object]], object]:
+    def work(write: Callable[[bytes], object]) -> None:
+        for job in _chosen(call):
+            write(_encode(call.view(job)) + b"\n")
+
+    return work
+
+
+def _csv_writer(call: Call) -> Callable[[Callable[[bytes], object]], object]:
+    names = JobView.__struct_fields__
+
+    def row(values: Any) -> bytes:
+        text = io.StringIO()
+        csv.writer(text).writerow(values)
+        return text.getvalue().encode()
+
+    def work(write: Callable[[bytes], object]) -> None:
+        write(row(names))
+        for job in _chosen(call):
+            view = call.view(job)
+            write(row([_cell(getattr(view, name)) for name in names]))
+
+    return work
+
+
+def _cell(value: Any) -> str:
+    """Return a value as text. A cell that a spreadsheet would take for a formula gets an apostrophe."""
+    text = "" if value is None else value if isinstance(value, str) else _encode(value).decode().strip('"')
+    return f"'{text}" if text.startswith(_FORMULA) else text

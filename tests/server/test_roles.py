@@ -1,0 +1,145 @@
+"""Every route with every kind of caller."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Ledger
+from holdfast.core.access import AccessRole
+from holdfast.server.access import CallerLimits
+from holdfast.server.principal import ALLOWED
+from holdfast.server.redact import Redaction
+from holdfast.server.routes import ROUTES, Route
+from tests.support.server import Client, RunningServer, running
+
+NAMES = {"job_id": "1", "scope": "kinds", "token_id": "aaaaaaaaaaaa", "key_id": "0" * 16, "code": "conflict"}
+OWN = frozenset({"sign-in", "stall", "resume"})
+"""Verbs that a worker may use only for itself, or with its fence."""
+STREAMS = frozenset({"/v1/events/stream"})
+UNKNOWN = "hft_aaaaaaaaaaaa_" + "A" * 43 + "AAAAAA"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """One server for all routes. It lets one address send any number of wrong tokens."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('roles')}/ledger.db"
+    with holdfast.open(url) as ledger, running(ledger, caller_limits=CallerLimits(wrong_tokens_max=100_000)) as server:
+        ledger.enqueue("k")
+        yield server
+
+
+def _send(client: Client, route: Route) -> Any:
+    path = re.sub(r"\{(\w+)\}", lambda found: NAMES.get(found[1], "x"), route.path)
+    path += "?wait_s=0" if path == "/v1/wake" else ""
+    return client.send(route.method, path, {} if route.body is not None else None)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=[f"{route.method} {route.path}" for route in ROUTES])
+def test_a_route_answers_only_those_who_may_use_it(shared: RunningServer, route: Route) -> None:
+    served = shared
+    revoked = served.client("admin", "gone")
+    assert revoked.token is not None
+    served.ledger.revoke_token(revoked.token.split("_")[1])
+    strangers = [served.nobody(), Client(served.port, "garbage"), Client(served.port, UNKNOWN), revoked]
+    if route.least != "none":
+        answers = [_send(client, route) for client in strangers]
+        assert {answer.status for answer in answers} == {401}
+        assert {(answer.data["detail"], answer.headers["www-authenticate"]) for answer in answers} == {
+            ("a valid token is needed", "Bearer")
+        }
+    for role in AccessRole:
+        client = served.client(role, f"a-{role}", act_as=[])
+        if role not in ALLOWED[route.least]:
+            refused = _send(client, route)
+            assert (refused.status, refused.data["code"]) == (403, "forbidden"), role
+            assert set(refused.data["context"]["allowed"]) == {str(one) for one in ALLOWED[route.least]}
+        elif route.path not in STREAMS:
+            answer = _send(client, route)
+            is_other_actor = (route.least == "worker" and role is not AccessRole.WORKER) or route.verb in OWN
+            assert answer.status not in (401, 500), (role, answer.body)
+            assert is_other_actor or answer.status != 403 or answer.data["code"] != "forbidden", (role, answer.body)
+
+
+def test_what_the_caller_may_do_is_listed(served: RunningServer) -> None:
+    me = served.client("client", "shop", queues=["mail*"]).get("/v1/me").data
+    assert (me["name"], me["role"], me["queues"], me["act_as"]) == ("shop", "client", ["mail*"], [])
+    assert {"cancel", "enqueue", "read"} <= set(me["can"]) and not {"pause", "claim", "tokens"} & set(me["can"])
+
+
+def test_a_worker_acts_only_as_itself(served: RunningServer, ledger: Ledger) -> None:
+    ledger.enqueue("k")
+    worker = served.client("worker", "arm-1", queues=["default"])
+    refused = worker.post("/v1/claims", {"queues": ["default"]}, Holdfast_Actor="worker:arm-2#b")
+    assert (refused.status, refused.data["code"]) == (403, "forbidden")
+    assert worker.send("PUT", "/v1/workers/arm-2", {}).status == 403
+    assert worker.post("/v1/claims", {"queues": ["other"]}).status == 403
+    assert worker.post("/v1/claims", {"queues": ["default"]}).data["jobs"][0]["owner"] == "arm-1"
+
+
+def test_an_actor_of_act_as_is_the_actor_of_the_event(served: RunningServer, ledger: Ledger) -> None:
+    gateway = served.client("client", "gateway", act_as=["client:shop-*"])
+    gateway.post("/v1/jobs", {"kind": "k"}, Holdfast_Actor="client:shop-7")
+    assert gateway.post("/v1/jobs", {"kind": "k"}, Holdfast_Actor="client:bank").status == 403
+    assert [event.actor for event in ledger.events()] == ["client:shop-7"]
+
+
+def test_a_queue_outside_of_the_token_does_not_exist(served: RunningServer, ledger: Ledger) -> None:
+    ledger.enqueue("k", queue="mail")
+    ledger.enqueue("k", queue="crawl")
+    reader = served.client("reader", "eye", queues=["mail"])
+    assert [job["id"] for job in reader.get("/v1/jobs").data["jobs"]] == [1]
+    assert reader.get("/v1/jobs/2").status == reader.get("/v1/jobs/99").status == 404
+    assert list(reader.get("/v1/counts").data["counts"]) == ["mail"]
+    assert [queue["name"] for queue in reader.get("/v1/queues").data["queues"]] == ["mail"]
+    client = served.client("client", "shop", queues=["mail"])
+    assert client.post("/v1/jobs", {"kind": "k", "queue": "crawl"}).status == 403
+    assert client.post("/v1/jobs/2/cancel", {}).status == 404
+    assert ledger.get(2).status == "queued"
+
+
+def test_one_key_of_two_callers_is_two_requests(served: RunningServer, ledger: Ledger) -> None:
+    for name in ("shop", "bank"):
+        served.client("client", name).post("/v1/jobs", {"kind": "k"}, Idempotency_Key="same")
+    assert len(ledger.list()) == 2
+
+
+def test_a_foreign_host_is_421(served: RunningServer) -> None:
+    answer = served.nobody().get("/healthz", Host="evil.example")
+    assert (answer.status, answer.data["code"]) == (421, "misdirected")
+
+
+def test_a_browser_session_begins_and_ends(served: RunningServer, ledger: Ledger) -> None:
+    token = ledger.new_token("operator", "kim").text
+    page = {"Origin": served.url, "Sec_Fetch_Site": "same-origin", "Holdfast_Request": "1"}
+    begun = served.nobody().post("/v1/session", {"token": token}, **page)
+    cookie = begun.headers["set-cookie"]
+    assert begun.status == 204 and "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    browser = served.nobody().acting(Cookie=cookie.partition(";")[0])
+    assert browser.get("/v1/me").data["name"] == "kim"
+    assert browser.post("/v1/queues/q/pause", {}).status == 403
+    assert browser.post("/v1/queues/q/pause", {}, **{**page, "Sec_Fetch_Site": "cross-site"}).status == 403
+    assert browser.post("/v1/queues/q/pause", {}, **{**page, "Origin": "null"}).status == 403
+    assert browser.post("/v1/queues/q/pause", {}, **page).status == 200
+    assert browser.send("DELETE", "/v1/session", None, raw=None, **page).status == 204
+    assert browser.get("/v1/me").status == 401
+    assert served.nobody().post("/v1/session", {"token": "wrong"}, **page).status == 401
+    assert served.nobody().post("/v1/session", {}, **page).status == 400
+
+
+def test_a_login_code_works_once(served: RunningServer, ledger: Ledger) -> None:
+    page = {"Origin": served.url, "Sec_Fetch_Site": "same-origin", "Holdfast_Request": "1"}
+    code = ledger.local_login_code()
+    assert [served.nobody().post("/v1/session", {"code": code}, **page).status for _ in range(2)] == [204, 401]
+
+
+def test_contents_are_hidden_from_readers(ledger: Ledger) -> None:
+    with running(ledger, redaction=Redaction(["args.card", "*.password"])) as served:
+        ledger.enqueue("pay", {"card": "4111", "user": {"password": "geheim"}, "sum": 1.10})
+        reader, kim = served.client("reader", "eye"), served.client("operator", "kim")
+        for path in ("/v1/jobs/1", "/v1/jobs", "/v1/events", "/v1/jobs/1/events"):
+            shown = reader.get(path).body
+            assert b"4111" not in shown and b"geheim" not in shown and b"[redacted]" in shown, path
+            assert b"4111" in kim.get(path).body
