@@ -112,6 +112,7 @@ LIMITS = {
     "HTTP_PRINCIPALS_MAX": "tokens and sessions, and addresses with wrong tokens, that a server remembers",
     "HTTP_WRONG_TOKENS_MAX": "wrong tokens from one address in the next time",
     "HTTP_WRONG_TOKENS_MS": "that time, in milliseconds",
+    "TLS_FILE_BYTES_MAX": "the file with the key of a server's certificate, in bytes",
     "REDACT_PATTERNS_MAX": "patterns of contents that readers of the HTTP server do not see",
     "MCP_PAGE_MAX": "tasks or events in one answer of the MCP server",
     "MCP_TEXT_CHARACTERS_MAX": "each of a task's contents in the text of its answers, in characters; the structure has more",
