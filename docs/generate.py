@@ -103,6 +103,7 @@ LIMITS = {
     "HTTP_BODY_MS_MAX": "how long it may take for the body, in milliseconds",
     "HTTP_BODY_MS_PER_MIB": "how much longer for each MiB of the body, in milliseconds",
     "HTTP_IDLE_MS_MAX": "how long a connection without a request stays open, in milliseconds",
+    "HTTP_LINGER_MS_MAX": "how long what a refused client still sends is read and dropped, in milliseconds",
     "HTTP_CONNECTIONS_MAX": "connections to one process of the HTTP server",
     "HTTP_PRINCIPAL_REQUESTS_MAX": "requests of one token or person that are under way at once",
     "HTTP_PRINCIPAL_RATE": "requests of one token or person in a second, on average",

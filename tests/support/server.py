@@ -15,6 +15,7 @@ from holdfast import Ledger
 from holdfast.core.hosts import AllowedHosts
 from holdfast.server.access import Gatekeeper
 from holdfast.server.app import Server
+from holdfast.server.connections import ConnectionLimits, connection_class
 from holdfast.server.origins import SiteOrigins
 
 STARTED_SECONDS = 20.0
@@ -91,7 +92,10 @@ def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
         port = listening.getsockname()[1]
         origins = options.pop("origins", None) or SiteOrigins(AllowedHosts("127.0.0.1", ()), "http")
         app = Server(ledger, Gatekeeper(ledger, origins, secure=False, **options))
-        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="on", server_header=False, ws="none")
+        guarded = connection_class(ConnectionLimits())
+        config = uvicorn.Config(
+            app, http=guarded, log_config=None, access_log=False, lifespan="on", server_header=False, ws="none"
+        )
         server = uvicorn.Server(config)
         started = threading.Event()
         original = server.startup

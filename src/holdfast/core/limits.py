@@ -115,6 +115,8 @@ HTTP_BODY_MS_PER_MIB = 1_000
 """How long a client may take for the body of a request: the first, and the second for each MiB."""
 HTTP_IDLE_MS_MAX = 75_000
 """How long a connection without a request stays open."""
+HTTP_LINGER_MS_MAX = 2_000
+"""How long a server reads what a client sends after its answer, so that the client can read the answer."""
 HTTP_CONNECTIONS_MAX = 4_096
 """Connections to one process of the HTTP server."""
 HTTP_PRINCIPAL_REQUESTS_MAX = 64

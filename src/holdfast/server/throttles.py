@@ -1,10 +1,11 @@
 """Limits of callers: requests under way, requests a second, and wrong tokens from one address.
 
-Each class has a clock as an argument and keeps a bounded number of callers. They are used on the event loop only, so they need
-no locks.
+Each class has a clock as an argument and keeps a bounded number of callers. Slots and rates are used on the event loop only, so
+they need no locks.
 """
 
 import ipaddress
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -73,7 +74,7 @@ class RequestRates:
 class WrongTokens:
     """Counts wrong tokens by address. An address with too many is not answered for a time.
 
-    An address of IPv6 counts with its /64 network, since one customer usually has all of it.
+    An address of IPv6 counts with its /64 network, since one customer usually has all of it. Safe to use from many threads.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class WrongTokens:
         self._monotonic, self._most, self._per_s = monotonic, most, per_s
         self._wrong: dict[str, tuple[int, float]] = {}
         """The number of wrong tokens of each address, and when the period began."""
+        self._lock = threading.Lock()
 
     def check(self, address: str) -> None:
         """Raise TooManyRequests if too many wrong tokens came from this address."""
@@ -96,14 +98,15 @@ class WrongTokens:
     def note(self, address: str) -> None:
         """Count a wrong token. The period of an address that reaches the limit begins anew."""
         network, now = network_of(address), self._monotonic()
-        count, since = self._wrong.pop(network, (0, now))
-        if now - since >= self._per_s:
-            count, since = 0, now
-        if count + 1 >= self._most:
-            since = now
-        if len(self._wrong) >= limits.HTTP_PRINCIPALS_MAX:
-            del self._wrong[next(iter(self._wrong))]
-        self._wrong[network] = (count + 1, since)
+        with self._lock:
+            count, since = self._wrong.pop(network, (0, now))
+            if now - since >= self._per_s:
+                count, since = 0, now
+            if count + 1 >= self._most:
+                since = now
+            if len(self._wrong) >= limits.HTTP_PRINCIPALS_MAX:
+                del self._wrong[next(iter(self._wrong))]
+            self._wrong[network] = (count + 1, since)
 
 
 def network_of(address: str) -> str:
