@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 
 from holdfast import HoldfastError, Ledger, ValidationError
 from holdfast.core.access import AccessRole
-from holdfast.server.start import ServeOptions, check_start, read_options, read_secret
+from holdfast.server.start import OidcOptions, ServeOptions, check_start, read_options, read_secret
 from tests.server.test_connections import PLAIN, QUICK, serving
 
 ANYWHERE = "0.0.0.0"  # noqa: S104 - nothing listens
@@ -29,10 +29,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return cert, key
 
 
-def refused_field(*, has_tokens: bool = True, has_identity_provider: bool = False, **options: Any) -> str | None:
+def refused_field(*, has_tokens: bool = True, **options: Any) -> str | None:
     """The option that is refused, or None if the server may start."""
     try:
-        check_start(ServeOptions(**options), has_tokens=has_tokens, has_identity_provider=has_identity_provider)
+        check_start(ServeOptions(**options), has_tokens=has_tokens)
     except ValidationError as refused:
         return str(refused.context["field"]) if refused.action else "an action is missing"
     return None
@@ -72,7 +72,8 @@ def test_a_public_address_needs_credentials_and_tls(host: str, certificate: tupl
     assert refused_field(host=host) == "tls_cert"
     assert refused_field(host=host, **tls) is None
     assert refused_field(host=host, **PROXY) is None
-    assert refused_field(has_tokens=False, has_identity_provider=True, host=host, **tls) is None
+    provider = OidcOptions(issuer="https://login.example.org", client_id="holdfast", roles={"ops": AccessRole.OPERATOR})
+    assert refused_field(has_tokens=False, oidc=provider, host=host, **tls) is None
 
 
 def test_a_server_behind_a_proxy_is_public_on_any_address() -> None:
@@ -215,6 +216,9 @@ def test_options_are_read_from_a_table() -> None:
     assert (found.port, found.tls_cert, found.redact, found.redact_for) == (9_000, Path("a.pem"), ("*.password",), ("reader",))
     assert found.limits.of_callers.rate == 10 and found.limits.of_connections.head_s == 1.5
     assert read_options({}) == ServeOptions()
+    provider = {"issuer": "https://login.example.org", "client_id": "x", "client_secret_file": "s", "roles": {"ops": "operator"}}
+    oidc = read_options({"oidc": provider}).oidc
+    assert oidc is not None and (oidc.client_secret_file, oidc.roles) == (Path("s"), {"ops": AccessRole.OPERATOR})
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,17 @@ HTTP_PRINCIPALS_MAX = 10_000
 HTTP_WRONG_TOKENS_MAX = 20
 """Wrong tokens that one address may send in HTTP_WRONG_TOKENS_MS."""
 HTTP_WRONG_TOKENS_MS = 60_000
+OIDC_CODE_BYTES_MAX = 4_096
+"""The code with which an OpenID Connect provider sends a browser back."""
+OIDC_ANSWER_BYTES_MAX = 1_048_576
+OIDC_ANSWER_MS_MAX = 10_000
+"""How long a server waits for an answer of the provider."""
+OIDC_KEYS_MS = 3_600_000
+"""How long the configuration and the keys of the provider are kept."""
+OIDC_KEYS_ANEW_MS = 60_000
+"""How often at most they are read anew because of a signature by an unknown key."""
+OIDC_SKEW_MS = 60_000
+"""How far the provider's clock may be from the server's."""
 TLS_FILE_BYTES_MAX = 1_048_576
 """The file with the key of a certificate."""
 REDACT_PATTERNS_MAX = 1_000

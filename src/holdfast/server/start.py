@@ -63,6 +63,22 @@ class ServerLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         )
 
 
+class OidcOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The settings of an OpenID Connect provider. `oidc.py` uses them."""
+
+    issuer: str
+    """Its address, such as https://login.example.org. Without TLS only on a loopback address."""
+    client_id: str
+    client_secret_file: Path | None = None
+    """Without one, the server is a public client."""
+    role_claim: str = "groups"
+    """The claim whose text, or list of texts, gives the role."""
+    roles: dict[str, AccessRole] = {}
+    """The role for each value of that claim. A person with several has the strongest; one with none may not sign in."""
+    name_claim: str = "email"
+    """The claim with the name of the person in events."""
+
+
 class ServeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The options of a server, from the command line and from `[server]` of holdfast.toml."""
 
@@ -82,6 +98,7 @@ class ServeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     redact: tuple[str, ...] = ()
     """Patterns of contents that some roles do not see."""
     redact_for: tuple[AccessRole, ...] = tuple(sorted(REDACT_FOR))
+    oidc: OidcOptions | None = None
     link: bool | None = None
     """Whether to print a link that signs in a person. By default on a loopback address without tokens."""
     limits: ServerLimits = ServerLimits()
@@ -133,7 +150,7 @@ def read_options(given: Mapping[str, Any]) -> ServeOptions:
         raise ValidationError(f"server: {text[0].lower()}{text[1:]}", field=path.rstrip("`").lstrip(".") or "server") from None
 
 
-def check_start(options: ServeOptions, *, has_tokens: bool, has_identity_provider: bool = False) -> StartPlan:
+def check_start(options: ServeOptions, *, has_tokens: bool) -> StartPlan:
     """Check everything that a server needs to start. Raise ValidationError with the option that is wrong.
 
     `has_tokens` says that the ledger has a valid token that somebody created (`ledger.has_tokens`).
@@ -145,7 +162,7 @@ def check_start(options: ServeOptions, *, has_tokens: bool, has_identity_provide
     _check_tls(options)
     is_public = not is_loopback(options.host) or bool(options.behind_proxy) or public is not None
     has_tls = options.tls_cert is not None
-    if is_public and not (has_tokens or has_identity_provider):
+    if is_public and not has_tokens and options.oidc is None:
         _refuse(
             "host",
             f"others can reach {options.host}, and no credentials are configured",
