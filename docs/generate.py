@@ -112,6 +112,7 @@ LIMITS = {
     "HTTP_PRINCIPALS_MAX": "tokens and sessions, and addresses with wrong tokens, that a server remembers",
     "HTTP_WRONG_TOKENS_MAX": "wrong tokens from one address in the next time",
     "HTTP_WRONG_TOKENS_MS": "that time, in milliseconds",
+    "TLS_FILE_BYTES_MAX": "the file with the key of a server's certificate, in bytes",
     "REDACT_PATTERNS_MAX": "patterns of contents that readers of the HTTP server do not see",
     "HTTP_BODY_BYTES_MAX": "the body of a request to the HTTP server, in bytes",
     "HTTP_BATCH_BYTES_MAX": "the body of a request with many jobs, in bytes",
