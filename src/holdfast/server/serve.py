@@ -5,17 +5,18 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
 import uvicorn
 
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Ledger
 from holdfast.server.access import Gatekeeper
 from holdfast.server.app import Server
-from holdfast.server.connections import ConnectionLimits, connection_class
+from holdfast.server.connections import connection_class
+from holdfast.server.start import StartPlan, check_start, read_options
 from holdfast.services.pruner import PruneService
 from holdfast.services.sweeper import SweepService
 from holdfast.services.ticker import Service, Ticker
@@ -25,6 +26,8 @@ log = logging.getLogger("holdfast.server")
 
 GRACE_SECONDS = 10
 """How long requests may continue after the server was told to stop."""
+BACKLOG = 1_024
+"""Connections that the system keeps until the server accepts them."""
 
 
 class UseService:
@@ -44,6 +47,10 @@ class UseService:
             self._gatekeeper.tick()
 
 
+def _say_nothing(_: str) -> None:
+    return None
+
+
 def ledger_services(ledger: Ledger, gatekeeper: Gatekeeper, **kept: Any) -> list[Service]:
     """Return what a server does beside its requests. Duties make one process of a fleet do each."""
     holder = f"server#{ledger.incarnation}"
@@ -53,30 +60,22 @@ def ledger_services(ledger: Ledger, gatekeeper: Gatekeeper, **kept: Any) -> list
 class LedgerHttpServer(uvicorn.Server):
     """A server that leaves signals to the program. The first request to stop lets requests under way end, the second does not."""
 
-    def __init__(
-        self,
-        app: Server,
-        *,
-        bounds: ConnectionLimits | None = None,
-        tls_cert: Path | None = None,
-        tls_key: Path | None = None,
-    ) -> None:
+    def __init__(self, app: Server, plan: StartPlan, announce: Callable[[str], object]) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http=connection_class(bounds or ConnectionLimits()),
+                http=connection_class(plan.options.limits.of_connections),
                 loop="uvloop",
                 log_config=None,
                 access_log=False,
                 lifespan="on",
-                server_header=False,
-                ws="none",
                 timeout_graceful_shutdown=GRACE_SECONDS,
-                ssl_certfile=tls_cert,
-                ssl_keyfile=tls_key,
+                **plan.uvicorn_options(),
             )
         )
         self._app = app
+        self._plan = plan
+        self._announce = announce
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @contextlib.contextmanager
@@ -87,7 +86,12 @@ class LedgerHttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
-        log.info("serving", extra={"addresses": [str(one.getsockname()) for one in sockets or ()]})
+        plan = self._plan
+        log.info("serving", extra={"url": plan.url})
+        self._announce(f"Serving {plan.url}")
+        if plan.prints_link:
+            code = await self._app.pools["write"].call(self._app.ledger.local_login_code)
+            self._announce(f"Sign in once, within 10 minutes: {plan.sign_in_link(code)}")
 
     def stop(self, _: signal.Signals | None = None) -> None:
         """Begin to stop. Called from another thread."""
@@ -101,12 +105,37 @@ class LedgerHttpServer(uvicorn.Server):
         self._app.end()
 
 
-def run(server: LedgerHttpServer, listening: socket.socket, services: Sequence[Service]) -> None:
-    """Serve until SIGTERM or SIGINT."""
-    ticker = Ticker(services)
-    ticker.start()
-    try:
-        with stop_on_signals(server.stop, hangup=False):
-            asyncio.run(server.serve(sockets=[listening]))
-    finally:
-        ticker.close()
+def plan_of(ledger: Ledger, given: Mapping[str, Any]) -> StartPlan:
+    """Return how a server with these options starts. Raise ValidationError if it must not."""
+    return check_start(read_options(given), has_tokens=ledger.has_tokens())
+
+
+def serve_ledger(ledger: Ledger, plan: StartPlan, announce: Callable[[str], object] = _say_nothing) -> None:
+    """Serve a ledger until SIGTERM or SIGINT. Raise OSError if the server cannot listen."""
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    options = plan.options
+    with bind_socket(options.host, options.port) as listening:
+        if not options.port:
+            chosen = msgspec.structs.replace(options, port=listening.getsockname()[1])
+            plan = plan._replace(options=chosen)
+        gatekeeper = Gatekeeper(
+            ledger,
+            plan.origins,
+            secure=plan.secure,
+            redaction=plan.redaction,
+            redact_for=options.redact_for,
+            caller_limits=options.limits.of_callers,
+        )
+        server = LedgerHttpServer(Server(ledger, gatekeeper), plan, announce)
+        ticker = Ticker(ledger_services(ledger, gatekeeper))
+        ticker.start()
+        try:
+            with stop_on_signals(server.stop, hangup=False):
+                asyncio.run(server.serve(sockets=[listening]))
+        finally:
+            ticker.close()
+
+
+def bind_socket(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
