@@ -1,7 +1,6 @@
 """`holdfast serve`: the HTTP server."""
 
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +11,7 @@ from holdfast.cli.config import is_named, ledger_url, setting
 from holdfast.cli.output import CommandError, usage_error
 from holdfast.errors import ValidationError
 
-_FILE = click.Path(dir_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False)
 
 
 @click.command()
