@@ -57,6 +57,7 @@ LIMITS = {
     "CLAIM_BATCH_MAX": "jobs in one `claim`",
     "WRITE_BATCH_MAX": "items in one `complete_many` or `heartbeat_many`",
     "WRITE_CHUNK": "items of those that share a transaction",
+    "BULK_MAX": "jobs in one `cancel_many`, `dead_letter_many`, `discard_many`, `requeue_many` or `replay_jobs`",
     "PAGE_MAX": "jobs in one `list`, `dead_letters` or `replay_many`, events in one `events`",
     "EVENTS_COUNTED_MAX": "events that are counted as not yet delivered or not yet sealed; more are shown as this number",
     "SEARCHED_MAX": "jobs that one `list` with `since` or `until` reads",

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.ledger.base import JobOrFence
 from holdfast.ledger.export import Progress, Write
 from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event, Job, JobPage, R, WorkerRecord
+from holdfast.ledger.verbs.bulk import ChosenJob
 from holdfast.ledger.verbs.fleet import QueueRecord
 from holdfast.ledger.verbs.policies import DeclarationRecord
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
@@ -119,6 +120,24 @@ class AsyncLedger(AsyncLedgerBase):
             lambda ledger: ledger.cancel(
                 job_id, hard=hard, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev
             )
+        )
+
+    async def cancel_many(
+        self,
+        jobs: Iterable[ChosenJob],
+        *,
+        hard: bool = False,
+        reason: str = "requested",
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> builtins.list[Job | HoldfastError]:
+        """Cancel jobs, each given by its id or as (id, revision), 1,000 at most. Return one answer each, in order.
+
+        The answer is the job, or the error that `cancel` would raise. A job that is no longer at its revision is a Conflict and
+        is not changed. 200 jobs at a time share a transaction.
+        """
+        return await self._call(
+            lambda ledger: ledger.cancel_many(jobs, hard=hard, reason=reason, request_id=request_id, actor=actor)
         )
 
     async def check(self, job_id: int) -> builtins.list[Violation]:
@@ -229,6 +248,22 @@ class AsyncLedger(AsyncLedgerBase):
             )
         )
 
+    async def dead_letter_many(
+        self,
+        jobs: Iterable[ChosenJob],
+        *,
+        reason_code: ReasonCode | str,
+        failure_stage: FailureStage | str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> builtins.list[Job | HoldfastError]:
+        """Dead-letter live jobs. The jobs and the answers are those of `cancel_many`."""
+        return await self._call(
+            lambda ledger: ledger.dead_letter_many(
+                jobs, reason_code=reason_code, failure_stage=failure_stage, request_id=request_id, actor=actor
+            )
+        )
+
     async def dead_letters(
         self,
         *,
@@ -302,6 +337,17 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.discard(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
+
+    async def discard_many(
+        self,
+        jobs: Iterable[ChosenJob],
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> builtins.list[Job | HoldfastError]:
+        """Note on finished jobs that they need no more attention. The jobs and the answers are those of `cancel_many`."""
+        return await self._call(lambda ledger: ledger.discard_many(jobs, reason=reason, request_id=request_id, actor=actor))
 
     async def drop_duty(self, name: str, holder: str) -> None:
         """Drop a duty, so that another holder can take it at once. If another holder has the duty, nothing happens."""
@@ -677,6 +723,21 @@ class AsyncLedger(AsyncLedgerBase):
             lambda ledger: ledger.replay(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
 
+    async def replay_jobs(
+        self,
+        jobs: Iterable[ChosenJob],
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> builtins.list[Job | HoldfastError]:
+        """Replay failed, cancelled or dead-lettered jobs. The jobs and the answers are those of `cancel_many`.
+
+        The answer to each is its replay. If a replay of it is live already, that one is returned, with `is_new` false.
+        `replay_many` chooses dead letters by a filter instead.
+        """
+        return await self._call(lambda ledger: ledger.replay_jobs(jobs, reason=reason, request_id=request_id, actor=actor))
+
     async def replay_many(
         self,
         *,
@@ -752,6 +813,17 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.requeue(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
+
+    async def requeue_many(
+        self,
+        jobs: Iterable[ChosenJob],
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> builtins.list[Job | HoldfastError]:
+        """Queue stalled jobs again. The jobs and the answers are those of `cancel_many`."""
+        return await self._call(lambda ledger: ledger.requeue_many(jobs, reason=reason, request_id=request_id, actor=actor))
 
     async def reschedule(
         self,

@@ -36,6 +36,8 @@ CLAIM_BATCH_MAX = 1_000
 WRITE_BATCH_MAX = 100_000
 """Items in one complete_many or heartbeat_many. The store gets them in chunks of WRITE_CHUNK."""
 WRITE_CHUNK = 1_000
+BULK_MAX = 1_000
+"""Jobs that one verb of an operator on many jobs takes. Their transactions have SWEEP_BATCH of them each."""
 PAGE_MAX = 1_000
 EVENTS_COUNTED_MAX = 100_000
 """How far the events that a sink or a sealer has not seen yet are counted."""

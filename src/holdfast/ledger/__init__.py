@@ -3,6 +3,7 @@
 from holdfast.ledger.export import ExportVerbs
 from holdfast.ledger.public import Beat, Change, Event, Job, JobPage, WorkerRecord
 from holdfast.ledger.signing import Keyring
+from holdfast.ledger.verbs.bulk import BulkVerbs
 from holdfast.ledger.verbs.explaining import ExplainVerbs
 from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, UpkeepVerbs
 from holdfast.ledger.verbs.holders import AppendVerbs, GateVerb, HolderVerbs
@@ -37,6 +38,7 @@ class Ledger(
     HolderVerbs,
     OperatorVerbs,
     DeadLetterVerbs,
+    BulkVerbs,
     AppendVerbs,
     UpkeepVerbs,
     PolicyVerbs,
