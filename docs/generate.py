@@ -60,6 +60,8 @@ LIMITS = {
     "BULK_MAX": "jobs in one `cancel_many`, `dead_letter_many`, `discard_many`, `requeue_many` or `replay_jobs`",
     "PAGE_MAX": "jobs in one `list`, `dead_letters` or `replay_many`, events in one `events`",
     "EVENTS_COUNTED_MAX": "events that are counted as not yet delivered or not yet sealed; more are shown as this number",
+    "HISTORY_NAMES_MAX": "queues, and kinds, with a history of their own; the others share one",
+    "TOTALS_MAX": "rows in the answer of `job_totals`",
     "SEARCHED_MAX": "jobs that one `list` with `since` or `until` reads",
     "SEARCHED_TEXT_MAX": "jobs that one `list` with `text` reads",
     "NAMES_PER_CLAIM_MAX": "queues, and kinds, in one `claim`",

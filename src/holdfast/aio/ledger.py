@@ -20,6 +20,7 @@ from holdfast.ledger.export import Progress, Write
 from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event, Job, JobPage, R, WorkerRecord
 from holdfast.ledger.verbs.bulk import ChosenJob
 from holdfast.ledger.verbs.fleet import QueueRecord
+from holdfast.ledger.verbs.history import JobTotals, LedgerHistory
 from holdfast.ledger.verbs.policies import DeclarationRecord
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
 from holdfast.ledger.verbs.services import RunState, SinkState
@@ -543,6 +544,26 @@ class AsyncLedger(AsyncLedgerBase):
         """
         return await self._call(lambda ledger: ledger.heartbeat_many(fences, wait=wait))
 
+    async def history(
+        self,
+        *,
+        metric: str = "throughput",
+        queue: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: Duration | None = None,
+    ) -> LedgerHistory:
+        """Return what happened over time, to all jobs or to those of one queue or kind. The default is the last hour.
+
+        `metric` is throughput, errors, depth (queued jobs at the end), wait (from available to claimed) or run (from the start
+        to the end). `step` is the distance between two points: 1, 2, 5, 10, 15 or 30 min, 1, 2, 3, 6 or 12 h, or 1 d. Without
+        it, the shortest one that gives at most 400 points is used. Minutes are kept for 48 h and hours for 90 d.
+        """
+        return await self._call(
+            lambda ledger: ledger.history(metric=metric, queue=queue, kind=kind, since=since, until=until, step=step)
+        )
+
     async def in_dialect(self, events: Sequence[Event], dialect: str) -> builtins.list[dict[str, Any]]:
         """Return events of this ledger as JSON objects in a dialect: holdfast, liveness, jobs or tasks."""
         return await self._call(lambda ledger: ledger.in_dialect(events, dialect))
@@ -550,6 +571,14 @@ class AsyncLedger(AsyncLedgerBase):
     async def inclusion(self, job_id: int) -> Inclusion:
         """Return a job's events with proofs that they are in the tree of the newest head, read from one snapshot."""
         return await self._call(lambda ledger: ledger.inclusion(job_id))
+
+    async def job_totals(self) -> JobTotals:
+        """Return the number of jobs by queue, kind and status, exactly as of a position.
+
+        A service keeps these numbers. If none has run yet, `as_of.pos` is 0 and there are no numbers: `counts` counts the jobs
+        themselves.
+        """
+        return await self._call(lambda ledger: ledger.job_totals())
 
     async def keys(self) -> builtins.list[KeyRecord]:
         """Return every key that was ever enrolled, in the order of enrolment."""

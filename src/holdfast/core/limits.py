@@ -41,6 +41,10 @@ BULK_MAX = 1_000
 PAGE_MAX = 1_000
 EVENTS_COUNTED_MAX = 100_000
 """How far the events that a sink or a sealer has not seen yet are counted."""
+HISTORY_NAMES_MAX = 200
+"""Queues, and kinds, with a history of their own. All others share one."""
+TOTALS_MAX = 10_000
+"""Rows of the answer of `job_totals`, one for each queue, kind and status."""
 SEARCHED_MAX = 100_000
 """Jobs that one search by time looks at."""
 SEARCHED_TEXT_MAX = 10_000

@@ -6,6 +6,7 @@ from holdfast.ledger.signing import Keyring
 from holdfast.ledger.verbs.bulk import BulkVerbs
 from holdfast.ledger.verbs.explaining import ExplainVerbs
 from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, UpkeepVerbs
+from holdfast.ledger.verbs.history import HistoryVerbs
 from holdfast.ledger.verbs.holders import AppendVerbs, GateVerb, HolderVerbs
 from holdfast.ledger.verbs.jobs import JobVerbs
 from holdfast.ledger.verbs.operators import DeadLetterVerbs, OperatorVerbs
@@ -51,6 +52,7 @@ class Ledger(
     ExportVerbs,
     RunVerbs,
     ExplainVerbs,
+    HistoryVerbs,
     ReadVerbs,
 ):
     """The durable record of jobs and events. All changes go through it. It is safe to use from many threads.

@@ -19,6 +19,7 @@ from holdfast.store.agents import AgentState, Candidate, CheckpointBeat, IdleCou
 from holdfast.store.diagnostics import EventTime, ReadyCount
 from holdfast.store.events import EventFilter
 from holdfast.store.fleet import Declaration, DutyHolder, DutyStatus, PauseRow, RunRow, WorkerRow
+from holdfast.store.history import EventTally, HistoryName, HistoryProgress, HistoryRow, SeriesRow, TotalRow
 from holdfast.store.jobs import DeadLetterFilter, DueJobs, JobFilter, JobRows, UnfinishedJobs
 from holdfast.store.outbox import EndedJob, JobOrigin, SinkPosition
 from holdfast.store.policies import Layer, Scope
@@ -309,6 +310,21 @@ class Retention(Protocol):
     def prune_agents(self, before: Micros, limit: int) -> int: ...
 
 
+class History(Protocol):
+    """Totals and history: counts of events, by page."""
+
+    def history_progress(self) -> HistoryProgress: ...
+    def tally(self, until: int, limit: int) -> EventTally | None: ...
+    def save_tally(self, page: EventTally, now: Micros) -> bool: ...
+    def count_locked(self, until: int, limit: int, now: Micros) -> bool: ...
+    def delete_history(self, now: Micros, limit: int) -> int: ...
+    def totals(self, limit: int) -> list[TotalRow]: ...
+    def sum_totals(self, queue: str | None = None, kind: str | None = None) -> dict[str, int]: ...
+    def history_names(self) -> list[HistoryName]: ...
+    def history_series(self, step: str, scope: str, name: str, since: Micros) -> list[SeriesRow]: ...
+    def history_since(self, step: str, scope: str, since: Micros) -> list[HistoryRow]: ...
+
+
 class Session(
     Transaction,
     HotVerbs,
@@ -324,6 +340,7 @@ class Session(
     Sinks,
     Diagnostics,
     Retention,
+    History,
     Protocol,
 ):
     """One transaction, with every feature. A function that needs one feature takes that feature's protocol."""
