@@ -1,4 +1,4 @@
-"""Totals and history: the same numbers as a plain count, whatever happened, and after any interruption."""
+"""Totals and history: the same numbers as a plain count, after any history and any interruption."""
 
 import random
 from collections import Counter

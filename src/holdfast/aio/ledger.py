@@ -13,17 +13,21 @@ from holdfast.core.explain import Explanation
 from holdfast.core.liveness import LivenessHeartbeatReceiptV1
 from holdfast.core.model import Actor, FailureStage, Fence, Policy, ReasonCode
 from holdfast.core.policy import SourcedField
+from holdfast.core.timeline import Timeline
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
 from holdfast.ledger.base import JobOrFence
+from holdfast.ledger.charts import JobTotals, LedgerHistory
 from holdfast.ledger.export import Progress, Write
+from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
 from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event, Job, JobPage, R, WorkerRecord
 from holdfast.ledger.verbs.bulk import ChosenJob
 from holdfast.ledger.verbs.fleet import QueueRecord
-from holdfast.ledger.verbs.history import JobTotals, LedgerHistory
+from holdfast.ledger.verbs.letters import LetterGroups
 from holdfast.ledger.verbs.policies import DeclarationRecord
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
 from holdfast.ledger.verbs.services import RunState, SinkState
+from holdfast.ledger.verbs.timeline import JobGraph
 from holdfast.proof.export_format import EndLine
 from holdfast.telemetry.metrics import Readings
 
@@ -44,6 +48,10 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.acknowledge_cancel(fence, reason=reason, request_id=request_id, expected_rev=expected_rev)
         )
+
+    async def agents(self, *, limit: int = limits.PAGE_MAX) -> builtins.list[AgentSession]:
+        """Return the sessions of agents, the most recently active first."""
+        return await self._call(lambda ledger: ledger.agents(limit=limit))
 
     async def amend_policy(
         self,
@@ -101,6 +109,14 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.assist(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
+
+    async def attention(self, *, limit: int = limits.ATTENTION_MAX) -> builtins.list[AttentionItem]:
+        """Return what waits for a person, oldest first.
+
+        That is: holders that request assistance, stalls under a policy that requires operator coverage, jobs that an operator
+        assists, failed compensations, and sinks to which deliveries were given up.
+        """
+        return await self._call(lambda ledger: ledger.attention(limit=limit))
 
     async def cancel(
         self,
@@ -248,6 +264,20 @@ class AsyncLedger(AsyncLedgerBase):
                 expected_rev=expected_rev,
             )
         )
+
+    async def dead_letter_groups(
+        self,
+        by: str | Sequence[str] = ("reason_code", "failure_stage", "error_text"),
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+    ) -> LetterGroups:
+        """Group the dead letters that are not discarded, by one or several fields.
+
+        The fields are reason_code, failure_stage, error_text, kind and queue. In an error's text, quoted parts, hexadecimal
+        numbers and digits are masked, so that errors of the same cause have the same text.
+        """
+        return await self._call(lambda ledger: ledger.dead_letter_groups(by, queue=queue, kind=kind))
 
     async def dead_letter_many(
         self,
@@ -495,6 +525,10 @@ class AsyncLedger(AsyncLedgerBase):
         """Return a job by its id. Raise NotFound if there is none."""
         return await self._call(lambda ledger: ledger.get(job_id))
 
+    async def graph(self, job_id: int, *, depth: int = 3) -> JobGraph:
+        """Return the jobs that a job waits for and those that wait for it, over up to `depth` steps in each direction."""
+        return await self._call(lambda ledger: ledger.graph(job_id, depth=depth))
+
     async def head(self) -> TreeHead | None:
         """Return the newest signed head, or None if nothing was ever sealed."""
         return await self._call(lambda ledger: ledger.head())
@@ -584,6 +618,10 @@ class AsyncLedger(AsyncLedgerBase):
         """Return every key that was ever enrolled, in the order of enrolment."""
         return await self._call(lambda ledger: ledger.keys())
 
+    async def kinds(self) -> builtins.list[KindRecord]:
+        """Return every kind that has jobs, by name, with its events, errors, waits and runs of the last hour."""
+        return await self._call(lambda ledger: ledger.kinds())
+
     async def list(
         self,
         *,
@@ -658,6 +696,13 @@ class AsyncLedger(AsyncLedgerBase):
     async def now(self) -> datetime:
         """Return the ledger's time. Every deadline is measured by it."""
         return await self._call(lambda ledger: ledger.now())
+
+    async def overview(self) -> Overview:
+        """Return everything that the first page of a dashboard shows, in one answer.
+
+        The time that it takes depends on the number of queues, workers and held jobs, not on the number of jobs.
+        """
+        return await self._call(lambda ledger: ledger.overview())
 
     async def pause(
         self, queue: str, *, reason: str | None = None, request_id: str | None = None, actor: str | Actor | None = None
@@ -1038,6 +1083,16 @@ class AsyncLedger(AsyncLedgerBase):
         Return False while another holder has the duty. That ends when its time is over or when it drops the duty.
         """
         return await self._call(lambda ledger: ledger.take_duty(name, holder, ttl=ttl))
+
+    async def timeline(
+        self, job_id: int, *, since: datetime | None = None, until: datetime | None = None, width: int = 1200
+    ) -> Timeline:
+        """Return what a drawing of a job's history needs, bounded however long the history is.
+
+        `since` and `until` choose a part of it. Up to 2,000 heartbeats are given one by one. More are counted by bins, at most
+        `width`.
+        """
+        return await self._call(lambda ledger: ledger.timeline(job_id, since=since, until=until, width=width))
 
     async def totals(self, *, max_age: float = 0) -> Readings:
         """Return counts and times of the whole ledger, written by any process, since the first call in this process.

@@ -9,11 +9,14 @@ from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, Upk
 from holdfast.ledger.verbs.history import HistoryVerbs
 from holdfast.ledger.verbs.holders import AppendVerbs, GateVerb, HolderVerbs
 from holdfast.ledger.verbs.jobs import JobVerbs
+from holdfast.ledger.verbs.letters import LetterGroupVerb
 from holdfast.ledger.verbs.operators import DeadLetterVerbs, OperatorVerbs
+from holdfast.ledger.verbs.overview import OverviewVerbs
 from holdfast.ledger.verbs.policies import DeclarationRecord, PolicyVerbs
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, KeyVerbs, ProvenEvent, SealVerbs, TreeHead
 from holdfast.ledger.verbs.reading import ReadVerbs
 from holdfast.ledger.verbs.services import RunVerbs, SinkState, SinkVerbs
+from holdfast.ledger.verbs.timeline import TimelineVerbs
 
 __all__ = [
     "Beat",
@@ -53,6 +56,9 @@ class Ledger(
     RunVerbs,
     ExplainVerbs,
     HistoryVerbs,
+    OverviewVerbs,
+    LetterGroupVerb,
+    TimelineVerbs,
     ReadVerbs,
 ):
     """The durable record of jobs and events. All changes go through it. It is safe to use from many threads.

@@ -13,6 +13,7 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Sett
 from holdfast.core.dependencies import DependencyState
 from holdfast.core.model import EventRecord, JobRecord, Micros, Policy, Status
 from holdfast.core.policy import Settings
+from holdfast.core.timeline_rows import TimelineBeat, TimelineEvent
 from holdfast.errors import Unavailable
 from holdfast.proof.key_book import KeyChange
 from holdfast.store.agents import AgentState, Candidate, CheckpointBeat, IdleCounts, RelatedTaskRow
@@ -23,6 +24,15 @@ from holdfast.store.history import EventTally, HistoryName, HistoryProgress, His
 from holdfast.store.jobs import DeadLetterFilter, DueJobs, JobFilter, JobRows, UnfinishedJobs
 from holdfast.store.outbox import EndedJob, JobOrigin, SinkPosition
 from holdfast.store.policies import Layer, Scope
+from holdfast.store.readings import (
+    AgentSessionRow,
+    AttentionJob,
+    Edge,
+    ErrorRow,
+    FailedCompensation,
+    JobHead,
+    LetterRow,
+)
 from holdfast.store.requests import StoredRequest
 from holdfast.store.rows import ClaimedJobs, EventRow
 from holdfast.store.sealing import HeadRow, StableRows, TileRow
@@ -292,6 +302,7 @@ class Diagnostics(Protocol):
     def status_since(self, job: JobRecord) -> Micros: ...
     def ahead(self, job: JobRecord, limit: int) -> int: ...
     def ready(self, limit: int) -> list[ReadyCount]: ...
+    def first_ready(self, each: int, limit: int) -> list[ReadyCount]: ...
     def newest_replays(self, ids: Iterable[int]) -> dict[int, int]: ...
     def replayed(self, ids: Iterable[int]) -> set[int]: ...
     def failed_left(self, limit: int) -> int: ...
@@ -310,7 +321,23 @@ class Retention(Protocol):
     def prune_agents(self, before: Micros, limit: int) -> int: ...
 
 
-class History(Protocol):
+class DashboardQueries(Protocol):
+    """What a dashboard shows of many jobs, and of one."""
+
+    def attention_jobs(self, limit: int) -> list[AttentionJob]: ...
+    def failed_compensations(self, limit: int) -> list[FailedCompensation]: ...
+    def agent_sessions(self, limit: int) -> list[AgentSessionRow]: ...
+    def letters(self, queue: str | None, kind: str | None, limit: int) -> list[LetterRow]: ...
+    def recent_errors(self, since: Micros, limit: int) -> list[ErrorRow]: ...
+    def dependency_edges(self, ids: Sequence[int], limit: int) -> list[Edge]: ...
+    def dependent_edges(self, ids: Sequence[int], limit: int) -> list[Edge]: ...
+    def job_heads(self, ids: Sequence[int]) -> list[JobHead]: ...
+    def timeline_events(self, job_id: int) -> list[TimelineEvent]: ...
+    def timeline_beats(self, job_id: int) -> list[TimelineBeat]: ...
+    def policies_of(self, ids: Iterable[int]) -> dict[int, Policy]: ...
+
+
+class EventCounting(Protocol):
     """Totals and history: counts of events, by page."""
 
     def history_progress(self) -> HistoryProgress: ...
@@ -340,7 +367,8 @@ class Session(
     Sinks,
     Diagnostics,
     Retention,
-    History,
+    DashboardQueries,
+    EventCounting,
     Protocol,
 ):
     """One transaction, with every feature. A function that needs one feature takes that feature's protocol."""
