@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast import shapes
 from holdfast.agent.brief import Brief, TaskDetails
-from holdfast.agent.tasks import Collected
-from holdfast.cli import job_shapes
-from holdfast.cli.job_shapes import Shape
+from holdfast.agent.tasks import Collected, Task
 from holdfast.cli.output import SCHEMA_VERSION
 from holdfast.cli.top_view import LedgerSnapshot
 from holdfast.core.doctor import Diagnosis
@@ -25,6 +24,29 @@ from holdfast.ledger.verbs.services import RunState
 from holdfast.proof.export_format import EndLine
 from holdfast.proof.findings import CheckedCounts
 from holdfast.proof.keys import KeyRole
+from holdfast.shapes import Shape
+
+
+class TaskAnswer(Shape, frozen=True):
+    task: Task
+
+
+class TaskListAnswer(Shape, frozen=True):
+    tasks: list[Task]
+    next_after: int | None
+
+
+class TaskOutcomeCounts(Shape, frozen=True):
+    """The number of tasks that `task run` took, by outcome."""
+
+    succeeded: int
+    failed: int
+    released: int
+    lost: int
+
+
+class TaskRunAnswer(Shape, frozen=True):
+    tasks: TaskOutcomeCounts
 
 
 class WorkerListAnswer(Shape, frozen=True):
@@ -253,29 +275,29 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "beat": (BeatAnswer,),
     "completion": (CompletionAnswer,),
     "demo": (DemoAnswer,),
-    "dlq discard": (job_shapes.DiscardAnswer,),
-    "dlq list": (job_shapes.DeadLetterListAnswer,),
-    "dlq replay": (job_shapes.DeadLetterReplayAnswer,),
-    "dlq get": (job_shapes.DeadLetterAnswer,),
+    "dlq discard": (shapes.DiscardAnswer,),
+    "dlq list": (shapes.DeadLetterListAnswer,),
+    "dlq replay": (shapes.DeadLetterReplayAnswer,),
+    "dlq get": (shapes.DeadLetterAnswer,),
     "doctor": (DoctorAnswer,),
-    "events append": (job_shapes.EventAnswer,),
+    "events append": (shapes.EventAnswer,),
     "events export": (ExportAnswer,),
-    "events get": (job_shapes.EventsAnswer, job_shapes.DialectEventsAnswer),
-    "events tail": (job_shapes.EventAnswer, job_shapes.DialectEventAnswer),
+    "events get": (shapes.EventsAnswer, shapes.DialectEventsAnswer),
+    "events tail": (shapes.EventAnswer, shapes.DialectEventAnswer),
     "explain": (Explanation,),
     "gate": (GateAnswer,),
-    "job assist": (job_shapes.AssistAnswer,),
-    "job cancel": (job_shapes.CancelAnswer, job_shapes.CancelAllAnswer),
-    "job discard": (job_shapes.DiscardAnswer,),
-    "job enqueue": (job_shapes.EnqueueAnswer, job_shapes.EnqueueManyAnswer),
-    "job events": (job_shapes.EventPageAnswer,),
-    "job get": (job_shapes.JobAnswer,),
-    "job list": (job_shapes.JobListAnswer,),
-    "job replay": (job_shapes.ReplayAnswer,),
-    "job move": (job_shapes.PlacementAnswer,),
-    "job reprioritise": (job_shapes.PlacementAnswer,),
-    "job reschedule": (job_shapes.PlacementAnswer,),
-    "job unassist": (job_shapes.AssistAnswer,),
+    "job assist": (shapes.AssistAnswer,),
+    "job cancel": (shapes.CancelAnswer, shapes.CancelAllAnswer),
+    "job discard": (shapes.DiscardAnswer,),
+    "job enqueue": (shapes.EnqueueAnswer, shapes.EnqueueManyAnswer),
+    "job events": (shapes.EventPageAnswer,),
+    "job get": (shapes.JobAnswer,),
+    "job list": (shapes.JobListAnswer,),
+    "job replay": (shapes.ReplayAnswer,),
+    "job move": (shapes.PlacementAnswer,),
+    "job reprioritise": (shapes.PlacementAnswer,),
+    "job reschedule": (shapes.PlacementAnswer,),
+    "job unassist": (shapes.AssistAnswer,),
     "key enrol": (KeyAnswer,),
     "key export": (PublicKeysAnswer,),
     "key list": (KeyListAnswer,),
@@ -288,9 +310,9 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "policy set": (PolicyAnswer,),
     "policy get": (PolicyAnswer,),
     "policy unset": (PolicyAnswer,),
-    "queue list": (job_shapes.QueueListAnswer,),
-    "queue pause": (job_shapes.QueueAnswer,),
-    "queue unpause": (job_shapes.QueueAnswer,),
+    "queue list": (shapes.QueueListAnswer,),
+    "queue pause": (shapes.QueueAnswer,),
+    "queue unpause": (shapes.QueueAnswer,),
     "resume": (Brief,),
     "schema": (SchemasAnswer,),
     "seal": (SealAnswer,),
@@ -300,15 +322,15 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "sink skip": (SinkAnswer,),
     "supervise": (RunEndAnswer, RunAnswer, RunListAnswer),
     "sweep": (SweepAnswer,),
-    "task complete": (job_shapes.TaskAnswer,),
-    "task fail": (job_shapes.TaskAnswer,),
+    "task complete": (TaskAnswer,),
+    "task fail": (TaskAnswer,),
     "task gc": (Collected,),
     "task get": (TaskDetails,),
-    "task heartbeat": (job_shapes.TaskAnswer,),
-    "task list": (job_shapes.TaskListAnswer,),
-    "task release": (job_shapes.TaskAnswer,),
-    "task run": (job_shapes.TaskRunAnswer,),
-    "task start": (job_shapes.TaskAnswer,),
+    "task heartbeat": (TaskAnswer,),
+    "task list": (TaskListAnswer,),
+    "task release": (TaskAnswer,),
+    "task run": (TaskRunAnswer,),
+    "task start": (TaskAnswer,),
     "top": (LedgerSnapshot,),
     "verify": (VerifyAnswer, ProofAnswer),
     "worker list": (WorkerListAnswer,),

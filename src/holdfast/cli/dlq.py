@@ -18,7 +18,7 @@ from holdfast.cli.bulk import (
 )
 from holdfast.cli.command import CommandResult, NounGroup, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
-from holdfast.cli.job_views import dead_letter_details, dead_letter_fields, error_text, show_dead_letter
+from holdfast.cli.job_views import error_text, show_dead_letter
 from holdfast.cli.output import Page
 from holdfast.cli.values import JOB_ID, reason_code_option, resolve_since, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
@@ -82,6 +82,8 @@ def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, *
     """
     now = ledger.now()
     found = ledger.dead_letters(since=resolve_since(ledger, since), limit=limit, **filters)
+    from holdfast import shapes
+
     more = found[-1].id if len(found) == limit else None
     replays = ledger.newest_replays(job.id for job in found)
     failed = not found and bool(ledger.list(status="failed", limit=1))
@@ -97,7 +99,7 @@ def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, *
             page.line(f"  There may be more: --after {more}", dim=True)
 
     return CommandResult(
-        {"dead_letters": [dead_letter_fields(job, replays.get(job.id)) for job in found], "next_after": more}, show
+        {"dead_letters": [shapes.dead_letter_fields(job, replays.get(job.id)) for job in found], "next_after": more}, show
     )
 
 
@@ -125,12 +127,16 @@ def get(ledger: "Ledger", *, id: int) -> CommandResult:  # noqa: A002 - as it is
     Example:
       holdfast dlq get 12
     """
+    from holdfast import shapes
+
     job = ledger.get(id)
     if job.dead_letter is None:
         raise _not_dead_lettered(job)
     events = ledger.events(id, types=[kind.value for kind in EventType if kind is not EventType.HEARTBEAT])
     replays = ledger.list(replay_of=id)
-    return CommandResult(dead_letter_details(job, events, replays), lambda page: show_dead_letter(page, job, events, replays))
+    return CommandResult(
+        shapes.dead_letter_details(job, events, replays), lambda page: show_dead_letter(page, job, events, replays)
+    )
 
 
 @dlq.command()

@@ -57,7 +57,8 @@ def get(ledger: "Ledger", *, id: int) -> CommandResult:  # noqa: A002 - as it is
     Example:
       holdfast job get 12 --json
     """
-    from holdfast.cli.job_views import ATTEMPT_END_TYPES, IDS_MAX, job_view, show_attempts, show_job
+    from holdfast.cli.job_views import ATTEMPT_END_TYPES, IDS_MAX, show_attempts, show_job
+    from holdfast.shapes import job_view
 
     found = ledger.get(id)
     dependencies = [ledger.get(other) for other in found.waits_for[:IDS_MAX]]
@@ -129,7 +130,8 @@ def list_(
       holdfast job list --failed --since 2h
       holdfast job list --text "connection refused"
     """
-    from holdfast.cli.job_views import JOB_HEADS, job_row, job_view
+    from holdfast.cli.job_views import JOB_HEADS, job_row
+    from holdfast.shapes import job_view
 
     now = ledger.now()
     statuses = {*status, *((Status.FAILED.value, Status.DEAD_LETTERED.value) if failed else ())}

@@ -126,7 +126,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
 
     Without a queue, a job goes to the one that workers have declared for its kind. A kind that no worker has declared needs one.
     """
-    from holdfast.cli.job_views import job_view
+    from holdfast.shapes import job_view
 
     options = {name: value for name, value in given.items() if value is not None and value != ()}
     if lines is not None:

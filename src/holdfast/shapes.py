@@ -1,19 +1,98 @@
-"""Shapes of `--json` answers about jobs, events, queues, dead letters and tasks."""
+"""The shapes of answers about jobs, events, queues and dead letters, on the command line and over HTTP."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.agent.tasks import Task
-from holdfast.cli.job_views import DeadLetterView, JobView
-from holdfast.core.model import EventType, Phase, Status
+from holdfast.core.model import EventType, FailureStage, Phase, Policy, ReasonCode, StallReason, Status
 from holdfast.core.vocabulary import Dialect
 from holdfast.ledger import Event
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Job
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An object with these fields and no others."""
+
+
+class DeadLetterView(msgspec.Struct, frozen=True):
+    """The dead-letter fields of a job."""
+
+    reason_code: ReasonCode
+    failure_stage: FailureStage | None
+    last_error: Any
+    attempts: int
+    last_owner: str | None
+    last_lease_expires_at: datetime | None
+    correlation_id: str
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """All public fields of a job. The token of its fence is not public."""
+
+    id: int
+    queue: str
+    kind: str
+    status: Status
+    phase: Phase | None
+    priority: int
+    rev: int
+    attempt: int
+    attempts_max: int | None
+    """From the newest attempt's policy; null before the first claim."""
+    releases: int
+    available_at: datetime
+    created_at: datetime
+    updated_at: datetime
+    claimed_at: datetime | None
+    claim_expires_at: datetime | None
+    last_heartbeat_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    owner: str | None
+    last_owner: str | None
+    stage: str | None
+    progress: int | None
+    assist_requested: bool
+    args: Any
+    result: Any
+    checkpoint: Any
+    error: Any
+    """The error of a failed job."""
+    last_error: Any
+    failure_stage: FailureStage | None
+    """The stage in which the newest attempt failed, if it failed."""
+    reason_code: ReasonCode | None
+    """Why the job failed, if known. For a dead letter or an exhausted job, why it ended."""
+    stall_reason: StallReason | None
+    cancel_reason: str | None
+    cancel_requested_at: datetime | None
+    dead_letter: DeadLetterView | None
+    correlation_id: str
+    trace_id: str | None
+    dedupe_key: str | None
+    tier: str | None
+    replay_of: int | None
+    note: str | None
+    undo_owed: int
+    depends_on: tuple[int, ...]
+    waits_for: tuple[int, ...]
+    """The dependencies that have not succeeded yet."""
+    on_dependency_failure: str
+    policy: Policy | None
+    """The policy of the newest attempt; null before the first claim."""
+
+
+_VIEW_FIELDS = tuple(name for name in JobView.__struct_fields__ if name != "dead_letter")
+
+
+def job_view(job: "Job") -> JobView:
+    letter = job.dead_letter
+    plain = {name: getattr(job, name) for name in _VIEW_FIELDS}
+    return JobView(**plain, dead_letter=None if letter is None else DeadLetterView(**letter))
 
 
 class JobAnswer(Shape, frozen=True):
@@ -188,6 +267,31 @@ class DeadLetterAnswer(DeadLetterEntry, frozen=True, kw_only=True):
     replays: list[ReplayEntry]
 
 
+def dead_letter_fields(job: "Job", replay: "Job | None") -> dict[str, Any]:
+    """Return the job's own fields, every dead-letter field, and the newest replay."""
+    assert job.dead_letter is not None
+    own = {"job_id": job.id, "kind": job.kind, "queue": job.queue, "rev": job.rev, "dead_lettered_at": job.finished_at}
+    return {**own, **job.dead_letter, "note": job.note, "replayed_as": None if replay is None else _replay_fields(replay)}
+
+
+def _replay_fields(replay: "Job") -> dict[str, Any]:
+    return {"job_id": replay.id, "status": replay.status}
+
+
+def dead_letter_details(job: "Job", events: "Sequence[Event]", replays: "Sequence[Job]") -> dict[str, Any]:
+    history = [
+        {"rev": e.rev, "type": e.type, "at": e.received_at, "actor": e.actor, "attempt": e.attempt, "reason": e.reason}
+        for e in events
+    ]
+    newest = replays[-1] if replays else None
+    return {
+        **dead_letter_fields(job, newest),
+        "args": job.args,
+        "history": history,
+        "replays": [_replay_fields(one) for one in replays],
+    }
+
+
 class DeadLetterListAnswer(Shape, frozen=True):
     dead_letters: list[DeadLetterEntry]
     next_after: int | None
@@ -195,25 +299,3 @@ class DeadLetterListAnswer(Shape, frozen=True):
 
 class DiscardAnswer(Shape, frozen=True):
     discarded: list[int]
-
-
-class TaskAnswer(Shape, frozen=True):
-    task: Task
-
-
-class TaskListAnswer(Shape, frozen=True):
-    tasks: list[Task]
-    next_after: int | None
-
-
-class TaskOutcomeCounts(Shape, frozen=True):
-    """The number of tasks that `task run` took, by outcome."""
-
-    succeeded: int
-    failed: int
-    released: int
-    lost: int
-
-
-class TaskRunAnswer(Shape, frozen=True):
-    tasks: TaskOutcomeCounts
