@@ -192,6 +192,8 @@ class Server:
                 await self._read_write(call, route, exchange)
             answer = await self._run(route, call)
         reply = answer if isinstance(answer, Reply) else Reply(answer)
+        if call.redaction is not None and not isinstance(reply.body, Stream):
+            reply = reply._replace(body=call.redaction.fields(reply.body))
         tag = headers.get("if-none-match")
         if scope["method"] in ("GET", "HEAD") and tag is not None and tag == reply.headers.get("ETag"):
             return Reply(None, 304, reply.headers), route
