@@ -14,6 +14,7 @@ from holdfast.server.credentials import Credential, Principals, read_cookie, rea
 from holdfast.server.origins import SiteOrigins
 from holdfast.server.redact import Redaction
 from holdfast.testing import ManualClock
+from tests.support.server import running
 
 LOCAL = SiteOrigins(AllowedHosts("127.0.0.1", []), "http")
 HOST = {"host": "127.0.0.1:8470"}
@@ -138,6 +139,16 @@ def test_wrong_codes_count_too(door: Door) -> None:
     for _ in range(20):
         door.keeper.note_wrong("192.0.2.1")
     assert code_of(lambda: door.keeper.check_wrong("192.0.2.1")) == "too_many_requests"
+
+
+def test_wrong_codes_and_tokens_of_a_sign_in_are_limited(ledger: Ledger) -> None:
+    code = ledger.new_login_code(ledger.new_token("admin", "kim").token.id)
+    with running(ledger) as served:
+        given = [{"code": "a" * 43}, {"token": "hft_wrong"}] * 10
+        assert {served.nobody().post("/v1/session", body).status for body in given} == {401}
+        blocked = served.nobody().post("/v1/session", {"code": code})
+        assert (blocked.status, blocked.data["code"], blocked.headers["retry-after"]) == (429, "too_many_requests", "60")
+    assert ledger.log_in(code) is not None, "the code was not used"
 
 
 def test_the_last_use_is_recorded_by_a_tick(ledger: Ledger, door: Door, clock: ManualClock) -> None:

@@ -55,3 +55,12 @@ def test_an_operator_sees_everything(ledger: Ledger) -> None:
     assert hidden["args"] == {"n": 1, "card": "[redacted]"}
     assert hidden["last_error"] == {"message": "[redacted]", "type": "Declined"}
     assert CARD not in json.dumps(explained) and "[redacted]" in explained["text"]
+
+
+def test_a_search_does_not_tell_what_is_hidden(ledger: Ledger) -> None:
+    fill(ledger)
+    with running(ledger, redaction=Redaction(["*.card"])) as served:
+        for path in (f"/v1/jobs?text={CARD}", f"/v1/jobs/export?text={CARD}", "/v1/jobs?text=none"):
+            refused = served.client("reader", "ann").get(path)
+            assert (refused.status, refused.data["code"]) == (403, "forbidden")
+            assert served.client("operator", "kim").get(path).status == 200

@@ -124,6 +124,7 @@ class ExportJobsQuery(b.ListQuery, frozen=True):
 @route("GET", "/v1/jobs/export", "reader", query=ExportJobsQuery, answer=None, awaits=True, verb="read")
 async def export_jobs(call: Call) -> Reply:
     """Stream the jobs of a list as a file, up to 100,000."""
+    call.check_search(call.query.text)
     is_csv = call.query.format == "csv"
     work = _csv_writer(call) if is_csv else _json_writer(call)
     return await _attached(

@@ -59,6 +59,7 @@ def enqueue_many(call: Call) -> Any:
 @route("GET", "/v1/jobs", "reader", query=b.ListQuery, answer=b.JobPageAnswer, verb="read")
 def list_jobs(call: Call) -> Any:
     """List jobs, page by page."""
+    call.check_search(call.query.text)
     given = msgspec.structs.asdict(call.query)
     brief = given.pop("fields") == "brief"
     given.pop("cursor")
