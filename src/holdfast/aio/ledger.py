@@ -547,7 +547,7 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(lambda ledger: ledger.graph(job_id, depth=depth))
 
     async def has_tokens(self) -> bool:
-        """Return whether there is a valid token that somebody created. Tokens that servers made for themselves do not count."""
+        """Return whether there is a valid token that a person or program created. Tokens of servers themselves do not count."""
         return await self._call(lambda ledger: ledger.has_tokens())
 
     async def head(self) -> TreeHead | None:
@@ -696,7 +696,7 @@ class AsyncLedger(AsyncLedgerBase):
     async def local_login_code(self) -> str:
         """Return a login code for the server's own admin token, which is created if there is no valid one.
 
-        Nobody knows the text of that token. It can only be used by login codes and the sessions that they begin.
+        The text of that token is dropped. It can only be used by login codes and the sessions that they begin.
         """
         return await self._call(lambda ledger: ledger.local_login_code())
 

@@ -203,7 +203,7 @@ class Server:
         """Return the caller. Raise Unauthenticated, Forbidden, or TooManyRequests."""
         method, record = exchange.scope["method"], exchange.record
         principal = await self.gatekeeper.identify(exchange.headers, exchange.peer, method, self.pools["read"].call)
-        if not principal.is_nobody:
+        if not principal.is_anonymous:
             record.principal, record.role, record.token_id = principal.name, principal.role_name, principal.token_id
         elif route.least != "none":
             raise Unauthenticated("a valid token is needed")

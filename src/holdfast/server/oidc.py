@@ -239,7 +239,7 @@ class OidcClient:
         if not isinstance(given, str) or not hmac.compare_digest(given.encode(), nonce.encode()):
             _refuse("the ID token is of another sign-in")
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
-            _refuse("the ID token names nobody")
+            _refuse("the ID token has no subject")
         return claims
 
     def _verify(self, token: str) -> dict[str, Any]:
