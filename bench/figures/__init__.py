@@ -6,6 +6,7 @@ from typing import NamedTuple
 from bench.figures import (
     bulk,
     cli,
+    counting,
     dependents,
     drain,
     events,
@@ -18,6 +19,7 @@ from bench.figures import (
     idle,
     latency,
     memory,
+    overview,
     recovery,
     resume,
     seal,
@@ -59,5 +61,7 @@ FIGURES = {
     "verify": Figure(verify.HEADING, verify.measure),
     "dependents": Figure(dependents.HEADING, dependents.measure),
     "resume": Figure(resume.HEADING, resume.measure),
+    "counting": Figure(counting.HEADING, counting.measure),
+    "overview": Figure(overview.HEADING, overview.measure),
     "cli": Figure(cli.HEADING, cli.measure),
 }
