@@ -26,6 +26,7 @@ from bench.figures import (
     signed,
     single,
     sweep,
+    timeline,
     verify,
     volume,
 )
@@ -63,5 +64,6 @@ FIGURES = {
     "resume": Figure(resume.HEADING, resume.measure),
     "counting": Figure(counting.HEADING, counting.measure),
     "overview": Figure(overview.HEADING, overview.measure),
+    "timeline": Figure(timeline.HEADING, timeline.measure),
     "cli": Figure(cli.HEADING, cli.measure),
 }

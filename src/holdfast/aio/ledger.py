@@ -13,7 +13,7 @@ from holdfast.core.explain import Explanation
 from holdfast.core.liveness import LivenessHeartbeatReceiptV1
 from holdfast.core.model import Actor, FailureStage, Fence, Policy, ReasonCode
 from holdfast.core.policy import SourcedField
-from holdfast.core.timeline import Timeline
+from holdfast.core.timeline_model import Timeline
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
 from holdfast.ledger.base import JobOrFence
@@ -782,9 +782,13 @@ class AsyncLedger(AsyncLedgerBase):
             )
         )
 
-    async def queues(self) -> builtins.list[QueueRecord]:
-        """Return every queue that has jobs or is paused, by name. This counts every job, so it is slow on a large ledger."""
-        return await self._call(lambda ledger: ledger.queues())
+    async def queues(self, *, totals: bool = False) -> builtins.list[QueueRecord]:
+        """Return every queue that has jobs or is paused, by name. This counts every job, so it is slow on a large ledger.
+
+        With `totals`, the numbers are those of `job_totals`, which takes the same time on any ledger. If nothing is counted
+        there yet, the jobs are counted.
+        """
+        return await self._call(lambda ledger: ledger.queues(totals=totals))
 
     async def release(
         self, fence: Fence, *, reason: str | None = None, request_id: str | None = None, expected_rev: int | None = None
