@@ -78,6 +78,7 @@ LIMITS = {
     "READY_HEADS_MAX": "ready jobs of each priority of each queue that an `overview` reads",
     "SEARCHED_MAX": "jobs that one `list` with `since` or `until` reads",
     "SEARCHED_TEXT_MAX": "jobs that one `list` with `text` reads",
+    "SORTED_MAX": "jobs that one `list` sorts by `-updated` or `-finished`, the newest",
     "NAMES_PER_CLAIM_MAX": "queues, and kinds, in one `claim`",
     "PRIORITY_MAX": "a priority, either sign",
     "DELAY_US_MAX": "`delay` and `retry_after`, in microseconds: ten years",

@@ -70,8 +70,10 @@ READY_HEADS_MAX = 20
 """Ready jobs that an overview reads for each priority of each queue."""
 SEARCHED_MAX = 100_000
 """Jobs that one search by time looks at."""
-SEARCHED_TEXT_MAX = 10_000
+SEARCHED_TEXT_MAX = 50_000
 """Jobs that one search by text looks at. It reads their arguments too."""
+SORTED_MAX = 10_000
+"""Newest jobs that a list sorts, if its order is not that of ids."""
 NAMES_PER_CLAIM_MAX = 1_000
 PRIORITY_MAX = 1_000
 DELAY_US_MAX = 10 * 366 * 86_400 * 1_000_000
