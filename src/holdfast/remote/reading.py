@@ -37,6 +37,7 @@ from holdfast.ledger.base import JobOrFence, LedgerBase, public_job
 from holdfast.ledger.export import Progress, Write
 from holdfast.ledger.verbs.access import TokenRecord
 from holdfast.ledger.verbs.explaining import skew_of
+from holdfast.ledger.verbs.history import HistoryWriter
 from holdfast.ledger.verbs.operators import filter_fields
 from holdfast.ledger.verbs.proofs import SealedLog
 from holdfast.ledger.verbs.reading import Order, SearchedTime
@@ -334,6 +335,10 @@ class RemoteReadVerbs(LedgerBase):
 
     @property
     def outbox(self) -> Outbox:
+        raise needs_store()
+
+    @property
+    def history_writer(self) -> HistoryWriter:
         raise needs_store()
 
     @property
