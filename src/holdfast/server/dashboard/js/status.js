@@ -42,7 +42,7 @@ export function glyph(name) {
  * @param {string | null} [phase] The phase of a running job, if it is another than the usual.
  */
 export function pill(status, phase) {
-  const more = phase && phase !== "active" && phase !== status ? ` · ${word(phase)}` : "";
+  const more = phase && phase !== "executing" && phase !== status ? ` · ${word(phase)}` : "";
   return el("span", { class: `pill ${status}` }, glyph(status), word(status) + more);
 }
 
