@@ -9,7 +9,7 @@ FILE_NAME = "holdfast.toml"
 BYTES_MAX = 65_536
 DEFAULT_URL = "sqlite:///holdfast.db"
 TEXT_SETTINGS = ("agent", "session", "url", "validators")
-SETTINGS = ("agent", "keys", "session", "url", "validators")
+SETTINGS = ("agent", "keys", "server", "session", "url", "validators")
 
 
 class SettingsError(Exception):
@@ -56,6 +56,8 @@ def _check_settings(found: dict[str, Any]) -> None:
     for name in TEXT_SETTINGS:
         if name in found and not (isinstance(found[name], str) and found[name]):
             raise SettingsError(f"{FILE_NAME}: {name} must be a non-empty text")
+    if not isinstance(found.get("server", {}), dict):
+        raise SettingsError(f"{FILE_NAME}: server must be a table: write [server], and its options below it")
     keys = found.get("keys", [])
     if not isinstance(keys, list) or not all(isinstance(path, str) and path for path in keys):
         raise SettingsError(f"{FILE_NAME}: keys must be a list of files")

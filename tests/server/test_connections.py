@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ class EchoApp:
         self.go = threading.Event()
         self.disconnects = 0
         self.headers: list[tuple[bytes, bytes]] = []
+        self.client = ""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -40,7 +42,7 @@ class EchoApp:
             more = message["more_body"]
         while scope["path"] == "/wait" and not self.go.is_set():
             await asyncio.sleep(0.01)
-        self.headers = scope["headers"]
+        self.headers, self.client = scope["headers"], scope["client"][0]
         body = json.dumps({"size": size, "headers": len(scope["headers"])}).encode()
         status = 413 if scope["path"] == "/early" else 200
         head = [(b"content-length", str(len(body)).encode())]
@@ -52,8 +54,8 @@ class Served:
     def __init__(self, port: int, app: EchoApp, protocol: type[GuardedConnection]) -> None:
         self.port, self.app, self.protocol = port, app, protocol
 
-    def connect(self) -> "Peer":
-        return Peer(self.port)
+    def connect(self, tls: ssl.SSLContext | None = None) -> "Peer":
+        return Peer(self.port, tls)
 
     def answer(self, data: bytes) -> tuple[int, Any]:
         """Send data on a connection of its own, and return the status and the body of the first answer."""
@@ -65,9 +67,11 @@ class Served:
 class Peer:
     """A client that sends bytes as they are."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
         self._file = self._socket.makefile("rb")
 
     def __enter__(self) -> "Peer":
@@ -118,11 +122,11 @@ class Peer:
 
 
 @contextmanager
-def serving(chosen: ConnectionLimits, loop: str = "asyncio") -> Iterator[Served]:
+def serving(chosen: ConnectionLimits, loop: Any = "asyncio", **options: Any) -> Iterator[Served]:
     app, protocol = EchoApp(), connection_class(chosen)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(app, http=protocol, loop=loop, log_config=None, access_log=False, lifespan="off", ws="none")
-        server = uvicorn.Server(config)
+        plain: dict[str, Any] = {"log_config": None, "access_log": False, "lifespan": "off", "ws": "none"}
+        server = uvicorn.Server(uvicorn.Config(app, http=protocol, loop=loop, **plain | options))
         thread = threading.Thread(target=lambda: server.run(sockets=[listening]), daemon=True)
         thread.start()
         try:

@@ -969,6 +969,14 @@ class AsyncLedger(AsyncLedgerBase):
         """Skip the event that a sink fails at. It is not delivered, and deliveries continue with the next event."""
         return await self._call(lambda ledger: ledger.skip_sink_event(name))
 
+    async def stable_events(self, after: int, *, limit: int = 1000) -> builtins.list[Event]:
+        """Return the next events of the total order, up to the stable position. `follow` yields the same events as they come."""
+        return await self._call(lambda ledger: ledger.stable_events(after, limit=limit))
+
+    async def stable_position(self) -> int:
+        """Return the position up to which all events are visible: none can be committed at or before it any more."""
+        return await self._call(lambda ledger: ledger.stable_position())
+
     async def stall(
         self,
         job: JobOrFence,

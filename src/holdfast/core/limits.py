@@ -132,6 +132,8 @@ HTTP_PRINCIPALS_MAX = 10_000
 HTTP_WRONG_TOKENS_MAX = 20
 """Wrong tokens that one address may send in HTTP_WRONG_TOKENS_MS."""
 HTTP_WRONG_TOKENS_MS = 60_000
+TLS_FILE_BYTES_MAX = 1_048_576
+"""The file with the key of a certificate."""
 REDACT_PATTERNS_MAX = 1_000
 """Patterns of contents that readers do not see."""
 MCP_PAGE_MAX = 100

@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 
-class Entry:
+class AccessEntry:
     """What is known of one request."""
 
     __slots__ = ("code", "key", "method", "peer", "principal", "request_id", "role", "route", "size", "status", "token_id")

@@ -22,7 +22,7 @@ class TokenBody(b.Body, frozen=True):
     expires: b.Duration | None = None
 
 
-class NewTokenAnswer(msgspec.Struct, frozen=True):
+class CreatedToken(msgspec.Struct, frozen=True):
     token: TokenRecord
     text: str
     """The token as its owner sends it. It is shown only here."""
@@ -37,7 +37,7 @@ class OneToken(msgspec.Struct, frozen=True):
     token: TokenRecord
 
 
-@route("POST", "/v1/tokens", "admin", body=TokenBody, answer=NewTokenAnswer, status=201, verb="tokens")
+@route("POST", "/v1/tokens", "admin", body=TokenBody, answer=CreatedToken, status=201, verb="tokens")
 def new_token(call: Call) -> Any:
     """Make a token. Its text is only in this answer."""
     body = call.body

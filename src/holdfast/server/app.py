@@ -153,7 +153,7 @@ class Server:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.monotonic()
-        record = access_log.Entry(scope["method"], scope.get("client"))
+        record = access_log.AccessEntry(scope["method"], scope.get("client"))
         exchange = Exchange(scope, receive, send, record)
         try:
             exchange.headers = read_headers(scope["headers"])
@@ -280,7 +280,7 @@ class Exchange:
 
     __slots__ = ("_begun", "headers", "more", "peer", "receive", "record", "scope", "send")
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, record: access_log.Entry) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, record: access_log.AccessEntry) -> None:
         self.scope = scope
         self.receive = receive
         self.send = send

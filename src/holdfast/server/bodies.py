@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.core.audit import Violation
 from holdfast.core.model import FailureStage, Phase, Policy, ReasonCode, Status
-from holdfast.ledger import Beat, Change, Event, QueueRecord
+from holdfast.ledger import Beat, Change, QueueRecord
 from holdfast.server.call import FenceGiven
 from holdfast.server.problems import Problem
 from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView, ReplayEntry
@@ -107,7 +107,7 @@ class ChangeAnswer(msgspec.Struct, frozen=True):
     change: Change
 
 
-class BeatAnswer(msgspec.Struct, frozen=True):
+class HeartbeatAnswer(msgspec.Struct, frozen=True):
     beat: Beat
 
 
@@ -119,13 +119,13 @@ class ClaimsAnswer(msgspec.Struct, frozen=True):
     jobs: list[ClaimedJobView]
 
 
-class CancelAnswer(msgspec.Struct, frozen=True):
+class CancelledAnswer(msgspec.Struct, frozen=True):
     job: JobView
     is_over: bool
     """False if its holder was asked to stop."""
 
 
-class ReplayAnswer(msgspec.Struct, frozen=True):
+class ReplayedAnswer(msgspec.Struct, frozen=True):
     job: JobView
     is_new: bool
 
@@ -165,15 +165,6 @@ class EventsQuery(Body, frozen=True):
     limit: int = 100
 
 
-class EventsAnswer(msgspec.Struct, frozen=True):
-    events: list[Event]
-    next_after: int | None
-
-
-class EventAnswer(msgspec.Struct, frozen=True):
-    event: Event
-
-
 class PageQuery(Body, frozen=True):
     after: int = 0
     limit: int = 100
@@ -184,11 +175,11 @@ class NameQuery(Body, frozen=True):
     limit: int = 100
 
 
-class PolicyAnswer(msgspec.Struct, frozen=True):
+class JobPolicyAnswer(msgspec.Struct, frozen=True):
     policy: Policy
 
 
-class StepsAnswer(msgspec.Struct, frozen=True):
+class UndoStepsAnswer(msgspec.Struct, frozen=True):
     steps: list[dict[str, Any]]
 
 

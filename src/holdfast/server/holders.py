@@ -12,7 +12,7 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
 from holdfast.server.routes import route
-from holdfast.shapes import claimed_job_view
+from holdfast.shapes import EventAnswer, claimed_job_view
 
 
 @route("POST", "/v1/claims", "worker", body=b.ClaimBody, answer=b.ClaimsAnswer, awaits=True)
@@ -55,7 +55,7 @@ def _change(change: Any) -> Reply:
     return Reply({"change": change}, headers={"ETag": f'"{change.rev}"'})
 
 
-@route("POST", "/v1/jobs/{job_id}/heartbeat", "worker", body=b.HeartbeatBody, answer=b.BeatAnswer, pool="beat")
+@route("POST", "/v1/jobs/{job_id}/heartbeat", "worker", body=b.HeartbeatBody, answer=b.HeartbeatAnswer, pool="beat")
 def heartbeat(call: Call) -> Reply:
     """Renew the lease, and record progress."""
     fields = msgspec.structs.asdict(call.body)
@@ -209,7 +209,7 @@ def complete_many(call: Call) -> Any:
     "/v1/jobs/{job_id}/events",
     "worker",
     body=dict,
-    answer=b.EventAnswer,
+    answer=EventAnswer,
     status=201,
     body_bytes_max=limits.HTTP_ENVELOPE_BYTES_MAX,
 )

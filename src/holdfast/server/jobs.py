@@ -14,7 +14,7 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
 from holdfast.server.routes import route
-from holdfast.shapes import EnqueueAnswer, JobView, dead_letter_details, dead_letter_fields
+from holdfast.shapes import EnqueueAnswer, EventPageAnswer, JobView, dead_letter_details, dead_letter_fields
 
 ERROR_CHARACTERS_MAX = 200
 """How much of an error a brief list shows."""
@@ -96,19 +96,19 @@ def explain(call: Call) -> Any:
     return call.ledger.explain(call.check_visible())
 
 
-@route("GET", "/v1/jobs/{job_id}/policy", "reader", answer=b.PolicyAnswer, verb="read")
+@route("GET", "/v1/jobs/{job_id}/policy", "reader", answer=b.JobPolicyAnswer, verb="read")
 def policy_of(call: Call) -> Any:
     """Return the policy that the job's next attempt would have."""
     return {"policy": call.ledger.policy_of(call.check_visible())}
 
 
-@route("GET", "/v1/jobs/{job_id}/events", "reader", query=b.EventsQuery, answer=b.EventsAnswer, verb="read")
+@route("GET", "/v1/jobs/{job_id}/events", "reader", query=b.EventsQuery, answer=EventPageAnswer, verb="read")
 def events_of(call: Call) -> Any:
     """Return the events of a job, by position."""
     return _events(call, call.check_visible())
 
 
-@route("GET", "/v1/events", "reader", query=b.EventsQuery, answer=b.EventsAnswer, verb="read")
+@route("GET", "/v1/events", "reader", query=b.EventsQuery, answer=EventPageAnswer, verb="read")
 def events(call: Call) -> Any:
     """Return the events of the ledger, by position."""
     return _events(call, None)
@@ -133,7 +133,7 @@ def dependents(call: Call) -> Any:
     return {"jobs": [call.view(job) for job in found], "next_after": after, "next_cursor": None}
 
 
-@route("GET", "/v1/jobs/{job_id}/undo-steps", "reader", answer=b.StepsAnswer, verb="read")
+@route("GET", "/v1/jobs/{job_id}/undo-steps", "reader", answer=b.UndoStepsAnswer, verb="read")
 def undo_steps(call: Call) -> Any:
     """Return the registered undo steps of a job."""
     return {"steps": call.ledger.undo_steps(call.check_visible())}
@@ -152,7 +152,7 @@ def _options(call: Call, **more: Any) -> dict[str, Any]:
     return {"request_id": call.request_id, "actor": call.actor, "expected_rev": call.expected_rev} | more
 
 
-@route("POST", "/v1/jobs/{job_id}/cancel", "client", body=b.CancelBody, answer=b.CancelAnswer)
+@route("POST", "/v1/jobs/{job_id}/cancel", "client", body=b.CancelBody, answer=b.CancelledAnswer)
 def cancel(call: Call) -> Reply:
     """Cancel a job: at once if nobody holds it or with `hard`, else ask its holder to stop."""
     job = call.ledger.cancel(call.check_visible(), **_options(call, hard=call.body.hard, reason=call.body.reason))
@@ -188,7 +188,7 @@ def dead_letter(call: Call) -> Reply:
     return call.changed(call.ledger.dead_letter(call.check_visible(), **_options(call, **more)))
 
 
-@route("POST", "/v1/jobs/{job_id}/replay", "operator", body=b.ReasonBody, answer=b.ReplayAnswer, status=201)
+@route("POST", "/v1/jobs/{job_id}/replay", "operator", body=b.ReasonBody, answer=b.ReplayedAnswer, status=201)
 def replay(call: Call) -> Reply:
     """Create a job that repeats a failed, cancelled or dead-lettered one."""
     job = call.ledger.replay(call.check_visible(), **_options(call, reason=call.body.reason))

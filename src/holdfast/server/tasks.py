@@ -12,7 +12,7 @@ from holdfast.server.call import Call
 from holdfast.server.routes import route
 
 
-class TaskAnswer(msgspec.Struct, frozen=True):
+class HeldTaskAnswer(msgspec.Struct, frozen=True):
     task: Task
 
 
@@ -113,14 +113,16 @@ def task_gc(call: Call) -> Any:
     return _agent(call).gc(limit=call.body.limit, request_id=call.request_id)
 
 
-@route("POST", "/v1/tasks/{job_id}/start", "worker", body=StartBody, answer=TaskAnswer, verb="task_start")
+@route("POST", "/v1/tasks/{job_id}/start", "worker", body=StartBody, answer=HeldTaskAnswer, verb="task_start")
 def task_start(call: Call) -> Any:
     """Claim and start a task, and make it the focus."""
     body = call.body
     return {"task": _agent(call).start(call.check_visible(), ttl=body.ttl, attempt=body.attempt, request_id=call.request_id)}
 
 
-@route("POST", "/v1/tasks/{job_id}/heartbeat", "worker", body=TaskBeatBody, answer=TaskAnswer, pool="beat", verb="task_heartbeat")
+@route(
+    "POST", "/v1/tasks/{job_id}/heartbeat", "worker", body=TaskBeatBody, answer=HeldTaskAnswer, pool="beat", verb="task_heartbeat"
+)
 def task_heartbeat(call: Call) -> Any:
     """Renew the claim on a task, and record progress."""
     fields = msgspec.structs.asdict(call.body)
@@ -129,7 +131,7 @@ def task_heartbeat(call: Call) -> Any:
     return {"task": _agent(call).heartbeat(call.check_visible(), **fields, request_id=call.request_id)}
 
 
-@route("POST", "/v1/tasks/{job_id}/complete", "worker", body=TaskCompleteBody, answer=TaskAnswer, verb="task_complete")
+@route("POST", "/v1/tasks/{job_id}/complete", "worker", body=TaskCompleteBody, answer=HeldTaskAnswer, verb="task_complete")
 def task_complete(call: Call) -> Any:
     """Complete a task with its result."""
     body, agent = call.body, _agent(call)
@@ -137,14 +139,14 @@ def task_complete(call: Call) -> Any:
     return {"task": done}
 
 
-@route("POST", "/v1/tasks/{job_id}/fail", "worker", body=TaskFailBody, answer=TaskAnswer, verb="task_fail")
+@route("POST", "/v1/tasks/{job_id}/fail", "worker", body=TaskFailBody, answer=HeldTaskAnswer, verb="task_fail")
 def task_fail(call: Call) -> Any:
     """Fail the attempt at a task."""
     fields = msgspec.structs.asdict(call.body) | {"error": b.error_sent(call.body.error)}
     return {"task": _agent(call).fail(call.check_visible(), **fields, request_id=call.request_id)}
 
 
-@route("POST", "/v1/tasks/{job_id}/release", "worker", body=TaskReleaseBody, answer=TaskAnswer, verb="task_release")
+@route("POST", "/v1/tasks/{job_id}/release", "worker", body=TaskReleaseBody, answer=HeldTaskAnswer, verb="task_release")
 def task_release(call: Call) -> Any:
     """Hand a task back."""
     return {"task": _agent(call).release(call.check_visible(), **msgspec.structs.asdict(call.body), request_id=call.request_id)}

@@ -1,0 +1,72 @@
+"""`holdfast serve`: the HTTP server."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import click
+
+from holdfast.cli.command import as_json_option, db_option, key_option, load_keys, open_ledger
+from holdfast.cli.config import is_named, ledger_url, setting
+from holdfast.cli.output import CommandError, usage_error
+from holdfast.errors import ValidationError
+
+_FILE = click.Path(dir_okay=False)
+
+
+@click.command()
+@click.option("--host", metavar="ADDRESS", help="The address to listen on. [default: 127.0.0.1]")
+@click.option("--port", type=int, help="The port to listen on; 0: any free one. [default: 8470]")
+@click.option("--tls-cert", type=_FILE, help="The certificate, in PEM.")
+@click.option("--tls-key", type=_FILE, help="Its key, in PEM. Only its owner may be able to read it.")
+@click.option("--behind-proxy", multiple=True, metavar="NETWORK", help="Trust X-Forwarded headers from here: 10.0.0.0/24.")
+@click.option("--public-url", metavar="URL", help="The address that clients use: https://jobs.example.org.")
+@click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME", help="Accept this host name in requests.")
+@click.option("--allow-origin", "allow_origins", multiple=True, metavar="ORIGIN", help="Let pages from here call with a token.")
+@click.option("--redact", multiple=True, metavar="PATTERN", help="Hide these contents from readers and clients: *.password.")
+@click.option("--link/--no-link", default=None, help="Print a link that signs in a person. [default: on loopback without tokens]")
+@key_option
+@db_option
+@as_json_option
+def serve(*, db: str | None, keys: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Serve the ledger over HTTP, for workers and for people.
+
+    It runs until SIGTERM or SIGINT. It also sweeps and prunes, unless another process does.
+
+    Options can also be in [server] of holdfast.toml. An address that others can reach needs a token and TLS.
+
+    \b
+    Example:
+      holdfast serve
+      holdfast serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+    """
+    server = _import_server()
+    from holdfast.telemetry import logs
+
+    chosen = {name: value for name, value in given.items() if value not in (None, ())}
+    url, ring = ledger_url(db), load_keys(keys)
+    logs.configure(json=not sys.stderr.isatty())
+    with open_ledger(url, ring, create=is_named(db), serves=True) as ledger:
+        try:
+            plan = server.plan_of(ledger, {**(setting("server") or {}), **chosen})
+        except ValidationError as error:
+            raise usage_error(error.message, action=error.action) from None
+        try:
+            server.serve_ledger(ledger, plan, announce=click.echo)
+        except OSError as error:
+            where = f"{plan.options.host}:{plan.options.port}"
+            raise CommandError(
+                "unavailable", f"cannot listen at {where}: {error.strerror}", action="Choose another port."
+            ) from None
+
+
+def _import_server() -> ModuleType:
+    """Import the server. Raise if the packages that it needs are not installed."""
+    try:
+        from holdfast.server import serve as server
+    except ImportError as error:
+        if (error.name or "").startswith("holdfast"):
+            raise
+        action = "pip install 'holdfast[server]'"
+        raise CommandError("missing_extra", f"the server needs the package {error.name}", action=action) from None
+    return server

@@ -1,0 +1,141 @@
+"""Run the server: the listening socket, the services of the ledger, and an end in order."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from holdfast.errors import HoldfastError
+from holdfast.ledger import Ledger
+from holdfast.server.access import Gatekeeper
+from holdfast.server.app import Server
+from holdfast.server.connections import connection_class
+from holdfast.server.start import StartPlan, check_start, read_options
+from holdfast.services.pruner import PruneService
+from holdfast.services.sweeper import SweepService
+from holdfast.services.ticker import Service, Ticker
+from holdfast.signals import stop_on_signals
+
+log = logging.getLogger("holdfast.server")
+
+GRACE_SECONDS = 10
+"""How long requests may continue after the server was told to stop."""
+BACKLOG = 1_024
+"""Connections that the system keeps until the server accepts them."""
+
+
+class UseService:
+    """Records the last use of tokens and sessions, so that no request has to wait for it."""
+
+    name = "token use"
+    every_s = 60.0
+
+    def __init__(self, gatekeeper: Gatekeeper) -> None:
+        self._gatekeeper = gatekeeper
+
+    def tick(self) -> int:
+        return self._gatekeeper.tick()
+
+    def close(self) -> None:
+        with contextlib.suppress(HoldfastError):
+            self._gatekeeper.tick()
+
+
+def _say_nothing(_: str) -> None:
+    return None
+
+
+def ledger_services(ledger: Ledger, gatekeeper: Gatekeeper, **kept: Any) -> list[Service]:
+    """Return what a server does beside its requests. Duties make one process of a fleet do each."""
+    holder = f"server#{ledger.incarnation}"
+    return [SweepService(ledger, holder), PruneService(ledger, holder, **kept), UseService(gatekeeper)]
+
+
+class LedgerHttpServer(uvicorn.Server):
+    """A server that leaves signals to the program. The first request to stop lets requests under way end, the second does not."""
+
+    def __init__(self, app: Server, plan: StartPlan, announce: Callable[[str], object]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=connection_class(plan.options.limits.of_connections),
+                loop="uvloop",
+                log_config=None,
+                access_log=False,
+                lifespan="on",
+                timeout_graceful_shutdown=GRACE_SECONDS,
+                **plan.uvicorn_options(),
+            )
+        )
+        self._app = app
+        self._plan = plan
+        self._announce = announce
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The program handles signals itself."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        plan = self._plan
+        log.info("serving", extra={"url": plan.url})
+        self._announce(f"Serving {plan.url}")
+        if plan.prints_link:
+            code = await self._app.pools["write"].call(self._app.ledger.local_login_code)
+            self._announce(f"Sign in once, within 10 minutes: {plan.sign_in_link(code)}")
+
+    def stop(self, _: signal.Signals | None = None) -> None:
+        """Begin to stop. Called from another thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._stop)
+
+    def _stop(self) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._app.end()
+
+
+def plan_of(ledger: Ledger, given: Mapping[str, Any]) -> StartPlan:
+    """Return how a server with these options starts. Raise ValidationError if it must not."""
+    return check_start(read_options(given), has_tokens=ledger.has_tokens())
+
+
+def serve_ledger(ledger: Ledger, plan: StartPlan, announce: Callable[[str], object] = _say_nothing) -> None:
+    """Serve a ledger until SIGTERM or SIGINT. Raise OSError if the server cannot listen."""
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    options = plan.options
+    with bind_socket(options.host, options.port) as listening:
+        if not options.port:
+            chosen = msgspec.structs.replace(options, port=listening.getsockname()[1])
+            plan = plan._replace(options=chosen)
+        gatekeeper = Gatekeeper(
+            ledger,
+            plan.origins,
+            secure=plan.secure,
+            redaction=plan.redaction,
+            redact_for=options.redact_for,
+            caller_limits=options.limits.of_callers,
+        )
+        server = LedgerHttpServer(Server(ledger, gatekeeper), plan, announce)
+        ticker = Ticker(ledger_services(ledger, gatekeeper))
+        ticker.start()
+        try:
+            with stop_on_signals(server.stop, hangup=False):
+                asyncio.run(server.serve(sockets=[listening]))
+        finally:
+            ticker.close()
+
+
+def bind_socket(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)

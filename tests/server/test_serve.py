@@ -1,0 +1,116 @@
+"""`holdfast serve` as a process of its own."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from tests.support.server import Client
+
+SECONDS = 30.0
+
+
+class Serving:
+    def __init__(self, process: "subprocess.Popen[str]", url: str, lines: list[str]) -> None:
+        self.process = process
+        self.port = int(url.rpartition(":")[2])
+        self.url = url
+        self.lines = lines
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(SECONDS)
+
+
+@contextmanager
+def serving(folder: Path, *options: str, lines: int = 1) -> Iterator[Serving]:
+    """Run a server of the ledger in this folder, and read this many lines of its output."""
+    command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db", "--port", "0", *options]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST")}
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, env=environment) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            said = [process.stdout.readline().strip() for _ in range(lines)]
+            assert said[0].startswith("Serving "), (folder / "log").read_text()
+            yield Serving(process, said[0].removeprefix("Serving "), said)
+        finally:
+            process.kill()
+
+
+def test_a_person_signs_in_by_the_printed_link(tmp_path: Path) -> None:
+    with serving(tmp_path, lines=2) as server:
+        code = re.search(r"#code=(\S+)$", server.lines[1])
+        assert code is not None
+        page = {"Origin": server.url, "Sec_Fetch_Site": "same-origin", "Holdfast_Request": "1"}
+        begun = Client(server.port).post("/v1/session", {"code": code[1]}, **page)
+        assert begun.status == 204
+        browser = Client(server.port, None, Cookie=begun.headers["set-cookie"].partition(";")[0])
+        assert browser.get("/v1/me").data["role"] == "admin"
+        assert server.stop() == 0
+    assert code[1] not in (tmp_path / "log").read_text()
+
+
+def test_a_worker_takes_part_with_its_token(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        token = ledger.new_token("worker", "arm-1").text
+        ledger.enqueue("weld", {"seam": 3})
+    with serving(tmp_path) as server:
+        arm = Client(server.port, token)
+        [job] = arm.post("/v1/claims", {"queues": ["default"], "start": True}).data["jobs"]
+        assert arm.post(f"/v1/jobs/{job['id']}/complete", {"fence": job["fence"]}).status == 200
+        assert arm.get("/healthz").status == arm.get("/readyz").status == 200
+        assert server.stop() == 0
+    log = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    lines = [line for line in log if line.get("route") == "/v1/claims"]
+    assert [(line["status"], line["principal"], line["role"]) for line in lines] == [(200, "arm-1", "worker")]
+    assert token not in (tmp_path / "log").read_text() and job["fence"]["token"] not in (tmp_path / "log").read_text()
+
+
+def test_the_server_sweeps(tmp_path: Path) -> None:
+    policy = {"lease_ttl": 1, "heartbeat_interval": 1, "missed_beats_max": 1, "backoff_base": 0}
+    with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        ledger.new_token("admin", "root")
+        job = ledger.enqueue("k", policy=policy)  # type: ignore[arg-type]
+        ledger.claim("w-1", start=True)
+        with serving(tmp_path):
+            found = next(event for event in ledger.follow(ledger.position(), timeout=SECONDS) if event.job_id == job.id)
+    assert found.type in ("stalled", "requeued")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--host", "0.0.0.0"], "no credentials are configured"),  # noqa: S104 - it is refused
+        (["--tls-cert", "absent.pem"], "a certificate and its key go together"),
+        (["--behind-proxy", "0.0.0.0/0", "--public-url", "https://a.example"], "every client would be trusted"),
+        (["--port", "70000"], "port must be from 0"),
+    ],
+)
+def test_a_server_that_would_be_open_to_others_does_not_start(tmp_path: Path, options: list[str], words: str) -> None:
+    command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db", *options]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (ended.returncode, words in " ".join(ended.stderr.split())) == (2, True), ended.stderr
+
+
+def test_options_are_read_from_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "holdfast.toml").write_text('[server]\nredact = ["args.card"]\n\n[server.limits]\nrequests_max = 3\n')
+    with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        token = ledger.new_token("reader", "eye").text
+        ledger.enqueue("pay", {"card": "4111"})
+    with serving(tmp_path) as server:
+        assert b"4111" not in Client(server.port, token).get("/v1/jobs/1").body
+    (tmp_path / "holdfast.toml").write_text("[server]\ncolour = 1\n")
+    command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (ended.returncode, "colour" in ended.stderr) == (2, True)
