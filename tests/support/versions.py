@@ -22,6 +22,7 @@ TABLES = (
     *("meta", "cursors", "requests", "policies", "settings", "declarations", "profiles", "jobs", "dependencies", "queues"),
     *("event_rows", "event_batches", "open_claims", "sinks", "key_log", "tiles", "heads", "workers", "duties", "agents", "runs"),
     *("tokens", "sessions", "login_codes"),
+    *("totals", "history", "history_names", "history_progress"),
 )
 """The tables of both stores. Each gets a column: a statement that relied on the number of columns would fail."""
 SECOND = "\n".join(

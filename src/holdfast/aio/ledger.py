@@ -13,16 +13,22 @@ from holdfast.core.explain import Explanation
 from holdfast.core.liveness import LivenessHeartbeatReceiptV1
 from holdfast.core.model import Actor, FailureStage, Fence, Policy, ReasonCode
 from holdfast.core.policy import SourcedField
+from holdfast.core.timeline import Timeline
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
 from holdfast.ledger.base import JobOrFence
+from holdfast.ledger.charts import JobTotals, LedgerHistory
 from holdfast.ledger.export import Progress, Write
+from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
 from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event, Job, JobPage, R, WorkerRecord
 from holdfast.ledger.verbs.access import NewToken, SessionRecord, TokenRecord
+from holdfast.ledger.verbs.bulk import ChosenJob
 from holdfast.ledger.verbs.fleet import QueueRecord
+from holdfast.ledger.verbs.letters import LetterGroups
 from holdfast.ledger.verbs.policies import DeclarationRecord
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
 from holdfast.ledger.verbs.services import RunState, SinkState
+from holdfast.ledger.verbs.timeline import JobGraph
 from holdfast.proof.export_format import EndLine
 from holdfast.telemetry.metrics import Readings
 
@@ -43,6 +49,10 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.acknowledge_cancel(fence, reason=reason, request_id=request_id, expected_rev=expected_rev)
         )
+
+    async def agents(self, *, limit: int = limits.PAGE_MAX) -> builtins.list[AgentSession]:
+        """Return the sessions of agents, the most recently active first."""
+        return await self._call(lambda ledger: ledger.agents(limit=limit))
 
     async def amend_policy(
         self,
@@ -101,6 +111,14 @@ class AsyncLedger(AsyncLedgerBase):
             lambda ledger: ledger.assist(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
 
+    async def attention(self, *, limit: int = limits.ATTENTION_MAX) -> builtins.list[AttentionItem]:
+        """Return what waits for a person, oldest first.
+
+        That is: holders that request assistance, stalls under a policy that requires operator coverage, jobs that an operator
+        assists, failed compensations, and sinks to which deliveries were given up.
+        """
+        return await self._call(lambda ledger: ledger.attention(limit=limit))
+
     async def cancel(
         self,
         job_id: int,
@@ -120,6 +138,24 @@ class AsyncLedger(AsyncLedgerBase):
             lambda ledger: ledger.cancel(
                 job_id, hard=hard, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev
             )
+        )
+
+    async def cancel_many(
+        self,
+        jobs: Iterable[ChosenJob],
+        *,
+        hard: bool = False,
+        reason: str = "requested",
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> builtins.list[Job | HoldfastError]:
+        """Cancel jobs, each given by its id or as (id, revision), 1,000 at most. Return one answer each, in order.
+
+        The answer is the job, or the error that `cancel` would raise. A job that is no longer at its revision is a Conflict and
+        is not changed. 200 jobs at a time share a transaction.
+        """
+        return await self._call(
+            lambda ledger: ledger.cancel_many(jobs, hard=hard, reason=reason, request_id=request_id, actor=actor)
         )
 
     async def check(self, job_id: int) -> builtins.list[Violation]:
@@ -230,6 +266,36 @@ class AsyncLedger(AsyncLedgerBase):
             )
         )
 
+    async def dead_letter_groups(
+        self,
+        by: str | Sequence[str] = ("reason_code", "failure_stage", "error_text"),
+        *,
+        queue: str | None = None,
+        kind: str | None = None,
+    ) -> LetterGroups:
+        """Group the dead letters that are not discarded, by one or several fields.
+
+        The fields are reason_code, failure_stage, error_text, kind and queue. In an error's text, quoted parts, hexadecimal
+        numbers and digits are masked, so that errors of the same cause have the same text.
+        """
+        return await self._call(lambda ledger: ledger.dead_letter_groups(by, queue=queue, kind=kind))
+
+    async def dead_letter_many(
+        self,
+        jobs: Iterable[ChosenJob],
+        *,
+        reason_code: ReasonCode | str,
+        failure_stage: FailureStage | str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> builtins.list[Job | HoldfastError]:
+        """Dead-letter live jobs. The jobs and the answers are those of `cancel_many`."""
+        return await self._call(
+            lambda ledger: ledger.dead_letter_many(
+                jobs, reason_code=reason_code, failure_stage=failure_stage, request_id=request_id, actor=actor
+            )
+        )
+
     async def dead_letters(
         self,
         *,
@@ -303,6 +369,17 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.discard(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
+
+    async def discard_many(
+        self,
+        jobs: Iterable[ChosenJob],
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> builtins.list[Job | HoldfastError]:
+        """Note on finished jobs that they need no more attention. The jobs and the answers are those of `cancel_many`."""
+        return await self._call(lambda ledger: ledger.discard_many(jobs, reason=reason, request_id=request_id, actor=actor))
 
     async def drop_duty(self, name: str, holder: str) -> None:
         """Drop a duty, so that another holder can take it at once. If another holder has the duty, nothing happens."""
@@ -465,6 +542,10 @@ class AsyncLedger(AsyncLedgerBase):
         """Return a job by its id. Raise NotFound if there is none."""
         return await self._call(lambda ledger: ledger.get(job_id))
 
+    async def graph(self, job_id: int, *, depth: int = 3) -> JobGraph:
+        """Return the jobs that a job waits for and those that wait for it, over up to `depth` steps in each direction."""
+        return await self._call(lambda ledger: ledger.graph(job_id, depth=depth))
+
     async def has_tokens(self) -> bool:
         """Return whether there is a valid token that somebody created. Tokens that servers made for themselves do not count."""
         return await self._call(lambda ledger: ledger.has_tokens())
@@ -518,6 +599,26 @@ class AsyncLedger(AsyncLedgerBase):
         """
         return await self._call(lambda ledger: ledger.heartbeat_many(fences, wait=wait))
 
+    async def history(
+        self,
+        *,
+        metric: str = "throughput",
+        queue: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: Duration | None = None,
+    ) -> LedgerHistory:
+        """Return what happened over time, to all jobs or to those of one queue or kind. The default is the last hour.
+
+        `metric` is throughput, errors, depth (queued jobs at the end), wait (from available to claimed) or run (from the start
+        to the end). `step` is the distance between two points: 1, 2, 5, 10, 15 or 30 min, 1, 2, 3, 6 or 12 h, or 1 d. Without
+        it, the shortest one that gives at most 400 points is used. Minutes are kept for 48 h and hours for 90 d.
+        """
+        return await self._call(
+            lambda ledger: ledger.history(metric=metric, queue=queue, kind=kind, since=since, until=until, step=step)
+        )
+
     async def in_dialect(self, events: Sequence[Event], dialect: str) -> builtins.list[dict[str, Any]]:
         """Return events of this ledger as JSON objects in a dialect: holdfast, liveness, jobs or tasks."""
         return await self._call(lambda ledger: ledger.in_dialect(events, dialect))
@@ -526,9 +627,21 @@ class AsyncLedger(AsyncLedgerBase):
         """Return a job's events with proofs that they are in the tree of the newest head, read from one snapshot."""
         return await self._call(lambda ledger: ledger.inclusion(job_id))
 
+    async def job_totals(self) -> JobTotals:
+        """Return the number of jobs by queue, kind and status, exactly as of a position.
+
+        A service keeps these numbers. If none has run yet, `as_of.pos` is 0 and there are no numbers: `counts` counts the jobs
+        themselves.
+        """
+        return await self._call(lambda ledger: ledger.job_totals())
+
     async def keys(self) -> builtins.list[KeyRecord]:
         """Return every key that was ever enrolled, in the order of enrolment."""
         return await self._call(lambda ledger: ledger.keys())
+
+    async def kinds(self) -> builtins.list[KindRecord]:
+        """Return every kind that has jobs, by name, with its events, errors, waits and runs of the last hour."""
+        return await self._call(lambda ledger: ledger.kinds())
 
     async def list(
         self,
@@ -653,6 +766,13 @@ class AsyncLedger(AsyncLedgerBase):
         """Return the ledger's time. Every deadline is measured by it."""
         return await self._call(lambda ledger: ledger.now())
 
+    async def overview(self) -> Overview:
+        """Return everything that the first page of a dashboard shows, in one answer.
+
+        The time that it takes depends on the number of queues, workers and held jobs, not on the number of jobs.
+        """
+        return await self._call(lambda ledger: ledger.overview())
+
     async def pause(
         self, queue: str, *, reason: str | None = None, request_id: str | None = None, actor: str | Actor | None = None
     ) -> None:
@@ -749,6 +869,21 @@ class AsyncLedger(AsyncLedgerBase):
             lambda ledger: ledger.replay(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
 
+    async def replay_jobs(
+        self,
+        jobs: Iterable[ChosenJob],
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> builtins.list[Job | HoldfastError]:
+        """Replay failed, cancelled or dead-lettered jobs. The jobs and the answers are those of `cancel_many`.
+
+        The answer to each is its replay. If a replay of it is live already, that one is returned, with `is_new` false.
+        `replay_many` chooses dead letters by a filter instead.
+        """
+        return await self._call(lambda ledger: ledger.replay_jobs(jobs, reason=reason, request_id=request_id, actor=actor))
+
     async def replay_many(
         self,
         *,
@@ -824,6 +959,17 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.requeue(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
+
+    async def requeue_many(
+        self,
+        jobs: Iterable[ChosenJob],
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> builtins.list[Job | HoldfastError]:
+        """Queue stalled jobs again. The jobs and the answers are those of `cancel_many`."""
+        return await self._call(lambda ledger: ledger.requeue_many(jobs, reason=reason, request_id=request_id, actor=actor))
 
     async def reschedule(
         self,
@@ -1024,6 +1170,16 @@ class AsyncLedger(AsyncLedgerBase):
         Return False while another holder has the duty. That ends when its time is over or when it drops the duty.
         """
         return await self._call(lambda ledger: ledger.take_duty(name, holder, ttl=ttl))
+
+    async def timeline(
+        self, job_id: int, *, since: datetime | None = None, until: datetime | None = None, width: int = 1200
+    ) -> Timeline:
+        """Return what a drawing of a job's history needs, bounded however long the history is.
+
+        `since` and `until` choose a part of it. Up to 2,000 heartbeats are given one by one. More are counted by bins, at most
+        `width`.
+        """
+        return await self._call(lambda ledger: ledger.timeline(job_id, since=since, until=until, width=width))
 
     async def tokens(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> builtins.list[TokenRecord]:
         """Return tokens by id, also revoked and expired ones. For the next page, pass the last id of this one as `after`."""

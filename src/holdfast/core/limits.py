@@ -36,9 +36,38 @@ CLAIM_BATCH_MAX = 1_000
 WRITE_BATCH_MAX = 100_000
 """Items in one complete_many or heartbeat_many. The store gets them in chunks of WRITE_CHUNK."""
 WRITE_CHUNK = 1_000
+BULK_MAX = 1_000
+"""Jobs that one verb of an operator on many jobs takes. Their transactions have SWEEP_BATCH of them each."""
 PAGE_MAX = 1_000
 EVENTS_COUNTED_MAX = 100_000
 """How far the events that a sink or a sealer has not seen yet are counted."""
+HISTORY_NAMES_MAX = 200
+"""Queues, and kinds, with a history of their own. All others share one."""
+TOTALS_MAX = 10_000
+"""Rows of the answer of `job_totals`, one for each queue, kind and status."""
+TIMELINE_BEATS_MAX = 2_000
+"""Heartbeats that a timeline has one by one. More are counted by bins."""
+TIMELINE_WIDTH_MAX = 4_000
+"""Bins of a timeline."""
+TIMELINE_MARKS_MAX = 500
+TIMELINE_ATTEMPTS_MAX = 500
+TIMELINE_SPANS_MAX = 100
+"""Phases, leases and stalls of each attempt of a timeline."""
+GRAPH_NODES_MAX = 500
+GRAPH_DEPTH_MAX = 10
+GROUPS_MAX = 200
+"""Groups of dead letters."""
+GROUPED_LETTERS_MAX = 10_000
+"""Dead letters that are grouped, newest first."""
+ATTENTION_MAX = 1_000
+"""What waits for a person, in one answer."""
+KIND_ERRORS_MAX = 10
+"""Classes of errors of each kind, in the answer of `kinds`."""
+ERRORS_READ_MAX = 2_000
+"""Newest errors from which those are counted."""
+OVERVIEW_QUEUES_MAX = 8
+READY_HEADS_MAX = 20
+"""Ready jobs that an overview reads for each priority of each queue."""
 SEARCHED_MAX = 100_000
 """Jobs that one search by time looks at."""
 SEARCHED_TEXT_MAX = 10_000

@@ -43,6 +43,11 @@ class StallReason(StrEnum):
     OPERATOR_QUEUE_TIMEOUT = "OPERATOR_QUEUE_TIMEOUT"
 
 
+ESCALATING = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED, StallReason.NO_PROGRESS, StallReason.WORKER_ERROR})
+"""Stalls that need an operator, if the policy requires operator coverage: a lost or stuck worker. An orderly release and an error
+that is retried do not."""
+
+
 class ReasonCode(StrEnum):
     """Why a job was dead-lettered."""
 

@@ -4,15 +4,20 @@ from holdfast.ledger.export import ExportVerbs
 from holdfast.ledger.public import Beat, Change, Event, Job, JobPage, WorkerRecord
 from holdfast.ledger.signing import Keyring
 from holdfast.ledger.verbs.access import LoginVerbs, NewToken, SessionRecord, SessionVerbs, TokenRecord
+from holdfast.ledger.verbs.bulk import BulkVerbs
 from holdfast.ledger.verbs.explaining import ExplainVerbs
 from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, UpkeepVerbs
+from holdfast.ledger.verbs.history import HistoryVerbs
 from holdfast.ledger.verbs.holders import AppendVerbs, GateVerb, HolderVerbs
 from holdfast.ledger.verbs.jobs import JobVerbs
+from holdfast.ledger.verbs.letters import LetterGroupVerb
 from holdfast.ledger.verbs.operators import DeadLetterVerbs, OperatorVerbs
+from holdfast.ledger.verbs.overview import OverviewVerbs
 from holdfast.ledger.verbs.policies import DeclarationRecord, PolicyVerbs
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, KeyVerbs, ProvenEvent, SealVerbs, TreeHead
 from holdfast.ledger.verbs.reading import ReadVerbs
 from holdfast.ledger.verbs.services import RunVerbs, SinkState, SinkVerbs
+from holdfast.ledger.verbs.timeline import TimelineVerbs
 
 __all__ = [
     "Beat",
@@ -41,6 +46,7 @@ class Ledger(
     HolderVerbs,
     OperatorVerbs,
     DeadLetterVerbs,
+    BulkVerbs,
     AppendVerbs,
     UpkeepVerbs,
     PolicyVerbs,
@@ -55,6 +61,10 @@ class Ledger(
     ExportVerbs,
     RunVerbs,
     ExplainVerbs,
+    HistoryVerbs,
+    OverviewVerbs,
+    LetterGroupVerb,
+    TimelineVerbs,
     ReadVerbs,
 ):
     """The durable record of jobs and events. All changes go through it. It is safe to use from many threads.

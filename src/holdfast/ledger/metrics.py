@@ -34,8 +34,8 @@ def count_answers(metrics: Metrics, result: Result) -> None:
             _count_beats(result, counts)
         elif request.verb == "append" and not result.outcomes:
             counts[families.LEASE_RENEWALS, ()] += 1
-        elif request.verb == "replay" and not isinstance(result.answers[0], HoldfastError) and result.answers[0].is_new:
-            counts[families.ENQUEUED, (result.answers[0].job.kind,)] += 1
+        elif request.verb in ("replay", "replay_jobs"):
+            _count_replays(result, counts)
         for outcome in result.outcomes:
             _count_events(request, outcome, counts, waits)
     for answer in result.answers:
@@ -73,6 +73,12 @@ def _count_enqueues(result: Result, counts: Counts) -> None:
     ]
     for kind, count in Counter(new).items():
         counts[families.ENQUEUED, (kind,)] += count
+
+
+def _count_replays(result: Result, counts: Counts) -> None:
+    for answer in result.answers:
+        if not isinstance(answer, HoldfastError) and answer.is_new:
+            counts[families.ENQUEUED, (answer.job.kind,)] += 1
 
 
 def _count_beats(result: Result, counts: Counts) -> None:

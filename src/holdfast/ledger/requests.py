@@ -245,7 +245,7 @@ def _job_at(session: Session, verb: str, item: KeptItem, token: str | None) -> A
     job = fold(session.events(EventFilter(job_id=item.job_id, rev_max=item.rev, limit=1_000_000)))
     if job is None:
         return IdempotencyConflict(f"job {item.job_id} has been pruned since", job_id=item.job_id)
-    if verb in ("enqueue", "replay"):
+    if verb in ("enqueue", "replay", "replay_jobs"):
         return FoundJob(job, item.is_new)
     if verb in ("start", "heartbeat", "complete"):
         return change_of(job)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.services.anchors import FileAnchor, WebhookAnchor
+    from holdfast.services.history import HistoryService
     from holdfast.services.messages import CloudEvent, Message, StatusData, Topic
     from holdfast.services.relay import Relay
     from holdfast.services.sealer import Sealer
@@ -18,6 +19,7 @@ __all__ = [
     "CloudEvent",
     "DeliveryFailed",
     "FileAnchor",
+    "HistoryService",
     "Message",
     "Relay",
     "Sealer",
@@ -33,6 +35,7 @@ _MODULES = {
     **dict.fromkeys(("CloudEvent", "Message", "StatusData", "Topic"), "messages"),
     **dict.fromkeys(("CallableSink", "DeliveryFailed", "Sink", "StdoutSink", "WebhookSink"), "sinks"),
     **dict.fromkeys(("FileAnchor", "WebhookAnchor"), "anchors"),
+    "HistoryService": "history",
     "Relay": "relay",
     "Sealer": "sealer",
 }

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.explain.formatting import remedy
 from holdfast.core.explain.model import Remedy
 from holdfast.core.formatting import describe_event, is_retry
-from holdfast.core.model import EventRecord, EventType, Micros, StallReason, Status
+from holdfast.core.model import ESCALATING, EventRecord, EventType, Micros, Status
 from holdfast.core.payloads import UNSET, EnqueuedPayload, StalledPayload, decode
 from holdfast.ledger import public
 from holdfast.ledger.public import public_event, public_policy, to_datetime
@@ -25,8 +25,6 @@ OPEN_FIELDS = frozenset(
 """Payload fields that a sink in a dialect always gets. They hold no args, results, errors or checkpoints."""
 ADDED_FIELDS = ("message", "text", "queue", "kind", "tier", "silent_ms", "commands")
 """Fields of `StatusData` that an event in a dialect does not have by itself."""
-ESCALATING = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED, StallReason.NO_PROGRESS, StallReason.WORKER_ERROR})
-"""Stalls that need an operator: a lost or stuck worker. An orderly release and an error that is retried do not."""
 _WITH_ERROR = frozenset({EventType.STALLED, EventType.FAILED, EventType.CANCELLED, EventType.DEAD_LETTERED})
 _encode = msgspec.json.Encoder().encode
 

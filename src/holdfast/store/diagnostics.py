@@ -55,6 +55,13 @@ class SqlDiagnostics(StatementSession):
         """Count claimable jobs by queue and kind, longest waiting first. Paused queues are included."""
         return self.records(ReadyCount, "ready", now_at=self.stamp(), limit=limit)
 
+    def first_ready(self, each: int, limit: int) -> list[ReadyCount]:
+        """Count claimable jobs among the first `each` of every priority of every queue, longest waiting first.
+
+        Unlike `ready`, it does not read all of them, so `jobs` is a lower bound.
+        """
+        return self.records(ReadyCount, "first_ready", now_at=self.stamp(), each=each, limit=limit)
+
     def event_from(self, pos: int) -> EventTime | None:
         """Return the first event at or after a position, with the time at which it was recorded."""
         return self.record(EventTime, "event_from", pos=pos)

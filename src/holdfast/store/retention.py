@@ -10,6 +10,7 @@ from holdfast.core import payloads
 from holdfast.core.limits import JOB_ID_MAX
 from holdfast.core.model import UNDO_KIND, Micros
 from holdfast.store.dependencies import SqlDependencies
+from holdfast.store.history import SqlHistory
 from holdfast.store.sealing import SqlSeals
 
 WALK_PAGES_MAX = 10
@@ -32,10 +33,8 @@ class _PruneCandidate(NamedTuple):
     """The job was enqueued after the limits, so it cannot be old enough."""
 
 
-class SqlRetention(SqlDependencies, SqlSeals):
+class SqlRetention(SqlDependencies, SqlSeals, SqlHistory):
     """The part of a transaction that deletes old data. A walk through a table continues where the last one ended."""
-
-    careful: bool
 
     @abstractmethod
     def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
@@ -66,8 +65,8 @@ class SqlRetention(SqlDependencies, SqlSeals):
         others. Return how many of the others and how many of the former were deleted. The statement `replayed` defines replayed.
 
         Jobs that another transaction has locked, or adds a dependent to, stay until the next walk. In a careful run this is also
-        true of jobs whose events, batches or dependencies are locked. A replay stays as long as the job that it replays: without
-        it, that job would look as if it had not been replayed.
+        true of jobs whose events, batches or dependencies are locked, and of all jobs while another transaction counts events.
+        A replay stays as long as the job that it replays: without it, that job would look as if it had not been replayed.
 
         If the log is sealed, jobs with events that are not in the tree yet stay.
         """
@@ -94,8 +93,10 @@ class SqlRetention(SqlDependencies, SqlSeals):
         for row in old:
             if row.id not in staying and (row.replayed is None or row.replayed in deleted):
                 deleted.add(row.id)
-        if deleted:
+        if deleted and self.uncount(sorted(deleted)):
             self._delete(sorted(deleted))
+        else:
+            deleted.clear()
         self.rows("set_cursor", name=walk, pos=after)
         return len(deleted - unhandled), len(deleted & unhandled)
 

@@ -13,13 +13,16 @@ from holdfast.store.fleet import SqlFleet
 from holdfast.store.jobs import SqlJobs
 from holdfast.store.outbox import SqlSinks
 from holdfast.store.policies import RowCache
+from holdfast.store.readings import SqlReadings
 from holdfast.store.requests import SqlRequests
 from holdfast.store.retention import SqlRetention
 from holdfast.store.rows import ClaimedJobs, row_checkpoint_rev, row_id, row_policy_id
 from holdfast.store.sealing import SqlKeys
 
 
-class SqlSession(SqlJobs, SqlRequests, SqlRetention, SqlKeys, SqlAgents, SqlFleet, SqlSinks, SqlDiagnostics, SqlAccess):
+class SqlSession(
+    SqlJobs, SqlRequests, SqlRetention, SqlKeys, SqlAgents, SqlFleet, SqlSinks, SqlDiagnostics, SqlAccess, SqlReadings
+):
     """One transaction over named statements."""
 
     def __init__(self, ledger_id: str, cache: RowCache) -> None:

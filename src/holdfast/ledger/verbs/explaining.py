@@ -26,13 +26,24 @@ if TYPE_CHECKING:
     from holdfast.core.explain import Explanation
 
 
-def facts_of(session: Session, job: JobRecord, now: Micros, locked_by: str | None = None, *, to_claim: bool = False) -> JobFacts:
-    """Read the facts about a job from one snapshot. Facts that do not matter for the job's status are not read."""
+def facts_of(
+    session: Session,
+    job: JobRecord,
+    now: Micros,
+    locked_by: str | None = None,
+    *,
+    to_claim: bool = False,
+    since: Micros | None = None,
+) -> JobFacts:
+    """Read the facts about a job from one snapshot. Facts that do not matter for the job's status are not read.
+
+    A caller that has read the job's events knows since when the job has its status.
+    """
     queued, live = job.status is Status.QUEUED, job.finished_at is None
     for_workers = queued and not to_claim
     return JobFacts(
         policy=session.policy_of(job),
-        since=session.status_since(job),
+        since=session.status_since(job) if since is None else since,
         pause=pauses_of(session).get(job.queue) if queued else None,
         ahead=session.ahead(job, AHEAD_MAX) if for_workers else 0,
         workers=tuple(seen(session.workers(None, PAGE_MAX))) if for_workers else (),
@@ -151,8 +162,11 @@ def history_of(session: Session, now: Micros) -> History | None:
     return History(events=events, first_at=first.at, bytes=bytes_, recent=min(events, recent), recent_us=recent_us)
 
 
-def census_of(session: Session) -> LedgerHealth:
-    """Read the facts about the ledger's health from one snapshot."""
+def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -> LedgerHealth:
+    """Read the facts about the ledger's health from one snapshot.
+
+    A caller that has no time to read all ready jobs gives some of them. The size of the history is then not read either.
+    """
     now, sealed = session.now(), session.last_head()
     letters = session.dead_letters(DeadLetterFilter(limit=COUNT_MAX))
     signed = _signed_policies(session)
@@ -162,7 +176,7 @@ def census_of(session: Session) -> LedgerHealth:
         owing=sum(map(len, session.unfinished_jobs(COUNT_MAX, 0))),
         sweeper=sweeper_of(session, now),
         paused=pauses_of(session),
-        ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)),
+        ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)) if ready is None else ready,
         workers=tuple(seen(session.workers(None, PAGE_MAX))),
         agent_at=session.last_agent(),
         sinks=tuple(
@@ -177,7 +191,7 @@ def census_of(session: Session) -> LedgerHealth:
         unsealed=0 if sealed is None else session.events_after(sealed.pos),
         sealed_pos=None if sealed is None else sealed.pos,
         sealed_at=0 if sealed is None else sealed.at,
-        history=history_of(session, now),
+        history=history_of(session, now) if ready is None else None,
     )
 
 

@@ -134,11 +134,10 @@ class PostgresSession(SqlSession):
         self._cursor.executemany(self._sql[name], params)
 
     def _save_dependents(self, jobs: Sequence[Sequence[Any]], events: Sequence[Sequence[Any]]) -> None:
-        self._table("save_dependents", JOB_COLUMNS, jobs)
-        self._table("insert_dependent_events", EVENT_COLUMNS, events)
+        self._write_rows("save_dependents", JOB_COLUMNS, jobs)
+        self._write_rows("insert_dependent_events", EVENT_COLUMNS, events)
 
-    def _table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Run a statement that writes many rows, each with these columns."""
+    def _write_rows(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         by_column = zip(columns, zip(*rows, strict=True), strict=True)
         self._run(name, {column: column_array(column, values) for column, values in by_column})
 

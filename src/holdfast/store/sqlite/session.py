@@ -57,6 +57,9 @@ class SqliteSession(SqlSession):
     def each(self, name: str, params: Sequence[dict[str, Any]]) -> None:
         self._connection.executemany(SQL[name], params)
 
+    def _write_rows(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        self.each(name, [dict(zip(columns, row, strict=True)) for row in rows])
+
     def _save_dependents(self, jobs: Sequence[Sequence[Any]], events: Sequence[Sequence[Any]]) -> None:
         pos = self._draw(len(events))
         self.each("save_dependents", [dict(zip(JOB_COLUMNS, row, strict=True), last_pos=pos) for row in jobs])

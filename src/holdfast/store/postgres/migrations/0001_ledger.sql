@@ -477,3 +477,47 @@ CREATE TABLE holdfast.login_codes (
     token_id   text COLLATE "C" NOT NULL,
     expires_at timestamptz NOT NULL
 );
+
+-- How many jobs of a kind a queue has in each status, as of a position: the `pos` of `history_progress`.
+CREATE TABLE holdfast.totals (
+    queue  text COLLATE "C" NOT NULL,
+    kind   text COLLATE "C" NOT NULL,
+    status text COLLATE "C" NOT NULL,
+    n      bigint NOT NULL,
+    PRIMARY KEY (queue, kind, status)
+) WITH (fillfactor = 50);
+
+-- What happened in each minute and each hour, to all jobs, to those of a queue and to those of a kind. The body is a JSON object:
+-- counts of events, the change of the number of queued jobs, and histograms of waits and runs.
+CREATE TABLE holdfast.history (
+    step  text COLLATE "C" NOT NULL CHECK (step IN ('minute', 'hour')),
+    scope text COLLATE "C" NOT NULL CHECK (scope IN ('all', 'queue', 'kind')),
+    name  text COLLATE "C" NOT NULL,
+    at    timestamptz NOT NULL,
+    body  text COLLATE "C" NOT NULL,
+    PRIMARY KEY (step, scope, name, at)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX history_time ON holdfast.history (step, at);
+
+-- The queues and kinds that have a history of their own. All others share the one with an empty name.
+CREATE TABLE holdfast.history_names (
+    scope   text COLLATE "C" NOT NULL,
+    name    text COLLATE "C" NOT NULL,
+    last_at timestamptz NOT NULL,
+    PRIMARY KEY (scope, name)
+);
+
+-- How far totals and history have come: one row.
+--
+--   pos          all events up to this position are counted
+--   at           the time of the last of them, or when there were no others
+--   since_at     the history is complete from this time on
+--   deletions    how often jobs were deleted that had events after `pos`. Those are not counted any more.
+CREATE TABLE holdfast.history_progress (
+    id        integer PRIMARY KEY CHECK (id = 1),
+    pos       bigint NOT NULL DEFAULT 0,
+    at        timestamptz,
+    since_at  timestamptz,
+    deletions bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);

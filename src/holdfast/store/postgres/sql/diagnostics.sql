@@ -88,6 +88,37 @@ WHERE a.xact_start IS NOT NULL
 ORDER BY a.xact_start, j.id
 LIMIT 5;
 
+-- Claimable jobs among the first ones of every priority of every queue, by index lookups only.
+
+-- name: first_ready
+WITH RECURSIVE {clock}, named (queue) AS (
+    (SELECT queue FROM holdfast.jobs WHERE queued ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT (SELECT n.queue FROM holdfast.jobs n WHERE n.queued AND n.queue > named.queue ORDER BY n.queue LIMIT 1)
+    FROM named WHERE named.queue IS NOT NULL
+),
+wanted (queue) AS MATERIALIZED (
+    SELECT queue FROM named WHERE queue IS NOT NULL LIMIT %(limit)s
+),
+places (queue, rank) AS (
+    SELECT w.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.queued AND n.queue = w.queue ORDER BY -n.priority LIMIT 1)
+    FROM wanted w
+    UNION ALL
+    SELECT p.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.queued AND n.queue = p.queue AND -n.priority > p.rank
+                     ORDER BY -n.priority LIMIT 1)
+    FROM places p WHERE p.rank IS NOT NULL
+),
+heads (queue, rank) AS MATERIALIZED (
+    SELECT queue, rank FROM places WHERE rank IS NOT NULL LIMIT 2 * %(limit)s
+)
+SELECT j.queue, j.kind, count(*) AS jobs, min(greatest(j.available_at, j.created_at)) AS since
+FROM heads p
+CROSS JOIN LATERAL (
+    SELECT n.queue, n.kind, n.available_at, n.created_at FROM holdfast.jobs n
+    WHERE n.queued AND n.queue = p.queue AND -n.priority = p.rank AND n.available_at <= (SELECT at FROM clock)
+    ORDER BY n.available_at, n.id LIMIT %(each)s) AS j
+GROUP BY j.queue, j.kind ORDER BY 4, j.queue, j.kind LIMIT %(limit)s;
+
 -- name: event_from
 SELECT e.pos, e.received_at AS at FROM (
     (SELECT pos, received_at FROM holdfast.event_rows WHERE pos >= %(pos)s ORDER BY pos LIMIT 1)

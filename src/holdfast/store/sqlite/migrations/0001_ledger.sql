@@ -405,3 +405,47 @@ CREATE TABLE holdfast_login_codes (
     token_id   TEXT NOT NULL,
     expires_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- How many jobs of a kind a queue has in each status, as of a position: the `pos` of `history_progress`.
+CREATE TABLE holdfast_totals (
+    queue  TEXT NOT NULL,
+    kind   TEXT NOT NULL,
+    status TEXT NOT NULL,
+    n      INTEGER NOT NULL,
+    PRIMARY KEY (queue, kind, status)
+) STRICT, WITHOUT ROWID;
+
+-- What happened in each minute and each hour, to all jobs, to those of a queue and to those of a kind. The body is a JSON object:
+-- counts of events, the change of the number of queued jobs, and histograms of waits and runs.
+CREATE TABLE holdfast_history (
+    step  TEXT NOT NULL CHECK (step IN ('minute', 'hour')),
+    scope TEXT NOT NULL CHECK (scope IN ('all', 'queue', 'kind')),
+    name  TEXT NOT NULL,
+    at    INTEGER NOT NULL,
+    body  TEXT NOT NULL,
+    PRIMARY KEY (step, scope, name, at)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX holdfast_history_time ON holdfast_history (step, at);
+
+-- The queues and kinds that have a history of their own. All others share the one with an empty name.
+CREATE TABLE holdfast_history_names (
+    scope   TEXT NOT NULL,
+    name    TEXT NOT NULL,
+    last_at INTEGER NOT NULL,
+    PRIMARY KEY (scope, name)
+) STRICT, WITHOUT ROWID;
+
+-- How far totals and history have come: one row.
+--
+--   pos          all events up to this position are counted
+--   at           the time of the last of them, or when there were no others
+--   since_at     the history is complete from this time on
+--   deletions    how often jobs were deleted that had events after `pos`. Those are not counted any more.
+CREATE TABLE holdfast_history_progress (
+    id        INTEGER PRIMARY KEY CHECK (id = 1),
+    pos       INTEGER NOT NULL DEFAULT 0,
+    at        INTEGER,
+    since_at  INTEGER,
+    deletions INTEGER NOT NULL DEFAULT 0
+) STRICT;

@@ -58,6 +58,33 @@ SELECT queue, kind, count(*) AS jobs, min(max(available_at, created_at)) AS sinc
 WHERE queued AND available_at <= :now_at
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT :limit;
 
+-- The same of the first jobs of every priority of every queue, by index lookups only.
+
+-- name: first_ready
+WITH RECURSIVE named (queue) AS (
+    SELECT min(queue) FROM holdfast_jobs INDEXED BY holdfast_jobs_ready WHERE queued
+    UNION ALL
+    SELECT (SELECT min(n.queue) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready WHERE n.queued AND n.queue > named.queue)
+    FROM named WHERE named.queue IS NOT NULL LIMIT :limit
+),
+places (queue, priority) AS (
+    SELECT w.queue, (SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+                     WHERE n.queued AND n.queue = w.queue)
+    FROM named w WHERE w.queue IS NOT NULL
+    UNION ALL
+    SELECT p.queue, (SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+                     WHERE n.queued AND n.queue = p.queue AND n.priority < p.priority)
+    FROM places p WHERE p.priority IS NOT NULL LIMIT 2 * :limit
+)
+SELECT j.queue, j.kind, count(*) AS jobs, min(max(j.available_at, j.created_at)) AS since
+FROM places p
+JOIN holdfast_jobs j ON j.id IN (
+    SELECT n.id FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+    WHERE n.queued AND n.queue = p.queue AND n.priority = p.priority AND n.available_at <= :now_at
+    ORDER BY n.available_at, n.id LIMIT :each)
+WHERE p.priority IS NOT NULL
+GROUP BY j.queue, j.kind ORDER BY 4, j.queue, j.kind LIMIT :limit;
+
 -- name: event_from
 SELECT pos, received_at AS at FROM (
     SELECT * FROM (SELECT pos, received_at FROM holdfast_event_rows WHERE pos >= :pos ORDER BY pos LIMIT 1)

@@ -1,0 +1,346 @@
+"""Summaries of the whole ledger: what its first page shows, kinds, what waits for a person, and sessions of agents."""
+
+from collections import Counter, defaultdict
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.core import history as rules
+from holdfast.core import limits
+from holdfast.core.doctor import diagnose
+from holdfast.core.doctor.model import HealthFinding, ReadyJobs
+from holdfast.core.history import Tally
+from holdfast.core.model import ESCALATING, Actor, EventType, Micros, Phase, Status
+from holdfast.ledger.charts import AsOf, Times, progress_of, times_of
+from holdfast.ledger.public import to_datetime
+from holdfast.ledger.verbs.explaining import census_of, seen
+from holdfast.ledger.verbs.fleet import QueueRecord
+from holdfast.store.base import Session
+from holdfast.store.fleet import PauseRow, WorkerRow
+from holdfast.store.history import OTHER, TotalRow
+from holdfast.store.readings import AttentionJob
+
+if TYPE_CHECKING:
+    from holdfast.core.doctor.model import StoreHealth
+
+FRESH_US, LATE_US = 15_000_000, 45_000_000
+"""Workers sign in every 15 s. One that was not seen for three times as long is silent."""
+RATE_MINUTES = 5
+SILENT_NAMED_MAX = 10
+DAY_HOURS = 24
+
+# Answers
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Events a minute, over the last five full minutes that are counted. `failed` includes dead letters."""
+
+    enqueued: float
+    started: float
+    succeeded: float
+    failed: float
+
+
+class WorkerAges(msgspec.Struct, frozen=True):
+    """Workers by the time since they were last seen: less than 15 s, less than 45 s, or longer."""
+
+    fresh: int
+    late: int
+    silent: int
+    silent_names: list[str]
+    """Ten at most."""
+
+
+class OldestWaiting(msgspec.Struct, frozen=True):
+    queue: str
+    ready_since: datetime
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the first page of a dashboard shows. The numbers of jobs are those of `job_totals`."""
+
+    now: datetime
+    as_of: AsOf
+    complete_from: datetime | None
+    counts: dict[str, int]
+    """The number of jobs of each status. Empty if nothing is counted yet."""
+    rates: Rates | None
+    """None if nothing is counted yet."""
+    failed_24h: int | None
+    """Jobs that failed or were dead-lettered in the last 24 full hours and the present one."""
+    stalled: int
+    dead_letters: int
+    """Dead letters that were neither discarded nor replayed, counted up to 1,000."""
+    oldest: list[OldestWaiting]
+    """The oldest ready job of each queue, longest waiting first, 1,000 at most."""
+    queues: list[QueueRecord]
+    """The eight queues with the most queued jobs."""
+    workers: WorkerAges
+    attention: int
+    """The length of the list of `attention`."""
+    well: bool
+    findings: list[HealthFinding]
+    """The findings of `diagnose`, but for the size of the history."""
+
+
+class ErrorCount(msgspec.Struct, frozen=True):
+    error_class: str
+    n: int
+
+
+class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind that has jobs, and its last hour."""
+
+    kind: str
+    counts: dict[str, int]
+    """The number of jobs of each status."""
+    last_hour: dict[str, int]
+    """The number of events of each type."""
+    errors: list[ErrorCount]
+    """The most frequent classes of errors of the last hour, ten at most."""
+    wait: Times
+    run: Times
+    workers: int
+    """Workers that were seen in the last 45 s and serve this kind."""
+    is_other: bool
+    """It has no history of its own, so `last_hour`, `wait` and `run` are empty."""
+
+
+class AttentionReason(StrEnum):
+    """Why something waits for a person."""
+
+    ASSIST_REQUESTED = "assist_requested"
+    ESCALATION = "escalation"
+    ASSISTED = "assisted"
+    COMPENSATION_FAILED = "compensation_failed"
+    SINK_DEAD = "sink_dead"
+
+
+class AttentionItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A job or a sink that waits for a person."""
+
+    reason: AttentionReason
+    since: datetime
+    job_id: int | None = None
+    queue: str | None = None
+    kind: str | None = None
+    status: Status | None = None
+    worker: str | None = None
+    by: str | None = None
+    """The operator who assists the job, or who noted that its compensation failed."""
+    detail: str | None = None
+    """The reason of a stall, or the last error of a sink."""
+    sink: str | None = None
+
+
+class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of an agent."""
+
+    name: str
+    session: str
+    focus: int | None
+    """The task that it works on."""
+    since: datetime | None
+    """When it claimed that task. None if it does not hold it."""
+    seen_at: datetime
+    holding: int
+    """The number of tasks that it holds."""
+    last: int | None
+    """The task before."""
+    cursor: int
+    """The position up to which the agent was shown events."""
+
+
+def _ready(session: Session, totals: list[TotalRow]) -> tuple[ReadyJobs, ...]:
+    """Return the first ready jobs by queue and kind. Their number is that of all queued jobs, if that is known."""
+    queued = {(row.queue, row.kind): row.n for row in totals if row.status == Status.QUEUED}
+    found = session.first_ready(limits.READY_HEADS_MAX, limits.PAGE_MAX)
+    return tuple(ReadyJobs(one.queue, one.kind, max(one.jobs, queued.get((one.queue, one.kind), 0)), one.since) for one in found)
+
+
+def overview_of(session: Session, ledger_id: str, store: "StoreHealth") -> Overview:
+    """Return the overview of a ledger. `store` is the health of its store."""
+    totals = session.totals(limits.TOTALS_MAX)
+    census = census_of(session, ready=_ready(session, totals))
+    findings = diagnose(ledger_id, store, census).findings
+    progress, as_of = progress_of(session)
+    since: dict[str, Micros] = {}
+    for ready in census.ready:
+        since.setdefault(ready.queue, ready.since)  # longest waiting first
+    counts = session.sum_totals()
+    return Overview(
+        now=to_datetime(census.now),
+        as_of=as_of,
+        complete_from=None if progress.since_at is None else to_datetime(progress.since_at),
+        counts=counts,
+        rates=None if progress.at is None else _rates(session, progress.at),
+        failed_24h=None if progress.at is None else _failed_lately(session, census.now),
+        stalled=counts.get(Status.STALLED, 0),
+        dead_letters=census.dead_letters - census.replayed,
+        oldest=[OldestWaiting(queue, to_datetime(at)) for queue, at in since.items()],
+        queues=_largest_queues(totals, since, {pause.queue: pause for pause in session.pauses()}),
+        workers=_ages(session.workers(None, limits.PAGE_MAX), census.now),
+        attention=len(attention_of(session)),
+        well=all(finding.severity != "warning" for finding in findings),
+        findings=findings,
+    )
+
+
+def _rates(session: Session, counted_at: Micros) -> Rates:
+    until = rules.slot_of(counted_at, "minute")
+    rows = session.history_series("minute", "all", OTHER, until - RATE_MINUTES * rules.MINUTE_US)
+    found = rules.sum_tallies(row.tally() for row in rows if row.at < until)
+    failed = found.failed + found.dead_lettered
+    return Rates(*(count / RATE_MINUTES for count in (found.enqueued, found.started, found.succeeded, failed)))
+
+
+def _failed_lately(session: Session, now: Micros) -> int:
+    since = rules.slot_of(now, "hour") - DAY_HOURS * rules.HOUR_US
+    found = rules.sum_tallies(row.tally() for row in session.history_series("hour", "all", OTHER, since))
+    return found.failed + found.dead_lettered
+
+
+def _largest_queues(totals: list[TotalRow], since: dict[str, Micros], pauses: dict[str, PauseRow]) -> list[QueueRecord]:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in totals:
+        counts[row.queue][row.status] += row.n
+    for name in pauses:
+        counts[name] += Counter()
+    largest = sorted(counts, key=lambda name: (-counts[name][Status.QUEUED], name not in pauses, name))
+    return [_queue(name, counts[name], since.get(name), pauses.get(name)) for name in largest[: limits.OVERVIEW_QUEUES_MAX]]
+
+
+def _queue(name: str, counts: Counter[str], since: Micros | None, pause: PauseRow | None) -> QueueRecord:
+    return QueueRecord(
+        name=name,
+        counts={status: n for status, n in sorted(counts.items()) if n},
+        ready_since=None if since is None else to_datetime(since),
+        paused_at=None if pause is None else to_datetime(pause.at),
+        paused_by=None if pause is None else pause.by,
+        pause_reason=None if pause is None else pause.reason,
+    )
+
+
+def _ages(workers: list[WorkerRow], now: Micros) -> WorkerAges:
+    ages = [(now - worker.seen_at, worker.name) for worker in workers]
+    silent = sorted({name for age, name in ages if age >= LATE_US})
+    fresh = sum(age < FRESH_US for age, _ in ages)
+    late = sum(FRESH_US <= age < LATE_US for age, _ in ages)
+    return WorkerAges(fresh, late, len(ages) - fresh - late, silent[:SILENT_NAMED_MAX])
+
+
+def attention_of(session: Session) -> list[AttentionItem]:
+    jobs = session.attention_jobs(limits.SWEEP_MAX)
+    policies = session.policies_of({job.policy_id for job in jobs if job.policy_id is not None})
+    covered = {id_ for id_, policy in policies.items() if policy.requires_operator_coverage}
+    found = [item for job in jobs for item in _job_items(job, is_covered=job.policy_id in covered)]
+    compensations: dict[int, AttentionItem] = {}
+    for row in session.failed_compensations(limits.ATTENTION_MAX):
+        item = AttentionItem(
+            reason=AttentionReason.COMPENSATION_FAILED,
+            since=to_datetime(row.at),
+            job_id=row.id,
+            queue=row.queue,
+            kind=row.kind,
+            status=Status(row.status),
+            by=Actor.parse(row.actor).name,
+            detail=row.reason,
+        )
+        compensations.setdefault(row.id, item)
+    found += compensations.values()
+    found += [
+        AttentionItem(reason=AttentionReason.SINK_DEAD, since=to_datetime(sink.dead_at), sink=sink.name, detail=sink.last_error)
+        for sink in session.sinks()
+        if sink.dead_at is not None
+    ]
+    return sorted(found, key=lambda item: (item.since, item.job_id or 0))[: limits.ATTENTION_MAX]
+
+
+def _job_items(job: AttentionJob, *, is_covered: bool) -> list[AttentionItem]:
+    """Return why a held or stalled job waits for a person: for none, one or several reasons."""
+    about: dict[str, Any] = {
+        "job_id": job.id,
+        "queue": job.queue,
+        "kind": job.kind,
+        "status": Status(job.status),
+        "worker": job.worker,
+    }
+    found = []
+    if job.assist_requested and job.requested_at is not None:
+        reason = AttentionReason.ASSIST_REQUESTED
+        found.append(AttentionItem(reason=reason, since=to_datetime(job.requested_at), **about))
+    if job.phase == Phase.ASSISTED and job.assisted_at is not None:
+        by = None if job.assisted_by is None else Actor.parse(job.assisted_by).name
+        found.append(AttentionItem(reason=AttentionReason.ASSISTED, since=to_datetime(job.assisted_at), by=by, **about))
+    if is_covered and job.stalled_at is not None and job.stall_reason in ESCALATING:
+        since, detail = to_datetime(job.stalled_at), job.stall_reason
+        found.append(AttentionItem(reason=AttentionReason.ESCALATION, since=since, detail=detail, **about))
+    return found
+
+
+def kinds_of(session: Session) -> list[KindRecord]:
+    now = session.now()
+    since = rules.slot_of(now, "minute") - rules.HOUR_US
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in session.totals(limits.TOTALS_MAX):
+        counts[row.kind][row.status] += row.n
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    for found in session.history_since("minute", "kind", since):
+        tallies[found.name].add(found.tally())
+    own = {row.name for row in session.history_names() if row.scope == "kind"}
+    errors: dict[str, Counter[str]] = defaultdict(Counter)
+    for error in session.recent_errors(since, limits.ERRORS_READ_MAX):
+        if (name := _error_class(error.type, error.payload)) is not None:
+            errors[error.kind][name] += 1
+    workers = seen(session.workers(LATE_US, limits.PAGE_MAX))
+    return [
+        KindRecord(
+            kind=kind,
+            counts=dict(sorted(of_kind.items())),
+            last_hour={name: getattr(tallies[kind], name) for name in rules.COUNTED},
+            errors=[ErrorCount(name, n) for name, n in errors[kind].most_common(limits.KIND_ERRORS_MAX)],
+            wait=times_of(tallies[kind].wait),
+            run=times_of(tallies[kind].run),
+            workers=len({worker.name for worker in workers if worker.kinds is None or kind in worker.kinds}),
+            is_other=kind not in own and len(own) >= limits.HISTORY_NAMES_MAX,
+        )
+        for kind, of_kind in sorted(counts.items())
+    ]
+
+
+class _Error(msgspec.Struct):
+    error: Any = None
+    last_error: Any = None
+
+
+_errors = msgspec.json.Decoder(_Error)
+UNNAMED = "error"
+"""The class of an error that has none."""
+
+
+def _error_class(type_: str, payload: bytes | None) -> str | None:
+    """Return the class of the error in an event. A stall without an error has none."""
+    found = _errors.decode(payload or b"{}")
+    error = found.error if found.error is not None else found.last_error
+    if isinstance(error, dict) and isinstance(error.get("type"), str):
+        return str(error["type"])
+    return None if error is None and type_ == EventType.STALLED else UNNAMED
+
+
+def agents_of(session: Session, limit: int) -> list[AgentSession]:
+    """Return the sessions of agents, the most recently active first."""
+    return [
+        AgentSession(
+            name=row.name,
+            session=row.session,
+            focus=row.focus,
+            since=None if row.since_at is None else to_datetime(row.since_at),
+            seen_at=to_datetime(row.seen_at),
+            holding=row.holding,
+            last=row.last,
+            cursor=row.cursor,
+        )
+        for row in session.agent_sessions(limit)
+    ]

@@ -1,0 +1,318 @@
+"""Totals and history: counting of events by pages, and what deletions take back."""
+
+from abc import abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core import history as rules
+from holdfast.core import payloads
+from holdfast.core.history import CountedEvents, Move, Tally
+from holdfast.core.limits import HISTORY_NAMES_MAX
+from holdfast.core.model import Micros
+from holdfast.store.sealing import ANY_EVENT
+from holdfast.store.statement_session import StatementSession
+
+OTHER = ""
+"""The name of the history that queues, or kinds, without one of their own share. No queue and no kind has this name."""
+TotalKey = tuple[str, str, str]
+"""A queue, a kind and a status."""
+SeriesKey = tuple[str, str]
+"""A scope (`all`, `queue` or `kind`) and a name."""
+_bodies = msgspec.json.Decoder(Tally)
+_encode = msgspec.json.Encoder().encode
+
+
+class HistoryProgress(NamedTuple):
+    """How far events have been counted."""
+
+    pos: int = 0
+    at: Micros | None = None
+    since_at: Micros | None = None
+    deletions: int = 0
+
+
+class TotalRow(NamedTuple):
+    queue: str
+    kind: str
+    status: str
+    n: int
+
+
+class HistoryName(NamedTuple):
+    """A queue or a kind that has a history of its own, and the last hour with an event."""
+
+    scope: str
+    name: str
+    last_at: Micros
+
+
+class HistoryRow(NamedTuple):
+    scope: str
+    name: str
+    at: Micros
+    body: str
+
+    def tally(self) -> Tally:
+        return _bodies.decode(self.body)
+
+
+class SeriesRow(NamedTuple):
+    at: Micros
+    body: str
+
+    def tally(self) -> Tally:
+        return _bodies.decode(self.body)
+
+
+class _SavedRow(NamedTuple):
+    step: str
+    scope: str
+    name: str
+    at: Micros
+    body: str
+
+
+class _MovedEvent(NamedTuple):
+    minute: int
+    job_id: int
+    rev: int
+    kind: str
+    type: str
+    from_status: str | None
+    to_status: str
+    starts: bool
+    wait: int | None
+    run: int | None
+
+
+class _CountedJob(NamedTuple):
+    """A job that is to be deleted."""
+
+    id: int
+    queue: str
+    kind: str
+    status: str
+    updated_at: Micros
+    is_new: bool
+    """None of its events is counted."""
+    is_behind: bool
+    """Some of its events are not counted."""
+
+
+class EventTally(NamedTuple):
+    """A page of counted events."""
+
+    progress: HistoryProgress
+    """How far the events were counted before this page."""
+    until: int
+    is_last: bool
+    """There were no more events when the page was read."""
+    totals: dict[TotalKey, int]
+    history: dict[tuple[SeriesKey, int], Tally]
+    """By scope and name, and by minute."""
+
+
+class SqlHistory(StatementSession):
+    """The part of a transaction that counts events."""
+
+    careful: bool
+
+    def history_progress(self) -> HistoryProgress:
+        return self.record(HistoryProgress, "history_progress") or HistoryProgress()
+
+    def tally(self, until: int, limit: int) -> EventTally | None:
+        """Count the next `limit` events or a few more, up to a position. Return None if there are none. Nothing is written."""
+        progress = self.history_progress()
+        if progress.pos >= until:
+            return None
+        [(end, count)] = self.rows("page_end", after=progress.pos, until=until, limit=limit, **ANY_EVENT)
+        is_last = end is None or count < limit
+        page = EventTally(progress, until if is_last else min(end, until), is_last, Counter(), defaultdict(Tally))
+        if end is not None:
+            self._read_page(page)
+        return page
+
+    def _read_page(self, page: EventTally) -> None:
+        has_moves = bool(self.value("has_moves"))
+        chosen = {"after": page.progress.pos, "until": page.until, "buckets": rules.BUCKETS, "log_ratio": rules.LOG_RATIO}
+        for row in self.rows("tally_events", has_moves=has_moves, **chosen):
+            _count(page, CountedEvents(*row))
+        if has_moves:
+            self._read_moved(page, self.records(_MovedEvent, "tally_moved", **chosen))
+
+    def _read_moved(self, page: EventTally, events: Sequence[_MovedEvent]) -> None:
+        moves = self._moves({event.job_id for event in events})
+        for event in events:
+            of_job = moves[event.job_id]
+            if event.type == "moved":
+                move = next(move for move in of_job if move.rev == event.rev)
+                for queue, n in ((move.from_queue, -1), (move.queue, 1)):
+                    page.totals[queue, event.kind, event.to_status] += n
+                    page.history[("queue", queue), event.minute].add(rules.moved_tally(n))
+                continue
+            queue = rules.queue_at(of_job, event.rev, of_job[-1].queue)
+            _count(page, CountedEvents(event.minute, queue, *event[3:], n=1))
+
+    def _moves(self, ids: Iterable[int]) -> dict[int, list[Move]]:
+        found: dict[int, list[Move]] = defaultdict(list)
+        for job_id, rev, body in self.rows("moves", ids=self._list(sorted(ids))):
+            moved = payloads.decode(payloads.MovedPayload, body)
+            found[job_id].append(Move(rev, moved.queue, moved.from_queue))
+        return found
+
+    def save_tally(self, page: EventTally, now: Micros) -> bool:
+        """Add a page to totals and history. Return False and change nothing if the page is no longer the next one."""
+        self.rows("ensure_progress")
+        minutes = [minute for _, minute in page.history]
+        end = now if page.is_last or not minutes else min(now, (max(minutes) + 1) * rules.MINUTE_US)
+        moved = self.rows(
+            "move_progress",
+            pos=page.until,
+            at=max(end, page.progress.at or 0),
+            since_at=min(minutes) * rules.MINUTE_US if minutes else None,
+            from_pos=page.progress.pos,
+            deletions=page.progress.deletions,
+        )
+        if not moved:
+            return False
+        self._add_totals(page.totals)
+        self._save_history(page.history, now)
+        return True
+
+    def count_locked(self, until: int, limit: int, now: Micros) -> bool:
+        """Count the next events in one transaction, while none can be deleted. Return whether there may be more."""
+        self.rows("ensure_progress")
+        self.rows("lock_progress")
+        page = self.tally(until, limit)
+        return page is not None and not (self.save_tally(page, now) and page.is_last)
+
+    def _add_totals(self, changes: Mapping[TotalKey, int]) -> None:
+        rows = [(*key, n) for key, n in sorted(changes.items()) if n]
+        if rows:
+            self._write_rows("add_totals", ("queue", "kind", "status", "n"), rows)
+            self.rows("delete_zero_totals")
+
+    def _save_history(self, found: Mapping[tuple[SeriesKey, int], Tally], now: Micros) -> None:
+        named = self._named(found, now)
+        rows: list[tuple[Any, ...]] = []
+        for step, step_us in rules.STEPS_US.items():
+            slots: dict[tuple[SeriesKey, Micros], Tally] = defaultdict(Tally)
+            for ((scope, name), minute), tally in found.items():
+                slot = rules.slot_of(minute * rules.MINUTE_US, step)
+                if slot + step_us > now - rules.KEPT_US[step]:
+                    slots[(scope, name if (scope, name) in named else OTHER), slot].add(tally)
+            for saved in self._saved(step, {slot for _, slot in slots}):
+                if ((saved.scope, saved.name), saved.at) in slots:
+                    slots[(saved.scope, saved.name), saved.at].add(_bodies.decode(saved.body))
+            rows += [(step, *key, slot, _encode(tally).decode()) for (key, slot), tally in slots.items()]
+        if rows:
+            self._write_rows("save_history", ("step", "scope", "name", "slot_at", "body"), rows)
+
+    def _saved(self, step: str, slots: Iterable[Micros]) -> list[_SavedRow]:
+        return self.records(_SavedRow, "history_at", step=step, times=self._list(sorted(slots)))
+
+    def _named(self, found: Iterable[tuple[SeriesKey, int]], now: Micros) -> set[SeriesKey]:
+        """Return which of these series have rows of their own, and note that they are in use."""
+        known = {(row.scope, row.name): row.last_at for row in self.history_names()}
+        room = {
+            scope: HISTORY_NAMES_MAX - sum(1 for known_scope, _ in known if known_scope == scope) for scope in ("queue", "kind")
+        }
+        hours: dict[SeriesKey, Micros] = {}
+        for key, minute in sorted(found, key=lambda one: one[1]):
+            hours[key] = rules.slot_of(minute * rules.MINUTE_US, "hour")
+        noted = []
+        for (scope, name), hour in hours.items():
+            if scope == "all" or hour < now - rules.KEPT_US["hour"]:
+                continue
+            if (scope, name) not in known and room[scope] > 0:
+                room[scope] -= 1
+                known[scope, name] = 0
+            if known.get((scope, name), hour) < hour:
+                noted.append((scope, name, hour))
+        if noted:
+            self._write_rows("save_history_names", ("scope", "name", "last_at"), noted)
+        return set(known)
+
+    @abstractmethod
+    def _write_rows(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement that writes many rows, each with these columns."""
+
+    def delete_history(self, now: Micros, limit: int) -> int:
+        """Delete rows that are older than they are kept, at most `limit` of each step. Return how many."""
+        deleted = 0
+        for step, kept_us in rules.KEPT_US.items():
+            before = rules.slot_of(now - kept_us, step)
+            deleted += len(self.rows("delete_history", step=step, before_at=before, limit=limit))
+        self.rows("delete_history_names", before_at=now - rules.KEPT_US["hour"])
+        return deleted
+
+    # What deletions take back
+
+    def uncount(self, jobs: Sequence[int]) -> bool:
+        """Take jobs that are about to be deleted out of the totals, as far as their events are counted.
+
+        From here until the transaction ends no events are counted. Return False if, in a careful run, another transaction is
+        counting: the jobs must stay.
+        """
+        self.rows("ensure_progress")
+        progress = (
+            self.record(HistoryProgress, "try_lock_progress") if self.careful else self.record(HistoryProgress, "lock_progress")
+        )
+        if progress is None:
+            return False
+        found = self.records(_CountedJob, "counted_jobs", ids=self._list(sorted(jobs)), pos=progress.pos)
+        changes: Counter[TotalKey] = Counter()
+        for job in found:
+            if not job.is_behind:
+                changes[job.queue, job.kind, job.status] -= 1
+        behind = [job for job in found if job.is_behind]
+        if behind:
+            for key in self._counted_as([job for job in behind if not job.is_new], progress.pos):
+                changes[key] -= 1
+            newest = max(job.updated_at for job in behind)
+            self.rows("note_deletions", since_at=max(progress.since_at or 0, newest))
+        self._add_totals(changes)
+        return True
+
+    def _counted_as(self, jobs: Sequence[_CountedJob], pos: int) -> list[TotalKey]:
+        """Return the queue, kind and status of these jobs after the last of their events that is counted."""
+        if not jobs:
+            return []
+        ids = sorted(job.id for job in jobs)
+        last = {id_: (rev, status) for id_, rev, status in self.rows("counted_statuses", jobs=self._list(ids), pos=pos)}
+        moves = self._moves(ids)
+        return [
+            (rules.queue_at(moves.get(job.id, ()), last[job.id][0], job.queue), job.kind, last[job.id][1])
+            for job in jobs
+            if job.id in last
+        ]
+
+    # Reading
+
+    def totals(self, limit: int) -> list[TotalRow]:
+        return self.records(TotalRow, "totals", limit=limit)
+
+    def sum_totals(self, queue: str | None = None, kind: str | None = None) -> dict[str, int]:
+        return dict(self.rows("sum_totals", queue=queue, kind=kind))
+
+    def history_names(self) -> list[HistoryName]:
+        return self.records(HistoryName, "history_names")
+
+    def history_series(self, step: str, scope: str, name: str, since: Micros) -> list[SeriesRow]:
+        """Return the rows of one series from a time on."""
+        return self.records(SeriesRow, "history_series", step=step, scope=scope, name=name, since_at=since)
+
+    def history_since(self, step: str, scope: str, since: Micros) -> list[HistoryRow]:
+        """Return the rows of all series of a scope from a time on."""
+        return self.records(HistoryRow, "history_since", step=step, scope=scope, since_at=since)
+
+
+def _count(page: EventTally, found: CountedEvents) -> None:
+    for status, n in rules.changes_of(found).items():
+        page.totals[found.queue, found.kind, status] += n
+    tally = rules.tally_of(found)
+    for key in (("all", OTHER), ("queue", found.queue), ("kind", found.kind)):
+        page.history[key, found.minute].add(tally)
