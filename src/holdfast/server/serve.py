@@ -17,6 +17,7 @@ from holdfast.server.access import Gatekeeper
 from holdfast.server.app import Server
 from holdfast.server.connections import connection_class
 from holdfast.server.start import StartPlan, check_start, read_options
+from holdfast.services.history import HistoryService
 from holdfast.services.pruner import PruneService
 from holdfast.services.sweeper import SweepService
 from holdfast.services.ticker import Service, Ticker
@@ -54,7 +55,8 @@ def _say_nothing(_: str) -> None:
 def ledger_services(ledger: Ledger, gatekeeper: Gatekeeper, **kept: Any) -> list[Service]:
     """Return what a server does beside its requests. Duties make one process of a fleet do each."""
     holder = f"server#{ledger.incarnation}"
-    return [SweepService(ledger, holder), PruneService(ledger, holder, **kept), UseService(gatekeeper)]
+    kept_up = PruneService(ledger, holder, **kept), HistoryService(ledger, holder)
+    return [SweepService(ledger, holder), *kept_up, UseService(gatekeeper)]
 
 
 class LedgerHttpServer(uvicorn.Server):
