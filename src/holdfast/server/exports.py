@@ -80,15 +80,24 @@ class LineStream:
             producing.cancel()
 
 
-def _attached(call: Call, name: str, media_type: str, work: Callable[[Callable[[bytes], object]], object]) -> Reply:
+async def _attached(call: Call, name: str, media_type: str, work: Callable[[Callable[[bytes], object]], object]) -> Reply:
+    """Answer a file. An error before its first part is answered as usual; a later one cuts the connection."""
+    parts = LineStream().parts(call, work)
+    first = await anext(parts, b"")
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield first
+        async for part in parts:
+            yield part
+
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Reply(Stream(LineStream().parts(call, work), media_type), headers=headers)
+    return Reply(Stream(whole(), media_type), headers=headers)
 
 
 @route("GET", "/v1/export", "admin", answer=None, awaits=True, verb="export")
 async def export(call: Call) -> Reply:
     """Stream all events as lines that `holdfast verify` checks."""
-    return _attached(call, f"holdfast-{call.ledger.id}.jsonl", "application/x-ndjson", call.ledger.export)
+    return await _attached(call, f"holdfast-{call.ledger.id}.jsonl", "application/x-ndjson", call.ledger.export)
 
 
 @route("GET", "/v1/jobs/{job_id}/proof", "reader", answer=None, awaits=True, verb="read")
@@ -99,7 +108,7 @@ async def prove(call: Call) -> Reply:
     def work(write: Callable[[bytes], object]) -> object:
         return call.ledger.prove(job_id, write)
 
-    return _attached(call, f"holdfast-{call.ledger.id}-{job_id}.jsonl", "application/x-ndjson", work)
+    return await _attached(call, f"holdfast-{call.ledger.id}-{job_id}.jsonl", "application/x-ndjson", work)
 
 
 class ExportJobsQuery(b.ListQuery, frozen=True):
@@ -111,7 +120,9 @@ async def export_jobs(call: Call) -> Reply:
     """Stream the jobs of a list as a file, up to 100,000."""
     is_csv = call.query.format == "csv"
     work = _csv_writer(call) if is_csv else _json_writer(call)
-    return _attached(call, f"jobs.{call.query.format}", "text/csv; charset=utf-8" if is_csv else "application/x-ndjson", work)
+    return await _attached(
+        call, f"jobs.{call.query.format}", "text/csv; charset=utf-8" if is_csv else "application/x-ndjson", work
+    )
 
 
 def _chosen(call: Call) -> Iterator[Job]:

@@ -21,7 +21,7 @@ from holdfast.store.sealing import SqlKeys
 
 
 class SqlSession(
-    SqlJobs, SqlRequests, SqlRetention, SqlKeys, SqlAgents, SqlFleet, SqlSinks, SqlDiagnostics, SqlAccess, SqlReadings
+    SqlJobs, SqlRequests, SqlRetention, SqlKeys, SqlAgents, SqlFleet, SqlSinks, SqlAccess, SqlDiagnostics, SqlReadings
 ):
     """One transaction over named statements."""
 

@@ -477,7 +477,6 @@ CREATE TABLE holdfast.login_codes (
     token_id   text COLLATE "C" NOT NULL,
     expires_at timestamptz NOT NULL
 );
-
 -- How many jobs of a kind a queue has in each status, as of a position: the `pos` of `history_progress`.
 CREATE TABLE holdfast.totals (
     queue  text COLLATE "C" NOT NULL,

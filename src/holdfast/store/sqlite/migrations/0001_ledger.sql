@@ -405,7 +405,6 @@ CREATE TABLE holdfast_login_codes (
     token_id   TEXT NOT NULL,
     expires_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-
 -- How many jobs of a kind a queue has in each status, as of a position: the `pos` of `history_progress`.
 CREATE TABLE holdfast_totals (
     queue  TEXT NOT NULL,

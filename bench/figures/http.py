@@ -1,0 +1,130 @@
+"""The HTTP server: whole cycles in batches of 100 against the library, lone enqueues of many connections, and heartbeats."""
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+import holdfast
+from bench.cpu import Meter
+from bench.places import Host, Place
+from bench.report import Heading, Row, compared
+from bench.rounds import counted, median, rates, take_turns, timed
+from bench.sizes import Sizes
+from holdfast import Ledger
+
+HEADING = Heading("The HTTP server against the library in the same process", ours="HTTP", base="library")
+BATCH = 100
+CONNECTIONS = 64
+CYCLE_TARGET = 0.5
+ARGS = {"number": 1}
+RESULT = {"done": True}
+
+
+class HttpClient:
+    """One connection with a worker's token."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port)
+        self._connection.connect()
+        self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def post(self, path: str, body: Any) -> Any:
+        self._connection.request("POST", path, msgspec.json.encode(body), self._headers)
+        response = self._connection.getresponse()
+        data = response.read()
+        assert response.status < 300, data
+        return msgspec.json.decode(data)
+
+
+@contextmanager
+def served(place: Place) -> Iterator[tuple[int, int, str]]:
+    """Yield the port and the process id of a server of this ledger, and a worker's token."""
+    with holdfast.open(place.url) as ledger:
+        token = ledger.new_token("worker", "bench").text
+    command = [sys.executable, "-m", "holdfast", "serve", "--db", place.url, "--port", "0", "--no-link"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield int(server.stdout.readline().strip().rpartition(":")[2]), server.pid, token
+        finally:
+            server.terminate()
+
+
+def measure(host: Host, sizes: Sizes) -> list[Row]:
+    jobs = max(BATCH, min(20_000, sizes.per_round) // BATCH * BATCH)
+    with host.place() as place, served(place) as (port, pid, token), holdfast.open(place.url) as ledger:
+        client = HttpClient(port, token)
+        cycle_remote(client, BATCH)
+        cycle_library(ledger, BATCH)
+        over, own = take_turns(
+            sizes.rounds,
+            lambda _: counted(jobs, Meter([os.getpid(), pid]), lambda: cycle_remote(client, jobs)),
+            lambda _: counted(jobs, Meter([os.getpid()]), lambda: cycle_library(ledger, jobs)),
+        )
+        cycles = compared(f"{host.name}, cycles of {BATCH} jobs", over, own, CYCLE_TARGET, place.events("succeeded"))
+        singles = [timed(sizes.singles, lambda: enqueue_singly(port, token, sizes.singles)) for _ in range(3)]
+        alone = [timed(sizes.singles, lambda: _enqueue_library(ledger, sizes.singles)) for _ in range(3)]
+        lone = Row(
+            f"{host.name}, lone enqueues, {CONNECTIONS} connections", median(singles), median(alone), None, 0, {"http": singles}
+        )
+        beats = _beats(host, ledger, client, sizes)
+    return [cycles, lone, beats]
+
+
+def cycle_remote(client: HttpClient, count: int) -> int:
+    done = 0
+    for _ in range(count // BATCH):
+        client.post("/v1/jobs/batch", {"jobs": [{"kind": "noop", "args": ARGS, "queue": "http"}] * BATCH})
+        held = client.post("/v1/claims", {"queues": ["http"], "limit": BATCH, "start": True})["jobs"]
+        completions = [{"fence": job["fence"], "result": RESULT} for job in held]
+        answers = client.post("/v1/completions", {"completions": completions})["answers"]
+        done += sum("change" in answer for answer in answers)
+    return done
+
+
+def cycle_library(ledger: Ledger, count: int) -> int:
+    done = 0
+    for _ in range(count // BATCH):
+        ledger.enqueue_many([{"kind": "noop", "args": ARGS, "queue": "own"}] * BATCH)
+        held = ledger.claim("bench", ["own"], limit=BATCH, start=True)
+        answers = ledger.complete_many([(job.fence, RESULT) for job in held if job.fence is not None])
+        done += sum(not isinstance(answer, holdfast.HoldfastError) for answer in answers)
+    return done
+
+
+def enqueue_singly(port: int, token: str, count: int) -> None:
+    clients = [HttpClient(port, token) for _ in range(CONNECTIONS)]
+
+    def some(client: HttpClient) -> None:
+        for _ in range(count // CONNECTIONS):
+            client.post("/v1/jobs", {"kind": "noop", "args": ARGS, "queue": "lone"})
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        list(pool.map(some, clients))
+
+
+def _enqueue_library(ledger: Ledger, count: int) -> None:
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        list(pool.map(lambda _: ledger.enqueue("noop", ARGS, queue="own-lone"), range(count)))
+
+
+def _beats(host: Host, ledger: Ledger, client: HttpClient, sizes: Sizes) -> Row:
+    """Heartbeats in batches of 1,000."""
+    ledger.enqueue_many([{"kind": "noop", "queue": "held"}] * 1_000)
+    held = client.post("/v1/claims", {"queues": ["held"], "limit": 1_000, "start": True})["jobs"]
+    fences = [job["fence"] for job in held]
+
+    def beat(_: int) -> Any:
+        return counted(1_000, Meter([os.getpid()]), lambda: len(client.post("/v1/heartbeats", {"fences": fences})["answers"]))
+
+    [found] = take_turns(max(3, sizes.beats), beat)
+    return Row(f"{host.name}, heartbeats", median(rates(found)), 10_000.0, 1.0, 0, {"beats": rates(found)})
