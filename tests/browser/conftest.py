@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Response, sync_playwright
 
 import holdfast
 from holdfast import Ledger
@@ -16,7 +16,9 @@ from tests.support.server import RunningServer, running
 
 WATCH = """
 window.reports = [];
-document.addEventListener("securitypolicyviolation", (event) => window.reports.push(event.violatedDirective + " " + event.blockedURI));
+document.addEventListener("securitypolicyviolation", (event) => {
+    window.reports.push(`${event.violatedDirective} ${event.blockedURI}`);
+});
 """
 Open = Callable[..., Page]
 
@@ -63,14 +65,25 @@ class Watcher:
         self.problems: list[str] = []
         self.allowed: tuple[str, ...] = ()
         """Texts of problems that a test expects."""
-        self.bytes = 0
 
     def watch(self, page: Page) -> None:
-        page.on("console", lambda message: self.note(message.text) if message.type in ("error", "warning") else None)
+        page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.note(f"page error: {error}"))
         page.on("request", lambda request: self._check_host(request.url))
-        page.on("response", lambda answer: self.note(f"{answer.status} {answer.url}") if answer.status >= 500 else None)
-        page.on("dialog", lambda dialog: (self.note(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("response", self._on_response)
+        page.on("dialog", self._on_dialog)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.note(message.text)
+
+    def _on_response(self, response: Response) -> None:
+        if response.status >= 500:
+            self.note(f"{response.status} {response.url}")
+
+    def _on_dialog(self, dialog: Dialog) -> None:
+        self.note(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def _check_host(self, url: str) -> None:
         parts = urlsplit(url)
@@ -98,7 +111,9 @@ def open_page(browser: Browser, served: RunningServer, watcher: Watcher) -> Iter
     contexts: list[BrowserContext] = []
     pages: list[Page] = []
 
-    def open_(path: str = "/", *, role: str | None = "operator", name: str = "kim", queues: tuple[str, ...] = ("*",), **options: object) -> Page:
+    def open_(
+        path: str = "/", *, role: str | None = "operator", name: str = "kim", queues: tuple[str, ...] = ("*",), **options: object
+    ) -> Page:
         settings = {"locale": "en-GB", "timezone_id": "Europe/Berlin", "viewport": {"width": 1280, "height": 900}, **options}
         context = browser.new_context(**settings)  # type: ignore[arg-type]
         contexts.append(context)

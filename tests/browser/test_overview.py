@@ -3,7 +3,7 @@
 from playwright.sync_api import Page, expect
 
 from holdfast import Ledger
-from tests.browser.conftest import Open
+from tests.browser.conftest import Open, Watcher
 from tests.support.server import RunningServer
 
 
@@ -57,8 +57,10 @@ def test_numbers_and_times_have_the_format_of_the_locale(served: RunningServer, 
     expect(english.locator("tbody")).to_contain_text("1,204")
 
 
-def test_signing_in_with_a_token_and_with_a_code(served: RunningServer, ledger: Ledger, open_page: Open, watcher: object) -> None:
-    watcher.allowed = ("401",)  # type: ignore[attr-defined]
+def test_signing_in_with_a_token_and_with_a_code(
+    served: RunningServer, ledger: Ledger, open_page: Open, watcher: Watcher
+) -> None:
+    watcher.allowed = ("401",)
     page = open_page("/jobs", role=None)
     page.fill("#token", ledger.new_token("reader", "eye").text)
     page.click("dialog button[type=submit]")

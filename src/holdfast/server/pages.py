@@ -19,12 +19,13 @@ CSP = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _FEATURES = ("accelerometer", "camera", "display-capture", "geolocation", "gyroscope", "microphone", "payment", "usb")
-_PAGE_HEADERS = {
+_DOCUMENT_HEADERS = {
     "Content-Security-Policy": CSP,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": ", ".join(f"{name}=()" for name in _FEATURES),
-    "Vary": "Accept-Encoding",
 }
+"""For what a browser can show by itself. Scripts and styles follow the policy of the page that loads them."""
+_DOCUMENTS = (".html", ".svg")
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -53,12 +54,13 @@ class PageFile(NamedTuple):
     zipped: bytes
     media_type: str
     tag: str
+    headers: dict[str, str]
 
     def reply(self, headers: Headers, cache: str) -> Reply:
         """Answer the file, compressed if the client takes that, or 304 if the client has it."""
         takes_gzip = "gzip" in (headers.get("accept-encoding") or "")
         tag = f'"{self.tag}{"-gz" if takes_gzip else ""}"'
-        more = {**_PAGE_HEADERS, "Cache-Control": cache, "ETag": tag}
+        more = {**self.headers, "Vary": "Accept-Encoding", "Cache-Control": cache, "ETag": tag}
         if headers.get("if-none-match") == tag:
             return Reply(None, 304, more)
         more["Content-Type"] = self.media_type
@@ -108,7 +110,9 @@ def _is_name(part: str) -> bool:
 
 
 def _file(name: str, body: bytes) -> PageFile:
-    return PageFile(body, gzip.compress(body, 9, mtime=0), _TYPES[Path(name).suffix], _hash(body))
+    suffix = Path(name).suffix
+    headers = _DOCUMENT_HEADERS if suffix in _DOCUMENTS else {}
+    return PageFile(body, gzip.compress(body, 9, mtime=0), _TYPES[suffix], _hash(body), headers)
 
 
 def _hash(body: bytes) -> str:

@@ -9,7 +9,7 @@ import { go } from "./router.js";
 
 const PAGES = { o: "/", j: "/jobs", q: "/queues", k: "/kinds", w: "/workers", a: "/attention", d: "/dead-letters", e: "/events" };
 const PREFIX_MS = 1500;
-let prefixed = 0;
+let prefixed = -Infinity;
 
 export function keysAreOn() {
   return stored("holdfast.keys") !== "off";
@@ -62,7 +62,7 @@ export function startKeys() {
       return;
     }
     const page = performance.now() - prefixed < PREFIX_MS ? PAGES[/** @type {keyof typeof PAGES} */ (event.key)] : undefined;
-    prefixed = event.key === "g" ? performance.now() : 0;
+    prefixed = event.key === "g" ? performance.now() : -Infinity;
     if (page) go(page);
     else if (KEYS[event.key] && !target.closest("[data-own-keys]")) KEYS[event.key](event);
     else return;

@@ -30,7 +30,7 @@ function startTheme() {
     const chosen = stored("holdfast.theme") ?? "system";
     document.documentElement.classList.remove("light", "dark");
     if (chosen !== "system") document.documentElement.classList.add(chosen);
-    replace(byId("theme"), glyph("theme"), chosen);
+    replace(byId("theme"), glyph("theme"), el("span", { class: "wide" }, chosen));
     byId("theme").setAttribute("aria-label", `Theme: ${chosen}. Change it`);
   };
   byId("theme").addEventListener("click", () => {

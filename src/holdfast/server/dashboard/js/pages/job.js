@@ -123,6 +123,12 @@ function show(data) {
   }
   view.next.update(explained.next);
   view.nextPart.hidden = explained.next.length === 0;
+  const hint = (/** @type {string} */ name, /** @type {any} */ value) => (value === null ? `${name}: none` : name);
+  view.parts[0].name(hint("Error", job.last_error));
+  view.parts[2].name(hint("Result", job.result));
+  view.parts[3].name(hint("Checkpoint", job.checkpoint));
+  view.parts[4].name(job.undo_owed ? `Undo steps: ${number(job.undo_owed)}` : "Undo steps");
+  view.parts[5].name(job.depends_on.length ? `Dependencies: ${number(job.depends_on.length)}` : "Dependencies");
   const offered = explained.commands.map((/** @type {any} */ one) => el("div", null, command(one.command), el("p", { class: "muted" }, one.does)));
   replace(view.commands, command(`holdfast explain ${job.id}`), command(`holdfast job events ${job.id}`), ...offered);
 }

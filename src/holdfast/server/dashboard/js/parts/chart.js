@@ -1,13 +1,15 @@
 /** Charts of a history: lines and stacked columns. */
 
 import { el, replace, svg } from "../dom.js";
-import { compact, day, decimal, duration, fullTime, minuteTime, number } from "../format.js";
+import { compact, day, decimal, duration, fullTime, minuteTime, number, timeForm } from "../format.js";
+import { STEPS_MS } from "./scale.js";
 
 const HEIGHT = 180;
 const LEFT = 52;
 const BOTTOM = 22;
 const TOP = 8;
 const DAY_MS = 86_400_000;
+const LABEL_PX = 64;
 const LOG_LINES = [1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000, 604_800_000];
 
 /**
@@ -91,15 +93,16 @@ export function chart(options) {
     else if (said.dataset.at === undefined) said.textContent = "";
   }
 
+  /** Labels at round times, with room between them. */
   function labels() {
-    const found = [];
-    const step = Math.max(1, Math.ceil(data.points.length / Math.max(2, (width - LEFT) / 80)));
-    const isLong = data.step_s * data.points.length > 2 * 86_400;
-    for (let n = 0; n < data.points.length; n += step) {
-      const at = Date.parse(data.points[n].at);
-      found.push(svg("text", { x: x(n), y: HEIGHT - 6, "text-anchor": n === 0 ? "start" : "middle" }, isLong || at % DAY_MS === 0 ? day(at) : minuteTime(at)));
-    }
-    return found;
+    const perPoint = (width - LEFT - 8) / Math.max(1, data.points.length);
+    const step = STEPS_MS.find((one) => (one / (data.step_s * 1000)) * perPoint >= LABEL_PX) ?? 7 * DAY_MS;
+    const zone = timeForm() === "utc" ? 0 : new Date(data.points[0]?.at).getTimezoneOffset() * 60_000;
+    return data.points.flatMap((/** @type {any} */ point, /** @type {number} */ n) => {
+      const at = Date.parse(point.at);
+      if ((at - zone) % step !== 0 || x(n) > width - 24) return [];
+      return [svg("text", { x: x(n), y: HEIGHT - 6, "text-anchor": "middle" }, step >= DAY_MS || (at - zone) % DAY_MS === 0 ? day(at) : minuteTime(at))];
+    });
   }
 
   /** Gaps stay gaps. @param {Series} one @param {(value: number) => number} y */

@@ -94,6 +94,8 @@ function beatMarks(scale, attempt, beats, bins, y) {
     if (at - last > interval * 1.1) late += `M${Math.max(0, scale.x(last)).toFixed(1)} ${y + BEAT}H${Math.min(scale.width, x).toFixed(1)}`;
     last = at;
   }
+  const end = attempt.stalls.length ? (ms(attempt.stalls.at(-1).from) ?? now()) : (ms(attempt.ended_at) ?? now());
+  if (end - last > interval * 1.1 && !bins.length) late += `M${Math.max(0, scale.x(last)).toFixed(1)} ${y + BEAT}H${Math.min(scale.width, scale.x(end)).toFixed(1)}`;
   const most = Math.max(1, ...bins.map((bin) => bin.n));
   for (const bin of bins) {
     const x = scale.x(ms(bin.from) ?? 0);

@@ -2,52 +2,18 @@
 
 import { everySecond, ms, now } from "../clock.js";
 import { el, replace, svg } from "../dom.js";
-import { clockTime, day, dayNumber, duration, fullTime, minuteTime, timeForm } from "../format.js";
-import { OVER, word } from "../status.js";
+import { duration, fullTime } from "../format.js";
+import { OVER } from "../status.js";
+import { asTable, axis, AXIS, defs, foldBands, FOOT, legend } from "./frame.js";
 import { attemptLane, isInner, LANE, signalsLane, waitsLane } from "./lanes.js";
-import { extent, findFolds, makeScale, ticks } from "./scale.js";
+import { laned, moments, sentence } from "./moments.js";
+import { extent, findFolds, FOLD_PX, makeScale } from "./scale.js";
 
-const AXIS = 24;
-const GUTTER = 96;
+const GUTTER_WIDE = 96;
+const GUTTER_NARROW = 60;
+const NARROW = 600;
 const SIGNALS = 34;
-const FIRST = 3;
-const LAST = 10;
-const LANES_MAX = 20;
 const SPAN_MIN_MS = 5;
-
-/** Every moment that the timeline has, for folds and for the cursor. @param {any} data */
-function moments(data) {
-  /** @type {[string | null, string][]} */
-  const found = [];
-  for (const wait of data.waits) found.push([wait.from, "queued"], [wait.ready_at, "ready"]);
-  for (const attempt of data.attempts) {
-    found.push([attempt.claimed_at, `#${attempt.n} claimed by ${attempt.worker}`], [attempt.started_at, `#${attempt.n} started`]);
-    if (attempt.ended_at) found.push([attempt.ended_at, `#${attempt.n} ended: ${word(attempt.end ?? "")}`]);
-    for (const stall of attempt.stalls) found.push([stall.from, `#${attempt.n} stalled: ${stall.reason ?? ""}`], [stall.to, `#${attempt.n} no longer stalled`]);
-  }
-  for (const mark of data.marks) found.push([mark.at, [word(mark.type), mark.reason, `by ${mark.actor}`].filter(Boolean).join(" · ")]);
-  return found.flatMap(([text, what]) => (text ? [{ at: Date.parse(text), what }] : [])).sort((a, b) => a.at - b.at);
-}
-
-/** One sentence for screen readers. @param {any} data */
-function sentence(data) {
-  const parts = data.attempts.slice(-3).map((/** @type {any} */ attempt) => {
-    const lasted = duration((ms(attempt.ended_at) ?? now()) - (ms(attempt.claimed_at) ?? 0));
-    return attempt.end ? `Attempt ${attempt.n} ended as ${word(attempt.end)} after ${lasted}` : `attempt ${attempt.n} has lasted for ${lasted}`;
-  });
-  return parts.length ? `Timeline. ${parts.join(", ")}.` : "Timeline. The job was not claimed yet.";
-}
-
-/** The attempts that get a lane: all, or the first 3, the last 10 and those with a stall of another reason. @param {any[]} attempts */
-function laned(attempts) {
-  if (attempts.length <= LANES_MAX) return attempts;
-  const seen = new Set();
-  return attempts.filter((attempt, n) => {
-    const reason = attempt.stalls[0]?.reason;
-    const isNew = reason && !seen.has(reason) && seen.add(reason);
-    return n < FIRST || n >= attempts.length - LAST || isNew;
-  });
-}
 
 /**
  * Makes a timeline.
@@ -61,6 +27,7 @@ export function timeline(first) {
   /** @type {import("./scale.js").Span | null} */
   let zoom = null;
   let asText = false;
+  let gutter = GUTTER_WIDE;
   /** @type {import("./scale.js").Scale | null} */
   let scale = null;
   const place = el("div", { class: "timeline", tabindex: "0", role: "group", "aria-label": "Timeline: arrow keys move it, + and − zoom, 0 shows all", "data-own-keys": true });
@@ -72,7 +39,7 @@ export function timeline(first) {
   const trueScale = button("True scale", () => ((isTrue = !isTrue), draw()), { "aria-pressed": "false" });
   const textButton = button("As text", () => ((asText = !asText), draw()), { "aria-pressed": "false", "data-as-table": true });
   const tools = el("div", { class: "chips" }, button("−", () => zoomBy(2), { "aria-label": "Zoom out" }), button("+", () => zoomBy(0.5), { "aria-label": "Zoom in" }), button("All", () => setZoom(null)), trueScale, textButton);
-  const node = el("div", null, tools, place, text);
+  const node = el("div", null, tools, place, legend(), text);
 
   function whole() {
     const end = OVER.has(data.status) ? Math.max(...moments(data).map((one) => one.at)) : Math.max(now(), ...data.next.map((/** @type {any} */ step) => Math.min(ms(step.at) ?? 0, now() + 60_000)));
@@ -83,16 +50,17 @@ export function timeline(first) {
     trueScale.setAttribute("aria-pressed", String(isTrue));
     textButton.setAttribute("aria-pressed", String(asText));
     replace(text, asText ? asTable(data) : null);
-    const width = Math.max(200, (place.clientWidth || 1000) - GUTTER);
+    gutter = (place.clientWidth || 1000) < NARROW ? GUTTER_NARROW : GUTTER_WIDE;
+    const width = Math.max(200, (place.clientWidth || 1000) - gutter);
     const range = zoom ?? whole();
     const folds = isTrue ? [] : findFolds(moments(data).map((one) => one.at), range).filter((fold) => !opened.has(Math.round(fold.from)));
     scale = makeScale(range, width, folds);
     const lanes = laned(data.attempts);
-    const height = AXIS + LANE * (1 + lanes.length) + SIGNALS;
-    const picture = svg("svg", { role: "img", "aria-label": sentence(data), viewBox: `0 0 ${width + GUTTER} ${height}`, height }, defs());
-    const body = svg("g", { transform: `translate(${GUTTER} 0)` });
+    const height = AXIS + LANE * (1 + lanes.length) + SIGNALS + (folds.length ? FOOT : 0);
+    const picture = svg("svg", { role: "img", "aria-label": sentence(data), viewBox: `0 0 ${width + gutter} ${height}`, height }, defs());
+    const body = svg("g", { transform: `translate(${gutter} 0)` });
     const exact = (data.beats.exact ?? []).map((/** @type {string} */ at) => Date.parse(at));
-    body.append(...axis(scale, height));
+    body.append(...axis(scale, height), ...foldBands(scale, height));
     const rows = [["waits", waitsLane(scale, data.waits, AXIS)]];
     lanes.forEach((attempt, n) => {
       const from = ms(attempt.claimed_at) ?? 0;
@@ -105,11 +73,13 @@ export function timeline(first) {
     rows.push(["signals", signalsLane(scale, data.marks, AXIS + LANE * (lanes.length + 1))]);
     rows.forEach(([name, parts], n) => {
       body.append(...parts.filter(Boolean));
-      picture.append(svg("text", { class: "lane-name", x: 8, y: AXIS + LANE * n + 15 }, name.length > 13 ? `${name.slice(0, 12)}…` : name));
+      picture.append(svg("text", { class: "lane-name", x: 8, y: AXIS + LANE * n + 15 }, name.length > gutter / 7 ? `${name.slice(0, gutter / 7 - 1)}…` : name));
     });
     body.append(...following(scale, height), nowLine, cursor);
     picture.append(body);
+    const focused = [...place.querySelectorAll("button")].indexOf(/** @type {any} */ (document.activeElement));
     place.replaceChildren(picture, ...scale.folds.map(unfoldButton), tip);
+    place.querySelectorAll("button")[focused]?.focus();
     moveNow();
     if (data.attempts.length > lanes.length || data.attempts_cut) {
       text.append(el("p", { class: "muted" }, `${data.attempts.length - lanes.length + data.attempts_cut} more attempts are not drawn.`));
@@ -118,9 +88,8 @@ export function timeline(first) {
 
   /** @param {import("./scale.js").Span} fold */
   function unfoldButton(fold) {
-    const made = button(`⫽ ${duration(fold.to - fold.from)} ⫽`, () => (opened.add(Math.round(fold.from)), draw()), { class: "unfold quiet", "aria-label": `Show the ${duration(fold.to - fold.from)} in which nothing happened` });
-    made.style.setProperty("left", `${GUTTER + /** @type {any} */ (scale).x(fold.from) - 16}px`);
-    made.style.setProperty("bottom", "0");
+    const made = button(duration(fold.to - fold.from), () => (opened.add(Math.round(fold.from)), draw()), { class: "unfold quiet", "aria-label": `Show the ${duration(fold.to - fold.from)} in which nothing happened` });
+    made.style.setProperty("left", `${gutter + /** @type {any} */ (scale).x(fold.from) + FOLD_PX / 2}px`);
     return made;
   }
 
@@ -129,8 +98,15 @@ export function timeline(first) {
     return data.next.flatMap((/** @type {any} */ step) => {
       const x = step.at ? on.x(Date.parse(step.at)) : -1;
       if (x < 0 || x > on.width) return [];
-      return [svg("path", { class: "next", d: `M${x.toFixed(1)} ${AXIS}V${height}` }), svg("text", { class: "label", x: x - 4, y: height - 4, "text-anchor": "end" }, step.what.slice(0, 60))];
+      return [svg("path", { class: "next", d: `M${x.toFixed(1)} ${AXIS}V${height}` }), ...label(on, x, step.what)];
     });
+  }
+
+  /** The words of what is next, at the side that has room. @param {import("./scale.js").Scale} on @param {number} x @param {string} what */
+  function label(on, x, what) {
+    const room = what.length * 6.5;
+    if (x + room < on.width) return [svg("text", { class: "label", x: x + 4, y: AXIS + 15 }, what)];
+    return x > room ? [svg("text", { class: "label", x: x - 4, y: AXIS + 15, "text-anchor": "end" }, what)] : [];
   }
 
   function moveNow() {
@@ -161,7 +137,7 @@ export function timeline(first) {
   }
 
   /** @param {MouseEvent} event */
-  const placeOf = (event) => event.clientX - place.getBoundingClientRect().left - GUTTER;
+  const placeOf = (event) => event.clientX - place.getBoundingClientRect().left - gutter;
   /** @type {number | null} */
   let dragged = null;
   place.addEventListener("pointerdown", (event) => (dragged = event.button === 0 && placeOf(event) > 0 && event.target instanceof SVGElement ? placeOf(event) : null));
@@ -192,11 +168,15 @@ export function timeline(first) {
     const at = scale.at(x);
     const near = moments(data).filter((one) => Math.abs(/** @type {any} */ (scale).x(one.at) - x) < 8).slice(0, 4);
     replace(tip, el("div", null, near.length ? fullTime(near[0].at) : fullTime(at)), ...near.map((one) => el("div", null, one.what)));
-    tip.style.setProperty("left", `${Math.min(x + GUTTER + 12, place.clientWidth - 220)}px`);
+    tip.style.setProperty("left", `${Math.min(x + gutter + 12, place.clientWidth - 220)}px`);
     tip.style.setProperty("top", "28px");
   }
 
-  const stopTicking = everySecond(() => (OVER.has(data.status) ? null : draw()));
+  const stopTicking = everySecond(() => {
+    if (OVER.has(data.status)) return;
+    if (place.matches(":hover, :focus-within")) moveNow();
+    else draw();
+  });
   const watcher = new ResizeObserver(() => requestAnimationFrame(draw));
   watcher.observe(place);
   return {
@@ -211,29 +191,4 @@ export function timeline(first) {
       watcher.disconnect();
     },
   };
-}
-
-function defs() {
-  const pattern = (/** @type {string} */ id, /** @type {string} */ kind) => svg("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("rect", { class: kind, width: 3, height: 6 }));
-  return svg("defs", null, pattern("hatch", "ready"), pattern("stripes", "stall"));
-}
-
-/** @param {import("./scale.js").Scale} scale @param {number} height */
-function axis(scale, height) {
-  const zone = timeForm() === "utc" ? 0 : new Date(scale.from).getTimezoneOffset();
-  const { step, times } = ticks(scale, zone);
-  let last = dayNumber(scale.from);
-  return times.flatMap((at) => {
-    const isNewDay = dayNumber(at) !== last;
-    last = dayNumber(at);
-    const label = step >= 86_400_000 ? day(at) : `${isNewDay ? `${day(at)} ` : ""}${step >= 60_000 ? minuteTime(at) : clockTime(at)}${step < 1000 ? `.${String(Math.round(at % 1000)).padStart(3, "0")}` : ""}`;
-    const x = scale.x(at).toFixed(1);
-    return [svg("path", { class: "grid", d: `M${x} ${AXIS - 4}V${height}` }), svg("text", { x: Number(x) + 3, y: AXIS - 8 }, label)];
-  });
-}
-
-/** The same facts as a table. @param {any} data */
-function asTable(data) {
-  const rows = moments(data).map((one) => el("tr", null, el("td", null, fullTime(one.at)), el("td", null, one.what)));
-  return el("div", { class: "box", tabindex: "0", role: "region", "aria-label": "Timeline as text" }, el("table", null, el("thead", null, el("tr", null, el("th", { scope: "col" }, "Time"), el("th", { scope: "col" }, "What"))), el("tbody", null, ...rows)));
 }
