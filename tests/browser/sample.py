@@ -20,7 +20,7 @@ def claim(ledger: Ledger, queue: str, worker: str) -> Fence:
 
 
 def fill(ledger: Ledger, clock: ManualClock) -> None:
-    """Add jobs of every status, workers and a paused queue. The first job has two attempts, a stall, assistance and a checkpoint."""
+    """Add jobs, workers and a paused queue. The first job has two attempts, a stall, assistance and a checkpoint."""
     ledger.set_policy(kind="index_page", **POLICY)
     args = msgspec.Raw(b'{"url": "https://example.org/a", "rate": 1.10, "size": 1234567890123}')
     page = ledger.enqueue_many([{"kind": "index_page", "args": args, "queue": "crawl"}])[0].id
