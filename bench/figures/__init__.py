@@ -6,6 +6,7 @@ from typing import NamedTuple
 from bench.figures import (
     bulk,
     cli,
+    counting,
     dependents,
     drain,
     events,
@@ -19,12 +20,14 @@ from bench.figures import (
     idle,
     latency,
     memory,
+    overview,
     recovery,
     resume,
     seal,
     signed,
     single,
     sweep,
+    timeline,
     verify,
     volume,
 )
@@ -61,5 +64,8 @@ FIGURES = {
     "verify": Figure(verify.HEADING, verify.measure),
     "dependents": Figure(dependents.HEADING, dependents.measure),
     "resume": Figure(resume.HEADING, resume.measure),
+    "counting": Figure(counting.HEADING, counting.measure),
+    "overview": Figure(overview.HEADING, overview.measure),
+    "timeline": Figure(timeline.HEADING, timeline.measure),
     "cli": Figure(cli.HEADING, cli.measure),
 }

@@ -46,3 +46,21 @@ def test_the_reason_of_a_pause_is_shown(ledger: Ledger):
     assert "by ada: reindexing" in ledger.explain(job.id).text
     [words] = [finding.words for finding in ledger.diagnose().findings if finding.code == "queue_paused"]
     assert words.endswith("by ada: reindexing")
+
+
+def test_queues_with_the_numbers_of_the_totals(ledger: Ledger, clock: ManualClock):
+    for kind in ("a", "b"):
+        ledger.enqueue(kind, queue="mail")
+        clock.advance(10)
+    ledger.cancel(ledger.enqueue("a", queue="crawl").id)
+    ledger.pause("robots", reason="rain")
+    exact = ledger.queues()
+    assert ledger.queues(totals=True) == exact
+    while ledger.history_writer.advance(100):
+        pass
+    assert ledger.queues(totals=True) == exact
+    ledger.enqueue("a", queue="crawl")
+    assert [queue.counts for queue in ledger.queues(totals=True)] == [queue.counts for queue in exact]
+    with builders.refused("validation_error") as caught:
+        ledger.queues(totals=1)  # type: ignore[arg-type]
+    assert caught.value.context["field"] == "totals"

@@ -14,13 +14,14 @@ from holdfast.server.credentials import Credential, Principals, read_cookie, rea
 from holdfast.server.origins import SiteOrigins
 from holdfast.server.redact import Redaction
 from holdfast.testing import ManualClock
+from tests.support.server import running
 
 LOCAL = SiteOrigins(AllowedHosts("127.0.0.1", []), "http")
 HOST = {"host": "127.0.0.1:8470"}
 OWN_PAGE = {"sec_fetch_site": "same-origin", "holdfast_request": "1"}
 
 
-class Door:
+class Caller:
     """A gatekeeper of a ledger, called as the server does it."""
 
     def __init__(self, ledger: Ledger, clock: ManualClock, **options: Any) -> None:
@@ -37,142 +38,152 @@ class Door:
 
 
 @pytest.fixture
-def door(ledger: Ledger, clock: ManualClock) -> Door:
-    return Door(ledger, clock)
+def call(ledger: Ledger, clock: ManualClock) -> Caller:
+    return Caller(ledger, clock)
 
 
-def code_of(call: Callable[[], Any]) -> str:
+def code_of(work: Callable[[], Any]) -> str:
     with pytest.raises(HoldfastError) as refused:
-        call()
+        work()
     return refused.value.code
 
 
-def test_a_token_is_a_caller(ledger: Ledger, door: Door) -> None:
+def test_a_token_is_a_caller(ledger: Ledger, call: Caller) -> None:
     made = ledger.new_token("worker", "arm-1", queues=["crawl*"], act_as=["worker:arm-*"])
-    found = door(authorization=f"Bearer {made.text}")
+    found = call(authorization=f"Bearer {made.text}")
     assert (found.name, found.role, found.queues, found.act_as) == ("arm-1", "worker", ("crawl*",), ("worker:arm-*",))
-    assert (found.token_id, found.session, found.is_nobody) == (made.token.id, None, False)
-    assert door(authorization=f"bearer  {made.text} ") == found
+    assert (found.token_id, found.session, found.is_anonymous) == (made.token.id, None, False)
+    assert call(authorization=f"bearer  {made.text} ") == found
 
 
 WRONG = ["", "Bearer", "Bearer hft_x", "Basic a2lt", "hft_x", "Bearer \ud800", "Token {text}", "Bearer {text}x"]
 
 
 @pytest.mark.parametrize("given", WRONG, ids=ascii)
-def test_anything_else_is_nobody(ledger: Ledger, door: Door, given: str) -> None:
+def test_anything_else_is_anonymous(ledger: Ledger, call: Caller, given: str) -> None:
     text = ledger.new_token("admin", "kim").text
-    assert door(authorization=given.replace("{text}", text)).is_nobody
+    assert call(authorization=given.replace("{text}", text)).is_anonymous
 
 
-def test_a_token_is_not_taken_from_a_cookie_nor_a_session_from_a_header(ledger: Ledger, door: Door) -> None:
+def test_a_token_is_not_taken_from_a_cookie_nor_a_session_from_a_header(ledger: Ledger, call: Caller) -> None:
     made = ledger.new_token("admin", "kim")
     secret = ledger.new_session(made.token.id)
-    assert door(cookie=f"holdfast={made.text}").is_nobody
-    assert door(authorization=f"Bearer {secret}").is_nobody
-    assert door(authorization="Bearer wrong", cookie=f"holdfast={secret}").is_nobody, "a wrong token does not fall back"
+    assert call(cookie=f"holdfast={made.text}").is_anonymous
+    assert call(authorization=f"Bearer {secret}").is_anonymous
+    assert call(authorization="Bearer wrong", cookie=f"holdfast={secret}").is_anonymous, "a wrong token does not fall back"
 
 
-def test_a_cookie_is_a_caller(ledger: Ledger, door: Door) -> None:
+def test_a_cookie_is_a_caller(ledger: Ledger, call: Caller) -> None:
     made = ledger.new_token("operator", "kim")
     secret = ledger.new_session(made.token.id)
-    found = door(cookie=f"a=b; holdfast={secret}")
+    found = call(cookie=f"a=b; holdfast={secret}")
     assert (found.name, found.role, found.token_id, found.session) == ("kim", "operator", made.token.id, secret)
-    assert door("POST", cookie=f"holdfast={secret}", **OWN_PAGE) == found
-    assert code_of(lambda: door("POST", cookie=f"holdfast={secret}")) == "forbidden"
+    assert call("POST", cookie=f"holdfast={secret}", **OWN_PAGE) == found
+    assert code_of(lambda: call("POST", cookie=f"holdfast={secret}")) == "forbidden"
     foreign = OWN_PAGE | {"sec_fetch_site": "cross-site"}
-    assert code_of(lambda: door("POST", cookie=f"holdfast={secret}", **foreign)) == "forbidden"
+    assert code_of(lambda: call("POST", cookie=f"holdfast={secret}", **foreign)) == "forbidden"
 
 
-def test_a_foreign_page_with_a_token_is_refused(ledger: Ledger, door: Door) -> None:
+def test_a_foreign_page_with_a_token_is_refused(ledger: Ledger, call: Caller) -> None:
     text = ledger.new_token("admin", "kim").text
-    assert code_of(lambda: door(authorization=f"Bearer {text}", origin="https://evil.example")) == "forbidden"
-    assert code_of(lambda: door("POST", origin="https://evil.example")) == "forbidden"
+    assert code_of(lambda: call(authorization=f"Bearer {text}", origin="https://evil.example")) == "forbidden"
+    assert code_of(lambda: call("POST", origin="https://evil.example")) == "forbidden"
 
 
-def test_a_caller_is_remembered_for_5_seconds(ledger: Ledger, door: Door, clock: ManualClock) -> None:
+def test_a_caller_is_remembered_for_5_seconds(ledger: Ledger, call: Caller, clock: ManualClock) -> None:
     made = ledger.new_token("admin", "kim")
     bearer = f"Bearer {made.text}"
-    assert [door(authorization=bearer).name for _ in range(3)] == ["kim"] * 3
-    assert door.lookups == 1
+    assert [call(authorization=bearer).name for _ in range(3)] == ["kim"] * 3
+    assert call.lookups == 1
     ledger.revoke_token(made.token.id)
     clock.advance(4)
-    assert door(authorization=bearer).name == "kim"
+    assert call(authorization=bearer).name == "kim"
     clock.advance(1)
-    assert door(authorization=bearer).is_nobody
+    assert call(authorization=bearer).is_anonymous
 
 
-def test_a_revocation_by_this_server_takes_effect_at_once(ledger: Ledger, door: Door) -> None:
+def test_a_revocation_by_this_server_takes_effect_at_once(ledger: Ledger, call: Caller) -> None:
     made = ledger.new_token("admin", "kim")
-    assert door(authorization=f"Bearer {made.text}").name == "kim"
+    assert call(authorization=f"Bearer {made.text}").name == "kim"
     ledger.revoke_token(made.token.id)
-    door.keeper.forget_tokens()
-    assert door(authorization=f"Bearer {made.text}").is_nobody
+    call.keeper.forget_tokens()
+    assert call(authorization=f"Bearer {made.text}").is_anonymous
 
 
-def test_an_ended_session_is_not_remembered(ledger: Ledger, door: Door) -> None:
+def test_an_ended_session_is_not_remembered(ledger: Ledger, call: Caller) -> None:
     secret = ledger.new_session(ledger.new_token("admin", "kim").token.id)
-    assert door(cookie=f"holdfast={secret}").name == "kim"
+    assert call(cookie=f"holdfast={secret}").name == "kim"
     ledger.end_session(secret)
-    assert "Max-Age=0" in door.keeper.session_cookie("")
-    assert door(cookie=f"holdfast={secret}").is_nobody
+    assert "Max-Age=0" in call.keeper.session_cookie("")
+    assert call(cookie=f"holdfast={secret}").is_anonymous
 
 
-def test_wrong_tokens_of_one_address_are_limited(ledger: Ledger, door: Door, clock: ManualClock) -> None:
+def test_wrong_tokens_of_one_address_are_limited(ledger: Ledger, call: Caller, clock: ManualClock) -> None:
     made = ledger.new_token("admin", "kim")
     known = f"Bearer {ledger.new_token('reader', 'ann').text}"
-    door(authorization=known)
+    call(authorization=known)
     for _ in range(20):
-        assert door(authorization="Bearer wrong").is_nobody
-    assert code_of(lambda: door(authorization="Bearer wrong")) == "too_many_requests"
-    assert code_of(lambda: door(authorization=f"Bearer {made.text}")) == "too_many_requests"
-    assert door(authorization="Bearer wrong", peer="192.0.2.2").is_nobody
+        assert call(authorization="Bearer wrong").is_anonymous
+    assert code_of(lambda: call(authorization="Bearer wrong")) == "too_many_requests"
+    assert code_of(lambda: call(authorization=f"Bearer {made.text}")) == "too_many_requests"
+    assert call(authorization="Bearer wrong", peer="192.0.2.2").is_anonymous
     clock.advance(10)
-    assert door(authorization=known).name == "ann", "a token that was valid before is looked up"
-    assert door().is_nobody
-    assert door(cookie="holdfast=old").is_nobody, "a person with an old cookie can still begin a session"
+    assert call(authorization=known).name == "ann", "a token that was valid before is looked up"
+    assert call().is_anonymous
+    assert call(cookie="holdfast=old").is_anonymous, "a person with an old cookie can still begin a session"
     clock.advance(60)
-    assert door(authorization=f"Bearer {made.text}").name == "kim"
+    assert call(authorization=f"Bearer {made.text}").name == "kim"
 
 
-def test_wrong_codes_count_too(door: Door) -> None:
+def test_wrong_codes_count_too(call: Caller) -> None:
     for _ in range(20):
-        door.keeper.note_wrong("192.0.2.1")
-    assert code_of(lambda: door.keeper.check_wrong("192.0.2.1")) == "too_many_requests"
+        call.keeper.note_wrong("192.0.2.1")
+    assert code_of(lambda: call.keeper.check_wrong("192.0.2.1")) == "too_many_requests"
 
 
-def test_the_last_use_is_recorded_by_a_tick(ledger: Ledger, door: Door, clock: ManualClock) -> None:
+def test_wrong_codes_and_tokens_of_a_sign_in_are_limited(ledger: Ledger) -> None:
+    code = ledger.new_login_code(ledger.new_token("admin", "kim").token.id)
+    with running(ledger) as served:
+        given = [{"code": "a" * 43}, {"token": "hft_wrong"}] * 10
+        assert {served.anonymous().post("/v1/session", body).status for body in given} == {401}
+        blocked = served.anonymous().post("/v1/session", {"code": code})
+        assert (blocked.status, blocked.data["code"], blocked.headers["retry-after"]) == (429, "too_many_requests", "60")
+    assert ledger.log_in(code) is not None, "the code was not used"
+
+
+def test_the_last_use_is_recorded_by_a_tick(ledger: Ledger, call: Caller, clock: ManualClock) -> None:
     made = ledger.new_token("admin", "kim")
     secret = ledger.new_session(made.token.id)
     clock.advance(120)
-    door(authorization=f"Bearer {made.text}")
-    door(cookie=f"holdfast={secret}")
+    call(authorization=f"Bearer {made.text}")
+    call(cookie=f"holdfast={secret}")
     assert ledger.tokens()[0].last_used_at is None
-    assert door.keeper.tick() == 2
+    assert call.keeper.tick() == 2
     assert ledger.tokens()[0].last_used_at == clock.now()
     found = ledger.find_session(secret)
     assert found is not None and found.seen_at == clock.now()
-    assert door.keeper.tick() == 0
+    assert call.keeper.tick() == 0
 
 
 def test_requests_of_a_caller_are_limited(ledger: Ledger, clock: ManualClock) -> None:
-    door = Door(ledger, clock, caller_limits=CallerLimits(requests_max=2, rate=1, burst=4))
+    call = Caller(ledger, clock, caller_limits=CallerLimits(requests_max=2, rate=1, burst=4))
     caller, other = Principal("kim", AccessRole.READER), Principal("ann", AccessRole.READER)
-    with door.keeper.under_way(caller), door.keeper.under_way(caller):
-        with pytest.raises(HoldfastError) as refused, door.keeper.under_way(caller):
+    with call.keeper.under_way(caller), call.keeper.under_way(caller):
+        with pytest.raises(HoldfastError) as refused, call.keeper.under_way(caller):
             pass
         assert refused.value.http_status == 429
-        with door.keeper.under_way(other):
+        with call.keeper.under_way(other):
             pass
-    with door.keeper.under_way(caller):
+    with call.keeper.under_way(caller):
         pass
-    with pytest.raises(HoldfastError) as refused, door.keeper.under_way(caller):
+    with pytest.raises(HoldfastError) as refused, call.keeper.under_way(caller):
         pass
     assert refused.value.context["retry_after_s"] == 1
 
 
 def test_contents_are_hidden_from_some_roles(ledger: Ledger, clock: ManualClock) -> None:
     hidden = Redaction(["*.password"])
-    keeper = Door(ledger, clock, redaction=hidden).keeper
+    keeper = Caller(ledger, clock, redaction=hidden).keeper
     assert [keeper.redaction(Principal("kim", role)) is hidden for role in AccessRole] == [True, True, False, False, False]
 
 

@@ -7,7 +7,7 @@ from tests.support.server import RunningServer
 
 
 def test_the_document_is_valid_openapi_and_has_every_route(served: RunningServer) -> None:
-    document = served.nobody().get("/openapi.json").data
+    document = served.anonymous().get("/openapi.json").data
     validate(document)
     found = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert found == {(route.method, route.path) for route in ROUTES}

@@ -7,7 +7,7 @@ import pytest
 from holdfast.core.access import AccessRole
 from holdfast.core.model import Actor, Role
 from holdfast.errors import HoldfastError
-from holdfast.server.principal import ALLOWED, Least, Principal, nobody
+from holdfast.server.principal import ALLOWED, Least, Principal, anonymous
 
 MAY: dict[str, set[str]] = {
     "reader": {"none", "any", "reader"},
@@ -30,10 +30,10 @@ def test_each_role_may_what_the_table_says(role: AccessRole, least: Least) -> No
     assert (role.value in caller.roles_that_may(least)) == (least in MAY[role])
 
 
-def test_nobody_may_use_only_what_is_open_to_all() -> None:
-    caller = nobody("192.0.2.7")
+def test_an_anonymous_caller_may_use_only_what_is_open_to_all() -> None:
+    caller = anonymous("192.0.2.7")
     assert [least for least in get_args(Least) if caller.may(least)] == ["none"]
-    assert caller.is_nobody and not caller.sees("mail") and not caller.sees_all
+    assert caller.is_anonymous and not caller.sees("mail") and not caller.sees_all
     assert caller.actor() is None and caller.role_name is None
     assert caller.can([("health", "none"), ("read", "reader")]) == []
 
@@ -92,7 +92,7 @@ def test_a_caller_acts_as_those_that_its_patterns_allow(wanted: str, actor: str)
 
 @pytest.mark.parametrize("wanted", ["worker:mail-1#x", "operator:bob", "operator:annie", "client:ann", "operator:crawl-7"])
 @pytest.mark.parametrize("act_as", [(), ("worker:crawl-*", "operator:ann")])
-def test_a_caller_acts_as_nobody_else(wanted: str, act_as: tuple[str, ...]) -> None:
+def test_a_caller_does_not_act_as_others(wanted: str, act_as: tuple[str, ...]) -> None:
     with pytest.raises(HoldfastError) as refused:
         Principal("gate", AccessRole.ADMIN, act_as=act_as).actor("here", wanted)
     assert (refused.value.code, refused.value.http_status) == ("forbidden", 403)
@@ -132,7 +132,11 @@ def test_a_malformed_incarnation_is_refused(incarnation: str) -> None:
 
 def test_limits_are_counted_by_token_person_or_address() -> None:
     by_token: dict[str, Any] = {"token_id": "abc"}
-    keys = [Principal("kim", AccessRole.READER, **by_token).key, Principal("kim", AccessRole.READER).key, nobody("10.0.0.1").key]
+    keys = [
+        Principal("kim", AccessRole.READER, **by_token).key,
+        Principal("kim", AccessRole.READER).key,
+        anonymous("10.0.0.1").key,
+    ]
     assert keys == ["abc", "person:kim", "peer:10.0.0.1"]
 
 

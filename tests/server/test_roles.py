@@ -43,7 +43,7 @@ def test_a_route_answers_only_those_who_may_use_it(shared: RunningServer, route:
     revoked = served.client("admin", "gone")
     assert revoked.token is not None
     served.ledger.revoke_token(revoked.token.split("_")[1])
-    strangers = [served.nobody(), Client(served.port, "garbage"), Client(served.port, UNKNOWN), revoked]
+    strangers = [served.anonymous(), Client(served.port, "garbage"), Client(served.port, UNKNOWN), revoked]
     if route.least != "none":
         answers = [_send(client, route) for client in strangers]
         assert {answer.status for answer in answers} == {401}
@@ -107,17 +107,17 @@ def test_one_key_of_two_callers_is_two_requests(served: RunningServer, ledger: L
 
 
 def test_a_foreign_host_is_421(served: RunningServer) -> None:
-    answer = served.nobody().get("/healthz", Host="evil.example")
+    answer = served.anonymous().get("/healthz", Host="evil.example")
     assert (answer.status, answer.data["code"]) == (421, "misdirected")
 
 
 def test_a_browser_session_begins_and_ends(served: RunningServer, ledger: Ledger) -> None:
     token = ledger.new_token("operator", "kim").text
     page = {"Origin": served.url, "Sec_Fetch_Site": "same-origin", "Holdfast_Request": "1"}
-    begun = served.nobody().post("/v1/session", {"token": token}, **page)
+    begun = served.anonymous().post("/v1/session", {"token": token}, **page)
     cookie = begun.headers["set-cookie"]
     assert begun.status == 204 and "HttpOnly" in cookie and "SameSite=Strict" in cookie
-    browser = served.nobody().acting(Cookie=cookie.partition(";")[0])
+    browser = served.anonymous().acting(Cookie=cookie.partition(";")[0])
     assert browser.get("/v1/me").data["name"] == "kim"
     assert browser.post("/v1/queues/q/pause", {}).status == 403
     assert browser.post("/v1/queues/q/pause", {}, **{**page, "Sec_Fetch_Site": "cross-site"}).status == 403
@@ -125,14 +125,14 @@ def test_a_browser_session_begins_and_ends(served: RunningServer, ledger: Ledger
     assert browser.post("/v1/queues/q/pause", {}, **page).status == 200
     assert browser.send("DELETE", "/v1/session", None, raw=None, **page).status == 204
     assert browser.get("/v1/me").status == 401
-    assert served.nobody().post("/v1/session", {"token": "wrong"}, **page).status == 401
-    assert served.nobody().post("/v1/session", {}, **page).status == 400
+    assert served.anonymous().post("/v1/session", {"token": "wrong"}, **page).status == 401
+    assert served.anonymous().post("/v1/session", {}, **page).status == 400
 
 
 def test_a_login_code_works_once(served: RunningServer, ledger: Ledger) -> None:
     page = {"Origin": served.url, "Sec_Fetch_Site": "same-origin", "Holdfast_Request": "1"}
     code = ledger.local_login_code()
-    assert [served.nobody().post("/v1/session", {"code": code}, **page).status for _ in range(2)] == [204, 401]
+    assert [served.anonymous().post("/v1/session", {"code": code}, **page).status for _ in range(2)] == [204, 401]
 
 
 def test_contents_are_hidden_from_readers(ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 
 from holdfast import HoldfastError, Ledger, ValidationError
 from holdfast.core.access import AccessRole
-from holdfast.server.start import ServeOptions, check_start, read_options, read_secret
+from holdfast.server.start import OidcOptions, ServerOptions, check_start, read_options, read_secret
 from tests.server.test_connections import PLAIN, QUICK, serving
 
 ANYWHERE = "0.0.0.0"  # noqa: S104 - nothing listens
@@ -29,37 +29,37 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return cert, key
 
 
-def refused_field(*, has_tokens: bool = True, has_identity_provider: bool = False, **options: Any) -> str | None:
+def refused_field(*, has_tokens: bool = True, **options: Any) -> str | None:
     """The option that is refused, or None if the server may start."""
     try:
-        check_start(ServeOptions(**options), has_tokens=has_tokens, has_identity_provider=has_identity_provider)
+        check_start(ServerOptions(**options), has_tokens=has_tokens)
     except ValidationError as refused:
         return str(refused.context["field"]) if refused.action else "an action is missing"
     return None
 
 
 def test_a_loopback_address_needs_nothing() -> None:
-    plan = check_start(ServeOptions(), has_tokens=False)
+    plan = check_start(ServerOptions(), has_tokens=False)
     assert (plan.url, plan.secure, plan.prints_link) == ("http://127.0.0.1:8470", False, True)
     assert plan.sign_in_link("abc") == "http://127.0.0.1:8470/#code=abc"
     for host in ("::1", "localhost", "127.0.0.7"):
         assert refused_field(has_tokens=False, host=host) is None
-    assert check_start(ServeOptions(host="::1"), has_tokens=False).url == "http://[::1]:8470"
+    assert check_start(ServerOptions(host="::1"), has_tokens=False).url == "http://[::1]:8470"
 
 
 def test_a_link_is_printed_where_there_are_no_tokens() -> None:
-    assert not check_start(ServeOptions(), has_tokens=True).prints_link
-    assert check_start(ServeOptions(link=True), has_tokens=True).prints_link
-    assert not check_start(ServeOptions(link=False), has_tokens=False).prints_link
+    assert not check_start(ServerOptions(), has_tokens=True).prints_link
+    assert check_start(ServerOptions(link=True), has_tokens=True).prints_link
+    assert not check_start(ServerOptions(link=False), has_tokens=False).prints_link
 
 
 def test_the_code_of_a_link_signs_in(ledger: Ledger) -> None:
-    link = check_start(ServeOptions(), has_tokens=ledger.has_tokens()).sign_in_link(ledger.local_login_code())
+    link = check_start(ServerOptions(), has_tokens=ledger.has_tokens()).sign_in_link(ledger.local_login_code())
     secret = ledger.log_in(link.partition("#code=")[2])
     assert secret is not None
     found = ledger.find_session(secret)
     assert found is not None and found.role is AccessRole.ADMIN
-    assert check_start(ServeOptions(), has_tokens=ledger.has_tokens()).prints_link, "the server's own token is not a credential"
+    assert check_start(ServerOptions(), has_tokens=ledger.has_tokens()).prints_link, "the server's own token is not a credential"
 
 
 @pytest.mark.parametrize("host", [ANYWHERE, "::", "192.168.0.7", "2001:db8::1", "jobs.example.org"])
@@ -72,22 +72,23 @@ def test_a_public_address_needs_credentials_and_tls(host: str, certificate: tupl
     assert refused_field(host=host) == "tls_cert"
     assert refused_field(host=host, **tls) is None
     assert refused_field(host=host, **PROXY) is None
-    assert refused_field(has_tokens=False, has_identity_provider=True, host=host, **tls) is None
+    provider = OidcOptions(issuer="https://login.example.org", client_id="holdfast", roles={"ops": AccessRole.OPERATOR})
+    assert refused_field(has_tokens=False, oidc=provider, host=host, **tls) is None
 
 
 def test_a_server_behind_a_proxy_is_public_on_any_address() -> None:
     assert refused_field(has_tokens=False, **PROXY) == "host"
     assert refused_field(public_url="https://jobs.example.org") == "tls_cert"
-    plan = check_start(ServeOptions(**PROXY), has_tokens=True)
+    plan = check_start(ServerOptions(**PROXY), has_tokens=True)
     assert (plan.url, plan.secure, plan.prints_link) == ("https://jobs.example.org", True, False)
     plan.origins.check_host({"host": "jobs.example.org"})
     assert plan.origins.is_own("https://jobs.example.org", {"host": "jobs.example.org"})
 
 
 def test_forwarded_headers_are_read_from_declared_proxies_only() -> None:
-    plain = check_start(ServeOptions(), has_tokens=True).uvicorn_options()
+    plain = check_start(ServerOptions(), has_tokens=True).uvicorn_options()
     assert (plain["proxy_headers"], plain["forwarded_allow_ips"]) == (False, [])
-    behind = check_start(ServeOptions(**PROXY), has_tokens=True).uvicorn_options()
+    behind = check_start(ServerOptions(**PROXY), has_tokens=True).uvicorn_options()
     assert (behind["proxy_headers"], behind["forwarded_allow_ips"]) == (True, ["10.0.0.0/24"])
 
 
@@ -96,7 +97,7 @@ def test_forwarded_headers_of_others_have_no_effect() -> None:
     behind = PROXY | {"behind_proxy": ("127.0.0.0/8",)}
     seen = []
     for options in ({}, PROXY, behind):
-        plan = check_start(ServeOptions(**options, port=0), has_tokens=True)
+        plan = check_start(ServerOptions(**options, port=0), has_tokens=True)
         with serving(plan.options.limits.of_connections, **plan.uvicorn_options()) as served:
             assert served.answer(sent)[0] == 200
             seen.append(served.app.client)
@@ -105,7 +106,7 @@ def test_forwarded_headers_of_others_have_no_effect() -> None:
 
 def test_a_slow_client_is_refused_over_tls(certificate: tuple[Path, Path]) -> None:
     cert, key = certificate
-    plan = check_start(ServeOptions(tls_cert=cert, tls_key=key, port=0), has_tokens=True)
+    plan = check_start(ServerOptions(tls_cert=cert, tls_key=key, port=0), has_tokens=True)
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     for loop in ("asyncio", "uvloop"):
@@ -140,7 +141,7 @@ def test_a_certificate_needs_its_own_key(certificate: tuple[Path, Path], tmp_pat
     assert refused_field(tls_cert=cert, tls_key=tmp_path / "none.pem") == "tls_key"
     assert refused_field(tls_cert=tmp_path / "none.pem", tls_key=key) == "tls_cert"
     assert refused_field(tls_cert=key, tls_key=key) == "tls_cert"
-    plan = check_start(ServeOptions(tls_cert=cert, tls_key=key), has_tokens=True)
+    plan = check_start(ServerOptions(tls_cert=cert, tls_key=key), has_tokens=True)
     assert (plan.url, plan.secure) == ("https://127.0.0.1:8470", True)
     assert isinstance(ssl.create_default_context(cafile=str(plan.uvicorn_options()["ssl_certfile"])), ssl.SSLContext)
 
@@ -214,7 +215,10 @@ def test_options_are_read_from_a_table() -> None:
     )
     assert (found.port, found.tls_cert, found.redact, found.redact_for) == (9_000, Path("a.pem"), ("*.password",), ("reader",))
     assert found.limits.of_callers.rate == 10 and found.limits.of_connections.head_s == 1.5
-    assert read_options({}) == ServeOptions()
+    assert read_options({}) == ServerOptions()
+    provider = {"issuer": "https://login.example.org", "client_id": "x", "client_secret_file": "s", "roles": {"ops": "operator"}}
+    oidc = read_options({"oidc": provider}).oidc
+    assert oidc is not None and (oidc.client_secret_file, oidc.roles) == (Path("s"), {"ops": AccessRole.OPERATOR})
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ class RunningServer:
             options.setdefault("act_as", ["*"])
         return Client(self.port, self.ledger.new_token(role, name, **options).text)
 
-    def nobody(self) -> Client:
+    def anonymous(self) -> Client:
         return Client(self.port)
 
 

@@ -124,7 +124,7 @@ def test_wrong_patterns_of_actors_are_refused(pattern: str) -> None:
     assert refused.value.context["field"] == "act_as"
 
 
-def test_a_reader_acts_as_nobody() -> None:
+def test_a_reader_does_not_act_as_others() -> None:
     with pytest.raises(HoldfastError) as refused:
         access.check_actor_patterns(["*"], AccessRole.READER)
     assert refused.value.context["field"] == "act_as"

@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.core import payloads, timeline
 from holdfast.core.model import Policy, Status
-from holdfast.core.timeline import Timeline, TimelineHistory, TimelineJob, TimelineView, build_timeline
+from holdfast.core.timeline import TimelineHistory, TimelineJob, TimelineView, build_timeline
+from holdfast.core.timeline_model import Timeline
 from holdfast.core.timeline_rows import TimelineBeat, TimelineEvent
 
 SECOND = 1_000_000

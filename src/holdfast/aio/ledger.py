@@ -13,7 +13,7 @@ from holdfast.core.explain import Explanation
 from holdfast.core.liveness import LivenessHeartbeatReceiptV1
 from holdfast.core.model import Actor, FailureStage, Fence, Policy, ReasonCode
 from holdfast.core.policy import SourcedField
-from holdfast.core.timeline import Timeline
+from holdfast.core.timeline_model import Timeline
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
 from holdfast.ledger.base import JobOrFence
@@ -547,7 +547,7 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(lambda ledger: ledger.graph(job_id, depth=depth))
 
     async def has_tokens(self) -> bool:
-        """Return whether there is a valid token that somebody created. Tokens that servers made for themselves do not count."""
+        """Return whether there is a valid token that a person or program created. Tokens of servers themselves do not count."""
         return await self._call(lambda ledger: ledger.has_tokens())
 
     async def head(self) -> TreeHead | None:
@@ -655,20 +655,28 @@ class AsyncLedger(AsyncLedgerBase):
         owner: str | None = None,
         incarnation: str | None = None,
         waiting: bool = False,
+        assist_requested: bool | None = None,
+        time: str = "created",
         since: datetime | None = None,
         until: datetime | None = None,
         text: str | None = None,
         order: str = "oldest",
         after: int = 0,
+        cursor: str | None = None,
         limit: int = 100,
     ) -> JobPage:
         """Return jobs by ascending id, or by descending id with `order="newest"`.
 
-        For the next page, pass the `next_after` of this one as `after`. The filters are:
+        For the next page, pass the `next_cursor` of this one as `cursor`, with the same filters. The orders are oldest or id,
+        newest or -id, -updated (last changed first), -finished (last ended first) and available (queued jobs by the time from
+        which they can be claimed). For -updated and -finished, the newest 10,000 jobs are sorted, and all that are held or
+        stalled. The filters are:
 
-        `since`, `until`: only jobs enqueued at or after `since`, and before `until`. One call examines at most 100,000 jobs.
+        `since`, `until`: only jobs with a time at or after `since`, and before `until`: that of the enqueue, or with `time` that
+        of the last change (updated) or of the end (finished). One call examines at most 100,000 jobs.
         `text`: only jobs with this text in their kind, queue, correlation id, last error or arguments. The case of A to Z is
-        ignored. One call examines at most 10,000 jobs. If a call stops early, `next_after` says where to go on.
+        ignored. One call examines at most 50,000 jobs. If a call stops early, `stopped` is true, and the next page goes on there.
+        `assist_requested`: only jobs whose holder requests assistance.
         `waiting`: only jobs that wait for dependencies.
         `phase`: only running and stalled jobs in this phase, or in one of several.
         `owner`: only jobs that this worker holds, in any incarnation unless `incarnation` is given.
@@ -684,11 +692,14 @@ class AsyncLedger(AsyncLedgerBase):
                 owner=owner,
                 incarnation=incarnation,
                 waiting=waiting,
+                assist_requested=assist_requested,
+                time=time,
                 since=since,
                 until=until,
                 text=text,
                 order=order,
                 after=after,
+                cursor=cursor,
                 limit=limit,
             )
         )
@@ -696,7 +707,7 @@ class AsyncLedger(AsyncLedgerBase):
     async def local_login_code(self) -> str:
         """Return a login code for the server's own admin token, which is created if there is no valid one.
 
-        Nobody knows the text of that token. It can only be used by login codes and the sessions that they begin.
+        The text of that token is dropped. It can only be used by login codes and the sessions that they begin.
         """
         return await self._call(lambda ledger: ledger.local_login_code())
 
@@ -843,9 +854,13 @@ class AsyncLedger(AsyncLedgerBase):
             )
         )
 
-    async def queues(self) -> builtins.list[QueueRecord]:
-        """Return every queue that has jobs or is paused, by name. This counts every job, so it is slow on a large ledger."""
-        return await self._call(lambda ledger: ledger.queues())
+    async def queues(self, *, totals: bool = False) -> builtins.list[QueueRecord]:
+        """Return every queue that has jobs or is paused, by name. This counts every job, so it is slow on a large ledger.
+
+        With `totals`, the numbers are those of `job_totals`, which takes the same time on any ledger. If nothing is counted
+        there yet, the jobs are counted.
+        """
+        return await self._call(lambda ledger: ledger.queues(totals=totals))
 
     async def release(
         self, fence: Fence, *, reason: str | None = None, request_id: str | None = None, expected_rev: int | None = None

@@ -96,7 +96,7 @@ def is_valid_at(now: Micros, revoked_at: Micros | None, expires_at: Micros | Non
 def matches(pattern: str, name: str) -> bool:
     """Return whether a name matches a pattern. `*` stands for any number of characters; all others stand for themselves.
 
-    There is no backtracking: the time is proportional to the lengths, whatever the pattern is.
+    There is no backtracking: the time is proportional to the lengths, for every pattern.
     """
     first, *rest = pattern.split(ANY)
     if not rest:

@@ -70,8 +70,10 @@ READY_HEADS_MAX = 20
 """Ready jobs that an overview reads for each priority of each queue."""
 SEARCHED_MAX = 100_000
 """Jobs that one search by time looks at."""
-SEARCHED_TEXT_MAX = 10_000
+SEARCHED_TEXT_MAX = 50_000
 """Jobs that one search by text looks at. It reads their arguments too."""
+SORTED_MAX = 10_000
+"""Newest jobs that a list sorts, if its order is not that of ids."""
 NAMES_PER_CLAIM_MAX = 1_000
 PRIORITY_MAX = 1_000
 DELAY_US_MAX = 10 * 366 * 86_400 * 1_000_000
@@ -161,6 +163,17 @@ HTTP_PRINCIPALS_MAX = 10_000
 HTTP_WRONG_TOKENS_MAX = 20
 """Wrong tokens that one address may send in HTTP_WRONG_TOKENS_MS."""
 HTTP_WRONG_TOKENS_MS = 60_000
+OIDC_CODE_BYTES_MAX = 4_096
+"""The code with which an OpenID Connect provider sends a browser back."""
+OIDC_ANSWER_BYTES_MAX = 1_048_576
+OIDC_ANSWER_MS_MAX = 10_000
+"""How long a server waits for an answer of the provider."""
+OIDC_KEYS_MS = 3_600_000
+"""How long the configuration and the keys of the provider are kept."""
+OIDC_KEYS_ANEW_MS = 60_000
+"""How often at most they are read anew because of a signature by an unknown key."""
+OIDC_SKEW_MS = 60_000
+"""How far the provider's clock may be from the server's."""
 TLS_FILE_BYTES_MAX = 1_048_576
 """The file with the key of a certificate."""
 REDACT_PATTERNS_MAX = 1_000

@@ -315,11 +315,27 @@ class ClaimedJob(Job[Any]):
 
 
 class JobPage(list[Job[Any]]):
-    """A list of jobs. Pass `next_after` as `after` to get the next page. It is None on the last page."""
+    """A list of jobs. Pass `next_cursor` as `cursor` to get the next page. It is None on the last page.
 
-    def __init__(self, jobs: Iterable[Job[Any]], next_after: int | None) -> None:
+    If the order is that of ids, `next_after` serves the same purpose as `after`.
+    """
+
+    def __init__(
+        self,
+        jobs: Iterable[Job[Any]],
+        next_after: int | None,
+        next_cursor: str | None = None,
+        searched: int | None = None,
+        *,
+        stopped: bool = False,
+    ) -> None:
         super().__init__(jobs)
         self.next_after = next_after
+        self.next_cursor = next_cursor
+        self.searched = searched
+        """How many jobs a search by time or text has examined, or how many were sorted. None if neither was necessary."""
+        self.stopped = stopped
+        """Whether there are jobs that were not examined, because one call examines only so many."""
 
 
 class Change(msgspec.Struct, frozen=True):

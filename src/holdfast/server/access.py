@@ -14,7 +14,7 @@ from holdfast.core import limits
 from holdfast.core.access import AccessRole
 from holdfast.server.credentials import AccessLedger, Principals, read_credential, set_cookie
 from holdfast.server.origins import Headers, SiteOrigins
-from holdfast.server.principal import Principal, nobody
+from holdfast.server.principal import Principal, anonymous
 from holdfast.server.redact import Redaction
 from holdfast.server.throttles import RequestRates, RequestSlots, WrongTokens, network_of
 
@@ -66,7 +66,7 @@ class Gatekeeper:
         self.origins.check_host(headers)
 
     async def identify(self, headers: Headers, peer: str, method: str, call: CallInThread) -> Principal:
-        """Return the caller of a request. It is nobody without a valid token or session. `call` runs a function in a thread.
+        """Return the caller of a request. It is anonymous without a valid token or session. `call` runs a function in a thread.
 
         Raise Forbidden if a page of another origin sends it, and TooManyRequests if the peer has sent too many wrong tokens.
         A token that was valid a while ago is looked up even then: others may share its address. So is a cookie: a person
@@ -78,7 +78,7 @@ class Gatekeeper:
         else:
             self.origins.check_origin(headers)
         if credential is None:
-            return nobody(network_of(peer))
+            return anonymous(network_of(peer))
         found = self._principals.remembered(credential)
         if found is None:
             if credential.kind == "token" and not self._principals.was_valid(credential):
@@ -86,7 +86,7 @@ class Gatekeeper:
             found = await call(partial(self._principals.find, credential))
             if found is None and credential.kind == "token":
                 self._wrong.note(peer)
-        return nobody(network_of(peer)) if found is None else found
+        return anonymous(network_of(peer)) if found is None else found
 
     def check_wrong(self, peer: str) -> None:
         """Raise TooManyRequests if the peer has sent too many wrong tokens. Call it before a session is begun."""
@@ -105,7 +105,7 @@ class Gatekeeper:
 
     def redaction(self, principal: Principal) -> Redaction | None:
         """Return what is hidden from the caller. None if it may read all."""
-        return self._redaction if principal.is_nobody or principal.role in self._redact_for else None
+        return self._redaction if principal.is_anonymous or principal.role in self._redact_for else None
 
     def session_cookie(self, secret: str) -> str:
         """Return the Set-Cookie header of a session. An empty secret deletes the cookie, and callers are looked up anew."""

@@ -75,6 +75,7 @@ def begin_session(call: Call) -> Reply:
     body = call.body
     if (body.code is None) == (body.token is None):
         raise ValidationError("a session begins with a code or a token", field="code")
+    call.server.gatekeeper.check_wrong(call.exchange.peer)
     secret: str | None
     if body.code is not None:
         secret = call.ledger.log_in(body.code)

@@ -203,6 +203,8 @@ class Server:
                 await self._read_write(call, route, exchange)
             answer = await self._run(route, call)
         reply = answer if isinstance(answer, Reply) else Reply(answer)
+        if call.redaction is not None and not isinstance(reply.body, Stream):
+            reply = reply._replace(body=call.redaction.fields(reply.body))
         tag = headers.get("if-none-match")
         if scope["method"] in ("GET", "HEAD") and tag is not None and tag == reply.headers.get("ETag"):
             return Reply(None, 304, reply.headers), route
@@ -212,7 +214,7 @@ class Server:
         """Return the caller. Raise Unauthenticated, Forbidden, or TooManyRequests."""
         method, record = exchange.scope["method"], exchange.record
         principal = await self.gatekeeper.identify(exchange.headers, exchange.peer, method, self.pools["read"].call)
-        if not principal.is_nobody:
+        if not principal.is_anonymous:
             record.principal, record.role, record.token_id = principal.name, principal.role_name, principal.token_id
         elif route.least != "none":
             raise Unauthenticated("a valid token is needed")

@@ -118,6 +118,11 @@ class Call:
         if not self.principal.sees(queue):
             raise Forbidden(f"this token does not cover the queue {queue!r:.80}", allowed=list(self.principal.queues))
 
+    def check_search(self, text: str | None) -> None:
+        """Raise Forbidden if the caller searches contents of which some are hidden from it: the hits would tell them."""
+        if text is not None and self.redaction is not None:
+            raise Forbidden("a search by text reads contents, and some are hidden from this caller", field="text")
+
     def visible_job(self, job_id: int | None = None) -> Job:
         """Return a job that the caller may see. A job of another queue does not exist for it."""
         wanted = self.job_id if job_id is None else job_id

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.core import limits
-from holdfast.errors import Unavailable
+from holdfast.errors import Forbidden, Unavailable
 from holdfast.ledger import Job
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
@@ -103,6 +103,12 @@ async def export(call: Call) -> Reply:
 @route("GET", "/v1/jobs/{job_id}/proof", "reader", answer=None, awaits=True, verb="read")
 async def prove(call: Call) -> Reply:
     """Stream the events of one job with what proves them."""
+    if call.redaction is not None:
+        raise Forbidden(
+            "a proof has all contents, and some are hidden from this caller",
+            action="Use a token whose role is not in redact_for.",
+            verb="prove",
+        )
     job_id = await call.server.read(call.check_visible)
 
     def work(write: Callable[[bytes], object]) -> object:
@@ -118,6 +124,7 @@ class ExportJobsQuery(b.ListQuery, frozen=True):
 @route("GET", "/v1/jobs/export", "reader", query=ExportJobsQuery, answer=None, awaits=True, verb="read")
 async def export_jobs(call: Call) -> Reply:
     """Stream the jobs of a list as a file, up to 100,000."""
+    call.check_search(call.query.text)
     is_csv = call.query.format == "csv"
     work = _csv_writer(call) if is_csv else _json_writer(call)
     return await _attached(

@@ -61,6 +61,7 @@ def enqueue_many(call: Call) -> Any:
 @route("GET", "/v1/jobs", "reader", query=b.ListQuery, answer=b.JobPageAnswer, verb="read")
 def list_jobs(call: Call) -> Any:
     """List jobs, page by page."""
+    call.check_search(call.query.text)
     given = msgspec.structs.asdict(call.query)
     brief = given.pop("fields") == "brief"
     given.pop("cursor")
@@ -154,7 +155,7 @@ def _options(call: Call, **more: Any) -> dict[str, Any]:
 
 @route("POST", "/v1/jobs/{job_id}/cancel", "client", body=b.CancelBody, answer=b.CancelledAnswer)
 def cancel(call: Call) -> Reply:
-    """Cancel a job: at once if nobody holds it or with `hard`, else ask its holder to stop."""
+    """Cancel a job: at once if no worker holds it or with `hard`, else ask its holder to stop."""
     job = call.ledger.cancel(call.check_visible(), **_options(call, hard=call.body.hard, reason=call.body.reason))
     return Reply({"job": call.view(job), "is_over": job.status in TERMINAL}, headers={"ETag": f'"{job.rev}"'})
 

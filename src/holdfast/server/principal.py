@@ -40,7 +40,7 @@ ACTOR_HEADER, INCARNATION_HEADER = "Holdfast-Actor", "Holdfast-Incarnation"
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """The caller of a request: a token, a person with a session, or nobody."""
+    """The caller of a request: a token, a person with a session, or an anonymous client."""
 
     name: str
     role: AccessRole
@@ -52,19 +52,19 @@ class Principal(msgspec.Struct, frozen=True):
     session: str | None = None
     """The secret of the browser session that the request belongs to."""
     peer: str | None = None
-    """The address of a caller without a valid token or session. Such a caller is nobody."""
+    """The address of a caller without a valid token or session. Such a caller is anonymous."""
 
     def __repr__(self) -> str:
         return f"<Principal {self.role_name} {self.name!r}>"
 
     @property
-    def is_nobody(self) -> bool:
+    def is_anonymous(self) -> bool:
         return self.peer is not None
 
     @property
     def role_name(self) -> str | None:
-        """The role, for logs. None for nobody."""
-        return None if self.is_nobody else self.role.value
+        """The role, for logs. None for an anonymous caller."""
+        return None if self.is_anonymous else self.role.value
 
     @property
     def key(self) -> str:
@@ -82,8 +82,8 @@ class Principal(msgspec.Struct, frozen=True):
         return self.sees_all or matches_any(self.queues, queue)
 
     def may(self, least: Least) -> bool:
-        """Return whether the caller's role may use a route. Nobody may use only routes that ask for nothing."""
-        return least == "none" if self.is_nobody else self.role in ALLOWED[least]
+        """Return whether the caller's role may use a route. An anonymous caller may use only routes that ask for nothing."""
+        return least == "none" if self.is_anonymous else self.role in ALLOWED[least]
 
     def roles_that_may(self, least: Least) -> list[str]:
         """Return the roles that may use a route, for the message of a refusal."""
@@ -100,7 +100,7 @@ class Principal(msgspec.Struct, frozen=True):
         `worker:arm-7#boot3`: raise Forbidden unless a pattern of `act_as` allows it. Patterns are compared without incarnation.
         """
         started = check_incarnation(incarnation)
-        role = None if self.is_nobody else _ACTOR_ROLES.get(self.role)
+        role = None if self.is_anonymous else _ACTOR_ROLES.get(self.role)
         own = None if role is None else Actor(role, self.name, started if role is Role.WORKER else "")
         if wanted is None:
             return own
@@ -124,7 +124,7 @@ def session_principal(session: SessionRecord, secret: str) -> Principal:
     return Principal(session.name, session.role, session.queues, session.act_as, session.token_id, session.expires_at, secret)
 
 
-def nobody(peer: str) -> Principal:
+def anonymous(peer: str) -> Principal:
     """Return the caller of a request without a valid token or session. It sees no queue and has no role."""
     return Principal("", AccessRole.READER, queues=(), peer=peer)
 

@@ -12,6 +12,9 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.access import matches
+from holdfast.core.explain import Explanation
+from holdfast.core.explain.formatting import ERROR_CHARACTERS_MAX
+from holdfast.core.formatting import format_error
 
 S = TypeVar("S", bound=msgspec.Struct)
 HIDDEN = "[redacted]"
@@ -47,15 +50,10 @@ class Redaction:
     def event(self, event: S) -> S:
         """Return an event without what is hidden. A signed statement is hidden in the same way."""
         found: S = self._visit(event, ())
-        statement: Any = getattr(found, "statement", None)
-        if isinstance(statement, str):
-            shown = self.json("statement", statement.encode())
-            if shown != statement.encode():
-                found = msgspec.structs.replace(found, statement=shown.decode())
         return found
 
     def fields(self, fields: Any) -> Any:
-        """Return the fields of an answer, a dict or a list of them, without what is hidden."""
+        """Return the body of any answer, of dicts, lists and structs, without what is hidden."""
         return self._visit(fields, ())
 
     def json(self, root: str, body: bytes) -> bytes:
@@ -85,6 +83,8 @@ class Redaction:
                 for name in value.__struct_fields__
                 if (new := self._child(name, old := getattr(value, name), paths)) is not old
             }
+            if isinstance(value, Explanation) and "last_error" in changes:
+                changes |= _sentences_without_error(value)
             return msgspec.structs.replace(value, **changes) if changes else value
         return value
 
@@ -92,6 +92,9 @@ class Redaction:
         inner = _inner_paths(key, paths)
         if value is not None and inner and self._hides(inner):
             return HIDDEN
+        if key == "statement" and isinstance(value, str):
+            shown = self.json("statement", value.encode()).decode()
+            return value if shown == value else shown
         return self._visit(value, inner)
 
     def _visit_raw(self, raw: msgspec.Raw, paths: _Paths) -> msgspec.Raw:
@@ -114,6 +117,13 @@ class Redaction:
     def _raw_child(self, key: str, raw: msgspec.Raw, paths: _Paths) -> msgspec.Raw:
         inner = _inner_paths(key, paths)
         return _HIDDEN_RAW if self._hides(inner) else self._visit_raw(raw, inner)
+
+
+def _sentences_without_error(explanation: Explanation) -> dict[str, Any]:
+    """Return the sentences of an explanation that repeat its job's error, without it."""
+    error, why = format_error(explanation.last_error, ERROR_CHARACTERS_MAX), explanation.why_not_running
+    shown = None if why is None else msgspec.structs.replace(why, words=why.words.replace(error, HIDDEN))
+    return {"text": explanation.text.replace(error, HIDDEN), "why_not_running": shown}
 
 
 def _inner_paths(key: Any, paths: _Paths) -> _Paths:

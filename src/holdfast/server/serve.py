@@ -5,11 +5,13 @@ import contextlib
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 import uvicorn
+import uvloop
 
 from holdfast.errors import HoldfastError
 from holdfast.ledger import Ledger
@@ -55,8 +57,12 @@ def _say_nothing(_: str) -> None:
 def ledger_services(ledger: Ledger, gatekeeper: Gatekeeper, **kept: Any) -> list[Service]:
     """Return what a server does beside its requests. Duties make one process of a fleet do each."""
     holder = f"server#{ledger.incarnation}"
-    kept_up = PruneService(ledger, holder, **kept), HistoryService(ledger, holder)
-    return [SweepService(ledger, holder), *kept_up, UseService(gatekeeper)]
+    return [
+        SweepService(ledger, holder),
+        PruneService(ledger, holder, **kept),
+        HistoryService(ledger, holder),
+        UseService(gatekeeper),
+    ]
 
 
 class LedgerHttpServer(uvicorn.Server):
@@ -67,7 +73,6 @@ class LedgerHttpServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=connection_class(plan.options.limits.of_connections),
-                loop="uvloop",
                 log_config=None,
                 access_log=False,
                 lifespan="on",
@@ -133,9 +138,27 @@ def serve_ledger(ledger: Ledger, plan: StartPlan, announce: Callable[[str], obje
         ticker.start()
         try:
             with stop_on_signals(server.stop, hangup=False):
-                asyncio.run(server.serve(sockets=[listening]))
+                _run_in_thread(server, listening)
         finally:
             ticker.close()
+
+
+def _run_in_thread(server: LedgerHttpServer, listening: socket.socket) -> None:
+    """Run the server until it stops. In the main thread, uvloop would take over the signals of the program."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(server.serve(sockets=[listening]))
+        except BaseException as error:  # noqa: BLE001 - it is raised in the main thread
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="holdfast-http")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
 
 
 def bind_socket(host: str, port: int) -> socket.socket:

@@ -1,6 +1,6 @@
 """The options of `holdfast serve`, and what a server refuses to start with.
 
-A server that others can reach needs credentials that somebody configured, and TLS: a certificate of its own, or a proxy that is
+A server that others can reach needs configured credentials and TLS: a certificate of its own, or a proxy that is
 declared. Everything is checked before the server listens.
 """
 
@@ -63,7 +63,23 @@ class ServerLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         )
 
 
-class ServeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class OidcOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The settings of an OpenID Connect provider. `oidc.py` uses them."""
+
+    issuer: str
+    """Its address, such as https://login.example.org. Without TLS only on a loopback address."""
+    client_id: str
+    client_secret_file: Path | None = None
+    """Without one, the server is a public client."""
+    role_claim: str = "groups"
+    """The claim whose text, or list of texts, gives the role."""
+    roles: dict[str, AccessRole] = {}
+    """The role for each value of that claim. A person with several has the strongest; one with none may not sign in."""
+    name_claim: str = "email"
+    """The claim with the name of the person in events."""
+
+
+class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The options of a server, from the command line and from `[server]` of holdfast.toml."""
 
     host: str = HOST
@@ -82,6 +98,7 @@ class ServeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     redact: tuple[str, ...] = ()
     """Patterns of contents that some roles do not see."""
     redact_for: tuple[AccessRole, ...] = tuple(sorted(REDACT_FOR))
+    oidc: OidcOptions | None = None
     link: bool | None = None
     """Whether to print a link that signs in a person. By default on a loopback address without tokens."""
     limits: ServerLimits = ServerLimits()
@@ -90,7 +107,7 @@ class ServeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 class StartPlan(NamedTuple):
     """How a server starts, after all checks."""
 
-    options: ServeOptions
+    options: ServerOptions
     origins: SiteOrigins
     secure: bool
     """Whether browsers see TLS."""
@@ -124,19 +141,19 @@ class StartPlan(NamedTuple):
         }
 
 
-def read_options(given: Mapping[str, Any]) -> ServeOptions:
+def read_options(given: Mapping[str, Any]) -> ServerOptions:
     """Return options from a table of settings. Raise ValidationError for unknown names and wrong types."""
     try:
-        return msgspec.convert(dict(given), ServeOptions, strict=True, dec_hook=_to_path)
+        return msgspec.convert(dict(given), ServerOptions, strict=True, dec_hook=_to_path)
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `$")
         raise ValidationError(f"server: {text[0].lower()}{text[1:]}", field=path.rstrip("`").lstrip(".") or "server") from None
 
 
-def check_start(options: ServeOptions, *, has_tokens: bool, has_identity_provider: bool = False) -> StartPlan:
+def check_start(options: ServerOptions, *, has_tokens: bool) -> StartPlan:
     """Check everything that a server needs to start. Raise ValidationError with the option that is wrong.
 
-    `has_tokens` says that the ledger has a valid token that somebody created (`ledger.has_tokens`).
+    `has_tokens` says that the ledger has a valid token that is not a server's own (`ledger.has_tokens`).
     """
     _check_address(options)
     _check_limits(options.limits)
@@ -145,7 +162,7 @@ def check_start(options: ServeOptions, *, has_tokens: bool, has_identity_provide
     _check_tls(options)
     is_public = not is_loopback(options.host) or bool(options.behind_proxy) or public is not None
     has_tls = options.tls_cert is not None
-    if is_public and not (has_tokens or has_identity_provider):
+    if is_public and not has_tokens and options.oidc is None:
         _refuse(
             "host",
             f"others can reach {options.host}, and no credentials are configured",
@@ -178,7 +195,7 @@ def read_secret(field: str, path: Path) -> str:
     return text
 
 
-def _check_address(options: ServeOptions) -> None:
+def _check_address(options: ServerOptions) -> None:
     if not 0 <= options.port <= PORT_MAX:
         _refuse("port", f"port must be from 0 to {PORT_MAX}", "Use a free port, such as 8470.")
     for name in options.allowed_hosts:
@@ -196,7 +213,7 @@ def _check_limits(given: ServerLimits) -> None:
             _refuse(f"limits.{name}", f"limits.{name} must be above 0", "A limit cannot be switched off; raise it.")
 
 
-def _check_public_url(options: ServeOptions) -> str | None:
+def _check_public_url(options: ServerOptions) -> str | None:
     """Return the origin of the public URL."""
     if options.public_url is None:
         if options.behind_proxy:
@@ -208,7 +225,7 @@ def _check_public_url(options: ServeOptions) -> str | None:
     return f"https://{host.lower()}"
 
 
-def _check_proxies(options: ServeOptions) -> None:
+def _check_proxies(options: ServerOptions) -> None:
     for text in options.behind_proxy:
         try:
             network = ipaddress.ip_network(text)
@@ -218,7 +235,7 @@ def _check_proxies(options: ServeOptions) -> None:
             _refuse("behind_proxy", f"{text} is every address, so that every client would be trusted", "Name the proxy only.")
 
 
-def _check_tls(options: ServeOptions) -> None:
+def _check_tls(options: ServerOptions) -> None:
     """Check that the certificate and its key belong together, and that only the owner may read the key."""
     if options.tls_cert is None and options.tls_key is None:
         return

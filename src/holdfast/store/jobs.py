@@ -11,7 +11,7 @@ from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX
 from holdfast.core.model import HELD, UNDO_KIND, EventRecord, EventType, JobRecord, Micros, Status
 from holdfast.core.undo import undo_key
 from holdfast.store.events import SqlEvents
-from holdfast.store.rows import build_job, checkpoint_rev, saved_values
+from holdfast.store.rows import build_job, checkpoint_rev, chunks, saved_values
 
 ACTIVE = HELD | {Status.STALLED}
 """The statuses of jobs that the sweeper looks at."""
@@ -60,22 +60,34 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str | None = None
     waiting: bool = False
     """Only jobs that wait for a dependency."""
+    assist_requested: bool | None = None
+    """Only held or stalled jobs whose holder requests assistance, or only jobs whose holder does not."""
+    time: str = "created"
     since: Micros | None = None
     until: Micros | None = None
-    """Bounds of the time of enqueueing."""
+    """Bounds of the time of enqueueing, of the last change (`updated`) or of the end (`finished`)."""
     text: str | None = None
     newest: bool = False
     """Sort by descending id."""
+    sort: str | None = None
+    """Sort by `updated` or `finished`, latest first, or by `available`, earliest first."""
     after: int = 0
     """The last id of the page before; 0 for the first page."""
+    place: tuple[Micros, int] | None = None
+    """With `sort`: the time and the id of the last job of the page before."""
     limit: int = 100
 
 
 class JobRows(NamedTuple):
-    """A page of jobs. `next_after` is the cursor of the next page, None on the last page."""
+    """A page of jobs. `next_after` is the cursor of the next page, None on the last page. With `sort` it is `next_place`."""
 
     jobs: list[JobRecord]
     next_after: int | None
+    next_place: tuple[Micros, int] | None = None
+    searched: int | None = None
+    """How many jobs a search by time or text has examined, or how many were sorted."""
+    stopped: bool = False
+    """Whether there are jobs that were not examined."""
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +103,19 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Include dead letters that an operator has discarded."""
     after: int = 0
     limit: int = 100
+
+
+_ACTIVE = ("claimed", "running", "stalled")
+_SORTED_STATUSES: dict[str, tuple[str, ...]] = {
+    "available": ("queued",),
+    "finished": ("succeeded", "failed", "cancelled", "dead_lettered"),
+}
+"""The statuses of the jobs that have the time that they are sorted by."""
+
+
+def _is_search(chosen: JobFilter) -> bool:
+    """Return whether each job has to be looked at: there is no index for times and texts."""
+    return chosen.since is not None or chosen.until is not None or chosen.text is not None
 
 
 class _DueRow(NamedTuple):
@@ -217,34 +242,81 @@ class SqlJobs(SqlEvents):
 
         A search by time or text stops after SEARCHED_MAX or SEARCHED_TEXT_MAX jobs. `next_after` is then the last job examined.
         """
-        timed = chosen.since is not None or chosen.until is not None
-        if not timed and chosen.text is None:
+        if chosen.sort is not None:
+            return self._sorted(chosen)
+        if not _is_search(chosen):
             ids = self._job_ids(chosen)
             next_after = ids[-1] if len(ids) == chosen.limit else None
-        else:
-            ids, next_after = self._matching(chosen)
-        found = self.load(ids, lock=False)
-        return JobRows([found[id_] for id_ in ids], next_after)
+            return JobRows(self._load_in_order(ids), next_after)
+        return self._matching(chosen)
 
-    def _matching(self, chosen: JobFilter) -> tuple[list[int], int | None]:
-        """Return the ids that match a search by time and text, and the last id examined, or None if no jobs are left."""
+    def _load_in_order(self, ids: Sequence[int]) -> list[JobRecord]:
+        found = self.load(ids, lock=False)
+        return [found[id_] for id_ in ids]
+
+    def _matching(self, chosen: JobFilter) -> JobRows:
+        """Return the jobs that match a search by time and text. `next_after` is the last id examined."""
         found: list[int] = []
         left = limits.SEARCHED_MAX if chosen.text is None else limits.SEARCHED_TEXT_MAX
-        after = chosen.after
+        after, searched = chosen.after, 0
         while left > 0:
             size = min(left, limits.PAGE_MAX)
             ids = self._job_ids(msgspec.structs.replace(chosen, after=after, limit=size))
-            conditions = {"since_at": chosen.since, "until_at": chosen.until, "text": chosen.text}
-            matches = set(self.values("matching", ids=self._list(ids), **conditions))
-            found += [id_ for id_ in ids if id_ in matches]
+            found += self._matches(chosen, ids)
             if len(found) >= chosen.limit:
-                return found[: chosen.limit], found[chosen.limit - 1]
+                last = found[chosen.limit - 1]
+                searched += ids.index(last) + 1
+                return JobRows(self._load_in_order(found[: chosen.limit]), last, None, searched)
+            searched += len(ids)
             if len(ids) < size:
-                return found, None
+                return JobRows(self._load_in_order(found), None, None, searched)
             after, left = ids[-1], left - size
-        return found, after
+        return JobRows(self._load_in_order(found), after, None, searched, stopped=True)
+
+    def _matches(self, chosen: JobFilter, ids: Sequence[int]) -> list[int]:
+        """Return those of these ids that match a search by time and text, in their order."""
+        conditions = {"time": chosen.time, "since_at": chosen.since, "until_at": chosen.until, "text": chosen.text}
+        matches = set(self.values("matching", ids=self._list(ids), **conditions))
+        return [id_ for id_ in ids if id_ in matches]
+
+    def _sorted(self, chosen: JobFilter) -> JobRows:
+        """Return a page of jobs by time. There is no index for that, so only the newest jobs are sorted."""
+        ids, stopped = self._to_sort(chosen)
+        searched = len(ids)
+        if _is_search(chosen):
+            ids = [id_ for part in chunks(ids, limits.PAGE_MAX) for id_ in self._matches(chosen, part)]
+        at, id_ = chosen.place or (None, 0)
+        params = {"ids": self._list(ids), "place_at": at, "place_id": id_, "limit": chosen.limit}
+        rows = self.rows(f"sort_{chosen.sort}", **params)
+        next_place = (rows[-1][1], rows[-1][0]) if len(rows) == chosen.limit else None
+        return JobRows(self._load_in_order([id_ for id_, _ in rows]), None, next_place, searched, stopped)
+
+    def _to_sort(self, chosen: JobFilter) -> tuple[list[int], bool]:
+        """Return the jobs to sort, and whether there are more. Held and stalled jobs are always among them."""
+        statuses = _SORTED_STATUSES.get(chosen.sort or "")
+        if statuses is not None:
+            given = statuses if chosen.statuses is None else chosen.statuses
+            chosen = msgspec.structs.replace(chosen, statuses=tuple(status for status in given if status in statuses))
+        plain = chosen.correlation_id is None and chosen.replay_of is None and not chosen.waiting
+        if chosen.sort == "available" and plain and chosen.statuses and chosen.owner is None and chosen.phases is None:
+            found = self.values("list_queued", queue=chosen.queue, kind=chosen.kind, limit=limits.SEARCHED_MAX)
+            return found, len(found) == limits.SEARCHED_MAX
+        page = msgspec.structs.replace(chosen, newest=True, after=0, limit=limits.SORTED_MAX)
+        ids = self._job_ids(page)
+        stopped = len(ids) == limits.SORTED_MAX
+        if stopped and plain:
+            active = tuple(status for status in _ACTIVE if chosen.statuses is None or status in chosen.statuses)
+            ids += self._job_ids(msgspec.structs.replace(page, statuses=active)) if active else []
+        return list(dict.fromkeys(ids)), stopped
 
     def _job_ids(self, chosen: JobFilter) -> list[int]:
+        if chosen.statuses == ():
+            return []
+        if chosen.assist_requested:
+            held = tuple(status for status in _ACTIVE if chosen.statuses is None or status in chosen.statuses)
+            if not held or chosen.waiting:
+                return []
+            chosen = msgspec.structs.replace(chosen, statuses=held)
         if chosen.phases is not None:
             phased = tuple(status for status in ("running", "stalled") if chosen.statuses is None or status in chosen.statuses)
             if not phased or chosen.waiting:
@@ -257,6 +329,7 @@ class SqlJobs(SqlEvents):
             chosen = msgspec.structs.replace(chosen, statuses=held)
         statuses = None if chosen.statuses is None else self._list(chosen.statuses)
         job_filter = {
+            "assist_requested": chosen.assist_requested,
             "owner": chosen.owner,
             "incarnation": chosen.incarnation,
             "phases": None if chosen.phases is None else self._list(chosen.phases),
@@ -285,7 +358,18 @@ class SqlJobs(SqlEvents):
 
     def job_ids(self, after: int, limit: int) -> list[int]:
         """Return the next job ids, without decoding any other column."""
-        names = ("statuses", "jobs", "replay_of", "queue", "kind", "owner", "incarnation", "phases", "running_phases")
+        names = (
+            "statuses",
+            "jobs",
+            "replay_of",
+            "queue",
+            "kind",
+            "owner",
+            "incarnation",
+            "phases",
+            "running_phases",
+            "assist_requested",
+        )
         return self.values("list_jobs", after=after, limit=limit, **dict.fromkeys(names))
 
     def counts(self) -> list[tuple[str, str, int]]:

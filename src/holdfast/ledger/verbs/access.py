@@ -1,7 +1,7 @@
 """Verbs for the access to a server: tokens, browser sessions and login codes.
 
 They change no job and make no event. Texts that strangers send (`find_token`, `find_session`, `log_in`) are never a
-ValidationError: a wrong one is answered with None, whatever is wrong with it.
+ValidationError: a wrong one is answered with None.
 """
 
 import hmac
@@ -157,7 +157,7 @@ class TokenVerbs(LedgerBase):
         self._pipeline.transact(touch)
 
     def has_tokens(self) -> bool:
-        """Return whether there is a valid token that somebody created. Tokens that servers made for themselves do not count."""
+        """Return whether there is a valid token that a person or program created. Tokens of servers themselves do not count."""
         return self._store.read_statement(lambda session: session.has_tokens(str(SYSTEM)))
 
 
@@ -211,7 +211,7 @@ class LoginVerbs(TokenVerbs):
     def local_login_code(self) -> str:
         """Return a login code for the server's own admin token, which is created if there is no valid one.
 
-        Nobody knows the text of that token. It can only be used by login codes and the sessions that they begin.
+        The text of that token is dropped. It can only be used by login codes and the sessions that they begin.
         """
         found = self._store.read_statement(lambda session: session.generated_token(str(SYSTEM)))
         return self.new_login_code(found or self.new_token(AccessRole.ADMIN, GENERATED_NAME, actor=SYSTEM).token.id)

@@ -15,7 +15,7 @@ from holdfast.core.audit import Violation, check_history
 from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType, Status
 from holdfast.errors import NoResult, NotFound, ResultTimeout, ValidationError
-from holdfast.ledger import dialects, validate
+from holdfast.ledger import dialects, list_cursors, validate
 from holdfast.ledger.base import LedgerBase, public_job
 from holdfast.ledger.public import Event, Job, JobPage, R, public_event, to_datetime
 from holdfast.proof.signing import SignatureCheck
@@ -35,6 +35,22 @@ class Order(StrEnum):
 
     OLDEST = "oldest"
     NEWEST = "newest"
+    ID = "id"
+    ID_DESCENDING = "-id"
+    UPDATED = "-updated"
+    FINISHED = "-finished"
+    AVAILABLE = "available"
+
+
+class SearchedTime(StrEnum):
+    """The time that `since` and `until` refer to."""
+
+    CREATED = "created"
+    UPDATED = "updated"
+    FINISHED = "finished"
+
+
+_BY_TIME = frozenset({Order.UPDATED, Order.FINISHED, Order.AVAILABLE})
 
 
 class ReadVerbs(LedgerBase):
@@ -65,25 +81,34 @@ class ReadVerbs(LedgerBase):
         owner: str | None = None,
         incarnation: str | None = None,
         waiting: bool = False,
+        assist_requested: bool | None = None,
+        time: str = "created",
         since: datetime | None = None,
         until: datetime | None = None,
         text: str | None = None,
         order: str = "oldest",
         after: int = 0,
+        cursor: str | None = None,
         limit: int = 100,
     ) -> JobPage:
         """Return jobs by ascending id, or by descending id with `order="newest"`.
 
-        For the next page, pass the `next_after` of this one as `after`. The filters are:
+        For the next page, pass the `next_cursor` of this one as `cursor`, with the same filters. The orders are oldest or id,
+        newest or -id, -updated (last changed first), -finished (last ended first) and available (queued jobs by the time from
+        which they can be claimed). For -updated and -finished, the newest 10,000 jobs are sorted, and all that are held or
+        stalled. The filters are:
 
-        `since`, `until`: only jobs enqueued at or after `since`, and before `until`. One call examines at most 100,000 jobs.
+        `since`, `until`: only jobs with a time at or after `since`, and before `until`: that of the enqueue, or with `time` that
+        of the last change (updated) or of the end (finished). One call examines at most 100,000 jobs.
         `text`: only jobs with this text in their kind, queue, correlation id, last error or arguments. The case of A to Z is
-        ignored. One call examines at most 10,000 jobs. If a call stops early, `next_after` says where to go on.
+        ignored. One call examines at most 50,000 jobs. If a call stops early, `stopped` is true, and the next page goes on there.
+        `assist_requested`: only jobs whose holder requests assistance.
         `waiting`: only jobs that wait for dependencies.
         `phase`: only running and stalled jobs in this phase, or in one of several.
         `owner`: only jobs that this worker holds, in any incarnation unless `incarnation` is given.
         """
         statuses, running_phases = validate.statuses(status)
+        wanted = validate.choice("order", Order, order)
         chosen = JobFilter(
             statuses=statuses,
             running_phases=running_phases,
@@ -95,15 +120,20 @@ class ReadVerbs(LedgerBase):
             owner=None if owner is None else limits.check_name("owner", owner),
             incarnation=None if incarnation is None else limits.check_name("incarnation", incarnation),
             waiting=validate.switch("waiting", waiting),
+            assist_requested=None if assist_requested is None else validate.switch("assist_requested", assist_requested),
+            time=validate.choice("time", SearchedTime, time).value,
             since=None if since is None else validate.moment("since", since),
             until=None if until is None else validate.moment("until", until),
             text=None if text is None else limits.check_key("text", text),
-            newest=validate.choice("order", Order, order) is Order.NEWEST,
-            after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
-            limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
+            newest=wanted in (Order.NEWEST, Order.ID_DESCENDING),
+            sort=wanted.removeprefix("-") if wanted in _BY_TIME else None,
         )
-        found = self._store.read(lambda session: session.search(chosen))
-        return JobPage(map(public_job, found.jobs), found.next_after)
+        place = list_cursors.read_place(chosen, after, cursor)
+        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        page = msgspec.structs.replace(chosen, after=place.after, place=place.place, limit=limit)
+        found = self._store.read(lambda session: session.search(page))
+        cursor_of = list_cursors.next_cursor(chosen, found)
+        return JobPage(map(public_job, found.jobs), found.next_after, cursor_of, found.searched, stopped=found.stopped)
 
     def dependents(self, job_id: int, *, after: int = 0, limit: int = 100) -> builtins.list[Job]:
         """Return the jobs that wait, or have waited, for this one, by ascending id.

@@ -14,7 +14,7 @@ from holdfast.ledger.verbs.explaining import facts_of
 from holdfast.store.base import DashboardQueries, Session
 
 if TYPE_CHECKING:
-    from holdfast.core.timeline import Timeline
+    from holdfast.core.timeline_model import Timeline
 
 
 class GraphNode(msgspec.Struct, frozen=True):

@@ -41,3 +41,23 @@ ORDER BY id LIMIT :limit;
 SELECT id FROM holdfast.active_jobs
 WHERE id < :after AND {status_filter} AND {queue_filter} AND {holder_filter}
 ORDER BY id DESC LIMIT :limit;
+
+-- Lists by time. A place is the time and the id of the last job of the page before.
+
+-- name: list_queued
+SELECT id FROM holdfast.jobs WHERE queued AND {queue_filter} LIMIT :limit;
+
+-- name: sort_updated
+SELECT j.id, j.updated_at FROM {wanted_jobs}
+WHERE CAST(:place_at AS timestamptz) IS NULL OR (j.updated_at, j.id) < (CAST(:place_at AS timestamptz), :place_id)
+ORDER BY j.updated_at DESC, j.id DESC LIMIT :limit;
+
+-- name: sort_finished
+SELECT j.id, j.finished_at FROM {wanted_jobs}
+WHERE CAST(:place_at AS timestamptz) IS NULL OR (j.finished_at, j.id) < (CAST(:place_at AS timestamptz), :place_id)
+ORDER BY j.finished_at DESC, j.id DESC LIMIT :limit;
+
+-- name: sort_available
+SELECT j.id, j.available_at FROM {wanted_jobs}
+WHERE CAST(:place_at AS timestamptz) IS NULL OR (j.available_at, j.id) > (CAST(:place_at AS timestamptz), :place_id)
+ORDER BY j.available_at, j.id LIMIT :limit;

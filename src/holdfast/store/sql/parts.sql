@@ -50,3 +50,8 @@ CASE j.status
         OR (j.status = 'running' AND {progress_deadline} < {job_now})
         OR (j.phase = 'aborting' AND {cancel_deadline} < {job_now})
 END;
+
+-- The time that a search by time compares.
+
+-- part: searched_time
+CASE CAST(:time AS text) WHEN 'updated' THEN j.updated_at WHEN 'finished' THEN j.finished_at ELSE j.created_at END;

@@ -154,8 +154,8 @@ ORDER BY id DESC LIMIT %(limit)s;
 -- name: matching
 SELECT j.id FROM holdfast.jobs j
 WHERE j.id {in_ids}
-  AND j.created_at >= coalesce(%(since_at)s::timestamptz, '-infinity')
-  AND j.created_at < coalesce(%(until_at)s::timestamptz, 'infinity')
+  AND (%(since_at)s::timestamptz IS NULL OR {searched_time} >= %(since_at)s::timestamptz)
+  AND (%(until_at)s::timestamptz IS NULL OR {searched_time} < %(until_at)s::timestamptz)
   AND (%(text)s::text IS NULL
        OR strpos(lower(j.kind COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
        OR strpos(lower(j.queue COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0

@@ -52,6 +52,7 @@ AND (%(replay_of)s::bigint IS NULL OR replay_of = %(replay_of)s::bigint);
 -- part: holder_filter
 (%(owner)s::text IS NULL OR owner = %(owner)s::text)
 AND (%(incarnation)s::text IS NULL OR incarnation = %(incarnation)s::text)
+AND (%(assist_requested)s::boolean IS NULL OR assist_requested = %(assist_requested)s::boolean)
 AND (%(phases)s::text[] IS NULL OR phase = ANY (%(phases)s::text[]))
 AND (%(running_phases)s::text[] IS NULL OR status <> 'running' OR phase = ANY (%(running_phases)s::text[]));
 

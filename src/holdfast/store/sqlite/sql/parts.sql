@@ -105,6 +105,7 @@ AND (:replay_of IS NULL OR replay_of = :replay_of);
 
 -- part: holder_filter
 (:owner IS NULL OR owner = :owner) AND (:incarnation IS NULL OR incarnation = :incarnation)
+AND (:assist_requested IS NULL OR assist_requested = :assist_requested)
 AND (:phases IS NULL OR phase IN (SELECT value FROM json_each(:phases)))
 AND (:running_phases IS NULL OR status <> 'running' OR phase IN (SELECT value FROM json_each(:running_phases)));
 

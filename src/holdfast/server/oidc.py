@@ -1,0 +1,309 @@
+"""Sign-in of persons by an OpenID Connect provider: code flow with PKCE, state and nonce.
+
+`begin` returns the address of the provider and a value for a short-lived cookie. `finish` takes that cookie and the query with
+which the browser came back, and returns the person. Both read from the provider and block, so call them in a thread.
+"""
+
+import base64
+import hashlib
+import hmac
+import http.client
+import json
+import secrets
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+
+from holdfast.core import limits
+from holdfast.core.access import AccessRole
+from holdfast.core.hosts import is_loopback
+from holdfast.errors import Forbidden, HoldfastError, Unauthenticated, Unavailable, ValidationError
+from holdfast.server.start import OidcOptions
+
+ALGORITHMS = ["RS256", "ES256", "EdDSA", "Ed25519"]
+"""The signatures that are accepted. There is none with a shared secret, so a public key cannot be used as one."""
+SECURE_COOKIE, PLAIN_COOKIE = "__Host-holdfast-login", "holdfast-login"
+CALLBACK_PATH = "/auth/callback"
+SCOPES = "openid profile email"
+_WELL_KNOWN = "/.well-known/openid-configuration"
+_STRENGTH = (AccessRole.READER, AccessRole.CLIENT, AccessRole.OPERATOR, AccessRole.ADMIN)
+"""The roles of persons, the weakest first."""
+CALLBACK_PAGE = (
+    b'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/">'
+    b'<title>Signed in</title><p><a href="/">Continue</a></p></html>'
+)
+"""The answer to a callback. A redirect would still count as coming from the provider, and the strict cookie would not be sent."""
+
+
+class Person(NamedTuple):
+    name: str
+    role: AccessRole
+
+
+class LoginState(msgspec.Struct, frozen=True):
+    """What the browser keeps while its user is at the provider."""
+
+    state: str
+    nonce: str
+    verifier: str
+    began_at: float
+
+
+class _Provider(NamedTuple):
+    authorization: str
+    token: str
+    jwks: str
+    auth_methods: list[str]
+    read_at: float
+
+
+class OidcClient:
+    """Signs in persons at one provider. Safe to use from many threads."""
+
+    def __init__(
+        self,
+        options: OidcOptions,
+        public_origin: str,
+        client_secret: str | None = None,
+        *,
+        wall: Callable[[], float] = time.time,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`public_origin` is the server's own, such as https://jobs.example.org. `tls` checks the provider's certificate."""
+        _check_options(options)
+        self._options = options
+        self._secret = client_secret
+        self._redirect_uri = public_origin + CALLBACK_PATH
+        self._wall = wall
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._known: _Provider | None = None
+        self._keys: tuple[KeySet, float] | None = None
+
+    def begin(self) -> tuple[str, str]:
+        """Return the address to send the browser to, and the value of the login cookie."""
+        login = LoginState(secrets.token_urlsafe(32), secrets.token_urlsafe(32), secrets.token_urlsafe(48), self._wall())
+        challenge = _base64(hashlib.sha256(login.verifier.encode()).digest())
+        asked = {
+            "response_type": "code",
+            "client_id": self._options.client_id,
+            "redirect_uri": self._redirect_uri,
+            "scope": SCOPES,
+            "state": login.state,
+            "nonce": login.nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+        address = self._provider().authorization
+        return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}", _base64(msgspec.json.encode(login))
+
+    def finish(self, query: Mapping[str, str], cookie: str | None) -> Person:
+        """Return the person whom the provider has signed in.
+
+        Raise Unauthenticated if anything does not fit together, and Forbidden if the person has no role.
+        """
+        login = self._read_login(cookie)
+        if not hmac.compare_digest(query.get("state", "").encode(), login.state.encode()):
+            _refuse("the sign-in was not begun by this browser")
+        if "error" in query:
+            _refuse(f"the provider refused the sign-in: {query['error']!r:.80}")
+        if query.get("iss", self._options.issuer) != self._options.issuer:
+            _refuse("the answer is from another provider")
+        code = query.get("code", "")
+        if not code or len(code) > limits.OIDC_CODE_BYTES_MAX:
+            _refuse("the provider sent no code")
+        claims = self._check_token(self._exchange(code, login.verifier), login.nonce)
+        return self._person(claims)
+
+    def _read_login(self, cookie: str | None) -> LoginState:
+        try:
+            body = base64.urlsafe_b64decode((cookie or "").encode() + b"==")
+            login = msgspec.json.decode(body, type=LoginState)
+        except (ValueError, msgspec.DecodeError):
+            _refuse("the sign-in was not begun by this browser")
+        if not 0 <= self._wall() - login.began_at < limits.LOGIN_CODE_MS / 1_000:
+            _refuse("the sign-in took too long")
+        return login
+
+    # The provider
+
+    def _provider(self) -> _Provider:
+        now = self._wall()
+        with self._lock:
+            if self._known is not None and 0 <= now - self._known.read_at < limits.OIDC_KEYS_MS / 1_000:
+                return self._known
+        found = self._fetch(self._options.issuer.rstrip("/") + _WELL_KNOWN)
+        if found.get("issuer") != self._options.issuer:
+            raise Unavailable("the provider's configuration is of another issuer", outcome="none")
+        methods = found.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+        authorization, token, jwks = (str(found.get(name, "")) for name in names)
+        if not all(map(_is_safe, (authorization, token, jwks))):
+            raise Unavailable("the provider's configuration has no address with TLS for each step", outcome="none")
+        provider = _Provider(authorization, token, jwks, list(map(str, methods)), now)
+        with self._lock:
+            self._known = provider
+        return provider
+
+    def _exchange(self, code: str, verifier: str) -> str:
+        """Return the ID token for a code."""
+        provider = self._provider()
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self._redirect_uri,
+            "code_verifier": verifier,
+        }
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        if self._secret is None:
+            form["client_id"] = self._options.client_id
+        elif "client_secret_basic" in provider.auth_methods:
+            pair = f"{quote(self._options.client_id, safe='')}:{quote(self._secret, safe='')}"
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        else:
+            form |= {"client_id": self._options.client_id, "client_secret": self._secret}
+        answer = self._fetch(provider.token, urlencode(form).encode(), headers)
+        token = answer.get("id_token")
+        if not isinstance(token, str):
+            _refuse("the provider sent no ID token")
+        return token
+
+    def _read_keys(self, *, anew: bool) -> KeySet:
+        """Return the provider's keys. They are read anew after an hour, or if a signature needs another one, once a minute."""
+        now = self._wall()
+        kept_ms = limits.OIDC_KEYS_ANEW_MS if anew else limits.OIDC_KEYS_MS
+        with self._lock:
+            if self._keys is not None and 0 <= now - self._keys[1] < kept_ms / 1_000:
+                return self._keys[0]
+        document = self._fetch(self._provider().jwks)
+        try:
+            public = [key for key in document["keys"] if key.get("kty") in ("RSA", "EC", "OKP")]
+            found = KeySet.import_key_set({"keys": public})
+        except (KeyError, TypeError, AttributeError, ValueError, JoseError):
+            raise Unavailable("the provider's keys cannot be read", outcome="none") from None
+        with self._lock:
+            self._keys = (found, now)
+        return found
+
+    def _fetch(self, address: str, form: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return the JSON object of an answer. Redirects are not followed, and the answer is limited in size and time."""
+        opener = urllib.request.build_opener(_NoRedirects(), urllib.request.HTTPSHandler(context=self._tls))
+        request = urllib.request.Request(address, form, dict(headers or {}))  # noqa: S310 - `_is_safe` has checked its scheme
+        try:
+            with opener.open(request, timeout=limits.OIDC_ANSWER_MS_MAX / 1_000) as answer:
+                body = answer.read(limits.OIDC_ANSWER_BYTES_MAX + 1)
+            found = json.loads(body) if len(body) <= limits.OIDC_ANSWER_BYTES_MAX else None
+        except urllib.error.HTTPError as error:
+            error.close()
+            if form is not None and HTTPStatus.BAD_REQUEST <= error.code < HTTPStatus.INTERNAL_SERVER_ERROR:
+                _refuse("the provider does not accept the code")
+            raise Unavailable(f"the provider answered with status {error.code}", outcome="none") from None
+        except (OSError, http.client.HTTPException, ValueError, RecursionError):
+            raise Unavailable("the provider cannot be reached, or its answer cannot be read", outcome="none") from None
+        if not isinstance(found, dict):
+            raise Unavailable("the provider's answer is not a JSON object, or too large", outcome="none")
+        return found
+
+    # The ID token
+
+    def _check_token(self, token: str, nonce: str) -> dict[str, Any]:
+        """Return the claims of an ID token after all checks of OpenID Connect Core, section 3.1.3.7."""
+        claims = self._verify(token)
+        now, slack = self._wall(), limits.OIDC_SKEW_MS / 1_000
+        audience = claims.get("aud")
+        audiences = audience if isinstance(audience, list) else [audience]
+        if claims.get("iss") != self._options.issuer:
+            _refuse("the ID token is of another issuer")
+        if self._options.client_id not in audiences or claims.get("azp", self._options.client_id) != self._options.client_id:
+            _refuse("the ID token is for another client")
+        if len(audiences) > 1 and "azp" not in claims:
+            _refuse("the ID token is for several clients")
+        if not _is_time(claims.get("exp")) or now >= claims["exp"] + slack:
+            _refuse("the ID token has expired")
+        if not _is_time(claims.get("iat")) or claims["iat"] > now + slack:
+            _refuse("the ID token is of the future")
+        if "nbf" in claims and (not _is_time(claims["nbf"]) or claims["nbf"] > now + slack):
+            _refuse("the ID token is not valid yet")
+        given = claims.get("nonce")
+        if not isinstance(given, str) or not hmac.compare_digest(given.encode(), nonce.encode()):
+            _refuse("the ID token is of another sign-in")
+        if not isinstance(claims.get("sub"), str) or not claims["sub"]:
+            _refuse("the ID token has no subject")
+        return claims
+
+    def _verify(self, token: str) -> dict[str, Any]:
+        for anew in (False, True):
+            keys = self._read_keys(anew=anew)
+            try:
+                return dict(jwt.decode(token, keys, algorithms=ALGORITHMS).claims)
+            except (JoseError, ValueError, TypeError, KeyError, AttributeError):
+                continue  # the provider may have a new key
+        raise Unauthenticated("the ID token has no valid signature", action="Sign in again.")
+
+    def _person(self, claims: Mapping[str, Any]) -> Person:
+        given = claims.get(self._options.role_claim)
+        values = given if isinstance(given, list) else [given]
+        found = {self._options.roles[value] for value in values if isinstance(value, str) and value in self._options.roles}
+        if not found:
+            raise Forbidden("no role is configured for this person", action="Ask an admin: roles come from the provider.")
+        if self._options.name_claim == "email" and claims.get("email_verified") is False:
+            raise Forbidden("the provider has not verified the email address", action="Verify it at the provider.")
+        try:
+            name = limits.check_name("name", claims.get(self._options.name_claim))
+        except HoldfastError:
+            raise Forbidden(f"the provider sent no usable {self._options.name_claim}", action="Ask an admin.") from None
+        return Person(name, max(found, key=_STRENGTH.index))
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def set_login_cookie(value: str, *, secure: bool) -> str:
+    """Return the Set-Cookie header of the login cookie. It is Lax: the browser comes back from another site. Empty deletes it."""
+    name, age = SECURE_COOKIE if secure else PLAIN_COOKIE, limits.LOGIN_CODE_MS // 1_000 if value else 0
+    return f"{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={age}{'; Secure' if secure else ''}"
+
+
+def _check_options(options: OidcOptions) -> None:
+    if not _is_safe(options.issuer) or urlsplit(options.issuer).query or urlsplit(options.issuer).fragment:
+        raise ValidationError("issuer must be https://…, or http:// on a loopback address", field="issuer")
+    for name in ("client_id", "role_claim", "name_claim"):
+        limits.check_key(name, getattr(options, name))
+    if not options.roles or not set(options.roles.values()) <= set(_STRENGTH):
+        allowed = ", ".join(role.value for role in _STRENGTH)
+        raise ValidationError(f"roles must give one of {allowed} for some values of the claim", field="roles")
+
+
+def _is_safe(address: str) -> bool:
+    """Return whether an address has TLS, or is on this machine."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+    except ValueError:
+        return False
+    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _base64(body: bytes) -> str:
+    return base64.urlsafe_b64encode(body).rstrip(b"=").decode()
+
+
+def _refuse(message: str) -> NoReturn:
+    raise Unauthenticated(message, action="Sign in again.")
