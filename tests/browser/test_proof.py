@@ -53,7 +53,7 @@ def test_a_job_is_verified_and_its_key_is_trusted(served: RunningServer, open_pa
     page.click("text=Trust this key from now on")
     page.click("[data-verify]")
     expect(page.locator("[data-proof]")).to_have_text("Verified here: 4 events.")
-    page.fill("#proof-key", drawn().public.hex() if isinstance(drawn().public, bytes) else str(drawn().public))
+    page.fill("#proof-key", drawn().public.public.hex())
     page.click("[data-verify]")
     expect(page.locator("[data-proof]")).to_contain_text("Does not verify: The note is signed by the key")
 

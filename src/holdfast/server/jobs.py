@@ -64,12 +64,11 @@ def list_jobs(call: Call) -> Any:
     call.check_search(call.query.text)
     given = msgspec.structs.asdict(call.query)
     brief = given.pop("fields") == "brief"
-    given.pop("cursor")
     page = call.ledger.list(**given)
     views = [call.view(job) for job in page if call.principal.sees(job.queue)]
     if brief:
         views = [_brief(view) for view in views]
-    return {"jobs": views, "next_after": page.next_after, "next_cursor": None}
+    return {"jobs": views, "next_after": page.next_after, "next_cursor": page.next_cursor}
 
 
 def _brief(view: JobView) -> JobView:

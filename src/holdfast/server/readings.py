@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.core.model import FailureStage, ReasonCode
-from holdfast.core.timeline import Timeline
+from holdfast.core.timeline_model import Timeline
 from holdfast.errors import Forbidden, HoldfastError, NotFound
 from holdfast.ledger import Job, Ledger
 from holdfast.ledger.charts import LedgerHistory, Times

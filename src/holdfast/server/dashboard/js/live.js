@@ -149,6 +149,11 @@ export function toggle() {
   }
 }
 
+// Not everything has an event: workers sign in, and sentences about times become old.
+setInterval(() => {
+  if (page && state === "live" && pending === undefined && !document.hidden && performance.now() - lastLoad > POLL_EVERY_MS) load();
+}, 1000);
+
 document.addEventListener("visibilitychange", () => {
   clearTimeout(hidden);
   if (document.hidden) {

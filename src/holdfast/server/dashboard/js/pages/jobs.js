@@ -34,11 +34,13 @@ function serverQuery(query) {
 
 /** @param {import("../router.js").Address} address */
 export async function load({ query, signal }) {
+  const asked = serverQuery(query);
   const [page, counts] = await Promise.all([
-    get(withQuery("/v1/jobs", { fields: "brief", limit: PAGE, ...serverQuery(query) }), signal),
+    get(withQuery("/v1/jobs", { fields: "brief", limit: PAGE, ...asked }), signal),
     get("/v1/counts", signal),
   ]);
-  return { ...page, counts: counts.counts };
+  // A cursor belongs to its filter, so the next page has the same time, not the same span.
+  return { ...page, counts: counts.counts, since: asked.since ?? "" };
 }
 
 /** Which events change the list. @param {import("../router.js").Address} address */
@@ -81,7 +83,7 @@ export function draw(root, data, { query }) {
   const sheet = el("div", { class: "sheet", hidden: true });
   const note = el("div", null);
   const pages = el("p", null);
-  const exported = (/** @type {string} */ format) => withQuery("/v1/jobs/export", { ...serverQuery(query), after: null, format });
+  const exported = (/** @type {string} */ format) => withQuery("/v1/jobs/export", { ...serverQuery(query), cursor: null, format });
 
   /** @param {any} job */
   function box(job) {
@@ -124,7 +126,7 @@ export function draw(root, data, { query }) {
   async function chooseEvery() {
     let after = 0;
     do {
-      const found = await get(withQuery("/v1/jobs", { fields: "brief", ...serverQuery(query), order: "oldest", after, limit: COLLECT }));
+      const found = await get(withQuery("/v1/jobs", { fields: "brief", ...serverQuery(query), order: "oldest", cursor: null, after, limit: COLLECT }));
       for (const job of found.jobs) chosen.set(job.id, job);
       after = found.next_after ?? 0;
       showChosen();
@@ -153,8 +155,8 @@ export function draw(root, data, { query }) {
     more.textContent = fresh.length === 1 ? "1 new job matches – show" : `${number(fresh.length)} new jobs match – show`;
     list.node.hidden = view.rows.length === 0;
     replace(note, view.rows.length ? null : nothing(query, given.counts));
-    const next = given.next_after && el("a", { href: withQuery("/jobs", { ...asObject(query), after: given.next_after }), "data-page": "next" }, "Next page");
-    const first = query.get("after") && el("a", { href: withQuery("/jobs", { ...asObject(query), after: null }), "data-page": "previous" }, "First page");
+    const next = given.next_cursor && el("a", { href: withQuery("/jobs", { ...asObject(query), since: given.since, cursor: given.next_cursor }), "data-page": "next" }, "Next page");
+    const first = query.get("cursor") && el("a", { href: withQuery("/jobs", { ...asObject(query), cursor: null }), "data-page": "previous" }, "First page");
     replace(pages, first, first && next ? " · " : null, next);
     if (chosen.size) showChosen();
   }
@@ -165,7 +167,7 @@ export function draw(root, data, { query }) {
     { name: "owner", label: "Worker" },
     { name: "since", label: "Enqueued", choices: /** @type {[string, string][]} */ ([["", "at any time"], ["1h", "in the last hour"], ["24h", "in the last 24 h"], ["7d", "in the last 7 d"]]) },
     { name: "text", label: "Text" },
-    { name: "order", label: "Order", choices: /** @type {[string, string][]} */ ([["", "newest first"], ["oldest", "oldest first"]]) },
+    { name: "order", label: "Order", choices: /** @type {[string, string][]} */ ([["", "newest first"], ["oldest", "oldest first"], ["-updated", "last changed first"], ["available", "next available first"]]) },
   ];
   root.append(
     head("Jobs", el("a", { href: exported("csv"), download: "jobs.csv" }, "Export CSV"), el("a", { href: exported("ndjson"), download: "jobs.ndjson" }, "Export NDJSON")),
@@ -199,7 +201,7 @@ function showPills(pills, counts, query) {
   const of = (/** @type {string} */ status) => rows.reduce((sum, row) => sum + (row[status] ?? 0), 0);
   const chosen = query.getAll("status");
   const chip = (/** @type {string} */ status, /** @type {string} */ text, /** @type {number} */ n) => {
-    const href = withQuery("/jobs", { ...asObject(query), status, after: null });
+    const href = withQuery("/jobs", { ...asObject(query), status, cursor: null });
     return el("li", null, el("a", { class: "chip", href, "aria-current": (status ? chosen.includes(status) : !chosen.length) ? "true" : null }, status ? pill(status) : text, el("span", { class: "n" }, number(n))));
   };
   replace(pills, chip("", "All", STATUSES.reduce((sum, status) => sum + of(status), 0)), ...STATUSES.map((status) => chip(status, word(status), of(status))));

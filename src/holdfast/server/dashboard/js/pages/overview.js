@@ -1,15 +1,18 @@
 /** The first page: is it well, and if not, where do I look? */
 
 import { get } from "../api.js";
-import { time } from "../clock.js";
+import { everySecond, time } from "../clock.js";
 import { el, link, path, replace, setText } from "../dom.js";
 import { count, decimal, number } from "../format.js";
 import { historyCharts, RUN, THROUGHPUT, WAIT } from "../parts/history.js";
+import { sparkline } from "../parts/sparkline.js";
 import { command, empty, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { glyph } from "../status.js";
 import { QUEUE_COLUMNS } from "./queues.js";
 
+const LINES_EVERY_MS = 60_000;
+const NAMED_MAX = 3;
 /** @type {any} */
 let view = null;
 
@@ -31,9 +34,11 @@ export async function load({ signal }) {
 function tile(name, href, sign) {
   const value = el("span", { class: "value" }, "–");
   const more = el("span", { class: "more" });
-  const node = el("li", null, el("a", { class: "tile", href, "data-tile": name }, el("span", { class: "name" }, sign ? glyph(sign) : null, name), value, more));
+  const line = el("span", null);
+  const node = el("li", null, el("a", { class: "tile", href, "data-tile": name }, el("span", { class: "name" }, sign ? glyph(sign) : null, name), value, more, line));
   return {
     node,
+    line,
     /** @param {import("../dom.js").Child} given @param {...import("../dom.js").Child} rest */
     show(given, ...rest) {
       replace(value, given);
@@ -78,8 +83,28 @@ export function draw(root, data, { signal }) {
   );
   const asOf = el("span", { class: "aside" });
   root.append(head("Overview", asOf), answer, first, full);
-  view = { answer, asOf, tiles, charts, bars, silent, queues, findings, first, full };
+  const lines = minuteLines(tiles, signal);
+  view = { answer, asOf, tiles, charts, bars, silent, queues, findings, first, full, lines };
   update(data);
+}
+
+/** Small lines of the last hour in the tiles, drawn again each minute. @param {any} tiles @param {AbortSignal} signal */
+function minuteLines(tiles, signal) {
+  let drawnAt = -Infinity;
+  async function draw() {
+    drawnAt = performance.now();
+    const [depth, errors] = await Promise.all(["depth", "errors"].map((metric) => get(`/v1/history?metric=${metric}`, signal).catch(() => null)));
+    const show = (/** @type {any} */ tile, /** @type {any} */ history, /** @type {string} */ key, /** @type {string} */ label) => {
+      const values = history?.points.map((/** @type {any} */ point) => (point.values === null || point.values[key] === null ? null : Number(point.values[key]))) ?? [];
+      replace(tile.line, values.some((/** @type {any} */ value) => value) ? sparkline(values, label) : null);
+    };
+    show(tiles.waiting, depth, "depth", "Waiting jobs of the last hour");
+    show(tiles.stalled, errors, "stalled", "Stalls of the last hour");
+    show(tiles.failed, errors, "failed", "Failures of the last hour");
+    show(tiles.letters, errors, "dead_lettered", "Dead letters of the last hour");
+  }
+  draw();
+  return everySecond(() => performance.now() - drawnAt > LINES_EVERY_MS && draw());
 }
 
 /** @param {any} data */
@@ -116,7 +141,7 @@ function showAnswer(data, total) {
   const warnings = data.findings.filter((/** @type {any} */ one) => one.severity === "warning");
   if (total === 0 && !warnings.length) setText(view.answer, "Nothing has happened here yet.");
   else if (!warnings.length) replace(view.answer, glyph("well"), "Nobody has to do anything.");
-  else replace(view.answer, glyph("warning"), `${warnings.length === 1 ? "One thing needs" : `${number(warnings.length)} things need`} somebody: ${warnings.map((/** @type {any} */ one) => one.words).join(" · ")}`);
+  else replace(view.answer, glyph("warning"), `${warnings.length === 1 ? "One thing needs" : `${number(warnings.length)} things need`} somebody: ${warnings.slice(0, NAMED_MAX).map((/** @type {any} */ one) => one.words).join(" · ")}${warnings.length > NAMED_MAX ? " · and more below" : ""}`);
 }
 
 /** @param {any[]} findings */
@@ -129,5 +154,6 @@ function showFindings(findings) {
 
 export function leave() {
   view?.charts.leave();
+  view?.lines();
   view = null;
 }

@@ -1,7 +1,8 @@
 /** Charts of a history: lines and stacked columns. */
 
-import { el, replace, svg } from "../dom.js";
+import { el, replace, svg, withQuery } from "../dom.js";
 import { compact, day, decimal, duration, fullTime, minuteTime, number, timeForm } from "../format.js";
+import { go } from "../router.js";
 import { STEPS_MS } from "./scale.js";
 
 const HEIGHT = 180;
@@ -153,10 +154,19 @@ export function chart(options) {
   const everywhere = (/** @type {number | null} */ n) => [...together].forEach((one) => one.point(n));
   place.addEventListener("pointermove", (event) => {
     if (!data) return;
-    const part = (event.clientX - place.getBoundingClientRect().left - LEFT) / Math.max(1, width - LEFT - 8);
-    everywhere(Math.min(data.points.length - 1, Math.max(0, Math.round(part * (data.points.length - 1)))));
+    everywhere(nearest(event));
   });
   place.addEventListener("pointerleave", () => everywhere(null));
+  /** @type {number | null} */
+  let dragged = null;
+  const nearest = (/** @type {PointerEvent} */ event) => Math.min(data.points.length - 1, Math.max(0, Math.round(((event.clientX - place.getBoundingClientRect().left - LEFT) / Math.max(1, width - LEFT - 8)) * (data.points.length - 1))));
+  place.addEventListener("pointerdown", (event) => (dragged = data && !isTable && event.button === 0 ? nearest(event) : null));
+  place.addEventListener("pointerup", (event) => {
+    if (dragged === null) return;
+    const [from, to] = [dragged, nearest(event)].sort((a, b) => a - b);
+    dragged = null;
+    if (to > from) go(withQuery("/jobs", { since: data.points[from].at, until: new Date(Date.parse(data.points[to].at) + data.step_s * 1000).toISOString(), queue: data.queue, kind: data.kind }));
+  });
   const watcher = new ResizeObserver(() => requestAnimationFrame(() => place.clientWidth !== width && !isTable && draw()));
   watcher.observe(place);
   return {

@@ -35,6 +35,7 @@ export function filterRow(base, query, fields) {
   const apply = () => {
     const next = asObject(query);
     delete next.after;
+    delete next.cursor;
     for (const field of fields) {
       next[field.name] = /** @type {HTMLInputElement} */ (form.querySelector(`[name="${field.name}"]`)).value.trim();
     }
@@ -71,7 +72,7 @@ function control(field, value, apply) {
  */
 export function dropChips(base, query, pairs) {
   const chips = pairs.map(([name, value]) => {
-    const rest = new URLSearchParams([...query].filter(([key, one]) => !(key === name && one === value) && key !== "after"));
+    const rest = new URLSearchParams([...query].filter(([key, one]) => !(key === name && one === value) && key !== "after" && key !== "cursor"));
     const text = rest.toString();
     return el("li", null, el("a", { class: "chip", href: text ? `${base}?${text}` : base }, `without ${name} = ${value} ✕`));
   });
