@@ -74,7 +74,7 @@ def said(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return Said(capsys)
 
 
-ELSEWHERE = {"beat", "demo", "events append", "mcp", "worker run", "supervise", "task run"}
+ELSEWHERE = {"beat", "demo", "events append", "mcp", "serve", "worker run", "supervise", "task run"}
 """Commands that need their own process: see below."""
 
 

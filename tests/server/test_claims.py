@@ -1,5 +1,6 @@
 """Claims that wait for jobs."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -46,6 +47,20 @@ def test_one_job_wakes_one_of_many_claims(live: RunningServer, real: Ledger) -> 
         real.enqueue_many([{"kind": "k"}] * 3)
         found = [len(one.result(20).data["jobs"]) for one in waiting]
     assert sorted(found) == [0] * 5 + [1] * 3
+
+
+def test_a_client_that_has_gone_gets_no_job(live: RunningServer, real: Ledger) -> None:
+    worker = live.client("worker", "w-1")
+    body = b'{"queues":["default"],"wait_s":20}'
+    head = f"POST /v1/claims HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {worker.token}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", live.port)) as connection:
+        connection.sendall(head.encode() + body)
+        _until(lambda: live.server.claims.waiting == 1)
+    _until(lambda: live.server.claims.waiting == 0)
+    job = real.enqueue("k")
+    assert [found["id"] for found in _wait(worker).data["jobs"]] == [job.id]
+    assert real.get(job.id).attempt == 1
 
 
 def test_waiting_claims_end_when_the_server_stops(real: Ledger) -> None:

@@ -319,6 +319,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "key revoke": (KeyAnswer,),
     "key rotate": (NewKeyAnswer,),
     "mcp": (),
+    "serve": (),
     "migrate": (MigrateAnswer,),
     "policy list": (PolicyListAnswer,),
     "policy set": (PolicyAnswer,),

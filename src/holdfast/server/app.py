@@ -98,10 +98,6 @@ class Server:
             job = await self.read(partial(self.ledger.get, job.id))
         return job
 
-    def is_gone(self, call: Call) -> bool:
-        """Return whether the client has closed its connection, or the server stops."""
-        return self.ending or call.gone
-
     def origins(self, job_ids: list[int]) -> dict[int, tuple[str, str]]:
         """Return the queue and the kind of each job that still exists."""
         return {id_: (found.queue, found.kind) for id_, found in self.ledger.outbox.origins(job_ids).items()}

@@ -34,7 +34,6 @@ class Call:
         "body",
         "exchange",
         "expected_rev",
-        "gone",
         "incarnation",
         "last_event_id",
         "ledger",
@@ -64,8 +63,6 @@ class Call:
         self.exchange: Any = None
         self.server: Any = None
         """The shared state of the server, for the few handlers that wait or stream."""
-        self.gone = False
-        """Whether the client has closed its connection."""
         self._actor: Actor | None = None
 
     # Who

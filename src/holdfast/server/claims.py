@@ -119,6 +119,8 @@ class Claims:
         waiting = WaitingClaim(key)
         line = self._waiting.setdefault(key, OrderedDict())
         line[waiting] = None
+        gone = asyncio.ensure_future(call.exchange.wait_until_gone())
+        gone.add_done_callback(lambda _: waiting.woken.set())
         try:
             while True:
                 due = await self._reads.call(partial(self._ledger.until_ready, body.queues, kinds=body.kinds))
@@ -128,13 +130,14 @@ class Claims:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(waiting.woken.wait(), left if due is None else min(left, max(due, 0.02)))
                 waiting.woken.clear()
-                if call.server.is_gone(call):
+                if gone.done() or self._ending:
                     return []
                 jobs = await self._writes.call(attempt)
                 if jobs:
                     self._wake_first(key, but=waiting)
                     return jobs
         finally:
+            gone.cancel()
             line.pop(waiting, None)
             if not line:
                 self._waiting.pop(key, None)
