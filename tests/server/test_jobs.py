@@ -173,3 +173,14 @@ def test_wrong_requests_are_refused_and_change_nothing(admin: Client, ledger: Le
     assert admin.get("/v1/jobs/x").status == 404
     assert admin.get("/v1/jobs/").status == 404
     assert ledger.list() == []
+
+
+def test_a_brief_list_has_one_line_of_each_error(admin: Client, worker: Client) -> None:
+    admin.post("/v1/jobs", {"kind": "greet", "args": {"text": "x" * 1000}, "policy": {"attempts_max": 1}})
+    fence = worker.post("/v1/claims", {"queues": ["default"], "start": True}).data["jobs"][0]["fence"]
+    worker.post("/v1/jobs/1/fail", {"fence": fence, "error": {"type": "Oops", "message": "a\nb", "traceback": "x" * 1000}})
+
+    [job] = admin.get("/v1/jobs?fields=brief").data["jobs"]
+
+    assert (job["args"], job["error"], job["last_error"]) == (None, None, "Oops: a")
+    assert job["dead_letter"]["last_error"] == "Oops: a"

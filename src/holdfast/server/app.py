@@ -23,15 +23,17 @@ from holdfast.errors import (
     HoldfastError,
     InternalError,
     MethodNotAllowed,
+    NotFound,
     Unauthenticated,
     Unavailable,
 )
 from holdfast.ledger import Job, Ledger
-from holdfast.server import access_log, accounts, exports, fleet, holders, jobs, streams, tasks
+from holdfast.server import access_log, accounts, exports, fleet, holders, jobs, readings, streams, tasks
 from holdfast.server.access import Gatekeeper
 from holdfast.server.call import JSON_TYPE, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
 from holdfast.server.origins import Headers, is_preflight
+from holdfast.server.pages import PAGE, Pages
 from holdfast.server.principal import Principal, check_incarnation
 from holdfast.server.problems import PROBLEM_TYPE, problem, retry_after
 from holdfast.server.request import ClientGone, check_content_type, decode_body, etag_rev, read_body, read_headers, read_query
@@ -47,7 +49,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger("holdfast.server")
 
-HANDLERS = (jobs, holders, tasks, fleet, streams, exports, accounts)
+HANDLERS = (jobs, holders, tasks, fleet, readings, streams, exports, accounts)
 """The modules that fill the table of routes."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _SECURITY = (
@@ -74,6 +76,7 @@ class Server:
         self.ledger = ledger
         self.gatekeeper = gatekeeper
         self.router = Router(ROUTES)
+        self.pages = Pages()
         self.pools = thread_pools(limits.HTTP_REQUESTS_WAITING_MAX)
         self.claims = Claims(ledger, self.pools["write"], self.pools["read"])
         self.feed = EventFeed(ledger, self.pools["read"])
@@ -171,7 +174,15 @@ class Server:
         exchange.more = self.gatekeeper.origins.cors_headers(scope["method"], headers)
         if is_preflight(scope["method"], headers):
             return Reply(None, 204), PREFLIGHT
-        found = self.router.find(scope["method"], scope["raw_path"].partition(b"?")[0])
+        path = scope["raw_path"].partition(b"?")[0]
+        try:
+            found = self.router.find(scope["method"], path)
+        except NotFound:
+            page = self.pages.find(scope["method"], path, headers)
+            if page is None:
+                raise
+            record.route = PAGE.path
+            return page, PAGE
         route = found.route
         record.route = route.path
         if self.ending:
@@ -307,7 +318,9 @@ class Exchange:
 
     async def begin(self, status: int, kind: str | None, more: dict[str, str], size: int | None = None) -> None:
         self._begun, self.record.status = True, status
-        headers = [*_SECURITY, (b"x-request-id", self.record.request_id.encode())]
+        given = {name.lower().encode() for name in more}
+        headers = [(name, text) for name, text in _SECURITY if name not in given]
+        headers.append((b"x-request-id", self.record.request_id.encode()))
         if kind is not None:
             headers.append((b"content-type", kind.encode()))
         if size is not None:

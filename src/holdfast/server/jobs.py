@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.explain import Explanation
+from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.ledger import Event, Job
@@ -13,9 +14,10 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
 from holdfast.server.routes import route
-from holdfast.shapes import EnqueueAnswer, EventPageAnswer, dead_letter_details, dead_letter_fields
+from holdfast.shapes import EnqueueAnswer, EventPageAnswer, JobView, dead_letter_details, dead_letter_fields
 
-_BRIEF_FIELDS = ("args", "result", "checkpoint", "error", "last_error")
+ERROR_CHARACTERS_MAX = 200
+"""How much of an error a brief list shows."""
 
 
 def _item(call: Call, given: Any) -> dict[str, Any]:
@@ -68,9 +70,19 @@ def list_jobs(call: Call) -> Any:
     page = call.ledger.list(**given)
     views = [call.view(job) for job in page if call.principal.sees(job.queue)]
     if brief:
-        views = [msgspec.structs.replace(view, **dict.fromkeys(_BRIEF_FIELDS)) for view in views]
+        views = [_brief(view) for view in views]
     more = {"searched": page.searched, "stopped": page.stopped}
     return {"jobs": views, "next_after": page.next_after, "next_cursor": page.next_cursor, **more}
+
+
+def _brief(view: JobView) -> JobView:
+    """Leave out what may be large. Of an error, one line stays."""
+    raw, letter = view.last_error, view.dead_letter
+    error = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
+    line = None if error is None else format_error(error, ERROR_CHARACTERS_MAX)
+    letter = None if letter is None else msgspec.structs.replace(letter, last_error=line)
+    empty = dict.fromkeys(("args", "result", "checkpoint", "error"))
+    return msgspec.structs.replace(view, last_error=line, dead_letter=letter, **empty)
 
 
 @route("GET", "/v1/jobs/{job_id}", "reader", query=b.GetQuery, answer=b.JobOnly, verb="read", awaits=True)

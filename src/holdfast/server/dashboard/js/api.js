@@ -1,0 +1,145 @@
+/** Requests to the server, and its errors. */
+
+import { sync } from "./clock.js";
+
+/** A number whose text would change if it was printed again, such as 1.10 or 12345678901234567890. */
+export class ExactNumber {
+  /** @param {string} source */
+  constructor(source) {
+    this.source = source;
+  }
+
+  valueOf() {
+    return Number(this.source);
+  }
+
+  toString() {
+    return this.source;
+  }
+}
+
+/** A refusal of the server, or of the network. */
+export class Problem extends Error {
+  /** @param {any} document @param {number} status @param {string | null} requestId */
+  constructor(document, status, requestId) {
+    super(document.detail || document.title || `The server answered ${status}.`);
+    this.code = /** @type {string} */ (document.code ?? "unknown");
+    this.action = /** @type {string} */ (document.action ?? "");
+    this.context = document.context ?? {};
+    this.status = status;
+    this.requestId = requestId;
+    this.outcome = document.context?.outcome;
+  }
+}
+
+/**
+ * Parses JSON. Numbers keep their source text where the browser can tell it.
+ * @param {string} text
+ */
+export function parse(text) {
+  /** @type {any} */
+  const reviver = (/** @type {string} */ _, /** @type {any} */ value, /** @type {any} */ context) =>
+    typeof value === "number" && context?.source !== undefined && String(value) !== context.source ? new ExactNumber(context.source) : value;
+  return JSON.parse(text, reviver);
+}
+
+/** @type {Set<(problem: Problem) => void>} */
+const refusals = new Set();
+/** @type {Set<(version: string) => void>} */
+const versions = new Set();
+let version = "";
+
+/** Calls a function for every request that was refused for lack of a session. @param {(problem: Problem) => void} listener */
+export function onUnauthenticated(listener) {
+  refusals.add(listener);
+}
+
+/** Calls a function when the server has become another version. @param {(version: string) => void} listener */
+export function onNewVersion(listener) {
+  versions.add(listener);
+}
+
+/** @param {string} path @param {RequestInit} init */
+async function request(path, init) {
+  const sentAt = performance.now();
+  let response;
+  try {
+    response = await fetch(path, { ...init, credentials: "same-origin", redirect: "error", cache: "no-store" });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    const action = "Check that `holdfast serve` is running. The page tries again by itself.";
+    throw new Problem({ code: "unreachable", detail: "The server cannot be reached.", action, context: { outcome: "unknown" } }, 0, null);
+  }
+  sync(response.headers.get("Holdfast-Now"), sentAt);
+  const given = response.headers.get("Holdfast-Version") ?? "";
+  if (version && given && given !== version) for (const listener of versions) listener(given);
+  version = given || version;
+  const text = await response.text();
+  if (response.ok) return { data: text ? parse(text) : null, tag: response.headers.get("ETag") };
+  const problem = refused(response, text);
+  if (response.status === 401) for (const listener of refusals) listener(problem);
+  throw problem;
+}
+
+/** @param {Response} response @param {string} text */
+function refused(response, text) {
+  let document = {};
+  try {
+    document = JSON.parse(text);
+  } catch {
+    document = { code: "unavailable", detail: `Something between this page and the server answered ${response.status}.` };
+  }
+  return new Problem(document, response.status, response.headers.get("X-Request-Id"));
+}
+
+/**
+ * Reads from the server.
+ * @param {string} path
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
+export async function get(path, signal) {
+  return (await request(path, { signal })).data;
+}
+
+/** Reads, and returns a fallback if the server has no such route or thing. @param {string} path @param {AbortSignal} [signal] @param {any} [fallback] */
+export async function getIfThere(path, signal, fallback = null) {
+  try {
+    return await get(path, signal);
+  } catch (error) {
+    if (error instanceof Problem && (error.status === 404 || error.status === 403)) return fallback;
+    throw error;
+  }
+}
+
+const REPEATS_MAX = 3;
+
+/**
+ * Changes something. A lost answer is asked for again with the same key, so that nothing happens twice.
+ * @param {string} method
+ * @param {string} path
+ * @param {any} [body]
+ * @param {{rev?: number, key?: string}} [options]
+ * @returns {Promise<any>}
+ */
+export async function send(method, path, body, options = {}) {
+  /** @type {Record<string, string>} */
+  const headers = { "Holdfast-Request": "1", "Idempotency-Key": options.key ?? crypto.randomUUID() };
+  if (options.rev !== undefined) headers["If-Match"] = `"${options.rev}"`;
+  if (method !== "DELETE") headers["Content-Type"] = "application/json";
+  const init = { method, headers, body: method === "DELETE" ? undefined : JSON.stringify(body ?? {}) };
+  for (let n = 1; ; n++) {
+    try {
+      return (await request(path, init)).data;
+    } catch (error) {
+      const isLost = error instanceof Problem && (error.status === 0 || error.status === 503 || error.status === 429);
+      if (!isLost || n >= REPEATS_MAX) throw error;
+      await new Promise((done) => setTimeout(done, 300 * 2 ** n));
+    }
+  }
+}
+
+/** @param {string} path @param {any} [body] @param {{rev?: number, key?: string}} [options] */
+export function post(path, body, options) {
+  return send("POST", path, body, options);
+}

@@ -1,0 +1,140 @@
+/** Numbers, times and durations, by the browser's locale. */
+
+const locale = navigator.languages?.length ? [...navigator.languages] : undefined;
+const whole = new Intl.NumberFormat(locale, { maximumFractionDigits: 0 });
+const tenths = new Intl.NumberFormat(locale, { maximumFractionDigits: 1 });
+const percents = new Intl.NumberFormat(locale, { style: "percent", maximumFractionDigits: 1 });
+const short = new Intl.NumberFormat(locale, { notation: "compact", maximumFractionDigits: 1 });
+
+/** A dash stands for a number that is not known. */
+export const UNKNOWN = "–";
+
+/** @param {any} value */
+export function number(value) {
+  return value === null || value === undefined ? UNKNOWN : whole.format(Number(value));
+}
+
+/** @param {any} value */
+export function decimal(value) {
+  if (value === null || value === undefined) return UNKNOWN;
+  return (Math.abs(Number(value)) < 100 ? tenths : whole).format(Number(value));
+}
+
+/** @param {any} value */
+export function compact(value) {
+  return value === null || value === undefined ? UNKNOWN : short.format(Number(value));
+}
+
+/** @param {number | null} part */
+export function percent(part) {
+  return part === null || !Number.isFinite(part) ? UNKNOWN : percents.format(part);
+}
+
+/** "1 job", "2 jobs". @param {number} n @param {string} one @param {string} [many] */
+export function count(n, one, many = `${one}s`) {
+  return `${number(n)} ${n === 1 ? one : many}`;
+}
+
+const UNITS = /** @type {const} */ ([["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1000]]);
+
+/**
+ * Returns a duration with its two largest units: "4 min 12 s". Below a second in milliseconds.
+ * @param {number | null | undefined} ms
+ */
+export function duration(ms) {
+  if (ms === null || ms === undefined || !Number.isFinite(Number(ms))) return UNKNOWN;
+  const left = Math.max(0, Number(ms));
+  if (left < 1000) return left === 0 ? "0 s" : `${whole.format(Math.max(1, Math.round(left)))} ms`;
+  if (left < 10_000) return `${tenths.format(left / 1000)} s`;
+  const first = UNITS.findIndex(([, size]) => left >= size);
+  const [unit, size] = UNITS[first];
+  const head = Math.floor(left / size);
+  const next = UNITS[first + 1];
+  const tail = next ? Math.floor((left - head * size) / next[1]) : 0;
+  return `${whole.format(head)} ${unit}${tail ? ` ${tail} ${next?.[0]}` : ""}`;
+}
+
+/** Like duration, but without fractions: for what ticks every second. @param {number} ms */
+export function ticking(ms) {
+  return duration(Math.max(0, Math.floor(ms / 1000)) * 1000);
+}
+
+/** @param {number} n */
+export function bytes(n) {
+  if (n < 1024) return `${whole.format(n)} B`;
+  const power = Math.min(3, Math.floor(Math.log2(n) / 10));
+  return `${tenths.format(n / 1024 ** power)} ${["B", "KiB", "MiB", "GiB"][power]}`;
+}
+
+/** @typedef {"relative" | "local" | "utc"} TimeForm */
+const FORMS = /** @type {TimeForm[]} */ (["relative", "local", "utc"]);
+let form = /** @type {TimeForm} */ (stored("holdfast.time") ?? "relative");
+if (!FORMS.includes(form)) form = "relative";
+
+/** @param {string} key */
+export function stored(key) {
+  try {
+    return localStorage.getItem(key);
+  } catch {
+    return null;
+  }
+}
+
+/** @param {string} key @param {string} value */
+export function store(key, value) {
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    // Storage is blocked: the choice lasts until the page is closed.
+  }
+}
+
+export function timeForm() {
+  return form;
+}
+
+/** Goes on to the next form of times: relative, local, UTC. */
+export function nextTimeForm() {
+  form = FORMS[(FORMS.indexOf(form) + 1) % FORMS.length];
+  store("holdfast.time", form);
+  return form;
+}
+
+/** @param {Intl.DateTimeFormatOptions} options */
+const formatter = (options) => new Intl.DateTimeFormat(locale, options);
+/** @type {Intl.DateTimeFormatOptions} */
+const FULL = { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit" };
+const fullLocal = formatter({ ...FULL, timeZoneName: "short" });
+const fullUtc = formatter({ ...FULL, timeZone: "UTC", timeZoneName: "short" });
+const clockLocal = formatter({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const clockUtc = formatter({ hour: "2-digit", minute: "2-digit", second: "2-digit", timeZone: "UTC" });
+const minuteLocal = formatter({ hour: "2-digit", minute: "2-digit" });
+const minuteUtc = formatter({ hour: "2-digit", minute: "2-digit", timeZone: "UTC" });
+const dayLocal = formatter({ month: "short", day: "numeric" });
+const dayUtc = formatter({ month: "short", day: "numeric", timeZone: "UTC" });
+
+/** @param {number} ms */
+export function fullTime(ms, utc = form === "utc") {
+  return (utc ? fullUtc : fullLocal).format(ms);
+}
+
+/** @param {number} ms */
+export function clockTime(ms) {
+  return (form === "utc" ? clockUtc : clockLocal).format(ms);
+}
+
+/** @param {number} ms */
+export function minuteTime(ms) {
+  return (form === "utc" ? minuteUtc : minuteLocal).format(ms);
+}
+
+/** @param {number} ms */
+export function day(ms) {
+  return (form === "utc" ? dayUtc : dayLocal).format(ms);
+}
+
+/** The hour offset-free day number of a time in the zone that is shown, to see where the day changes. @param {number} ms */
+export function dayNumber(ms) {
+  const zone = form === "utc" ? 0 : new Date(ms).getTimezoneOffset() * 60_000;
+  return Math.floor((ms - zone) / 86_400_000);
+}

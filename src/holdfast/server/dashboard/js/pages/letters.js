@@ -1,0 +1,109 @@
+/** Dead letters: why did jobs come to nothing, and what do I do with them? */
+
+import { verbsForMany } from "../actions.js";
+import { get, Problem } from "../api.js";
+import { time } from "../clock.js";
+import { el, link, path, replace, setText, withQuery } from "../dom.js";
+import { count, number } from "../format.js";
+import { actOnMany } from "../parts/bulk.js";
+import { filterRow } from "../parts/filter.js";
+import { command, empty, head } from "../parts/states.js";
+import { table } from "../parts/table.js";
+import { errorLine, pill } from "../status.js";
+
+/** @type {[string, string][]} */
+const GROUPS = [["", "reason, stage and error"], ["reason_code", "reason"], ["kind", "kind"], ["queue", "queue"], ["error_text", "error text"]];
+const DEFAULT = "reason_code,failure_stage,error_text";
+/** @type {any} */
+let view = null;
+
+export const title = () => "Dead letters";
+
+/** @param {import("../router.js").Address} address */
+export async function load({ query, signal }) {
+  const scope = { queue: query.get("queue"), kind: query.get("kind") };
+  const [groups, letters] = await Promise.all([
+    get(withQuery("/v1/dead-letters/groups", { by: query.get("by") || DEFAULT, ...scope }), signal).catch((error) => {
+      // A role from which errors are hidden, or a token of some queues: the list alone is shown.
+      if (error instanceof Problem && error.status === 403) return { groups: [], cut: false };
+      throw error;
+    }),
+    get(withQuery("/v1/dead-letters", { ...scope, limit: 200, after: query.get("after") }), signal),
+  ]);
+  return { groups, letters: letters.dead_letters, next: letters.next_after };
+}
+
+/** A letter as the verbs take jobs. @param {any} letter */
+function asJob(letter) {
+  return { ...letter, id: letter.job_id, status: "dead_lettered" };
+}
+
+/** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */
+export function draw(root, data, { query }) {
+  const chosen = new Map();
+  const sheet = el("div", { class: "sheet", hidden: true });
+  const verbs = verbsForMany().filter((verb) => verb.name === "replay" || verb.name === "discard");
+  const groups = table("Groups of dead letters", [
+    { name: "Why", cell: (/** @type {any} */ group) => Object.values(group.key).filter(Boolean).join(" · ") || "no reason known" },
+    { name: "Letters", cell: (group) => number(group.n), number: true },
+    { name: "Newest", cell: (group) => [link(path("jobs", group.newest_id), `#${group.newest_id}`), " ", time(group.newest_at, { ago: true })] },
+  ], (group) => JSON.stringify(group.key));
+  const box = (/** @type {any} */ letter) => {
+    const input = /** @type {HTMLInputElement} */ (el("input", { type: "checkbox", "aria-label": `Select job ${letter.job_id}` }));
+    input.addEventListener("change", () => {
+      if (input.checked) chosen.set(letter.job_id, asJob(letter));
+      else chosen.delete(letter.job_id);
+      showSheet();
+    });
+    return input;
+  };
+  const list = table("Dead letters", [
+    ...(verbs.length ? [{ name: "Selected", check: true, heading: el("span", { class: "unseen" }, "Selected"), cell: box }] : []),
+    { name: "Id", cell: (letter) => link(path("jobs", letter.job_id), String(letter.job_id)) },
+    { name: "Kind", cell: (letter) => letter.kind, cut: true },
+    { name: "Queue", cell: (letter) => letter.queue, cut: true },
+    { name: "Reason", cell: (letter) => [letter.reason_code, letter.failure_stage].filter(Boolean).join(" · ") },
+    { name: "Error", cell: (letter) => errorLine(letter.last_error), cut: true },
+    { name: "Attempts", cell: (letter) => number(letter.attempts), number: true },
+    { name: "Worker", cell: (letter) => letter.last_owner ?? "", cut: true },
+    { name: "When", cell: (letter) => time(letter.dead_lettered_at, { ago: true }), number: true },
+    { name: "Replayed", cell: (letter) => (letter.replayed_as ? [link(path("jobs", letter.replayed_as.job_id), `#${letter.replayed_as.job_id}`), " ", pill(letter.replayed_as.status)] : (letter.note ?? "")) },
+  ], (letter) => letter.job_id);
+
+  function showSheet() {
+    sheet.hidden = chosen.size === 0;
+    const buttons = verbs.map((verb) => el("button", { type: "button", "data-verb": verb.name, on: { click: async () => {
+      if (!(await actOnMany(verb, [...chosen.values()]))) return;
+      chosen.clear();
+      for (const input of /** @type {NodeListOf<HTMLInputElement>} */ (list.node.querySelectorAll("input"))) input.checked = false;
+      showSheet();
+    } } }, `${verb.label}…`));
+    replace(sheet, el("span", null, `${count(chosen.size, "letter")} selected`), ...buttons);
+  }
+
+  const answer = el("p", { class: "answer" });
+  const note = el("div", null);
+  const pages = el("p", null);
+  const sections = el("div", null, el("h2", null, "By cause"), groups.node, el("h2", null, "Letters"), list.node);
+  root.append(head("Dead letters"), answer, filterRow("/dead-letters", query, [
+    { name: "by", label: "Group by", choices: GROUPS }, { name: "queue", label: "Queue" }, { name: "kind", label: "Kind" },
+  ]), note, sections, sheet, pages, command("holdfast dlq list"));
+  view = { answer, note, pages, groups, list, sections, query };
+  update(data);
+}
+
+/** @param {any} data */
+export function update({ groups, letters, next }) {
+  const total = groups.groups.reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + group.n, 0) || letters.length;
+  setText(view.answer, total ? `${count(total, "job")} came to nothing${groups.groups.length ? `, for ${count(groups.groups.length, "cause")}` : ""}. Replay them when the cause is gone, or discard them.` : "");
+  const filter = ["queue", "kind"].filter((name) => view.query.get(name)).map((name) => `${name} = ${view.query.get(name)}`).join(" and ");
+  replace(view.note, letters.length ? null : empty(filter ? `No dead letter matches ${filter}.` : "There are no dead letters. A job becomes one if its attempts are exhausted, or if an operator says so."));
+  view.sections.hidden = letters.length === 0;
+  view.groups.update(groups.groups);
+  view.list.update(letters);
+  replace(view.pages, next ? link(withQuery("/dead-letters", { ...Object.fromEntries(view.query), after: next }), "Next page") : null);
+}
+
+export function leave() {
+  view = null;
+}

@@ -1,0 +1,70 @@
+/** One queue. */
+
+import { get, getIfThere } from "../api.js";
+import { el, link, path, replace, setText, withQuery } from "../dom.js";
+import { number } from "../format.js";
+import { DEPTH, historyCharts, THROUGHPUT, WAIT } from "../parts/history.js";
+import { pauseButton, resumeButton } from "../parts/pause.js";
+import { command, head } from "../parts/states.js";
+import { table } from "../parts/table.js";
+import { pill, STATUSES } from "../status.js";
+import { COLUMNS } from "./jobs.js";
+import { stateOf } from "./queues.js";
+
+/** @type {any} */
+let view = null;
+
+/** @param {import("../router.js").Address} address */
+export const title = ({ name }) => `Queue ${name}`;
+
+/** @param {import("../router.js").Address} address */
+export async function load({ name, signal }) {
+  const [queue, jobs, workers] = await Promise.all([
+    get(path("v1", "queues", name), signal),
+    get(withQuery("/v1/jobs", { queue: name, fields: "brief", order: "newest", limit: 20 }), signal),
+    getIfThere("/v1/workers", signal, { workers: [] }),
+  ]);
+  return { queue, jobs: jobs.jobs, workers: workers.workers };
+}
+
+/** @param {import("../router.js").Address} address */
+export function watch({ name }) {
+  return { queue: name };
+}
+
+/** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */
+export function draw(root, data, { name, signal, reload }) {
+  const state = el("p", { class: "answer" });
+  const buttons = el("span", null);
+  const counts = el("ul", { class: "chips" });
+  const charts = historyCharts({ queue: name }, { depth: DEPTH, throughput: THROUGHPUT, wait: WAIT }, signal);
+  const list = table("Newest jobs of this queue", COLUMNS, (job) => job.id);
+  const serving = el("p", null);
+  root.append(head(`Queue ${name}`, buttons), state, counts, charts.node, el("h2", null, "Workers that serve it"), serving, el("h2", null, "Newest jobs"), list.node, el("p", null, link(withQuery("/jobs", { queue: name }), "All jobs of this queue")), command(`holdfast queue list`));
+  view = { state, buttons, counts, charts, list, serving, name, reload };
+  update(data);
+}
+
+/** @param {any} data */
+export function update({ queue, jobs, workers }) {
+  replace(view.state, stateOf(queue), queue.ready_since ? "" : " · no job is ready");
+  const isPaused = Boolean(queue.paused_at);
+  if (view.buttons.dataset.paused !== String(isPaused)) {
+    view.buttons.dataset.paused = String(isPaused);
+    view.buttons.replaceChildren((isPaused ? resumeButton : pauseButton)(view.name, view.reload) ?? "");
+  }
+  const chips = STATUSES.filter((status) => queue.counts[status]).map((status) =>
+    el("li", null, el("a", { class: "chip", href: withQuery("/jobs", { queue: view.name, status }) }, pill(status), el("span", { class: "n" }, number(queue.counts[status])))),
+  );
+  replace(view.counts, ...chips);
+  view.list.update(jobs);
+  const serving = workers.filter((/** @type {any} */ one) => one.details?.queues?.includes?.(view.name));
+  if (!serving.length) setText(view.serving, "No worker that has signed in names this queue.");
+  else replace(view.serving, ...serving.flatMap((/** @type {any} */ one) => [link(path("workers", one.name), one.name), " "]));
+}
+
+export function leave() {
+  view?.charts.leave();
+  view = null;
+}
+

@@ -1,0 +1,52 @@
+/** A question before something that is hard to undo, and the request that does it. */
+
+import { send } from "../api.js";
+import { el } from "../dom.js";
+import { can } from "../me.js";
+import { dialog } from "./dialog.js";
+import { command } from "./states.js";
+import { toast } from "./toast.js";
+
+/**
+ * A button that asks and sends. It is not drawn for those who may not use it.
+ * @param {object} options
+ * @param {string} options.verb As `/v1/me` lists it.
+ * @param {string} options.label
+ * @param {string} [options.question] Without one, nothing is asked.
+ * @param {string} [options.effect]
+ * @param {string} [options.command]
+ * @param {string} [options.method]
+ * @param {string} options.path
+ * @param {string} options.done
+ * @param {() => Promise<void>} options.reload
+ */
+export function sendButton(options) {
+  if (!can(options.verb)) return null;
+  const button = /** @type {HTMLButtonElement} */ (el("button", { type: "button", "data-verb": options.verb }, options.label + (options.question ? "…" : "")));
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    try {
+      if (options.question && !(await ask(options))) return;
+      await send(options.method ?? "POST", options.path, {});
+      toast(options.done);
+    } catch (/** @type {any} */ error) {
+      toast(`${error.message} ${error.action ?? ""}`);
+    } finally {
+      button.disabled = false;
+    }
+    await options.reload();
+  });
+  return button;
+}
+
+/** @param {{question?: string, effect?: string, command?: string, label: string}} options @returns {Promise<boolean | null>} */
+function ask(options) {
+  return dialog(options.question ?? "", (close) => [
+    options.effect ? el("p", null, options.effect) : null,
+    options.command ? command(options.command) : null,
+    el("div", { class: "buttons" },
+      el("button", { type: "button", autofocus: true, on: { click: () => close(null) } }, "Keep"),
+      el("button", { type: "button", class: "danger", "data-confirm": true, on: { click: () => close(true) } }, options.label),
+    ),
+  ]);
+}

@@ -1,0 +1,300 @@
+"""Routes that sum up the ledger for dashboards, and verbs on many chosen jobs.
+
+A caller that may see only some queues gets what the ledger can tell about those alone.
+"""
+
+import threading
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.core.model import FailureStage, ReasonCode
+from holdfast.core.timeline_model import Timeline
+from holdfast.errors import Forbidden, HoldfastError, NotFound
+from holdfast.ledger import Job, Ledger
+from holdfast.ledger.charts import LedgerHistory, Times
+from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
+from holdfast.ledger.verbs.letters import LetterGroups
+from holdfast.ledger.verbs.timeline import JobGraph
+from holdfast.server import bodies as b
+from holdfast.server.call import Call
+from holdfast.server.problems import Problem, problem
+from holdfast.server.routes import route
+
+OVERVIEW_SECONDS = 1.0
+"""An overview is made at most this often, for all viewers together."""
+WIDTH = 1_200
+_NO_TIMES = Times(0, None, None)
+
+
+class OverviewCache:
+    """The newest overview of each ledger. Viewers that ask at the same time wait for one reading."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: weakref.WeakKeyDictionary[Ledger, tuple[float, Overview]] = weakref.WeakKeyDictionary()
+
+    def read(self, ledger: Ledger) -> Overview:
+        with self._lock:
+            kept = self._found.get(ledger)
+            if kept is None or time.monotonic() - kept[0] >= OVERVIEW_SECONDS:
+                kept = (time.monotonic(), ledger.overview())
+                self._found[ledger] = kept
+            return kept[1]
+
+
+_OVERVIEWS = OverviewCache()
+
+
+@route("GET", "/v1/overview", "reader", answer=Overview, verb="read")
+def overview(call: Call) -> Any:
+    """Return everything that the first page of a dashboard shows."""
+    found = _OVERVIEWS.read(call.ledger)
+    return found if call.principal.sees_all else _part_of(call, found)
+
+
+def _part_of(call: Call, found: Overview) -> Overview:
+    """Return an overview of the queues that the caller may see. Numbers that are only known for all queues are left out."""
+    sees = call.principal.sees
+    counts: dict[str, int] = defaultdict(int)
+    for row in call.ledger.job_totals().rows:
+        if sees(row.queue):
+            counts[row.status] += row.n
+    return msgspec.structs.replace(
+        found,
+        counts=dict(counts),
+        rates=None,
+        failed_24h=None,
+        stalled=counts.get("stalled", 0),
+        dead_letters=counts.get("dead_lettered", 0),
+        oldest=[one for one in found.oldest if sees(one.queue)],
+        queues=[one for one in found.queues if sees(one.name)],
+        attention=len(_attention(call)),
+        findings=[],
+    )
+
+
+class HistoryQuery(b.Body, frozen=True):
+    metric: str = "throughput"
+    queue: str | None = None
+    kind: str | None = None
+    since: datetime | None = msgspec.field(default=None, name="from")
+    until: datetime | None = msgspec.field(default=None, name="to")
+    step: b.Duration | None = None
+
+
+@route("GET", "/v1/history", "reader", query=HistoryQuery, answer=LedgerHistory, verb="read")
+def history(call: Call) -> Any:
+    """Return what happened over time, to all jobs or to those of one queue or kind."""
+    _check_scope(call, call.query.queue)
+    return call.ledger.history(**msgspec.structs.asdict(call.query))
+
+
+def _check_scope(call: Call, queue: str | None) -> None:
+    """Raise unless the caller may see the queue, or all queues if none is named."""
+    if queue is not None:
+        call.see_queue(queue)
+    elif not call.principal.sees_all:
+        raise Forbidden("this token does not cover all queues", action="Name a queue.", allowed=list(call.principal.queues))
+
+
+class KindsAnswer(msgspec.Struct, frozen=True):
+    kinds: list[KindRecord]
+
+
+@route("GET", "/v1/kinds", "reader", answer=KindsAnswer, verb="read")
+def kinds(call: Call) -> Any:
+    """List every kind that has jobs, with its last hour."""
+    found = call.ledger.kinds()
+    return {"kinds": found if call.principal.sees_all else _visible_kinds(call, found)}
+
+
+def _visible_kinds(call: Call, found: list[KindRecord]) -> list[KindRecord]:
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in call.ledger.job_totals().rows:
+        if call.principal.sees(row.queue):
+            counts[row.kind][row.status] += row.n
+    hidden: dict[str, Any] = {"last_hour": {}, "errors": [], "wait": _NO_TIMES, "run": _NO_TIMES}
+    return [msgspec.structs.replace(one, counts=dict(counts[one.kind]), **hidden) for one in found if one.kind in counts]
+
+
+class AttentionAnswer(msgspec.Struct, frozen=True):
+    attention: list[AttentionItem]
+
+
+@route("GET", "/v1/attention", "reader", answer=AttentionAnswer, verb="read")
+def attention(call: Call) -> Any:
+    """List what waits for a person, oldest first."""
+    return {"attention": _attention(call)}
+
+
+def _attention(call: Call) -> list[AttentionItem]:
+    who = call.principal
+    return [one for one in call.ledger.attention() if who.sees_all or (one.queue is not None and who.sees(one.queue))]
+
+
+class AgentsAnswer(msgspec.Struct, frozen=True):
+    agents: list[AgentSession]
+
+
+@route("GET", "/v1/agents", "reader", answer=AgentsAnswer, verb="read")
+def agents(call: Call) -> Any:
+    """List the sessions of agents, the most recently active first."""
+    return {"agents": call.ledger.agents() if call.principal.sees_all else []}
+
+
+class GroupsQuery(b.Body, frozen=True):
+    by: str = "reason_code,failure_stage,error_text"
+    """Names of fields, separated by commas."""
+    queue: str | None = None
+    kind: str | None = None
+
+
+@route("GET", "/v1/dead-letters/groups", "reader", query=GroupsQuery, answer=LetterGroups, verb="read")
+def dead_letter_groups(call: Call) -> Any:
+    """Group the dead letters that are not discarded by their cause."""
+    query = call.query
+    _check_scope(call, query.queue)
+    if call.redaction is not None and "error_text" in query.by:
+        raise Forbidden("errors are hidden from this role", action="Group by reason_code, failure_stage, kind or queue.")
+    return call.ledger.dead_letter_groups(query.by.split(","), queue=query.queue, kind=query.kind)
+
+
+# One job
+
+
+class TimelineQuery(b.Body, frozen=True):
+    since: datetime | None = msgspec.field(default=None, name="from")
+    until: datetime | None = msgspec.field(default=None, name="to")
+    width: int = WIDTH
+
+
+@route("GET", "/v1/jobs/{job_id}/timeline", "reader", query=TimelineQuery, answer=Timeline, verb="read")
+def timeline(call: Call) -> Any:
+    """Return what a drawing of a job's history needs."""
+    return call.ledger.timeline(call.check_visible(), **msgspec.structs.asdict(call.query))
+
+
+class GraphQuery(b.Body, frozen=True):
+    depth: int = 3
+
+
+@route("GET", "/v1/jobs/{job_id}/graph", "reader", query=GraphQuery, answer=JobGraph, verb="read")
+def graph(call: Call) -> Any:
+    """Return the jobs that a job waits for, and those that wait for it."""
+    found = call.ledger.graph(call.check_visible(), depth=call.query.depth)
+    nodes = [node for node in found.nodes if call.principal.sees(node.queue)]
+    if len(nodes) == len(found.nodes):
+        return found
+    shown = {node.job_id for node in nodes}
+    edges = [edge for edge in found.edges if edge.on_id in shown and edge.job_id in shown]
+    return msgspec.structs.replace(found, nodes=nodes, edges=edges)
+
+
+# Verbs on many jobs
+
+
+class ChosenBody(b.Body, frozen=True):
+    id: int
+    rev: int | None = None
+    """The revision at which the job was seen. A job that has changed since is skipped."""
+
+
+class BatchBody(b.Body, frozen=True):
+    jobs: list[ChosenBody]
+    reason: str | None = None
+
+
+class CancelBatchBody(b.Body, frozen=True):
+    jobs: list[ChosenBody]
+    reason: str = "requested"
+    hard: bool = False
+
+
+class DeadLetterBatchBody(b.Body, frozen=True):
+    jobs: list[ChosenBody]
+    reason_code: ReasonCode
+    failure_stage: FailureStage | None = None
+
+
+class BatchItem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The job after the change, and its replay's id if it was replayed; or why it was not changed."""
+
+    job_id: int
+    rev: int | None = None
+    status: str | None = None
+    replay_id: int | None = None
+    is_new: bool | None = None
+    problem: Problem | None = None
+
+
+class BatchAnswer(msgspec.Struct, frozen=True):
+    answers: list[BatchItem]
+
+
+def _on_many(call: Call, verb: Callable[..., list[Job | HoldfastError]], **more: Any) -> Any:
+    """Use a verb on the chosen jobs. A job that the caller may not see is one that does not exist."""
+    options = {name: getattr(call.body, name) for name in call.body.__struct_fields__ if name != "jobs"}
+    refused = {} if call.principal.sees_all else _unseen(call)
+    jobs = [(one.id, one.rev) for one in call.body.jobs if one.id not in refused]
+    changed = verb(jobs, request_id=call.request_id, **{"actor": call.actor, **options, **more})
+    answers = refused | dict(zip([id_ for id_, _ in jobs], changed, strict=True))
+    return {"answers": [_item(one.id, answers[one.id]) for one in call.body.jobs]}
+
+
+def _unseen(call: Call) -> dict[int, Job | HoldfastError]:
+    refused: dict[int, Job | HoldfastError] = {}
+    for one in call.body.jobs:
+        try:
+            call.visible_job(one.id)
+        except NotFound as error:
+            refused[one.id] = error
+    return refused
+
+
+def _item(job_id: int, answer: Job | HoldfastError) -> BatchItem:
+    if isinstance(answer, HoldfastError):
+        return BatchItem(job_id, problem=problem(answer))
+    if answer.id != job_id:
+        return BatchItem(job_id, replay_id=answer.id, is_new=answer.is_new)
+    return BatchItem(job_id, rev=answer.rev, status=answer.status.value)
+
+
+def _batch(name: str, least: Literal["client", "operator"], body: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return route("POST", f"/v1/batches/{name}", least, body=body, answer=BatchAnswer, verb=name.replace("-", "_"))
+
+
+@_batch("cancel", "client", CancelBatchBody)
+def cancel_many(call: Call) -> Any:
+    """Cancel jobs, each at the revision at which it was seen."""
+    return _on_many(call, call.ledger.cancel_many)
+
+
+@_batch("dead-letter", "operator", DeadLetterBatchBody)
+def dead_letter_many(call: Call) -> Any:
+    """Move live jobs to the dead letters."""
+    return _on_many(call, call.ledger.dead_letter_many)
+
+
+@_batch("discard", "operator", BatchBody)
+def discard_many(call: Call) -> Any:
+    """Note that jobs need no further action."""
+    return _on_many(call, call.ledger.discard_many)
+
+
+@_batch("requeue", "operator", BatchBody)
+def requeue_many(call: Call) -> Any:
+    """Queue stalled jobs again."""
+    # The system requeues. A name stands for the system on behalf of the caller.
+    return _on_many(call, call.ledger.requeue_many, actor=call.actor.name)
+
+
+@_batch("replay", "operator", BatchBody)
+def replay_jobs(call: Call) -> Any:
+    """Replay failed, cancelled or dead-lettered jobs."""
+    return _on_many(call, call.ledger.replay_jobs)

@@ -1,0 +1,142 @@
+"""A real browser on a real server. Every test fails on a console error, a foreign request, a CSP report or a 5xx."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Response, sync_playwright
+
+import holdfast
+from holdfast import Ledger
+from holdfast.testing import ManualClock
+from tests.browser.chromium import HOW, find_chromium
+from tests.browser.sample import fill
+from tests.support.server import RunningServer, running
+
+WATCH = """
+window.reports = [];
+document.addEventListener("securitypolicyviolation", (event) => {
+    window.reports.push(`${event.violatedDirective} ${event.blockedURI}`);
+});
+"""
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = find_chromium()
+    if path is None:
+        pytest.fail(HOW)
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: ManualClock) -> Iterator[Ledger]:
+    with holdfast.open(f"sqlite:///{tmp_path}/ledger.db", clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def served(ledger: Ledger) -> Iterator[RunningServer]:
+    with running(ledger) as server:
+        yield server
+
+
+@pytest.fixture
+def filled(served: RunningServer, ledger: Ledger, clock: ManualClock) -> RunningServer:
+    fill(ledger, clock)
+    return served
+
+
+class Watcher:
+    """Collects what must not happen on a page."""
+
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        self.problems: list[str] = []
+        self.allowed: tuple[str, ...] = ()
+        """Texts of problems that a test expects."""
+
+    def watch(self, page: Page) -> None:
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.note(f"page error: {error}"))
+        page.on("request", lambda request: self._check_host(request.url))
+        page.on("response", self._on_response)
+        page.on("dialog", self._on_dialog)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.note(message.text)
+
+    def _on_response(self, response: Response) -> None:
+        if response.status >= 500:
+            self.note(f"{response.status} {response.url}")
+
+    def _on_dialog(self, dialog: Dialog) -> None:
+        self.note(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _check_host(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("blob", "data") and f"{parts.scheme}://{parts.netloc}" != self.origin:
+            self.note(f"foreign request: {url}")
+
+    def note(self, text: str) -> None:
+        self.problems.append(text)
+
+    def check(self, pages: list[Page]) -> None:
+        for page in pages:
+            if not page.is_closed():
+                self.problems += page.evaluate("window.reports ?? []")
+        assert [one for one in self.problems if not any(text in one for text in self.allowed)] == []
+
+
+@pytest.fixture
+def watcher(served: RunningServer) -> Watcher:
+    return Watcher(served.url)
+
+
+@pytest.fixture
+def open_page(browser: Browser, served: RunningServer, watcher: Watcher) -> Iterator[Open]:
+    """Return a function that opens a page in a context of its own, signed in with a new token."""
+    contexts: list[BrowserContext] = []
+    pages: list[Page] = []
+
+    def open_(
+        path: str = "/", *, role: str | None = "operator", name: str = "kim", queues: tuple[str, ...] = ("*",), **options: object
+    ) -> Page:
+        settings = {"locale": "en-GB", "timezone_id": "Europe/Berlin", "viewport": {"width": 1280, "height": 900}, **options}
+        context = browser.new_context(**settings)  # type: ignore[arg-type]
+        contexts.append(context)
+        context.add_init_script(WATCH)
+        if role is not None:
+            secret = served.ledger.new_session(served.ledger.new_token(role, name, queues=queues).token.id)
+            assert secret is not None
+            context.add_cookies([{"name": "holdfast", "value": secret, "url": served.url}])
+        page = context.new_page()
+        pages.append(page)
+        watcher.watch(page)
+        page.goto(served.url + path)
+        if role is not None:
+            page.wait_for_selector("main h1")
+        return page
+
+    yield open_
+    watcher.check(pages)
+    for context in contexts:
+        context.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/browser" in item.path.as_posix():
+            item.add_marker("browser")

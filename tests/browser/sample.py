@@ -1,0 +1,86 @@
+"""A ledger with something of everything, made with the clock of a test."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+
+from holdfast import Fence, Ledger
+from holdfast.services import HistoryService
+from holdfast.testing import ManualClock
+
+POLICY: dict[str, Any] = {"heartbeat_interval": "10s", "lease_ttl": "60s", "attempts_max": 3, "backoff_base": "1s"}
+
+
+def claim(ledger: Ledger, queue: str, worker: str) -> Fence:
+    """Claim and start the next job of a queue."""
+    [job] = ledger.claim(worker, [queue], incarnation="boot1", start=True)
+    assert job.fence is not None
+    return job.fence
+
+
+def fill(ledger: Ledger, clock: ManualClock) -> None:
+    """Add jobs, workers and a paused queue. The first job has two attempts, a stall, assistance and a checkpoint."""
+    ledger.set_policy(kind="index_page", **POLICY)
+    args = msgspec.Raw(b'{"url": "https://example.org/a", "rate": 1.10, "size": 1234567890123}')
+    page = ledger.enqueue_many([{"kind": "index_page", "args": args, "queue": "crawl"}])[0].id
+    _two_attempts(ledger, clock, page)
+    for number in range(12):
+        ledger.enqueue("send_mail", {"to": f"user{number}@example.org"}, queue="mail", priority=number % 3)
+    for number in range(6):
+        fence = claim(ledger, "mail", f"w-{number % 2 + 1}")
+        clock.advance(20 + number)
+        if number < 4:
+            ledger.complete(fence, {"sent": True})
+        else:
+            error = {
+                "type": "TimeoutError",
+                "message": f"read timed out after {number} s",
+                "traceback": "Traceback:\n  line 1\n  line 2",
+            }
+            ledger.fail(fence, error, retryable=False)
+    first = ledger.enqueue("fetch", {"n": 1}, queue="crawl").id
+    second = ledger.enqueue("parse", {"n": 2}, queue="crawl", depends_on=[first]).id
+    ledger.enqueue("store", {"n": 3}, queue="crawl", depends_on=[second])
+    ledger.cancel(ledger.enqueue("fetch", queue="crawl", delay="1h").id, reason="not needed")
+    ledger.pause("mail", reason="reindexing", actor="kim")
+    for worker, queue in (("w-1", "mail"), ("w-2", "mail"), ("w-3", "crawl")):
+        details = {"host": "north", "pid": 7, "version": "1", "queues": [queue], "kinds": ["send_mail"], "room": {"default": 16}}
+        ledger.sign_in(worker, incarnation="boot1", body=details)
+    HistoryService(ledger, "test").tick()
+
+
+def _two_attempts(ledger: Ledger, clock: ManualClock, job_id: int) -> None:
+    clock.advance(4)
+    fence = claim(ledger, "crawl", "w-1")
+    for number in range(6):
+        clock.advance(10)
+        ledger.heartbeat(fence, stage="FETCH" if number < 3 else "PARSE", progress=number)
+    clock.advance(120)
+    ledger.sweep()
+    clock.advance(600)
+    ledger.sweep()
+    fence = claim(ledger, "crawl", "w-3")
+    ledger.heartbeat(fence, stage="TASK", progress=37, checkpoint={"page": 3}, undo={"kind": "delete_page", "args": {"page": 3}})
+    clock.advance(5)
+    ledger.assist(job_id, actor="kim")
+    clock.advance(8)
+    ledger.heartbeat(fence)
+
+
+def busy_hour(ledger: Ledger, clock: ManualClock) -> None:
+    """Add an hour in which jobs come and go, for pictures."""
+    random = Random(7)
+    for minute in range(60):
+        for _ in range(random.randint(2, 5 + minute // 8)):
+            ledger.enqueue("thumbnail", {"image": minute}, queue="images")
+        for _ in range(random.randint(2, 5 + minute // 10)):
+            claimed = ledger.claim(f"w-{random.randint(4, 6)}", ["images"], incarnation="boot1", start=True)
+            clock.advance(random.uniform(1, 8))
+            for job in claimed:
+                assert job.fence is not None
+                if random.random() < 0.08:
+                    ledger.fail(job.fence, {"type": "OSError", "message": "no space left on device"}, retryable=False)
+                else:
+                    ledger.complete(job.fence, {"width": 200})
+        clock.advance(max(0.0, 60 - clock.now().second))

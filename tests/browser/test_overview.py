@@ -1,0 +1,73 @@
+"""The first page: its numbers are the ledger's, and lead to what they count."""
+
+from playwright.sync_api import Page, expect
+
+from holdfast import Ledger
+from tests.browser.conftest import Open, Watcher
+from tests.support.server import RunningServer
+
+
+def tile(page: Page, name: str) -> str:
+    return page.locator(f'[data-tile="{name}"] .value').inner_text()
+
+
+def test_the_numbers_equal_the_ledger_and_lead_to_their_jobs(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    counts: dict[str, int] = {}
+    for statuses in ledger.counts().values():
+        for status, number in statuses.items():
+            counts[status] = counts.get(status, 0) + number
+    page = open_page("/")
+
+    assert tile(page, "waiting") == str(counts["queued"])
+    assert tile(page, "running") == str(counts["running"])
+    expect(page.locator(".answer")).to_contain_text("somebody")
+    expect(page.locator("#nav [aria-current]")).to_have_text("Overview")
+    page.click('[data-tile="waiting"]')
+    expect(page.locator("tbody tr")).to_have_count(counts["queued"])
+    assert page.url.endswith("/jobs?status=queued")
+    page.go_back()
+    expect(page.locator("h1")).to_have_text("Overview")
+
+
+def test_an_empty_ledger_teaches(open_page: Open) -> None:
+    page = open_page("/")
+
+    expect(page.locator(".empty")).to_contain_text("holdfast job enqueue")
+    expect(page.locator(".tiles")).to_be_hidden()
+
+
+def test_a_change_is_shown_without_a_reload(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    page = open_page("/jobs?queue=crawl")
+    expect(page.locator("#live")).to_contain_text("live")
+    page.evaluate("window.mark = 1")
+    rows = page.locator("tbody tr").count()
+
+    ledger.enqueue("fetch", queue="crawl")
+
+    expect(page.locator("tbody tr")).to_have_count(rows + 1)
+    assert page.evaluate("window.mark") == 1
+
+
+def test_numbers_and_times_have_the_format_of_the_locale(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    ledger.enqueue_many([{"kind": "k"} for _ in range(1204)])
+    german = open_page("/queues", locale="de-DE")
+    english = open_page("/queues", locale="en-US")
+
+    expect(german.locator("tbody")).to_contain_text("1.204")
+    expect(english.locator("tbody")).to_contain_text("1,204")
+
+
+def test_signing_in_with_a_token_and_with_a_code(
+    served: RunningServer, ledger: Ledger, open_page: Open, watcher: Watcher
+) -> None:
+    watcher.allowed = ("401",)
+    page = open_page("/jobs", role=None)
+    page.fill("#token", ledger.new_token("reader", "eye").text)
+    page.click("dialog button[type=submit]")
+    expect(page.locator("h1")).to_have_text("Jobs")
+    expect(page.locator("#who")).to_have_text("eye (reader)")
+    expect(page.locator("#nav a[href='/tokens']")).to_be_hidden()
+
+    other = open_page(f"/#code={ledger.local_login_code()}", role=None)
+    expect(other.locator("h1")).to_have_text("Overview")
+    assert "code" not in other.url

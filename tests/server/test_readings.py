@@ -1,0 +1,57 @@
+"""What a dashboard reads, and verbs on many chosen jobs, over HTTP."""
+
+from holdfast import Ledger
+from holdfast.services import HistoryService
+from tests.support.server import Client, RunningServer
+
+
+def test_the_overview_counts_jobs(served: RunningServer, ledger: Ledger, admin: Client) -> None:
+    ledger.enqueue("k", queue="mail")
+    ledger.enqueue("k", queue="crawl")
+    HistoryService(ledger, "test").tick()
+
+    assert admin.get("/v1/overview").data["counts"] == {"queued": 2}
+    reader = served.client("reader", "eye", queues=["mail"])
+    part = reader.get("/v1/overview").data
+    assert (part["counts"], [queue["name"] for queue in part["queues"]], part["findings"]) == ({"queued": 1}, ["mail"], [])
+    assert [(kind["kind"], kind["counts"]) for kind in reader.get("/v1/kinds").data["kinds"]] == [("k", {"queued": 1})]
+    assert reader.get("/v1/history").status == 403
+    assert reader.get("/v1/history?queue=mail").status == 200
+    assert reader.get("/v1/dead-letters/groups").status == 403
+    assert admin.get("/v1/history?metric=wait&from=2026-01-01T00:00:00Z&to=2026-01-02T00:00:00Z").data["step_s"] > 0
+
+
+def test_the_timeline_of_a_job(admin: Client, worker: Client) -> None:
+    admin.post("/v1/jobs", {"kind": "k"})
+    worker.post("/v1/claims", {"queues": ["default"], "start": True})
+
+    found = admin.get("/v1/jobs/1/timeline").data
+
+    assert [(one["n"], one["worker"]) for one in found["attempts"]] == [(1, "w-1")]
+    assert found["waits"][0]["from"] is not None
+    assert [node["job_id"] for node in admin.get("/v1/jobs/1/graph").data["nodes"]] == [1]
+    assert admin.get("/v1/jobs/2/timeline").status == 404
+
+
+def test_a_batch_skips_jobs_that_have_changed(served: RunningServer, ledger: Ledger, admin: Client) -> None:
+    ids = [ledger.enqueue("k", queue=queue).id for queue in ("mail", "mail", "crawl")]
+    ledger.reprioritise(ids[1], 7)
+    operator = served.client("operator", "kim", queues=["mail"])
+
+    answers = operator.post("/v1/batches/cancel", {"jobs": [{"id": id_, "rev": 1} for id_ in ids]}).data["answers"]
+
+    assert answers[0]["status"] == "cancelled"
+    assert [answer["problem"]["code"] for answer in answers[1:]] == ["conflict", "not_found"]
+    assert [ledger.get(id_).status for id_ in ids] == ["cancelled", "queued", "queued"]
+    replayed = admin.post("/v1/batches/replay", {"jobs": [{"id": ids[0]}]}).data["answers"]
+    assert replayed == [{"job_id": ids[0], "replay_id": 4, "is_new": True}]
+
+
+def test_a_batch_happens_once(ledger: Ledger, admin: Client) -> None:
+    job_id = ledger.enqueue("k").id
+    body = {"jobs": [{"id": job_id}], "reason_code": "timeout"}
+
+    first, second = (admin.post("/v1/batches/dead-letter", body, Idempotency_Key="once").data for _ in range(2))
+
+    assert first == second
+    assert [event.type for event in ledger.events(job_id)] == ["enqueued", "dead_lettered"]
