@@ -74,9 +74,14 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
         singles = [timed(sizes.singles, lambda: enqueue_singly(port, token, sizes.singles)) for _ in range(3)]
         alone = [timed(sizes.singles, lambda: _enqueue_library(ledger, sizes.singles)) for _ in range(3)]
         lone = Row(
-            f"{host.name}, lone enqueues, {CONNECTIONS} connections", median(singles), median(alone), None, 0, {"http": singles}
+            f"{host.name}, lone enqueues, {CONNECTIONS} connections",
+            median(singles),
+            median(alone),
+            None,
+            place.events("enqueued"),
+            {"http": singles},
         )
-        beats = _beats(host, ledger, client, sizes)
+        beats = _beats(host, ledger, client, sizes)._replace(events=place.events("heartbeat"))
     return [cycles, lone, beats]
 
 

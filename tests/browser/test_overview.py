@@ -20,7 +20,7 @@ def test_the_numbers_equal_the_ledger_and_lead_to_their_jobs(filled: RunningServ
 
     assert tile(page, "waiting") == str(counts["queued"])
     assert tile(page, "running") == str(counts["running"])
-    expect(page.locator(".answer")).to_contain_text("somebody")
+    expect(page.locator(".answer")).to_contain_text("a person")
     expect(page.locator("#nav [aria-current]")).to_have_text("Overview")
     page.click('[data-tile="waiting"]')
     expect(page.locator("tbody tr")).to_have_count(counts["queued"])

@@ -42,7 +42,7 @@ NOT_SERVED = {
     "test_agents.py::test_another_agents_task_is_a_conflict_with_holder_and_time": "a time in a context is a text over HTTP",
     "test_cascades.py::test_the_number_of_dependents_and_the_size_of_a_cascade_are_limited": "it checks 10,000 jobs one by one",
     "test_clock.py::test_a_sweep_that_could_not_reach_the_store_stalls_no_holder": "it replaces the store",
-    "test_preconditions.py::test_a_role_that_the_table_allows_is_the_actor_of_the_event": "nobody acts as the system by name",
+    "test_preconditions.py::test_a_role_that_the_table_allows_is_the_actor_of_the_event": "no caller acts as the system by name",
     "test_retention.py::test_the_focus_of_an_agent_is_deleted_if_it_holds_nothing": "it reads the store",
     "test_timeline.py": "a server has no readings for dashboards yet",
     "test_settle_many.py": "it settles the rows of a claim, which a server does not send",

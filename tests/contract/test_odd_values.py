@@ -174,6 +174,8 @@ class Place(NamedTuple):
             "public": lambda: key("worker", "w", next(NUMBERS)).public,
             "role": lambda: "worker",
             "key_id": lambda: "k",
+            "token_id": lambda: "aaaaaaaaaaaa",
+            "after": lambda: 0,
             "events": list,
             "dialect": lambda: "liveness",
             "priority": lambda: 1,

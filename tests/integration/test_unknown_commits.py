@@ -1,7 +1,8 @@
 """A connection breaks during a COMMIT: the change is applied once or not at all, and the caller can find out which."""
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -252,7 +253,9 @@ def test_completions_of_a_claim_in_one_message_are_recorded_once(cut_off: Ledger
     before = positions(direct)
     proxy.cut(cut, statement=SETTLE)
 
-    done = cut_off.settle_alike(jobs, None, request_id="r")
+    done: Container[int] | None = ()
+    with contextlib.suppress(Unavailable):  # it is sent again only if the connection had been used before
+        done = cut_off.settle_alike(jobs, None, request_id="r")
     left = [(job.fence, None) for job in jobs if done is not None and job.id not in done]
     assert cut_off.settle_many(left, request_id="r") == [None] * len(left)
 

@@ -25,7 +25,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("path", PAGES)
 def test_every_page_is_the_same_file_without_a_token(served: RunningServer, path: str) -> None:
-    answer = served.nobody().get(path)
+    answer = served.anonymous().get(path)
 
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -40,32 +40,32 @@ def test_every_page_is_the_same_file_without_a_token(served: RunningServer, path
 
 @pytest.mark.parametrize("path", OTHERS + HOSTILE)
 def test_a_path_outside_of_the_files_is_not_found(served: RunningServer, path: str) -> None:
-    assert served.nobody().get(path).status == 404
+    assert served.anonymous().get(path).status == 404
 
 
 def test_a_page_can_only_be_read(served: RunningServer) -> None:
     assert served.client().post("/jobs").status == 404
-    assert served.nobody().send("HEAD", "/jobs").body == b""
+    assert served.anonymous().send("HEAD", "/jobs").body == b""
 
 
 def test_assets_are_kept_for_ever_and_pages_are_asked_for_again(served: RunningServer) -> None:
-    nobody = served.nobody()
-    page = nobody.get("/")
+    stranger = served.anonymous()
+    page = stranger.get("/")
     assets = sorted(set(re.findall(r'"(/assets/[^"]+)"', page.body.decode())))
 
     assert len(assets) > 3
     for path in assets:
-        answer = nobody.get(path)
+        answer = stranger.get(path)
         assert (answer.status, answer.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
-        assert gzip.decompress(nobody.get(path, Accept_Encoding="gzip").body) == answer.body
-    again = nobody.get("/jobs", If_None_Match=page.headers["etag"])
+        assert gzip.decompress(stranger.get(path, Accept_Encoding="gzip").body) == answer.body
+    again = stranger.get("/jobs", If_None_Match=page.headers["etag"])
     assert (again.status, again.body) == (304, b"")
-    zipped = nobody.get("/", Accept_Encoding="gzip", If_None_Match=page.headers["etag"])
+    zipped = stranger.get("/", Accept_Encoding="gzip", If_None_Match=page.headers["etag"])
     assert (zipped.status, zipped.headers["content-encoding"]) == (200, "gzip")
 
 
 def test_a_foreign_host_gets_no_page(served: RunningServer) -> None:
-    assert served.nobody().get("/", Host="evil.example").status == 421
+    assert served.anonymous().get("/", Host="evil.example").status == 421
 
 
 def test_a_route_goes_before_a_page(served: RunningServer) -> None:

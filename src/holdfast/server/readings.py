@@ -222,7 +222,7 @@ class DeadLetterBatchBody(b.Body, frozen=True):
     failure_stage: FailureStage | None = None
 
 
-class BatchItem(msgspec.Struct, frozen=True, omit_defaults=True):
+class ManyAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The job after the change, and its replay's id if it was replayed; or why it was not changed."""
 
     job_id: int
@@ -234,7 +234,7 @@ class BatchItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BatchAnswer(msgspec.Struct, frozen=True):
-    answers: list[BatchItem]
+    answers: list[ManyAnswer]
 
 
 def _on_many(call: Call, verb: Callable[..., list[Job | HoldfastError]], **more: Any) -> Any:
@@ -257,12 +257,12 @@ def _unseen(call: Call) -> dict[int, Job | HoldfastError]:
     return refused
 
 
-def _item(job_id: int, answer: Job | HoldfastError) -> BatchItem:
+def _item(job_id: int, answer: Job | HoldfastError) -> ManyAnswer:
     if isinstance(answer, HoldfastError):
-        return BatchItem(job_id, problem=problem(answer))
+        return ManyAnswer(job_id, problem=problem(answer))
     if answer.id != job_id:
-        return BatchItem(job_id, replay_id=answer.id, is_new=answer.is_new)
-    return BatchItem(job_id, rev=answer.rev, status=answer.status.value)
+        return ManyAnswer(job_id, replay_id=answer.id, is_new=answer.is_new)
+    return ManyAnswer(job_id, rev=answer.rev, status=answer.status.value)
 
 
 def _batch(name: str, least: Literal["client", "operator"], body: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -12,7 +12,7 @@ const KEYS = [
 ];
 const MEANINGS = {
   queued: "waits for a worker, a time or other jobs", claimed: "a worker has it, and has not started", running: "a worker runs it and sends heartbeats", stalled: "its holder was silent for too long, or failed; it is queued again",
-  succeeded: "done", failed: "ended with an error", cancelled: "ended because somebody said so", dead_lettered: "came to nothing; somebody has to look at it",
+  succeeded: "done", failed: "ended with an error", cancelled: "ended by a request to cancel", dead_lettered: "given up; a person has to look at it",
 };
 
 export const title = () => "Help";
