@@ -4,8 +4,10 @@ import gzip
 import re
 from pathlib import Path
 
+import click
 import pytest
 
+from holdfast.cli import main
 from holdfast.server.pages import FOLDER, is_page
 from tests.support.server import RunningServer
 
@@ -25,7 +27,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("path", PAGES)
 def test_every_page_is_the_same_file_without_a_token(served: RunningServer, path: str) -> None:
-    answer = served.nobody().get(path)
+    answer = served.anonymous().get(path)
 
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -40,16 +42,16 @@ def test_every_page_is_the_same_file_without_a_token(served: RunningServer, path
 
 @pytest.mark.parametrize("path", OTHERS + HOSTILE)
 def test_a_path_outside_of_the_files_is_not_found(served: RunningServer, path: str) -> None:
-    assert served.nobody().get(path).status == 404
+    assert served.anonymous().get(path).status == 404
 
 
 def test_a_page_can_only_be_read(served: RunningServer) -> None:
     assert served.client().post("/jobs").status == 404
-    assert served.nobody().send("HEAD", "/jobs").body == b""
+    assert served.anonymous().send("HEAD", "/jobs").body == b""
 
 
 def test_assets_are_kept_for_ever_and_pages_are_asked_for_again(served: RunningServer) -> None:
-    nobody = served.nobody()
+    nobody = served.anonymous()
     page = nobody.get("/")
     assets = sorted(set(re.findall(r'"(/assets/[^"]+)"', page.body.decode())))
 
@@ -65,7 +67,7 @@ def test_assets_are_kept_for_ever_and_pages_are_asked_for_again(served: RunningS
 
 
 def test_a_foreign_host_gets_no_page(served: RunningServer) -> None:
-    assert served.nobody().get("/", Host="evil.example").status == 421
+    assert served.anonymous().get("/", Host="evil.example").status == 421
 
 
 def test_a_route_goes_before_a_page(served: RunningServer) -> None:
@@ -92,3 +94,19 @@ def test_the_shell_has_no_inline_script_or_style() -> None:
     page = (FOLDER / "index.html").read_text()
 
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", page)
+
+
+COMMANDS = sorted(
+    {found for script in SCRIPTS for found in re.findall(r"[`\"]holdfast ((?:[a-z]+ ?){1,2})", script.read_text())}, key=str.strip
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_commands_that_the_pages_show_exist(words: str) -> None:
+    node: click.Command = main
+    for word in words.split():
+        if isinstance(node, click.Group):
+            found = node.get_command(click.Context(node), word)
+            assert found is not None, words
+            node = found
+    assert node is not main
