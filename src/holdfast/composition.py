@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from holdfast.core.limits import check_name
 from holdfast.core.model import Micros
-from holdfast.core.urls import is_server, is_sqlite, sqlite_file
+from holdfast.core.urls import is_remote, is_server, is_sqlite, parse_remote_url, sqlite_file
 from holdfast.errors import ValidationError
 from holdfast.keyfiles import KeySource, keyring
 from holdfast.ledger import Ledger
@@ -19,9 +19,11 @@ from holdfast.ledger.public import to_micros
 from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validators import HookSource, Validator, read_source
 from holdfast.proof.keys import SEED_BYTES, KeyFile, KeyRole, SecretKey
+from holdfast.regular_file import read_regular
 from holdfast.store.base import Store
 from holdfast.telemetry.metrics import Metrics
 
+TOKEN_FILE_BYTES_MAX = 4_096
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
@@ -62,8 +64,11 @@ def open(
     keys: Iterable[KeySource] | None = None,
     create: bool = True,
     validators: Mapping[str, Validator | Sequence[Validator]] | HookSource | None = None,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
 ) -> Ledger:
-    """Open the ledger at `url`: `sqlite:///path/to/file.db` (four slashes for an absolute path) or `postgresql://…`.
+    """Open the ledger at `url`: `sqlite:///path/to/file.db` (four slashes for an absolute path), `postgresql://…`, `https://…`.
 
     The tables are created or migrated. With `create=False`, raise NoLedger if there is no ledger.
     `clock` replaces the ledger's time in tests. `actor` is the name of the caller for verbs that are not given one.
@@ -71,6 +76,10 @@ def open(
     `keys` are the keys, or key files, that this process signs with. The default are the files that HOLDFAST_KEYS names.
     `validators` check results before they are recorded. They are functions of a job and its result, by kind, or an app with its
     validators and conflict detectors. If one refuses a result, RefusedByValidator is raised and the job stays running.
+
+    A url that starts with https:// is that of a Holdfast server. `token` names the caller. Without one, it is read from
+    `token_file`, from HOLDFAST_TOKEN, or from the file that HOLDFAST_TOKEN_FILE names. `ca_file` has the certificate of an
+    authority that this machine does not know. A token is sent over http:// only to this machine.
     """
     check_name("actor", actor)
     if not isinstance(url, str):
@@ -79,6 +88,26 @@ def open(
         raise ValidationError(f"metrics must be a Metrics, not {type(metrics).__name__}", field="metrics")
     ring, hooks = keyring(keys), read_source(validators)
     source = entropy or SystemEntropy()
+    if is_remote(url):
+        from holdfast.remote import RemoteLedger, Transport
+
+        transport = Transport(
+            parse_remote_url(url),
+            token=_token(token, token_file),
+            ca_file=None if ca_file is None else os.fspath(ca_file),
+            jitter=source.jitter,
+        )
+        return RemoteLedger(
+            transport,
+            source,
+            time.monotonic,
+            actor=actor,
+            incarnation=source.nonce(),
+            metrics=metrics,
+            ring=ring,
+            wall=_system_micros if clock is None else _read_micros(clock),
+            validators=hooks,
+        )
     store = _open_store(url, None if clock is None else _read_micros(clock), create)
     monotonic = time.monotonic if clock is None else clock.monotonic
     wall = _system_micros if clock is None else _read_micros(clock)
@@ -105,6 +134,23 @@ def draw_key(role: str, name: str) -> KeyFile:
     return KeyFile(key_role, check_name("name", name), secret.public_key, secret)
 
 
+def _token(token: str | None, token_file: str | os.PathLike[str] | None) -> str | None:
+    """Return the token that is sent to a server. A file with one must not be readable by others."""
+    if token is not None:
+        return token
+    if token_file is None:
+        if named := os.environ.get("HOLDFAST_TOKEN"):
+            return named
+        token_file = os.environ.get("HOLDFAST_TOKEN_FILE") or None
+    if token_file is None:
+        return None
+    try:
+        return read_regular(token_file, TOKEN_FILE_BYTES_MAX, forbidden_mode=0o077).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it has a character that no token has"
+        raise ValidationError(f"the token file cannot be read: {reason}", field="token_file") from None
+
+
 def _read_micros(clock: Clock) -> Callable[[], Micros]:
     return lambda: to_micros(clock.now())
 
@@ -127,7 +173,7 @@ def _open_store(url: str, clock: Callable[[], Micros] | None, create: bool) -> S
             ) from error
 
         return PostgresStore(url, clock, _draw_ledger_id, create=create)
-    raise ValidationError("a ledger's url starts with sqlite:/// or postgresql://", field="url")
+    raise ValidationError("a ledger's url starts with sqlite:///, postgresql:// or https://", field="url")
 
 
 def _sqlite_path(url: str) -> Path:

@@ -8,8 +8,8 @@ from holdfast.regular_file import read_regular
 FILE_NAME = "holdfast.toml"
 BYTES_MAX = 65_536
 DEFAULT_URL = "sqlite:///holdfast.db"
-TEXT_SETTINGS = ("agent", "session", "url", "validators")
-SETTINGS = ("agent", "keys", "server", "session", "url", "validators")
+TEXT_SETTINGS = ("agent", "ca_file", "session", "token_file", "url", "validators")
+SETTINGS = ("agent", "ca_file", "keys", "server", "session", "token_file", "url", "validators")
 
 
 class SettingsError(Exception):

@@ -86,6 +86,22 @@ class JobView(msgspec.Struct, frozen=True):
     on_dependency_failure: str
     policy: Policy | None
     """The policy of the newest attempt; null before the first claim."""
+    incarnation: str | None
+    """The incarnation of the worker that holds it, or held it last."""
+    has_checkpoint: bool
+    """Whether there is a checkpoint, which may be null."""
+    progressed_at: datetime | None
+    stalled_at: datetime | None
+    revived_at: datetime | None
+    """When the newest heartbeat since the stall arrived."""
+    last_lease_expires_at: datetime | None
+    dedupe_forever: bool
+    wanted_at: datetime | None
+    """When it would be available without its dependencies."""
+    override: Any
+    """The policy fields that were given when it was enqueued."""
+    counter: int | None
+    """The signer's counter in the newest signed event of this attempt."""
 
 
 _TIMES = {
@@ -98,10 +114,15 @@ _TIMES = {
     "started_at": "started_at",
     "finished_at": "finished_at",
     "cancel_requested_at": "cancel_requested_at",
+    "progressed_at": "progressed_at",
+    "stalled_at": "stalled_at",
+    "revived_at": "revived_at",
+    "last_lease_expires_at": "last_lease_expires_at",
+    "wanted_at": "wanted_at",
 }
 """Fields of a view that are times, with their names in a job's record."""
-_CONTENTS = ("args", "result", "checkpoint", "last_error")
-_DERIVED = frozenset({"attempts_max", "error", "dead_letter", *_TIMES, *_CONTENTS})
+_CONTENTS = ("args", "result", "checkpoint", "last_error", "override")
+_DERIVED = frozenset({"attempts_max", "error", "dead_letter", "has_checkpoint", *_TIMES, *_CONTENTS})
 _PLAIN = tuple(name for name in JobView.__struct_fields__ if name not in _DERIVED)
 _plain_values = attrgetter(*_PLAIN)
 _times = attrgetter(*_TIMES.values())
@@ -122,6 +143,7 @@ def _view_fields(job: "Job", *, raw: bool) -> dict[str, Any]:
     read = msgspec.Raw if raw else msgspec.json.decode
     for name, body in zip(_CONTENTS, _contents(record), strict=True):
         fields[name] = None if body is None else read(body)
+    fields["has_checkpoint"] = record.checkpoint is not None
     fields["attempts_max"] = None if record.policy is None else record.policy.attempts_max
     fields["error"] = fields["last_error"] if record.status is Status.FAILED else None
     letter = job.dead_letter if record.status is Status.DEAD_LETTERED else None
@@ -142,13 +164,13 @@ class FenceView(Shape, frozen=True):
 class ClaimedJobView(JobView, frozen=True, kw_only=True):
     """A job with its fence, as the answer to a claim has it."""
 
-    fence: FenceView
+    fence: FenceView | None
+    """Null if the claim was repeated and the job is no longer held under it."""
 
 
 def claimed_job_view(job: "Job") -> ClaimedJobView:
     fence = job.fence
-    assert fence is not None
-    view = FenceView(fence.job_id, fence.attempt, fence.token, fence.worker, fence.incarnation)
+    view = None if fence is None else FenceView(fence.job_id, fence.attempt, fence.token, fence.worker, fence.incarnation)
     return ClaimedJobView(**_view_fields(job, raw=True), fence=view)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from holdfast import Event, Job, Ledger
 from holdfast.core import model
 from holdfast.core.audit import check_history
+from holdfast.remote import RemoteLedger
 from holdfast.store.events import EventFilter
 from holdfast.store.jobs import JobFilter
 
@@ -37,6 +38,8 @@ def count_jobs(ledger: Ledger) -> int:
 
 def problems(ledger: Ledger) -> list[str]:
     """The findings of `Ledger.check` for all jobs, and errors in their ids and positions."""
+    if isinstance(ledger, RemoteLedger):
+        return [str(found) for job in all_jobs(ledger) for found in ledger.check(job.id)]
     histories: defaultdict[int, list[model.EventRecord]] = defaultdict(list)
     after = 0
     while events := ledger._store.read(lambda session: session.events(EventFilter(after=after, limit=10 * PAGE))):  # noqa: B023

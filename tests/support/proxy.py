@@ -1,6 +1,6 @@
-"""A TCP proxy in front of PostgreSQL that can break a connection during a COMMIT or another statement.
+"""A TCP proxy in front of PostgreSQL, or of a Holdfast server, that can break a connection during a COMMIT or another request.
 
-It reads the client's messages, so it recognises a COMMIT as text and as a prepared statement.
+It reads the messages of PostgreSQL's clients, so it recognises a COMMIT as text and as a prepared statement.
 """
 
 import contextlib
@@ -24,8 +24,9 @@ _NO_ROWS = b"SELECT 0\0"
 class Proxy:
     """Forward everything to a server on this machine, unless a fault is set."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, reader: "type[Reader | HttpReader] | None" = None) -> None:
         self._target = port
+        self.reader = reader or Reader
         self._listener = self._listen(0)
         self.port: int = self._listener.getsockname()[1]
         self._pairs: set[Pair] = set()
@@ -177,7 +178,7 @@ class Pair:
         self._proxy = proxy
         self._client = client
         self._server = server
-        self._reader = Reader()
+        self._reader = proxy.reader()
         self._withhold = threading.Event()
         self.silent = False
         """Drop input, and do not forward the end of the connection."""
@@ -265,6 +266,13 @@ class Reader:
                 name = body.partition(b"\0")[2].partition(b"\0")[0]
                 return self._statements.get(name, b"")
         return b""
+
+
+class HttpReader:
+    """Recognises a request by its first line, such as `POST /v1/claims`."""
+
+    def sends(self, wanted: bytes, piece: bytes) -> bool:
+        return piece.startswith(wanted)
 
 
 def _means(wanted: bytes, text: bytes) -> bool:

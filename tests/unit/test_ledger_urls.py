@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from holdfast.core.urls import hide_password, is_server, parse_server_url, redact_urls, sqlite_file
+from holdfast.core.urls import hide_password, is_remote, is_server, parse_remote_url, parse_server_url, redact_urls, sqlite_file
 from holdfast.errors import ValidationError
 from holdfast.store.postgres.connections import read_url
 
@@ -122,3 +122,46 @@ def test_a_scheme_may_be_typed_in_any_case() -> None:
     assert is_server("PostgreSQL://h/jobs")
     assert not is_server(" postgresql://h/jobs")
     assert [sqlite_file(url) for url in ("SQLite:////a/B.db", "sqlite:///b.db", "sqlite://b.db")] == ["/a/B.db", "b.db", ""]
+
+
+# Servers of Holdfast
+
+
+@pytest.mark.parametrize(
+    ("url", "parts", "loopback"),
+    [
+        ("https://jobs.example.org", ("https", "jobs.example.org", 443, ""), False),
+        ("HTTPS://jobs.example.org:8470/", ("https", "jobs.example.org", 8470, ""), False),
+        ("https://example.org/team/jobs/", ("https", "example.org", 443, "/team/jobs"), False),
+        ("http://127.0.0.1:8470", ("http", "127.0.0.1", 8470, ""), True),
+        ("http://localhost", ("http", "localhost", 80, ""), True),
+        ("http://[::1]:8470", ("http", "::1", 8470, ""), True),
+        ("http://127.example.org", ("http", "127.example.org", 80, ""), False),
+    ],
+)
+def test_the_url_of_a_server_has_a_host_and_a_path(url: str, parts: tuple[str, str, int, str], loopback: bool) -> None:
+    found = parse_remote_url(url)
+    assert (tuple(found), found.is_loopback, is_remote(url), hide_password(url)) == (parts, loopback, True, url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://ann:x1@jobs.example.org",
+        "https://jobs.example.org/?token=x1",
+        "https://jobs.example.org/#x1",
+        "https://jobs.example.org:0",
+        "https://jobs.example.org:70000",
+        "https://jobs example.org",
+        "https://",
+    ],
+)
+def test_a_url_of_a_server_that_may_have_a_secret_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        parse_remote_url(url)
+    assert "x1" not in str(caught.value)
+    assert "x1" not in hide_password(url)
+
+
+def test_a_message_does_not_repeat_the_password_in_the_url_of_a_server() -> None:
+    assert redact_urls("no option https://ann:x1@h", ["https://ann:x1@h"]) == "no option https://…"

@@ -221,7 +221,7 @@ def get_task(ledger: Ledger, id_: int, *, bytes_max: int | None = None) -> TaskD
     def work(session: Session) -> bytes:
         return msgspec.json.encode(build_details(session, _load_job(session, id_), bytes_max))
 
-    return msgspec.json.decode(ledger.step_transactions.read(work), type=TaskDetails)
+    return msgspec.json.decode(ledger.step_transactions.read("task", id_, {"bytes_max": bytes_max}, work), type=TaskDetails)
 
 
 def get_history(ledger: Ledger, id_: int, *, after: int = 0, limit: int = limits.PAGE_MAX) -> HistoryPage:
@@ -236,7 +236,8 @@ def get_history(ledger: Ledger, id_: int, *, after: int = 0, limit: int = limits
         more = events[-1].pos if len(events) == limit else None
         return msgspec.json.encode(HistoryPage(id_, [history_entry(event) for event in events], more))
 
-    return msgspec.json.decode(ledger.step_transactions.read(work), type=HistoryPage)
+    query = {"after": wanted.after, "limit": limit}
+    return msgspec.json.decode(ledger.step_transactions.read("history", id_, query, work), type=HistoryPage)
 
 
 def _load_job(session: Jobs, id_: int) -> JobRecord:

@@ -8,6 +8,7 @@ again. With `connection=`, the cancellation is raised after the call has ended.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 from holdfast import fences
@@ -79,6 +80,9 @@ def open(
     keys: Iterable[KeySource] | None = None,
     create: bool = True,
     validators: Mapping[str, Validator | Sequence[Validator]] | HookSource | None = None,
+    token: str | None = None,
+    token_file: str | PathLike[str] | None = None,
+    ca_file: str | PathLike[str] | None = None,
 ) -> Opening:
     """Open the ledger at `url` with verbs to `await`: `async with holdfast.aio.open(url) as ledger:`.
 
@@ -94,6 +98,9 @@ def open(
             "keys": keys,
             "create": create,
             "validators": validators,
+            "token": token,
+            "token_file": token_file,
+            "ca_file": ca_file,
         }
     )
 

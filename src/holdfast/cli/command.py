@@ -297,7 +297,15 @@ def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool, serve
         if serves:
             validators.load()
     with show_elapsed("opening the ledger"):
-        return holdfast.open(url, actor=_default_actor(keys), keys=keys, create=create, validators=validators)
+        return holdfast.open(
+            url,
+            actor=_default_actor(keys),
+            keys=keys,
+            create=create,
+            validators=validators,
+            token_file=setting("token_file"),
+            ca_file=setting("ca_file"),
+        )
 
 
 def _default_actor(keys: "Sequence[KeyFile]") -> str:

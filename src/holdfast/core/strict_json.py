@@ -49,9 +49,9 @@ def _is_too_deep(body: bytes) -> bool:
     return body.count(b"[") + body.count(b"{") > NESTING_MAX
 
 
-def check(what: str, body: bytes, bytes_max: int) -> bytes:
-    """Return `body` if it is strict JSON within the limits."""
-    _check_value(what, parse(what, body, bytes_max), 1)
+def check(what: str, body: bytes, bytes_max: int, *, levels_around: int = 0) -> bytes:
+    """Return `body` if it is strict JSON within the limits. `levels_around` are outer levels that do not count as nesting."""
+    _check_value(what, parse(what, body, bytes_max), 1 - levels_around)
     return body
 
 

@@ -37,6 +37,12 @@ QUOTED_CHARACTERS_MAX = 1_000
 
 _SQLITE = re.compile(r"sqlite:///", re.ASCII | re.IGNORECASE)
 _SERVER = re.compile(r"postgres(?:ql)?://", re.ASCII | re.IGNORECASE)
+_REMOTE = re.compile(r"https?://", re.ASCII | re.IGNORECASE)
+_REMOTE_PARTS = re.compile(
+    r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?((?:/[A-Za-z0-9._~-]+)*)/?", re.ASCII | re.IGNORECASE
+)
+_LOOPBACK = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1", re.ASCII | re.IGNORECASE)
+_PORT_MAX = 65_535
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _CREDENTIALS = re.compile(r"([^:@/]*)(?::([^@/]*))?@")
 """User and password, found as libpq does it: up to the first @, unless a / comes before it."""
@@ -81,12 +87,44 @@ class ServerUrl(NamedTuple):
         return message
 
 
+class RemoteUrl(NamedTuple):
+    """The parts of the url of a Holdfast server."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str
+    """The path before `/v1`, without a slash at its end. It is empty unless a proxy serves Holdfast under a path."""
+
+    @property
+    def is_loopback(self) -> bool:
+        return _LOOPBACK.fullmatch(self.host) is not None
+
+
 def is_sqlite(url: str) -> bool:
     return _SQLITE.match(url) is not None
 
 
 def is_server(url: str) -> bool:
     return _SERVER.match(url) is not None
+
+
+def is_remote(url: str) -> bool:
+    return _REMOTE.match(url) is not None
+
+
+def parse_remote_url(url: str) -> RemoteUrl:
+    """Return the parts of the url of a Holdfast server. The message of a refusal quotes no part of it."""
+    found = _REMOTE_PARTS.fullmatch(url)
+    if found is None:
+        raise ValidationError(
+            "the url of a server is https://host, https://host:port or https://host/path: a token is not part of it", field="url"
+        )
+    scheme = found[1].lower()
+    port = int(found[3]) if found[3] else 443 if scheme == "https" else 80
+    if not 0 < port <= _PORT_MAX:
+        raise ValidationError(f"a port is from 1 to {_PORT_MAX}", field="url")
+    return RemoteUrl(scheme, found[2].strip("[]"), port, found[4])
 
 
 def sqlite_file(url: str) -> str:
@@ -133,6 +171,9 @@ def hide_password(url: str, instead: str = f":{HIDDEN}") -> str:
         file, mark, _ = url.partition("?")
         return f"{file}{mark}{HIDDEN}" if mark else file
     try:
+        if is_remote(url):
+            parse_remote_url(url)
+            return url
         return parse_server_url(url).shown(instead)
     except ValidationError:
         return f"{_scheme(url)}{HIDDEN}"
@@ -150,7 +191,7 @@ def redact_urls(message: str, words: Iterable[str]) -> str:
     """
     cut: list[str] | None = None
     for word in words:
-        if begin := _SERVER.search(word):
+        if begin := _SERVER.search(word) or _REMOTE.search(word):
             message = _redact_url(message, word[begin.start() :])
             cut = [] if "@" not in word else None
         elif cut is not None:
@@ -174,5 +215,5 @@ def _redact_url(message: str, url: str) -> str:
 
 
 def _scheme(url: str) -> str:
-    found = _SERVER.match(url)
+    found = _SERVER.match(url) or _REMOTE.match(url)
     return "" if found is None else found[0]

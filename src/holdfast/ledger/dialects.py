@@ -5,7 +5,7 @@ Holdfast's name and payload. No event is left out.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -69,10 +69,18 @@ class StatesInOrder:
         return before
 
 
+STATE_TYPES = tuple(kind.value for kind in PHASE_TYPES)
+"""The events after which a job's state may be another."""
+
+
 def read_states(store: Store, events: Iterable[Event], dialect: Dialect) -> FindState:
     """Return a function that finds the state before any of these events. It uses the jobs' histories, if any is needed."""
-    job_ids = {event.job_id for event in events if needs_state(event, dialect)}
-    found = store.read(lambda session: {id_: _history(session, id_) for id_ in job_ids}) if job_ids else {}
+    return find_states(lambda job_id: store.read(lambda session: list(_state_events(session, job_id))), events, dialect)
+
+
+def find_states(read: Callable[[int], Iterable[Event]], events: Iterable[Event], dialect: Dialect) -> FindState:
+    """The same with a function that reads the events of `STATE_TYPES` of a job."""
+    found = {id_: _history(read(id_)) for id_ in {event.job_id for event in events if needs_state(event, dialect)}}
 
     def find(event: Event) -> StateBefore:
         revs, states = found.get(event.job_id, ([], []))
@@ -82,18 +90,22 @@ def read_states(store: Store, events: Iterable[Event], dialect: Dialect) -> Find
     return find
 
 
-def _history(session: Events, job_id: int) -> tuple[list[int], list[StateBefore]]:
+def _state_events(session: Events, job_id: int) -> Iterator[Event]:
+    after = 0
+    while page := session.events(EventFilter(job_id=job_id, types=STATE_TYPES, after=after, limit=PAGE_MAX)):
+        yield from map(public_event, page)
+        after = page[-1].pos
+
+
+def _history(events: Iterable[Event]) -> tuple[list[int], list[StateBefore]]:
     """Return the revisions at which the job's state changed, and the state after each."""
-    types = tuple(kind.value for kind in PHASE_TYPES)
     revs: list[int] = []
     states: list[StateBefore] = []
-    after, now = 0, UNKNOWN
-    while page := session.events(EventFilter(job_id=job_id, types=types, after=after, limit=PAGE_MAX)):
-        for event in map(public_event, page):
-            now = _after(now, event)
-            revs.append(event.rev)
-            states.append(now)
-        after = page[-1].pos
+    now = UNKNOWN
+    for event in events:
+        now = _after(now, event)
+        revs.append(event.rev)
+        states.append(now)
     return revs, states
 
 

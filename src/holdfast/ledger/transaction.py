@@ -163,6 +163,6 @@ class StepTransactions:
         metrics.count_answers(self._metrics, result)
         return acted
 
-    def read(self, work: Callable[[Session], Any]) -> Any:
-        """Run `work` on one snapshot and return what it reads."""
+    def read(self, verb: str, job_id: int, query: dict[str, Any], work: Callable[[Session], bytes]) -> bytes:
+        """Run `work` on one snapshot and return what it reads, as JSON. `verb` and `query` say the same to a server."""
         return self._store.read(work)

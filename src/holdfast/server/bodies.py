@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.core.audit import Violation
-from holdfast.core.model import FailureStage, Phase, Policy, ReasonCode, Status
+from holdfast.core.model import FailureStage, Policy, ReasonCode
 from holdfast.ledger import Beat, Change, QueueRecord
 from holdfast.server.call import FenceGiven
 from holdfast.server.problems import Problem
@@ -89,6 +89,10 @@ class EnqueuedAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     job_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     new: int | msgspec.UnsetType = msgspec.UNSET
+    existing: list[int] | msgspec.UnsetType = msgspec.UNSET
+    """The places, from 0, of jobs that existed already, found by their dedupe keys."""
+    at: datetime | msgspec.UnsetType | None = msgspec.UNSET
+    """When the new jobs were created; null if there is none."""
     jobs: list[JobView] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -97,6 +101,10 @@ class JobPageAnswer(msgspec.Struct, frozen=True):
     next_after: int | None
     """The `after` of the next page; null if there is none."""
     next_cursor: str | None
+    searched: int | None = None
+    """How many jobs were examined for `text`; null without it."""
+    stopped: bool = False
+    """True if the search stopped early. The next page goes on there."""
 
 
 class JobOnly(msgspec.Struct, frozen=True):
@@ -131,8 +139,8 @@ class ReplayedAnswer(msgspec.Struct, frozen=True):
 
 
 class ListQuery(Body, frozen=True):
-    status: list[Status] | None = None
-    phase: list[Phase] | None = None
+    status: list[str] | None = None
+    phase: list[str] | None = None
     queue: str | None = None
     kind: str | None = None
     owner: str | None = None
@@ -140,7 +148,10 @@ class ListQuery(Body, frozen=True):
     correlation_id: str | None = None
     replay_of: int | None = None
     waiting: bool = False
+    assist_requested: bool | None = None
     text: str | None = None
+    time: str = "created"
+    """The time that `since` and `until` mean: created, updated or finished."""
     since: datetime | None = None
     until: datetime | None = None
     order: str = "oldest"
@@ -163,6 +174,13 @@ class EventsQuery(Body, frozen=True):
     correlation_id: str | None = None
     after: int = 0
     limit: int = 100
+    stable: bool = False
+    """For followers, without other filters: only events before which no other can still be committed."""
+
+
+class ExplainQuery(Body, frozen=True):
+    to_claim: bool = False
+    """For a caller that wants to claim the job itself: leave out whether there are workers."""
 
 
 class PageQuery(Body, frozen=True):
@@ -256,6 +274,8 @@ class HeartbeatsBody(Body, frozen=True):
     fences: list[FenceGiven] = []
     beats: list[BeatEntry] = []
     """Heartbeats with fields. Their answers follow those of `fences`."""
+    wait: bool = True
+    """Wait about two seconds for jobs that another transaction has locked. Otherwise they are refused at once."""
 
 
 class BeatItem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -337,11 +357,15 @@ class DeadLettersQuery(Body, frozen=True):
     discarded: bool = False
     after: int = 0
     limit: int = 100
+    return_: Literal["letters", "jobs"] = msgspec.field(default="letters", name="return")
 
 
-class DeadLettersAnswer(msgspec.Struct, frozen=True):
-    dead_letters: list[DeadLetterEntry]
+class DeadLettersAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The letters, or with `return=jobs` the jobs."""
+
     next_after: int | None
+    dead_letters: list[DeadLetterEntry] | msgspec.UnsetType = msgspec.UNSET
+    jobs: list[JobView] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReplayManyBody(Body, frozen=True):
@@ -360,6 +384,8 @@ class ReplayManyBody(Body, frozen=True):
 
 class ReplayItem(msgspec.Struct, frozen=True, omit_defaults=True):
     job: JobView | None = None
+    is_new: bool | None = None
+    """False if the job was replayed before: `job` is that replay."""
     problem: Problem | None = None
 
 

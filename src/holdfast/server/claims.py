@@ -75,6 +75,7 @@ class Claims:
         self._of_worker: Counter[str] = Counter()
         self.waiting = 0
         """How many claims wait."""
+        self._changes = 0
         self._ending = False
 
     async def claim(self, call: Call) -> list[Job]:
@@ -148,8 +149,14 @@ class Claims:
                 waiting.woken.set()
                 return
 
+    @property
+    def change(self) -> str:
+        """Names the newest change that this server knows. Another server has other names."""
+        return f"{self._ledger.incarnation}.{self._changes}"
+
     def notify(self) -> None:
         """Wake the first claim of each group, and all that wait for any change."""
+        self._changes += 1
         for key in list(self._waiting):
             self._wake_first(key)
         for event in self._listeners:

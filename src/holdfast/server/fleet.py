@@ -23,10 +23,15 @@ FEATURES = ("batches", "long-poll", "events", "tasks", "signed-events")
 # Queues
 
 
-@route("GET", "/v1/queues", "reader", answer=b.QueuesAnswer, verb="read")
+class QueuesQuery(b.Body, frozen=True):
+    totals: bool = False
+    """Take the numbers from the totals that are kept, instead of counting every job."""
+
+
+@route("GET", "/v1/queues", "reader", query=QueuesQuery, answer=b.QueuesAnswer, verb="read")
 def queues(call: Call) -> Any:
     """List every queue that has jobs or is paused."""
-    return {"queues": [queue for queue in call.ledger.queues() if call.principal.sees(queue.name)]}
+    return {"queues": [queue for queue in call.ledger.queues(totals=call.query.totals) if call.principal.sees(queue.name)]}
 
 
 @route("GET", "/v1/queues/{name}", "reader", answer=QueueRecord, verb="read")
@@ -58,10 +63,15 @@ def unpause(call: Call) -> Any:
     return {"name": name, "paused": False}
 
 
-@route("GET", "/v1/counts", "reader", answer=b.CountsAnswer, verb="read")
+class CountsQuery(b.Body, frozen=True):
+    max_age: float = 1.0
+    """How many seconds old the numbers may be."""
+
+
+@route("GET", "/v1/counts", "reader", query=CountsQuery, answer=b.CountsAnswer, verb="read")
 def counts(call: Call) -> Any:
     """Return the number of jobs by queue and status."""
-    found = call.ledger.counts(max_age=1.0)
+    found = call.ledger.counts(max_age=call.query.max_age)
     return {"counts": {name: by_status for name, by_status in found.items() if call.principal.sees(name)}}
 
 
@@ -92,10 +102,16 @@ def _own_name(call: Call) -> str:
     return name
 
 
-@route("PUT", "/v1/workers/{name}", "worker", body=dict, answer=Nothing, pool="beat", verb="sign-in")
+class SignInQuery(b.Body, frozen=True):
+    keep: bool = False
+    """Keep the last description of the worker. The body is ignored."""
+
+
+@route("PUT", "/v1/workers/{name}", "worker", body=dict, query=SignInQuery, answer=Nothing, pool="beat", verb="sign-in")
 def sign_in(call: Call) -> Any:
     """Sign in as a worker, or describe it anew."""
-    call.ledger.sign_in(_own_name(call), incarnation=call.worker.incarnation, body=call.body)
+    body = None if call.query.keep else call.body
+    call.ledger.sign_in(_own_name(call), incarnation=call.worker.incarnation, body=body)
     return {}
 
 
@@ -106,8 +122,8 @@ def sign_out(call: Call) -> Any:
 
 
 class UntilReadyQuery(b.Body, frozen=True):
-    queues: str
-    kinds: str | None = None
+    queues: list[str]
+    kinds: list[str] | None = None
 
 
 class UntilReadyAnswer(msgspec.Struct, frozen=True):
@@ -118,22 +134,27 @@ class UntilReadyAnswer(msgspec.Struct, frozen=True):
 @route("GET", "/v1/until-ready", "worker", query=UntilReadyQuery, answer=UntilReadyAnswer, verb="claim")
 def until_ready(call: Call) -> Any:
     """Return how long it takes until a job of these queues is ready."""
-    kinds = None if call.query.kinds is None else call.query.kinds.split(",")
-    return {"seconds": call.ledger.until_ready(call.query.queues.split(","), kinds=kinds)}
+    return {"seconds": call.ledger.until_ready(call.query.queues, kinds=call.query.kinds)}
 
 
 class WakeQuery(b.Body, frozen=True):
     wait_s: float = 25.0
+    after: str | None = None
+    """The `change` of an earlier answer. If the ledger has changed since, the answer comes at once."""
 
 
 class WakeAnswer(msgspec.Struct, frozen=True):
     woken: bool
+    change: str
+    """Names the newest change that this server knows."""
 
 
 @route("GET", "/v1/wake", "worker", query=WakeQuery, answer=WakeAnswer, verb="claim", awaits=True)
 async def wake(call: Call) -> Any:
     """Wait until the ledger has changed, or the time is up."""
-    return {"woken": await call.server.claims.wait_for_change(call.query.wait_s)}
+    claims = call.server.claims
+    woken = call.query.after not in (None, claims.change) or await claims.wait_for_change(call.query.wait_s)
+    return {"woken": woken, "change": claims.change}
 
 
 # Duties and upkeep
@@ -195,6 +216,7 @@ class PruneBody(b.Body, frozen=True):
     requests_before: datetime | None = None
     workers_before: datetime | None = None
     agents_before: datetime | None = None
+    sessions_before: datetime | None = None
     batch: int = 1_000
 
 
@@ -221,6 +243,17 @@ class SourcesAnswer(msgspec.Struct, frozen=True):
 
 
 Scope = Literal["kinds", "tiers"]
+
+
+class SourcesQuery(b.Body, frozen=True):
+    kind: str | None = None
+    tier: str | None = None
+
+
+@route("GET", "/v1/policy-sources", "reader", query=SourcesQuery, answer=SourcesAnswer, verb="read")
+def policy_fields(call: Call) -> Any:
+    """Return the effective policy of a job of a kind and a tier, and where each field comes from."""
+    return {"fields": call.ledger.policy_sources(call.query.kind, tier=call.query.tier)}
 
 
 @route("GET", "/v1/policies", "reader", answer=PoliciesAnswer, verb="read")
@@ -432,6 +465,8 @@ def inclusion(call: Call) -> Any:
 
 class PositionAnswer(msgspec.Struct, frozen=True):
     pos: int
+    stable: int
+    """No event at or before this position can still be committed."""
 
 
 class NowAnswer(msgspec.Struct, frozen=True):
@@ -459,7 +494,7 @@ class MeAnswer(msgspec.Struct, frozen=True):
 @route("GET", "/v1/position", "reader", answer=PositionAnswer, verb="read")
 def position(call: Call) -> Any:
     """Return the newest position in the total order of events."""
-    return {"pos": call.ledger.position()}
+    return {"pos": call.ledger.position(), "stable": call.ledger.stable_position()}
 
 
 @route("GET", "/v1/now", "reader", answer=NowAnswer, verb="read")

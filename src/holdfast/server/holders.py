@@ -164,7 +164,7 @@ def heartbeat_many(call: Call) -> Any:
     """Renew many leases in one call. Each has its own answer."""
     given: list[Any] = [call.fence(fence) for fence in call.body.fences]
     given += _beats(call)
-    return {"answers": [_one("beat", answer) for answer in call.ledger.heartbeat_many(given)]}
+    return {"answers": [_one("beat", answer) for answer in call.ledger.heartbeat_many(given, wait=call.body.wait)]}
 
 
 def _beats(call: Call) -> list[Any]:

@@ -9,7 +9,7 @@ from holdfast.core.explain import Explanation
 from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.ledger import Job
+from holdfast.ledger import Event, Job
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
@@ -52,10 +52,13 @@ def enqueue_many(call: Call) -> Any:
     """Create many jobs, all of them or none."""
     items = [_item(call, item) for item in call.body.jobs]
     jobs = call.ledger.enqueue_many(items, request_id=call.request_id, actor=call.actor)
+    new = [job for job in jobs if job.is_new]
+    existing = [place for place, job in enumerate(jobs) if not job.is_new]
     if call.query.return_ == "jobs":
         limits.check_count("return=jobs", len(jobs), limits.PAGE_MAX)
-        return {"jobs": [call.view(job) for job in jobs]}
-    return {"job_ids": [job.id for job in jobs], "new": sum(job.is_new for job in jobs)}
+        return {"jobs": [call.view(job) for job in jobs], "existing": existing}
+    at = new[0].created_at if new else None
+    return {"job_ids": [job.id for job in jobs], "new": len(new), "existing": existing, "at": at}
 
 
 @route("GET", "/v1/jobs", "reader", query=b.ListQuery, answer=b.JobPageAnswer, verb="read")
@@ -68,7 +71,8 @@ def list_jobs(call: Call) -> Any:
     views = [call.view(job) for job in page if call.principal.sees(job.queue)]
     if brief:
         views = [_brief(view) for view in views]
-    return {"jobs": views, "next_after": page.next_after, "next_cursor": page.next_cursor}
+    more = {"searched": page.searched, "stopped": page.stopped}
+    return {"jobs": views, "next_after": page.next_after, "next_cursor": page.next_cursor, **more}
 
 
 def _brief(view: JobView) -> JobView:
@@ -90,10 +94,10 @@ async def get(call: Call) -> Reply:
     return call.changed(job)
 
 
-@route("GET", "/v1/jobs/{job_id}/explain", "reader", answer=Explanation, verb="read")
+@route("GET", "/v1/jobs/{job_id}/explain", "reader", query=b.ExplainQuery, answer=Explanation, verb="read")
 def explain(call: Call) -> Any:
     """Say in words what a job waits for, and what happens next."""
-    return call.ledger.explain(call.check_visible())
+    return call.ledger.explain(call.check_visible(), to_claim=call.query.to_claim)
 
 
 @route("GET", "/v1/jobs/{job_id}/policy", "reader", answer=b.JobPolicyAnswer, verb="read")
@@ -117,9 +121,15 @@ def events(call: Call) -> Any:
 def _events(call: Call, job_id: int | None) -> Any:
     given = msgspec.structs.asdict(call.query)
     types = given.pop("types")
+    if given.pop("stable"):
+        return _events_page(call, call.ledger.stable_events(given["after"], limit=given["limit"]))
     given["types"] = None if types is None else [EventType(name).value for name in types.split(",")]
     found = call.ledger.events(job_id, **given)
-    after = found[-1].pos if len(found) == given["limit"] else None
+    return _events_page(call, found)
+
+
+def _events_page(call: Call, found: list[Event]) -> Any:
+    after = found[-1].pos if len(found) == call.query.limit else None
     if call.redaction is not None:
         found = [call.redaction.event(event) for event in found]
     return {"events": found, "next_after": after}
@@ -235,9 +245,13 @@ def reschedule(call: Call) -> Reply:
 @route("GET", "/v1/dead-letters", "reader", query=b.DeadLettersQuery, answer=b.DeadLettersAnswer, verb="read")
 def dead_letters(call: Call) -> Any:
     """List dead letters, each with its newest replay."""
-    found = call.ledger.dead_letters(**msgspec.structs.asdict(call.query))
+    given = msgspec.structs.asdict(call.query)
+    wanted = given.pop("return_")
+    found = call.ledger.dead_letters(**given)
     after = found[-1].id if len(found) == call.query.limit else None
     shown = [job for job in found if call.principal.sees(job.queue)]
+    if wanted == "jobs":
+        return {"jobs": [call.view(job) for job in shown], "next_after": after}
     replays = call.ledger.newest_replays(job.id for job in shown)
     return {"dead_letters": [_letter(call, job, replays.get(job.id)) for job in shown], "next_after": after}
 
@@ -266,7 +280,9 @@ def replay_many(call: Call) -> Any:
 
 
 def _answer(call: Call, answer: Job | HoldfastError) -> dict[str, Any]:
-    return {"problem": problem(answer)} if isinstance(answer, HoldfastError) else {"job": call.view(answer)}
+    if isinstance(answer, HoldfastError):
+        return {"problem": problem(answer)}
+    return {"job": call.view(answer), "is_new": answer.is_new}
 
 
 @route("POST", "/v1/newest-replays", "reader", body=b.NewestReplaysBody, answer=b.NewestReplaysAnswer, verb="read", pool="read")

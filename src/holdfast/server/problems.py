@@ -41,9 +41,14 @@ def problem(error: HoldfastError, instance: str = "", *, matched: bool = False, 
         retryable=error.retryable,
         fault=error.fault,
         action=error.action,
-        context={name: _plain(value) for name, value in error.context.items()},
+        context={name: _plain(value) for name, value in _context(error).items()},
         request_id=request_id or error.request_id,
     )
+
+
+def _context(error: HoldfastError) -> dict[str, Any]:
+    """Return the facts behind an error. A caller that met a lock need not wait for it again."""
+    return {**error.context, "locked": True} if isinstance(error, Unavailable) and error.locked else error.context
 
 
 def retry_after(error: HoldfastError) -> int | None:

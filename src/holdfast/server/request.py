@@ -16,6 +16,8 @@ from holdfast.server.problems import too_large
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 QUERY_BYTES_MAX = 8_192
+LEVELS_AROUND = 4
+"""Levels of a body around the value of a caller, such as the arguments of one of many jobs. The ledger checks that value."""
 _CHUNK = 65_536
 _TAG = re.compile(r'"[0-9]{1,16}"', re.ASCII)
 
@@ -31,7 +33,7 @@ def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return headers by their name in lower case. Raise ValidationError if one that means one thing is there twice."""
     found: dict[str, str] = {}
     for raw_name, raw_value in raw:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        name, value = raw_name.decode("latin-1").lower(), _text(raw_value)
         if name not in found:
             found[name] = value
         elif name in _REPEATABLE:
@@ -39,6 +41,14 @@ def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
         else:
             raise ValidationError(f"the header {name!r:.80} is there twice", field=name[:80])
     return found
+
+
+def _text(value: bytes) -> str:
+    """Decode the value of a header. Names of actors and keys may have any letter, in UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def read_query(raw: bytes, wanted: type) -> Any:
@@ -121,7 +131,7 @@ def decode_body(body: bytes, wanted: Any, most: int) -> Any:
     """Return the body as `wanted` describes it. Keys given twice, numbers that are not exact and unknown fields are refused."""
     if not body.strip():
         body = b"{}"
-    strict_json.check("body", body, most)
+    strict_json.check("body", body, most, levels_around=LEVELS_AROUND)
     try:
         return msgspec.json.decode(body, type=wanted)
     except msgspec.ValidationError as error:

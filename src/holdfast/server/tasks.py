@@ -86,10 +86,15 @@ def tasks(call: Call) -> Any:
     return {"tasks": found, "next_after": found[-1].id if len(found) == call.query.limit else None}
 
 
-@route("GET", "/v1/tasks/{job_id}", "reader", answer=TaskDetails, verb="read")
+class TaskQuery(b.Body, frozen=True):
+    bytes_max: int | None = None
+    """A longer content is left out, and `omitted` has its length."""
+
+
+@route("GET", "/v1/tasks/{job_id}", "reader", query=TaskQuery, answer=TaskDetails, verb="read")
 def task(call: Call) -> Any:
     """Return a task with its details."""
-    return get_task(call.ledger, call.check_visible())
+    return get_task(call.ledger, call.check_visible(), bytes_max=call.query.bytes_max)
 
 
 @route("GET", "/v1/tasks/{job_id}/history", "reader", query=b.PageQuery, answer=HistoryPage, verb="read")

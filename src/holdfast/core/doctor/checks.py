@@ -63,7 +63,7 @@ def check_store(store: StoreHealth, skew: Skew | None) -> Iterator[HealthFinding
         yield _horizon(store.writer, store.horizon_xids)
         yield _locked_jobs(store.locked)
     if skew is not None:
-        yield _clock(skew)
+        yield check_clock(skew)
 
 
 def _schema(store: StoreHealth) -> HealthFinding:
@@ -178,7 +178,7 @@ def _log(size: int, readers: tuple[int, ...]) -> HealthFinding:
     return HealthFinding("wal", Severity.WARNING, words, "End that transaction, or the process, if it stays: see it with ps -p.")
 
 
-def _clock(skew: Skew) -> HealthFinding:
+def check_clock(skew: Skew) -> HealthFinding:
     side = "ahead of" if skew.ahead_us >= 0 else "behind"
     apart, margin = format_duration(abs(skew.ahead_us)), _format_skew(skew.round_trip_us // 2)
     words = f"the ledger's clock is {apart} {side} this machine's, give or take {margin}"

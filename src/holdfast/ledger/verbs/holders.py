@@ -242,14 +242,15 @@ class AppendVerbs(LedgerBase):
         fields of a heartbeat, a result, or an error. The newest envelope of a job may be sent again after a lost answer, and gets
         the same answer. An older one is refused.
         """
-        signed = self._signer.admit(read_envelope(_object(envelope)))
+        signed = self._signer.admit(read_envelope(signed_object(envelope)))
         command = _command(signed, content)
         if isinstance(command, c.Complete):
             [command] = self._validated([command])
         return public_event(only_answer(self._pipeline.submit(Request("append", [command]))))
 
 
-def _object(given: Any) -> Any:
+def signed_object(given: Any) -> Any:
+    """Return an envelope as an object. It is given as one, or as JSON."""
     if isinstance(given, bytes | str):
         try:
             body = given.encode() if isinstance(given, str) else given

@@ -253,9 +253,7 @@ class DeadLetterVerbs(LedgerBase):
         `since` and `until` refer to the time at which the jobs were dead-lettered. Discarded ones are included only with
         `discarded`.
         """
-        chosen = DeadLetterFilter(
-            **_filter_fields(queue, kind, reason_code, failure_stage, since, until, discarded, after, limit)
-        )
+        chosen = DeadLetterFilter(**filter_fields(queue, kind, reason_code, failure_stage, since, until, discarded, after, limit))
 
         def work(session: Session) -> list[Job]:
             ids = session.dead_letters(chosen)
@@ -302,7 +300,7 @@ class DeadLetterVerbs(LedgerBase):
         At most `limit` are replayed, and at most 1,000 are examined. For the next page, pass the last `replay_of` of this one as
         `after`. `reason` says why they are replayed. `reason_code` is part of the filter.
         """
-        chosen = _filter_fields(queue, kind, reason_code, failure_stage, since, until, discarded, after, limit)
+        chosen = filter_fields(queue, kind, reason_code, failure_stage, since, until, discarded, after, limit)
         command = c.ReplayMany(
             actor=validate.actor(actor, Role.OPERATOR, self._actor),
             request_id=validate.request_id(request_id) or self._entropy.nonce(),
@@ -316,7 +314,7 @@ class DeadLetterVerbs(LedgerBase):
         return [a if isinstance(a, HoldfastError) else Job(a.job.id, a.job, is_new=a.is_new) for a in answers]
 
 
-def _filter_fields(
+def filter_fields(
     queue: Any, kind: Any, code: Any, stage: Any, since: Any, until: Any, discarded: Any, after: Any, limit: Any
 ) -> dict[str, Any]:
     return {

@@ -1,0 +1,164 @@
+"""Commands as the bodies of requests."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.model import EventType, Fence
+from holdfast.core.policy import Settings
+from holdfast.ledger.public import to_datetime
+
+_enqueued = msgspec.json.Decoder(payloads.EnqueuedPayload)
+_succeeded = msgspec.json.Decoder(payloads.SucceededPayload)
+Body = dict[str, Any]
+
+
+def without_none(**fields: Any) -> Body:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def milliseconds(count: int) -> str:
+    """Return a duration as requests have it. A number of seconds may not be exact."""
+    return f"{count}ms"
+
+
+def policy_fields(settings: Settings | bytes) -> Body:
+    """Return the fields of a policy by the names that callers use."""
+    given = msgspec.json.decode(settings) if isinstance(settings, bytes) else msgspec.to_builtins(settings)
+    return {
+        name.removesuffix("_ms"): milliseconds(value) if name.endswith("_ms") else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def enqueue_items(commands: Sequence[c.Enqueue]) -> list[Body]:
+    """Return jobs to create. A job that others of the same call wait for is named by its place in the list."""
+    named = {place for command in commands if isinstance(command, c.EnqueueLinked) for place in command.after}
+    return [_enqueue_item(command, str(place) if place in named else None) for place, command in enumerate(commands)]
+
+
+def _enqueue_item(command: c.Enqueue, ref: str | None) -> Body:
+    given = _enqueued.decode(command.payload)
+    after = [str(place) for place in command.after] if isinstance(command, c.EnqueueLinked) else []
+    waits_for = [*given.depends_on, *after]
+    return without_none(
+        kind=command.kind,
+        args=given.args,
+        queue=command.queue,
+        priority=given.priority or None,
+        delay=milliseconds(given.delay_us // 1_000) if given.delay_us else None,
+        available_at=None if given.available_at is None else to_datetime(given.available_at),
+        dedupe_key=given.dedupe_key,
+        dedupe="forever" if given.dedupe_forever else None,
+        tier=given.tier,
+        policy=None if isinstance(given.policy, msgspec.UnsetType) else policy_fields(bytes(given.policy)),
+        correlation_id=command.correlation_id,
+        trace_id=command.trace_id,
+        depends_on=waits_for or None,
+        on_dependency_failure=given.on_dependency_failure if waits_for else None,
+        ref=ref,
+    )
+
+
+def fence_body(fence: Fence) -> Body:
+    """Return a fence as a request has it. Names that the fence lacks are left out."""
+    named = without_none(worker=fence.worker or None, incarnation=fence.incarnation or None)
+    return {"job_id": fence.job_id, "attempt": fence.attempt, "token": fence.token, **named}
+
+
+def beat_body(command: c.Heartbeat) -> Body:
+    beat = command.beat
+    body = without_none(stage=beat.stage, progress=beat.progress, assist_requested=beat.assist_requested)
+    if not isinstance(beat.checkpoint, msgspec.UnsetType):
+        body["checkpoint"] = beat.checkpoint
+    if not isinstance(beat.undo, msgspec.UnsetType):
+        body["undo"] = {"kind": beat.undo.kind, "args": beat.undo.args}
+    return {"fence": fence_body(command.fence), **body}
+
+
+def completion_body(command: c.Complete) -> Body:
+    return {"fence": fence_body(command.fence), "result": _succeeded.decode(command.payload).result}
+
+
+def _complete(command: c.Complete) -> Body:
+    return {**completion_body(command), "gate": isinstance(command, c.CompleteGated)}
+
+
+def _fail(command: c.Fail) -> Body:
+    after = None if command.retry_after_us is None else milliseconds(command.retry_after_us // 1_000)
+    return without_none(
+        fence=fence_body(command.fence),
+        error=msgspec.Raw(command.error),
+        retryable=command.retryable,
+        reason_code=command.reason_code,
+        failure_stage=command.failure_stage,
+        retry_after=after,
+    )
+
+
+def _stall(command: c.Stall) -> Body:
+    return without_none(
+        fence=None if command.fence is None else fence_body(command.fence),
+        reason=command.reason,
+        error=raw(command.error),
+        reason_code=command.reason_code,
+        failure_stage=command.failure_stage,
+    )
+
+
+def raw(body: bytes | None) -> msgspec.Raw | None:
+    return None if body is None else msgspec.Raw(body)
+
+
+def _with_fence(command: Any) -> Body:
+    return without_none(fence=None if command.fence is None else fence_body(command.fence), reason=command.reason)
+
+
+def _reason(command: Any) -> Body:
+    return without_none(reason=command.reason)
+
+
+def _note(command: c.Annotate) -> tuple[str, Body]:
+    if command.note is EventType.DISCARDED:
+        return "discard", _reason(command)
+    return "compensate", without_none(outcome=command.note.value, reason=command.reason)
+
+
+Writer = Callable[[Any], tuple[str, Body]]
+
+ON_JOB: dict[type[c.Command], Writer] = {
+    c.ClaimJob: lambda x: ("claim", {} if x.ttl_ms is None else {"ttl": milliseconds(x.ttl_ms)}),
+    c.Start: lambda x: ("start", {"fence": fence_body(x.fence)}),
+    c.Heartbeat: lambda x: ("heartbeat", beat_body(x)),
+    c.Complete: lambda x: ("complete", _complete(x)),
+    c.CompleteGated: lambda x: ("complete", _complete(x)),
+    c.Fail: lambda x: ("fail", _fail(x)),
+    c.Release: lambda x: ("release", _with_fence(x)),
+    c.AcknowledgeCancel: lambda x: ("acknowledge-cancel", _with_fence(x)),
+    c.Stall: lambda x: ("stall", _stall(x)),
+    c.Resume: lambda x: ("resume", _with_fence(x)),
+    c.Requeue: lambda x: ("requeue", _reason(x)),
+    c.Cancel: lambda x: ("cancel", {"hard": x.hard, "reason": x.reason}),
+    c.Assist: lambda x: ("assist" if x.on else "unassist", _reason(x)),
+    c.Annotate: _note,
+    c.Replay: lambda x: ("replay", _reason(x)),
+    c.DeadLetter: lambda x: (
+        "dead-letter",
+        without_none(reason_code=x.reason_code, failure_stage=x.failure_stage, error=raw(x.error)),
+    ),
+    c.MoveJob: lambda x: ("move", without_none(queue=x.queue, reason=x.reason)),
+    c.Reprioritise: lambda x: ("reprioritise", without_none(priority=x.priority, reason=x.reason)),
+    c.Reschedule: lambda x: (
+        "reschedule",
+        without_none(
+            available_at=None if x.available_at is None else to_datetime(x.available_at),
+            delay=milliseconds(x.delay_us // 1_000) if x.delay_us else None,
+            reason=x.reason,
+        ),
+    ),
+}
+"""The last part of the path, and the body, of a command on one job."""

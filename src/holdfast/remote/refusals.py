@@ -1,0 +1,46 @@
+"""Errors of a server, rebuilt from its problem documents."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast import errors
+from holdfast.errors import HoldfastError, PermanentError, TransientError, Unavailable
+
+
+class ProblemFields(msgspec.Struct, frozen=True):
+    """The fields of a problem document that an error is made of. Others are ignored."""
+
+    code: str
+    detail: str = ""
+    action: str = ""
+    retryable: bool = False
+    context: dict[str, Any] = {}
+    request_id: str | None = None
+
+
+def _leaves(kind: type[HoldfastError]) -> list[type[HoldfastError]]:
+    return [kind, *(leaf for sub in kind.__subclasses__() if sub.__module__ == errors.__name__ for leaf in _leaves(sub))]
+
+
+_BY_CODE = {kind.code: kind for kind in reversed(_leaves(HoldfastError))}
+
+
+def error_of(problem: ProblemFields) -> HoldfastError:
+    """Return the error that the server raised. A code that this version does not know makes a HoldfastError with that code."""
+    kind = _BY_CODE.get(problem.code, HoldfastError)
+    error = kind.__new__(kind, problem.detail)
+    # The initialisers of subclasses take other arguments, and set what is set below.
+    HoldfastError.__init__(error, problem.detail, action=problem.action)
+    error.context = dict(problem.context)
+    error.retryable = problem.retryable
+    if kind is HoldfastError:
+        error.code = problem.code  # type: ignore[misc]
+    if isinstance(error, Unavailable):
+        error.outcome = "unknown" if error.context.get("outcome") == "unknown" else "none"
+        error.locked = error.context.pop("locked", False) is True
+    if isinstance(error, TransientError | PermanentError):
+        error.reason_code = error.failure_stage = None
+    if isinstance(error, TransientError):
+        error.retry_after = None
+    return error

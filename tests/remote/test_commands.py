@@ -1,0 +1,79 @@
+"""Commands whose ledger is a server."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Ledger
+from tests.support import forked
+from tests.support.server import RunningServer
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(served: RunningServer, token: str, tmp_path: Path) -> Run:
+    file = tmp_path / "token"
+    file.touch(0o600)
+    file.write_text(token)
+    (tmp_path / "holdfast.toml").write_text(f'url = "{served.url}"\ntoken_file = "token"\n')
+    env = {name: text for name, text in os.environ.items() if not name.startswith("HOLDFAST_")}
+
+    def run(*words: str) -> Any:
+        """Return the data that a command answers, or its error code."""
+        done = forked.run([sys.executable, "-m", "holdfast", *words, "--json"], tmp_path, env)
+        answer = json.loads(done.out)
+        return answer["data"] if answer["success"] else answer["error_code"]
+
+    return run
+
+
+def test_jobs_are_enqueued_listed_and_cancelled(run: Run, behind: Ledger) -> None:
+    made = run("job", "enqueue", "index_page", "--queue", "crawl", "--args", '{"url": "/"}')
+    assert (made["is_new"], made["job"]["args"]) == (True, {"url": "/"})
+    assert [job["id"] for job in run("job", "list")["jobs"]] == [1]
+    assert run("job", "get", "1")["job"]["status"] == "queued"
+    assert run("job", "cancel", "1")["cancelled"][0]["is_over"]
+    assert [event["type"] for event in run("events", "show", "1")["events"]] == ["enqueued", "cancelled"]
+    assert run("job", "get", "2") == "not_found"
+    assert behind.get(1).status == "cancelled"
+
+
+def test_an_agent_works_on_a_task(run: Run, behind: Ledger) -> None:
+    behind.enqueue("index_page", {"url": "/"})
+    assert run("resume", "--agent", "ada")["task"]["args"] == {"url": "/"}
+    assert run("task", "heartbeat", "1", "--agent", "ada", "--checkpoint", '{"n": 1}')["task"]["attempt"] == 1
+    assert run("task", "start", "1", "--agent", "bob") == "lease_conflict"
+    assert run("task", "get", "1")["task"]["checkpoint"] == {"n": 1}
+    assert run("task", "complete", "1", "--agent", "ada", "--result", '{"pages": 3}')["task"]["status"] == "succeeded"
+    assert behind.get(1).result == {"pages": 3}
+    assert behind.check(1) == []
+
+
+def test_queues_policies_and_workers_are_managed(run: Run, behind: Ledger) -> None:
+    assert run("doctor")["ledger_id"] == behind.id
+    behind.enqueue("index_page")
+    run("queue", "pause", "default", "--reason", "lunch")
+    assert [queue["pause_reason"] for queue in run("queue", "list")["queues"]] == ["lunch"]
+    run("policy", "set", "index_page", "lease_ttl=30s")
+    assert behind.policies()["kind"] == {"index_page": {"lease_ttl_ms": 30_000}}
+    assert run("worker", "list")["workers"] == []
+    assert run("explain", "1")["job_id"] == 1
+
+
+def test_a_ledger_is_exported(run: Run, behind: Ledger, tmp_path: Path) -> None:
+    behind.enqueue("index_page")
+    run("events", "export", "--out", "all.jsonl")
+    lines: list[bytes] = []
+    behind.export(lines.append)
+    assert (tmp_path / "all.jsonl").read_bytes().splitlines(keepends=True)[1:] == lines[1:]
+
+
+def test_a_wrong_token_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("wrong")
+    assert run("job", "list") == "unauthenticated"

@@ -1,0 +1,54 @@
+"""Real worker processes that reach the ledger only through a server."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import Ledger
+from tests.support.server import RunningServer
+from tests.support.waiting import wait_until
+from tests.worker.fleet import Fleet
+
+
+@pytest.fixture
+def fleet(served: RunningServer, token: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    monkeypatch.setenv("HOLDFAST_TOKEN", token)
+    with Fleet(served.url) as fleet:
+        yield fleet
+
+
+def test_workers_drain_a_queue(fleet: Fleet, behind: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    behind.enqueue_many([{"kind": "count", "args": {"log": str(log), "n": n}} for n in range(200)])
+    fleet.start("ant")
+    fleet.start("bee")
+    wait_until(lambda: behind.counts()["default"].get("succeeded") == 200, what="200 results")
+    assert Counter(int(line.split()[1]) for line in log.read_text().splitlines()) == Counter(range(200))
+    assert [behind.check(job.id) for job in behind.list(limit=200)] == [[]] * 200
+    assert {worker.name for worker in behind.workers()} == {"ant", "bee"}
+
+
+def test_a_job_of_a_killed_worker_is_done_by_another(fleet: Fleet, behind: Ledger, tmp_path: Path) -> None:
+    log, go = tmp_path / "log", tmp_path / "go"
+    job = behind.enqueue("hold", {"log": str(log), "go": str(go)})
+    fleet.start("ant")
+    wait_until(log.exists, what="the first attempt")
+    fleet.start("bee")
+    fleet.kill("ant")
+    done = behind.result(job, timeout=30)
+    assert done["attempt"] == 2
+    types = [event.type.value for event in behind.events(job.id) if event.type != "heartbeat"]
+    assert types == ["enqueued", "claimed", "started", "stalled", "requeued", "claimed", "started", "succeeded"]
+    assert behind.check(job.id) == []
+
+
+def test_a_worker_beats_while_it_works(fleet: Fleet, behind: Ledger, tmp_path: Path) -> None:
+    """Its leases last a second, so it keeps the job only with heartbeats."""
+    log, go = tmp_path / "log", tmp_path / "go"
+    job = behind.enqueue("hold", {"log": str(log), "go": str(go)})
+    fleet.start("ant")
+    wait_until(lambda: len(behind.events(job.id, types=["heartbeat"])) >= 3, what="three heartbeats")
+    go.touch()
+    assert behind.result(job, timeout=30)["attempt"] == 1
