@@ -1,5 +1,7 @@
 """Texts of strangers are shown as texts, on every page."""
 
+import shlex
+
 import pytest
 from playwright.sync_api import expect
 
@@ -63,3 +65,6 @@ def test_a_hostile_name_has_a_page_of_its_own(hostile: RunningServer, open_page:
     expect(page.locator("h1")).to_contain_text("<img src=x")
     page.click("[data-verb=unpause]")
     expect(page.locator(".toast")).to_contain_text("is open again")
+    page.click("[data-verb=pause]")
+    shown = page.locator("dialog .command code").inner_text()
+    assert shlex.split(shown) == ["holdfast", "queue", "pause", NAME]

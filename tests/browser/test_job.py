@@ -80,6 +80,27 @@ def test_many_heartbeats_are_few_elements(served: RunningServer, ledger: Ledger,
     assert page.evaluate("document.querySelectorAll('.timeline *').length") < 1_500
 
 
+def test_the_part_that_is_shown_is_in_the_address(
+    served: RunningServer, ledger: Ledger, clock: ManualClock, open_page: Open
+) -> None:
+    ledger.enqueue("k", queue="q")
+    fence = claim(ledger, "q", "w-1")
+    for _ in range(250):
+        clock.advance(10)
+        ledger.heartbeat_many([fence] * 10)
+    page = open_page("/jobs/1")
+    with page.expect_response(lambda answer: "timeline?from=" in answer.url) as waiting:
+        page.click("[aria-label='Zoom in']")
+    assert waiting.value.ok
+    assert "from=" in page.url
+    whole = page.locator(".timeline path.beats").get_attribute("d") or ""
+    page.reload()
+    expect(page.locator(".timeline path.beats")).to_have_count(1)
+    assert len(whole) > 1_000
+    page.click("text=All")
+    assert "from=" not in page.url
+
+
 def test_numbers_of_arguments_are_shown_as_they_were_written(filled: RunningServer, open_page: Open) -> None:
     page = open_page("/jobs/1")
 

@@ -4,8 +4,10 @@ import gzip
 import re
 from pathlib import Path
 
+import click
 import pytest
 
+from holdfast.cli import main
 from holdfast.server.pages import FOLDER, is_page
 from tests.support.server import RunningServer
 
@@ -92,3 +94,19 @@ def test_the_shell_has_no_inline_script_or_style() -> None:
     page = (FOLDER / "index.html").read_text()
 
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", page)
+
+
+COMMANDS = sorted(
+    {found for script in SCRIPTS for found in re.findall(r"[`\"]holdfast ((?:[a-z]+ ?){1,2})", script.read_text())}, key=str.strip
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_commands_that_the_pages_show_exist(words: str) -> None:
+    node: click.Command = main
+    for word in words.split():
+        if isinstance(node, click.Group):
+            found = node.get_command(click.Context(node), word)
+            assert found is not None, words
+            node = found
+    assert node is not main

@@ -66,6 +66,16 @@ export function bytes(n) {
   return `${tenths.format(n / 1024 ** power)} ${["B", "KiB", "MiB", "GiB"][power]}`;
 }
 
+/** A text as one word of a shell, whatever it contains. @param {string} text */
+export function quoted(text) {
+  return /^[\w.:][\w.:-]*$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** A name as an argument of a command: a name that begins with a dash is no option. @param {string} name */
+export function argument(name) {
+  return name.startsWith("-") ? `-- ${quoted(name)}` : quoted(name);
+}
+
 /** @typedef {"relative" | "local" | "utc"} TimeForm */
 const FORMS = /** @type {TimeForm[]} */ (["relative", "local", "utc"]);
 let form = /** @type {TimeForm} */ (stored("holdfast.time") ?? "relative");

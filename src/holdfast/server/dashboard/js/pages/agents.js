@@ -22,6 +22,6 @@ const page = listPage({
     { name: "Has read up to", cell: (agent) => number(agent.cursor), number: true },
   ],
   key: (agent) => `${agent.name}#${agent.session}`,
-  empty: () => empty("No agent has worked here. An agent begins with:", command("holdfast task resume")),
+  empty: () => empty("No agent has worked here. An agent begins with:", command("holdfast resume")),
 });
 export const { title, load, watch, draw, update, leave } = page;

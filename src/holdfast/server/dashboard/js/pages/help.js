@@ -30,7 +30,7 @@ export function draw(root) {
     el("dl", { class: "facts" }, ...STATUSES.flatMap((status) => [el("dt", null, pill(status)), el("dd", null, MEANINGS[/** @type {keyof typeof MEANINGS} */ (status)])])),
     el("h2", null, "More"),
     el("p", null, el("a", { href: "/openapi.json", target: "_blank", rel: "noopener" }, "The HTTP API as an OpenAPI document")),
-    command("holdfast help"),
+    command("holdfast --help"),
     command("holdfast doctor"),
   );
 }

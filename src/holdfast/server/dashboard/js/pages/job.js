@@ -3,7 +3,7 @@
 import { verbButton, verbsFor } from "../actions.js";
 import { get, getIfThere } from "../api.js";
 import { time } from "../clock.js";
-import { el, link, path, replace, setText } from "../dom.js";
+import { el, link, path, replace, setText, withQuery } from "../dom.js";
 import { count, duration, number } from "../format.js";
 import { errorBlock, jsonBlock } from "../parts/json.js";
 import { command, facts, head } from "../parts/states.js";
@@ -79,7 +79,7 @@ export function draw(root, data, { name, signal }) {
     { name: "When", cell: (step) => (step.at ? time(step.at, { until: true }) : "when it is done") },
     { name: "By", cell: (step) => step.by },
   ], (step) => step.what);
-  const life = timeline(data.life);
+  const life = timeline(data.life, (from, to) => get(withQuery(`${base}/timeline`, { from, to, width: 1200 }), signal));
   const nextPart = el("section", null, el("h2", null, "What is next"), next.node);
   const job = () => view.data.job;
   const parts = [

@@ -4,7 +4,7 @@ import { verbsForMany } from "../actions.js";
 import { get } from "../api.js";
 import { now, time } from "../clock.js";
 import { el, link, replace, withQuery } from "../dom.js";
-import { count, number } from "../format.js";
+import { count, number, quoted } from "../format.js";
 import { actOnMany } from "../parts/bulk.js";
 import { isDialogOpen } from "../parts/dialog.js";
 import { active, asObject, dropChips, filterRow } from "../parts/filter.js";
@@ -185,13 +185,8 @@ export function draw(root, data, { query }) {
 
 /** The same list on the command line. @param {URLSearchParams} query */
 function commandLine(query) {
-  const options = active(query, ["status", "queue", "kind", "owner", "text"]).map(([name, value]) => ` --${name} ${quoted(value)}`);
+  const options = active(query, ["status", "queue", "kind", "owner", "text"]).map(([name, value]) => ` --${name}=${quoted(value)}`);
   return `holdfast job list${options.join("")}`;
-}
-
-/** @param {string} value */
-function quoted(value) {
-  return /^[\w.:-]+$/.test(value) ? value : `'${value.replaceAll("'", "'\\''")}'`;
 }
 
 /** @param {Element} pills @param {any} counts @param {URLSearchParams} query */
@@ -212,7 +207,7 @@ function nothing(query, counts) {
   const pairs = active(query, NAMES);
   if (pairs.length) return empty(`No job matches ${pairs.map(([name, value]) => `${name} = ${value}`).join(" and ")}.`, dropChips("/jobs", query, pairs));
   if (Object.keys(counts).length) return empty("There are no more jobs on this page.");
-  return empty("This ledger has no jobs yet. Enqueue one:", command("holdfast job enqueue greet --args '{\"name\": \"Ada\"}'"));
+  return empty("This ledger has no jobs yet. Enqueue one:", command("holdfast job enqueue greet --queue mail --args '{\"name\": \"Ada\"}'"));
 }
 
 /** @param {any} data */

@@ -39,6 +39,6 @@ const page = listPage({
     { name: "Errors of the last hour", cell: (kind) => kind.errors.slice(0, 3).map((/** @type {any} */ one) => `${one.error_class} × ${number(one.n)}`).join(", "), cut: true },
   ],
   key: (kind) => kind.kind,
-  empty: () => empty("There are no kinds yet. A kind is the name of the code that runs a job:", command("holdfast job enqueue greet")),
+  empty: () => empty("There are no kinds yet. A kind is the name of the code that runs a job:", command("holdfast job enqueue greet --queue mail")),
 });
 export const { title, load, watch, draw, update, leave } = page;

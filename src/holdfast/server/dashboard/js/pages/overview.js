@@ -65,7 +65,7 @@ export function draw(root, data, { signal }) {
   const findings = el("ul", { class: "findings" });
   const first = el("div", null,
     empty("This ledger has no jobs yet. Try these, one after the other:", el("ol", null,
-      el("li", null, "Enqueue a job: ", command("holdfast job enqueue greet --args '{\"name\": \"Ada\"}'")),
+      el("li", null, "Enqueue a job: ", command("holdfast job enqueue greet --queue mail --args '{\"name\": \"Ada\"}'")),
       el("li", null, "Run a worker: ", command("holdfast worker run yourapp:app")),
       el("li", null, "Or watch three workers, one of them killed: ", command("holdfast demo")),
     )),

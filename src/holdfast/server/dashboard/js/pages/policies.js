@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { el, replace } from "../dom.js";
-import { duration } from "../format.js";
+import { argument, duration, quoted } from "../format.js";
 import { command, empty, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 
@@ -34,7 +34,7 @@ async function showEffective(scope, name, place) {
     { name: "From", cell: (one) => String(one.source ?? "") },
   ], (one) => one.name ?? one.field);
   list.update(found.fields);
-  replace(place, el("h2", null, `Effective policy of ${scope} ${name}`), list.node, command(`holdfast policy show ${name}`));
+  replace(place, el("h2", null, `Effective policy of ${scope} ${name}`), list.node, command(`holdfast policy show ${scope === "tier" ? `--tier=${quoted(name)}` : argument(name)}`));
 }
 
 /** @param {HTMLElement} root @param {any} data */

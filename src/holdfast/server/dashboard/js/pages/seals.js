@@ -33,7 +33,7 @@ export function draw(root, data, { reload }) {
     { name: "Revoked", cell: (key) => (key.revoked_at ? [time(key.revoked_at, { ago: true }), ` by ${key.revoked_by}`] : "") },
     { name: "", cell: (key) => (key.revoked_at ? null : sendButton({ verb: "keys", label: "Revoke", question: `Revoke the key ${key.key_id}?`, effect: `Nothing that ${key.role} ${key.name} signs with it is accepted any more. This cannot be undone.`, command: `holdfast key revoke ${key.key_id}`, path: path("v1", "keys", key.key_id, "revoke"), done: "The key is revoked.", reload })) },
   ], (key) => key.key_id);
-  const none = empty("No key is enrolled, so nothing is signed. Begin with a server key:", command("holdfast key new --role server --name server"));
+  const none = empty("No key is enrolled, so nothing is signed. Begin with a server key:", command("holdfast key new main --role server"));
   root.append(head("Keys and seals"), el("h2", null, "The newest head"), newest, el("h2", null, "Keys"), none, keys.node);
   view = { newest, keys, none };
   update(data);

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { time } from "../clock.js";
 import { el, path } from "../dom.js";
-import { count, number } from "../format.js";
+import { argument, count, number } from "../format.js";
 import { sendButton } from "../parts/confirm.js";
 import { listPage } from "../parts/listpage.js";
 import { empty } from "../parts/states.js";
@@ -20,9 +20,9 @@ function state(sink) {
 function buttons(sink, reload) {
   const of = (/** @type {string} */ verb) => path("v1", "sinks", sink.name, verb);
   return [
-    sink.failures || sink.dead_at ? sendButton({ verb: "skip_sink_event", label: "Skip the event", question: `Skip the event that ${sink.name} does not accept?`, effect: `${sink.name} never gets the event after position ${sink.pos}. ${sink.last_error ?? ""}`, command: `holdfast sink skip ${sink.name}`, path: of("skip"), done: "The event is skipped.", reload }) : null,
+    sink.failures || sink.dead_at ? sendButton({ verb: "skip_sink_event", label: "Skip the event", question: `Skip the event that ${sink.name} does not accept?`, effect: `${sink.name} never gets the event after position ${sink.pos}. ${sink.last_error ?? ""}`, command: `holdfast sink skip ${argument(sink.name)}`, path: of("skip"), done: "The event is skipped.", reload }) : null,
     sink.dead_at ? sendButton({ verb: "revive_sink", label: "Revive", path: of("revive"), done: `${sink.name} gets events again.`, reload }) : null,
-    sendButton({ verb: "drop_sink", label: "Drop", question: `Drop ${sink.name}?`, effect: "Its position is forgotten. If it comes back, it begins anew.", command: `holdfast sink drop ${sink.name}`, method: "DELETE", path: path("v1", "sinks", sink.name), done: `${sink.name} is forgotten.`, reload }),
+    sendButton({ verb: "drop_sink", label: "Drop", question: `Drop ${sink.name}?`, effect: "Its position is forgotten. If it comes back, it begins anew.", command: `holdfast sink drop ${argument(sink.name)}`, method: "DELETE", path: path("v1", "sinks", sink.name), done: `${sink.name} is forgotten.`, reload }),
   ];
 }
 

@@ -2,6 +2,7 @@
 
 import { post } from "../api.js";
 import { el, path } from "../dom.js";
+import { argument } from "../format.js";
 import { can } from "../me.js";
 import { dialog } from "./dialog.js";
 import { command } from "./states.js";
@@ -26,7 +27,7 @@ async function ask(queue, reload) {
     el("p", null, "No worker can claim a job of this queue until it is resumed. Jobs that are held go on."),
     el("label", { for: "reason" }, "Reason (shown to everybody)"),
     reason,
-    command(`holdfast queue pause ${queue}`),
+    command(`holdfast queue pause ${argument(queue)}`),
     el(
       "div",
       { class: "buttons" },

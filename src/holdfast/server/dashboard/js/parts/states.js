@@ -1,14 +1,15 @@
 /** What a page shows while it loads, if there is nothing, and after an error. */
 
 import { Problem } from "../api.js";
-import { el } from "../dom.js";
+import { el, visible } from "../dom.js";
 
 /** A command line with a button that copies it. @param {string} text */
 export function command(text) {
   const button = el("button", { type: "button", class: "quiet", "aria-label": `Copy: ${text}` }, "Copy");
   button.addEventListener("click", async () => {
     try {
-      await navigator.clipboard.writeText(text);
+      // What is copied is what is shown: nothing unseen reaches a shell.
+      await navigator.clipboard.writeText(visible(text));
       button.textContent = "Copied";
     } catch {
       button.textContent = "Select and copy";

@@ -18,14 +18,17 @@ const SPAN_MIN_MS = 5;
 /**
  * Makes a timeline.
  * @param {any} first The answer of the timeline route.
+ * @param {(from: string, to: string) => Promise<any>} [finer] Reads a part of the timeline, with finer bins.
  */
-export function timeline(first) {
+export function timeline(first, finer) {
   let data = first;
   let isTrue = false;
   /** @type {Set<number>} */
   const opened = new Set();
   /** @type {import("./scale.js").Span | null} */
-  let zoom = null;
+  let zoom = rangeOfAddress();
+  /** Heartbeats of the part that is shown, if those of the whole are counted by bins. @type {any} */
+  let fine = null;
   let asText = false;
   let gutter = GUTTER_WIDE;
   /** @type {import("./scale.js").Scale | null} */
@@ -59,14 +62,15 @@ export function timeline(first) {
     const height = AXIS + LANE * (1 + lanes.length) + SIGNALS + (folds.length ? FOOT : 0);
     const picture = svg("svg", { role: "img", "aria-label": sentence(data), viewBox: `0 0 ${width + gutter} ${height}`, height }, defs());
     const body = svg("g", { transform: `translate(${gutter} 0)` });
-    const exact = (data.beats.exact ?? []).map((/** @type {string} */ at) => Date.parse(at));
+    const beats = fine ?? data.beats;
+    const exact = (beats.exact ?? []).map((/** @type {string} */ at) => Date.parse(at));
     body.append(...axis(scale, height), ...foldBands(scale, height));
     const rows = [["waits", waitsLane(scale, data.waits, AXIS)]];
     lanes.forEach((attempt, n) => {
       const from = ms(attempt.claimed_at) ?? 0;
       const to = ms(attempt.ended_at) ?? Infinity;
       const within = (/** @type {number} */ at) => at >= from && at <= to;
-      const bins = (data.beats.bins ?? []).filter((/** @type {any} */ bin) => within(Date.parse(bin.from)));
+      const bins = (beats.bins ?? []).filter((/** @type {any} */ bin) => within(Date.parse(bin.from)));
       const marks = data.marks.filter((/** @type {any} */ mark) => isInner(mark.type) && within(Date.parse(mark.at)));
       rows.push([`#${attempt.n} ${attempt.worker}`, attemptLane(/** @type {any} */ (scale), attempt, exact.filter(within), bins, marks, AXIS + LANE * (n + 1))]);
     });
@@ -119,6 +123,24 @@ export function timeline(first) {
   function setZoom(range) {
     const all = whole();
     zoom = range && range.to - range.from >= SPAN_MIN_MS && range.to - range.from < all.to - all.from ? range : null;
+    const address = new URL(location.href);
+    for (const name of /** @type {const} */ (["from", "to"])) {
+      if (zoom) address.searchParams.set(name, new Date(zoom[name]).toISOString());
+      else address.searchParams.delete(name);
+    }
+    history.replaceState(null, "", address);
+    fine = null;
+    draw();
+    readFiner();
+  }
+
+  /** Asks for finer bins of the part that is shown. */
+  async function readFiner() {
+    const wanted = zoom;
+    if (!wanted || !finer || !data.beats.bins) return;
+    const found = await finer(new Date(wanted.from).toISOString(), new Date(wanted.to).toISOString()).catch(() => null);
+    if (!found || zoom !== wanted) return;
+    fine = found.beats;
     draw();
   }
 
@@ -179,6 +201,7 @@ export function timeline(first) {
   });
   const watcher = new ResizeObserver(() => requestAnimationFrame(draw));
   watcher.observe(place);
+  readFiner();
   return {
     node,
     /** @param {any} given */
@@ -191,4 +214,11 @@ export function timeline(first) {
       watcher.disconnect();
     },
   };
+}
+
+/** The part of the timeline that the address names. @returns {import("./scale.js").Span | null} */
+function rangeOfAddress() {
+  const query = new URLSearchParams(location.search);
+  const [from, to] = [Date.parse(query.get("from") ?? ""), Date.parse(query.get("to") ?? "")];
+  return to - from >= SPAN_MIN_MS ? { from, to } : null;
 }

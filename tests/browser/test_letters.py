@@ -1,0 +1,59 @@
+"""Dead letters by cause, and queues that are paused and resumed."""
+
+from playwright.sync_api import expect
+
+from holdfast import Ledger
+from tests.browser.conftest import Open
+from tests.browser.sample import claim
+from tests.support.server import RunningServer
+
+
+def test_letters_of_one_cause_are_a_group_and_are_replayed(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    ledger.set_policy(kind="k", attempts_max=1)
+    for number in range(3):
+        ledger.enqueue("k", queue="q")
+        ledger.fail(claim(ledger, "q", "w-1"), {"type": "TimeoutError", "message": f"read timed out after {number} s"})
+    ledger.dead_letter(ledger.enqueue("other", queue="q").id, reason_code="validation_failed")
+    page = open_page("/dead-letters")
+
+    groups = page.locator("[aria-label='Groups of dead letters'] table tbody tr")
+    expect(groups).to_have_count(2)
+    expect(groups.first).to_contain_text("TimeoutError")
+    expect(page.locator(".answer")).to_contain_text("4 jobs came to nothing, for 2 causes.")
+    letters = page.locator("div[aria-label='Dead letters'] tbody tr")
+    expect(letters).to_have_count(4)
+    letters.filter(has_text="TimeoutError").first.locator("input").check()
+    page.click("[data-verb=replay]")
+    page.click("[data-confirm]")
+    expect(page.locator("dialog")).to_contain_text("1 done")
+    page.click("dialog button")
+    expect(letters.filter(has_text="queued")).to_have_count(1)
+    assert len(ledger.list(kind="k")) == 4
+
+
+def test_a_queue_is_paused_with_a_reason_and_resumed(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    page = open_page("/queues/crawl")
+    page.click("[data-verb=pause]")
+    page.fill("#reason", "disk is full")
+    page.click("[data-confirm]")
+    expect(page.locator(".answer")).to_contain_text("paused by")
+    expect(page.locator(".answer")).to_contain_text("disk is full")
+    assert "crawl" in ledger.paused()
+    page.click("[data-verb=unpause]")
+    expect(page.locator(".answer")).to_contain_text("open")
+    assert "crawl" not in ledger.paused()
+
+
+def test_a_token_is_made_shown_once_and_revoked(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    page = open_page("/tokens", role="admin")
+    page.click("text=New token…")
+    page.fill("#token-name", "eye")
+    page.click("[data-confirm]")
+    text = page.locator("dialog .command code").inner_text()
+    assert ledger.find_token(text) is not None
+    page.click("text=I have it")
+    row = page.locator("tbody tr").filter(has_text="eye")
+    row.locator("button").click()
+    page.click("[data-confirm]")
+    expect(row).to_contain_text("revoked")
+    assert ledger.find_token(text) is None
