@@ -65,6 +65,7 @@ CLIENT_GONE = 499
 END_POLL_SECONDS = 1.0
 """How often a request that waits for a job's end reads the job again if no change was told."""
 READY_SECONDS = 1.0
+SMALL_BYTES = 65_536
 SEND_SECONDS_MAX = 30.0
 """A stream is closed if its client takes nothing for this long."""
 
@@ -200,7 +201,7 @@ class Server:
             answer = await self._run(route, call)
         reply = answer if isinstance(answer, Reply) else Reply(answer)
         if call.redaction is not None and not isinstance(reply.body, Stream):
-            reply = reply._replace(body=call.redaction.fields(reply.body))
+            reply = reply._replace(body=await self.read(partial(call.redaction.fields, reply.body)))
         tag = headers.get("if-none-match")
         if scope["method"] in ("GET", "HEAD") and tag is not None and tag == reply.headers.get("ETag"):
             return Reply(None, 304, reply.headers), route
@@ -239,8 +240,11 @@ class Server:
         if route.body is not None:
             check_content_type(headers)
         body = await read_body(exchange.receive, headers, route.body_bytes_max)
-        if route.body is not None:
-            call.body = decode_body(body, route.body, route.body_bytes_max)
+        if route.body is None:
+            return
+        decode = partial(decode_body, body, route.body, route.body_bytes_max)
+        # The event loop serves all callers: it does not read a large body by itself.
+        call.body = decode() if len(body) <= SMALL_BYTES else await self.pools[route.pool].call(decode)
 
     async def _send_stream(self, exchange: "Exchange", stream: Stream, more: dict[str, str]) -> None:
         """Send a stream until it ends, its client goes, or takes nothing for too long."""
