@@ -94,6 +94,10 @@ def test_a_queue_outside_of_the_token_does_not_exist(served: RunningServer, ledg
     assert reader.get("/v1/jobs/2").status == reader.get("/v1/jobs/99").status == 404
     assert list(reader.get("/v1/counts").data["counts"]) == ["mail"]
     assert [queue["name"] for queue in reader.get("/v1/queues").data["queues"]] == ["mail"]
+    ledger.sign_in("w-mail", body={"queues": ["mail"]})
+    ledger.sign_in("w-crawl", body={"queues": ["crawl"]})
+    assert [worker["name"] for worker in reader.get("/v1/workers").data["workers"]] == ["w-mail"]
+    assert reader.get("/v1/doctor").status == 403
     client = served.client("client", "shop", queues=["mail"])
     assert client.post("/v1/jobs", {"kind": "k", "queue": "crawl"}).status == 403
     assert client.post("/v1/jobs/2/cancel", {}).status == 404

@@ -92,7 +92,18 @@ class WorkersAnswer(msgspec.Struct, frozen=True):
 def workers(call: Call) -> Any:
     """List the workers that have signed in."""
     found = call.ledger.workers(seen_within=call.query.seen_within, limit=call.query.limit)
-    return {"workers": found, "now": call.ledger.now()}
+    return {"workers": [worker for worker in found if _sees_worker(call, worker)], "now": call.ledger.now()}
+
+
+def _sees_worker(call: Call, worker: WorkerRecord) -> bool:
+    """Return whether the caller may see a worker: one of its queues, or itself."""
+    queues = worker.details.get("queues")
+    named = queues if isinstance(queues, list) else []
+    return (
+        call.principal.sees_all
+        or worker.name == call.principal.name
+        or any(isinstance(name, str) and call.principal.sees(name) for name in named)
+    )
 
 
 def _own_name(call: Call) -> str:
@@ -505,7 +516,9 @@ def now(call: Call) -> Any:
 
 @route("GET", "/v1/doctor", "reader", answer=Diagnosis, verb="read")
 def doctor(call: Call) -> Any:
-    """Examine the ledger."""
+    """Examine the ledger. The findings speak of all queues, so a token for some of them does not get them."""
+    if not call.principal.sees_all:
+        raise Forbidden("this token covers some queues only, and the findings are about all of them")
     return call.ledger.diagnose()
 
 
