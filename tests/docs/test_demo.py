@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.demo.verification import DemoError, verify_job
+from tests.support.server import Client
 
 COMMAND = [sys.executable, "-c", "from holdfast.cli import main; main()"]
 
@@ -50,6 +51,23 @@ def test_the_demo_prints_what_it_verified_as_json(tmp_path: Path) -> None:
     assert (answer["schema_version"], answer["success"], answer["data"]["jobs"]) == ("v1", True, 5)
     assert sum(answer["data"]["recorded_by"].values()) == 5
     assert answer["data"]["recovery_s"] >= answer["data"]["silence_s"] >= 1
+
+
+def test_the_demo_ends_with_a_dashboard_of_what_it_did(tmp_path: Path) -> None:
+    command = [*COMMAND, "demo", "--jobs", "5", "--workers", "2", "--serve"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = next(line for line in process.stdout if line.startswith("Serving ")).split()[1]
+            link = next(line for line in process.stdout if "#code=" in line)
+            assert url in link
+            page = Client(int(url.rpartition(":")[2])).get("/")
+            assert page.status == 200 and b"<title>" in page.body
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
 
 
 def test_the_demo_runs_on_postgresql(postgres_url: str) -> None:

@@ -1,51 +1,16 @@
 """`holdfast serve` as a process of its own."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from tests.support.served_process import SECONDS, serving
 from tests.support.server import Client
-
-SECONDS = 30.0
-
-
-class Serving:
-    def __init__(self, process: "subprocess.Popen[str]", url: str, lines: list[str]) -> None:
-        self.process = process
-        self.port = int(url.rpartition(":")[2])
-        self.url = url
-        self.lines = lines
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(SECONDS)
-
-
-@contextmanager
-def serving(folder: Path, *options: str, lines: int = 1) -> Iterator[Serving]:
-    """Run a server of the ledger in this folder, and read this many lines of its output."""
-    command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db", "--port", "0", *options]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST")}
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, env=environment) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            said = [process.stdout.readline().strip() for _ in range(lines)]
-            assert said[0].startswith("Serving "), (folder / "log").read_text()
-            yield Serving(process, said[0].removeprefix("Serving "), said)
-        finally:
-            process.kill()
 
 
 def test_a_person_signs_in_by_the_printed_link(tmp_path: Path) -> None:

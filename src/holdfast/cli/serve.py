@@ -40,7 +40,7 @@ def serve(*, db: str | None, keys: tuple[str, ...], as_json: bool, **given: Any)
       holdfast serve
       holdfast serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     """
-    server = _import_server()
+    server = import_server()
     from holdfast.telemetry import logs
 
     chosen = {name: value for name, value in given.items() if value not in (None, ())}
@@ -60,7 +60,7 @@ def serve(*, db: str | None, keys: tuple[str, ...], as_json: bool, **given: Any)
             ) from None
 
 
-def _import_server() -> ModuleType:
+def import_server() -> ModuleType:
     """Import the server. Raise if the packages that it needs are not installed."""
     try:
         from holdfast.server import serve as server

@@ -15,7 +15,8 @@ import holdfast
 from holdfast import EventType, Fence, HoldfastError, Ledger
 from holdfast.cli.command import CommandResult, as_json_option, print_result, remember_ledger
 from holdfast.cli.config import without_password
-from holdfast.cli.output import CommandError, Page
+from holdfast.cli.output import CommandError, Page, usage_error
+from holdfast.cli.serve import import_server
 from holdfast.demo.verification import DemoError, DemoReport, actor_name, verify_demo
 from holdfast.demo.workers import DemoWorkerError, DemoWorkers
 from holdfast.services import sweeper
@@ -35,8 +36,9 @@ TIMEOUT_SECONDS = 60.0
 @click.option("--db", metavar="URL", callback=remember_ledger, help="The ledger to use. By default a new SQLite file.")
 @click.option("--jobs", default=200, show_default=True, type=click.IntRange(1, 5_000), help="How many jobs to run.")
 @click.option("--workers", default=3, show_default=True, type=click.IntRange(2, 16), help="How many worker processes to start.")
+@click.option("--serve", is_flag=True, help="Then show the ledger in a dashboard, until SIGINT.")
 @as_json_option
-def demo(*, db: str | None, jobs: int, workers: int, as_json: bool) -> None:
+def demo(*, db: str | None, jobs: int, workers: int, serve: bool, as_json: bool) -> None:
     """Run jobs, kill a worker in mid-job, and check the history.
 
     Exit with 0 only if every job has succeeded and every history is valid.
@@ -44,11 +46,17 @@ def demo(*, db: str | None, jobs: int, workers: int, as_json: bool) -> None:
     \b
     Example:
       holdfast demo --jobs 500 --workers 4
+      holdfast demo --serve
     """
+    if serve and as_json:
+        raise usage_error("--serve is for people, and --json for programs")
+    server = import_server() if serve else None
     url = db or f"sqlite:///{tempfile.mkdtemp(prefix='holdfast-demo-')}/demo.db"
     try:
         with holdfast.open(url, actor="demo") as ledger:
             report = Demo(ledger, Page(quiet=as_json), url, NAMES[:workers]).run(jobs)
+            if server is not None:
+                server.serve_ledger(ledger, server.plan_of(ledger, {"port": 0, "link": True}), announce=click.echo)
     except (DemoError, DemoWorkerError) as error:
         raise CommandError("demo_failed", str(error)) from None
     if as_json:
@@ -195,3 +203,5 @@ class Demo:
         self._page.line("  docs/reference/lifecycle.md   every step a job can take")
         self._page.line("  docs/reference/cli.md         every command, such as this one for the demo's ledger:")
         self._page.line(f"  holdfast worker list --db '{url}'")
+        self._page.line("  and this one for a dashboard of what was done, with a link that signs you in:")
+        self._page.line(f"  holdfast serve --db '{url}'")
