@@ -330,7 +330,7 @@ def test_the_driver_remembers_every_statement() -> None:
 
 def test_plans_of_a_nearly_empty_ledger_use_indexes(on_postgres: Ledger) -> None:
     """A plan is kept on its connection. One that was made for a few rows must not read all rows of a table that has grown."""
-    for number in range(12):
+    for number in range(40):
         on_postgres.enqueue_many([{"kind": "k"}] * 3)
         jobs = on_postgres.claim("w", limit=3, start=True, keep=False)
         first, *others = [job.fence for job in jobs if job.fence is not None]

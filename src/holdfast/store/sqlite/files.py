@@ -87,7 +87,8 @@ class LedgerFiles:
 
         It does not detect that a parent of the folder was moved. The next transaction detects that.
         """
-        if self._quiet is None or self._fd is None or os.fstat(self._fd).st_ctime_ns != self._quiet[0]:
+        quiet, fd = self._quiet, self._fd  # read once: other threads set them
+        if quiet is None or fd is None or os.fstat(fd).st_ctime_ns != quiet[0]:
             self.check("unknown")
 
     def check(self, outcome: Literal["none", "unknown"] = "none") -> None:
