@@ -7,6 +7,7 @@ second is how much was done, in how many seconds, and in how many seconds of pro
 import secrets
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, cycle, islice
@@ -24,7 +25,7 @@ DRAINED_PER_SECOND = 60_000
 ROOM: dict[str, Any] = {"lease_ttl": "1h", "heartbeat_interval": "1h"}
 
 
-class Work:
+class Work(ABC):
     """One kind of work. Subclasses have a step, which is repeated until the turn is over and returns how much it did."""
 
     def __init__(self, ledger: holdfast.Ledger, url: str, queue: str) -> None:
@@ -32,7 +33,7 @@ class Work:
         self.url = url
         self.queue = queue
 
-    def prepare(self, seconds: float) -> None:
+    def prepare(self, seconds: float) -> None:  # noqa: B027 - most kinds of work need no preparation
         """Get ready for a turn. This is not measured."""
 
     def run(self, seconds: float) -> int:
@@ -41,8 +42,9 @@ class Work:
             done += self.step()
         return done
 
+    @abstractmethod
     def step(self) -> int:
-        raise NotImplementedError
+        """Do some jobs, and return how many."""
 
     def enqueue(self, number: int = BATCH, **fields: Any) -> None:
         self.ledger.enqueue_many([{"kind": "k", "args": {"n": 1}, "queue": self.queue, **fields}] * number)

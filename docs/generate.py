@@ -145,6 +145,7 @@ LIMITS = {
     "HTTP_CLAIMS_WAITING_MAX": "claims that wait for a job at one server",
     "HTTP_CLAIMS_WAITING_OF_ONE_MAX": "claims of one worker that wait for a job at one server",
     "HTTP_EXPORT_JOBS_MAX": "jobs in one file of the HTTP server",
+    "HTTP_FILES_MAX": "exports and other files that one server sends at once; beyond that, 503",
     "HTTP_STREAMS_MAX": "streams of events of one server",
     "HTTP_STREAMS_OF_ONE_MAX": "streams of events of one caller",
     "MCP_PAGE_MAX": "tasks or events in one answer of the MCP server",

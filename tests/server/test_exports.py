@@ -3,9 +3,12 @@
 import csv
 import io
 import json
+import socket
+from contextlib import ExitStack
 
 from holdfast import Ledger
-from tests.support.server import Client
+from holdfast.core import limits
+from tests.support.server import Client, RunningServer
 
 
 def test_an_export_is_a_file_that_verifies(admin: Client, ledger: Ledger) -> None:
@@ -15,6 +18,20 @@ def test_an_export_is_a_file_that_verifies(admin: Client, ledger: Ledger) -> Non
     expected: list[bytes] = []
     ledger.export(expected.append)
     assert answer.body == b"".join(expected)
+
+
+def test_a_server_sends_a_limited_number_of_files_at_once(served: RunningServer, admin: Client, ledger: Ledger) -> None:
+    ledger.enqueue_many([{"kind": "k", "args": {"text": "x" * 50_000}}] * 200)
+    with ExitStack() as stack:
+        for _ in range(limits.HTTP_FILES_MAX):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", served.port)))
+            connection.sendall(
+                f"GET /v1/export HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {admin.token}\r\n\r\n".encode()
+            )
+            assert connection.recv(12) == b"HTTP/1.1 200"  # the rest is not read, so the file waits for its client
+        refused = admin.get("/v1/jobs/export")
+        assert (refused.status, refused.data["code"], refused.headers["retry-after"]) == (503, "unavailable", "1")
+        assert admin.get("/v1/jobs?limit=1&fields=brief").status == 200
 
 
 def test_jobs_are_listed_as_files(admin: Client, ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ from holdfast.core.model import FailureStage, Policy, ReasonCode
 from holdfast.ledger import Beat, Change, QueueRecord
 from holdfast.server.call import FenceGiven
 from holdfast.server.problems import Problem
-from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView, ReplayEntry
+from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView
 
 ABSENT = msgspec.Raw(b"")
 """The value of a field with any JSON that was not sent."""
@@ -56,23 +56,10 @@ class EnqueueBody(Body, frozen=True):
     on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None = None
 
 
-class EnqueueItem(Body, frozen=True):
+class EnqueueItem(EnqueueBody, frozen=True):
     """One of many jobs. The others may name it by its `ref` in their `depends_on`."""
 
-    kind: str
-    args: msgspec.Raw = msgspec.field(default_factory=absent)
-    queue: str = "default"
-    priority: int | None = None
-    delay: Duration | None = None
-    available_at: datetime | None = None
-    dedupe_key: str | None = None
-    dedupe: Literal["live", "forever"] | None = None
-    tier: str | None = None
-    policy: dict[str, Any] | None = None
-    correlation_id: str | None = None
-    trace_id: str | None = None
-    depends_on: list[int | str] | None = None
-    on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None = None
+    depends_on: list[int | str] | None = None  # type: ignore[assignment]
     ref: str | None = None
 
 
@@ -413,7 +400,3 @@ class QueueStateAnswer(msgspec.Struct, frozen=True):
 
 class CountsAnswer(msgspec.Struct, frozen=True):
     counts: dict[str, dict[str, int]]
-
-
-class ReplaysOf(msgspec.Struct, frozen=True):
-    replays: list[ReplayEntry]

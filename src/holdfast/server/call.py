@@ -1,8 +1,6 @@
 """One request on its way to the ledger: who calls, what was sent, and what the handler answers."""
 
-from collections.abc import Callable
-from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,9 +10,8 @@ from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import Job, Ledger
 from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
-from holdfast.shapes import FenceView, JobView, job_view
+from holdfast.shapes import JobView, job_view
 
-T = TypeVar("T")
 JSON_TYPE = "application/json"
 
 
@@ -138,7 +135,7 @@ class Call:
         view = job_view(job, raw=True)
         return view if self.redaction is None else self.redaction.job(view)
 
-    def changed(self, job: Job, verb: Callable[..., T] | None = None) -> Reply:
+    def changed(self, job: Job) -> Reply:
         """Answer a job that was changed, with its new revision."""
         return Reply({"job": self.view(job)}, headers={"ETag": f'"{job.rev}"'})
 
@@ -151,16 +148,3 @@ class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_id: int | None = None
     worker: str | None = None
     incarnation: str | None = None
-
-
-def fence_view(fence: Fence) -> FenceView:
-    return FenceView(fence.job_id, fence.attempt, fence.token, fence.worker, fence.incarnation)
-
-
-def as_time(text: str | None, field: str) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return msgspec.convert(text, datetime)
-    except msgspec.ValidationError:
-        raise ValidationError(f"{field} is not a time like 2026-11-16T14:00:00Z", field=field) from None

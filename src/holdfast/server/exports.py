@@ -3,7 +3,7 @@
 import asyncio
 import csv
 import io
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any, Literal
 
@@ -66,9 +66,16 @@ class LineStream:
             if not self._closed:
                 self._put(None)
 
-    async def parts(self, call: Call, work: Callable[[Callable[[bytes], object]], object]) -> AsyncIterator[bytes]:
+    def _note_refusal(self, producing: "asyncio.Future[None]") -> None:
+        """End the stream if no thread could take the work."""
+        if not producing.cancelled() and (error := producing.exception()) is not None:
+            self._error = error
+            self._parts.put_nowait(None)
+
+    async def parts(self, call: Call, work: Callable[[Callable[[bytes], object]], object]) -> AsyncGenerator[bytes, None]:
         """Yield the parts. Raise if the work fails: the connection is closed before the end."""
-        producing = asyncio.ensure_future(call.server.pools["read"].call(lambda: self._produce(work)))
+        producing = asyncio.ensure_future(call.server.pools["file"].call(lambda: self._produce(work)))
+        producing.add_done_callback(self._note_refusal)
         try:
             while (part := await self._parts.get()) is not None:
                 if part:
@@ -88,9 +95,12 @@ async def _attached(call: Call, name: str, media_type: str, work: Callable[[Call
     first = await anext(parts, b"")
 
     async def whole() -> AsyncIterator[bytes]:
-        yield first
-        async for part in parts:
-            yield part
+        try:
+            yield first
+            async for part in parts:
+                yield part
+        finally:
+            await parts.aclose()
 
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Reply(Stream(whole(), media_type), headers=headers)

@@ -4,8 +4,9 @@ import contextlib
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from holdfast.core import limits
 from holdfast.errors import Unavailable
 from holdfast.thread_calls import call_in_thread
 
@@ -51,6 +52,9 @@ class WorkThreads:
 
 
 def thread_pools(waiting_max: int) -> dict[str, WorkThreads]:
-    """Return the threads by kind of call. A slow read must never delay a heartbeat."""
-    sizes: dict[str, Any] = {"write": 16, "beat": 8, "read": 8}
-    return {name: WorkThreads(name, size, waiting_max) for name, size in sizes.items()}
+    """Return the threads by kind of call. A slow read must never delay a heartbeat, and no file a read.
+
+    A client that takes its file slowly keeps a thread for as long, so files have few threads, and none waits for one.
+    """
+    pools = {name: WorkThreads(name, size, waiting_max) for name, size in {"write": 16, "beat": 8, "read": 8}.items()}
+    return {**pools, "file": WorkThreads("file", limits.HTTP_FILES_MAX, 0)}
