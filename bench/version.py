@@ -143,6 +143,9 @@ class Worker(Work):
         self._worker = self._app.worker()
 
     def run(self, seconds: float) -> int:
+        return self.step()
+
+    def step(self) -> int:
         self._worker.run()
         self._worker.close()
         return self._jobs
