@@ -28,7 +28,21 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.ledger import Job, Ledger
-from holdfast.server import access_log, accounts, exports, fleet, holders, jobs, readings, streams, tasks
+from holdfast.server import (
+    about,
+    access_log,
+    accounts,
+    exports,
+    fleet,
+    holders,
+    jobs,
+    policies,
+    proofs,
+    readings,
+    services,
+    streams,
+    tasks,
+)
 from holdfast.server.access import Gatekeeper
 from holdfast.server.call import JSON_TYPE, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
@@ -49,7 +63,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger("holdfast.server")
 
-HANDLERS = (jobs, holders, tasks, fleet, readings, streams, exports, accounts)
+HANDLERS = (jobs, holders, tasks, fleet, policies, services, proofs, about, readings, streams, exports, accounts)
 """The modules that fill the table of routes."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _SECURITY = (

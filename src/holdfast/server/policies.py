@@ -1,0 +1,109 @@
+"""Routes on policies."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.policy import SourcedField
+from holdfast.errors import NotFound, ValidationError
+from holdfast.ledger import DeclarationRecord
+from holdfast.server import bodies as b
+from holdfast.server.call import Call
+from holdfast.server.routes import Nothing, route
+
+
+class PoliciesAnswer(msgspec.Struct, frozen=True):
+    policies: dict[str, dict[str, dict[str, Any]]]
+    declarations: dict[str, DeclarationRecord]
+
+
+class SourcesAnswer(msgspec.Struct, frozen=True):
+    fields: list[SourcedField]
+
+
+class SourcesQuery(b.Body, frozen=True):
+    kind: str | None = None
+    tier: str | None = None
+
+
+@route("GET", "/v1/policy-sources", "reader", query=SourcesQuery, answer=SourcesAnswer, verb="read")
+def policy_fields(call: Call) -> Any:
+    """Return the effective policy of a job of a kind and a tier, and where each field comes from."""
+    return {"fields": call.ledger.policy_sources(call.query.kind, tier=call.query.tier)}
+
+
+@route("GET", "/v1/policies", "reader", answer=PoliciesAnswer, verb="read")
+def policies(call: Call) -> Any:
+    """Return what operators and handlers have set."""
+    return {"policies": call.ledger.policies(), "declarations": call.ledger.declarations()}
+
+
+def _whose(call: Call) -> dict[str, str]:
+    scope, name = call.parameters["scope"], call.parameters["name"]
+    if scope not in ("kinds", "tiers"):
+        raise NotFound("policies are of kinds or of tiers", action="Use /v1/policies/kinds/NAME or /v1/policies/tiers/NAME.")
+    return {"kind" if scope == "kinds" else "tier": name}
+
+
+@route("GET", "/v1/policies/{scope}/{name}", "reader", answer=SourcesAnswer, verb="read")
+def policy_sources(call: Call) -> Any:
+    """Return the effective policy of a kind or a tier, and where each field comes from."""
+    return {"fields": call.ledger.policy_sources(**_whose(call))}
+
+
+def _set(call: Call, verb: Any) -> Any:
+    if reserved := call.body.keys() & {"kind", "tier", "request_id", "actor", "queue"}:
+        raise ValidationError(f"a policy has no field {min(reserved)!r}", field=min(reserved))
+    whose = _whose(call)
+    verb(**whose, **call.body, request_id=call.request_id, actor=call.actor)
+    return {"fields": call.ledger.policy_sources(**whose)}
+
+
+@route("PUT", "/v1/policies/{scope}/{name}", "admin", body=dict, answer=SourcesAnswer, verb="policies")
+def set_policy(call: Call) -> Any:
+    """Set the policy of a kind or a tier, and unset all fields that are not given."""
+    return _set(call, call.ledger.set_policy)
+
+
+@route("PATCH", "/v1/policies/{scope}/{name}", "admin", body=dict, answer=SourcesAnswer, verb="policies")
+def amend_policy(call: Call) -> Any:
+    """Set some fields of the policy of a kind or a tier."""
+    return _set(call, call.ledger.amend_policy)
+
+
+class UnsetQuery(b.Body, frozen=True):
+    fields: str = ""
+    """Names of fields, separated by commas. None: all."""
+    declared: bool = False
+
+
+@route("DELETE", "/v1/policies/{scope}/{name}", "admin", query=UnsetQuery, answer=SourcesAnswer, verb="policies")
+def unset_policy(call: Call) -> Any:
+    """Unset fields of the policy of a kind or a tier."""
+    whose, names = _whose(call), [name for name in call.query.fields.split(",") if name]
+    call.ledger.unset_policy(
+        whose.get("kind"),
+        names,
+        tier=whose.get("tier"),
+        declared=call.query.declared,
+        request_id=call.request_id,
+        actor=call.actor,
+    )
+    return {"fields": call.ledger.policy_sources(**whose)}
+
+
+class DeclareBody(b.Body, frozen=True):
+    queue: str = "default"
+    policy: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+@route("PUT", "/v1/declarations/{kind}", "worker", body=DeclareBody, answer=Nothing, verb="sign-in")
+def declare_policy(call: Call) -> Any:
+    """Record the policy that a worker's handler declares for its kind."""
+    call.see_queue(call.body.queue)
+    if reserved := call.body.policy.keys() & {"kind", "queue", "request_id", "actor"}:
+        raise ValidationError(f"a policy has no field {min(reserved)!r}", field=min(reserved))
+    call.ledger.declare_policy(
+        call.parameters["kind"], queue=call.body.queue, request_id=call.request_id, actor=call.actor, **call.body.policy
+    )
+    return {}
