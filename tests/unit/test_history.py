@@ -6,6 +6,7 @@ import random
 import pytest
 
 from holdfast.core import history as rules
+from holdfast.core import limits
 from holdfast.core.history import CountedEvents, Move, Tally
 
 HOUR = 3_600_000_000
@@ -74,7 +75,13 @@ def test_tallies_add_up():
     first, second = Tally(enqueued=1, queued=-2, wait={1: 1}), Tally(enqueued=2, failed=1, wait={1: 2, 3: 1}, run={0: 1})
     assert rules.sum_tallies([first, second]) == Tally(enqueued=3, failed=1, queued=-2, wait={1: 3, 3: 1}, run={0: 1})
     assert first == Tally(enqueued=1, queued=-2, wait={1: 1})
-    assert rules.moved_tally(-1) == Tally(queued=-1)
+
+
+def test_names_beyond_the_limit_have_no_history_of_their_own():
+    own = {f"queue-{number}" for number in range(limits.HISTORY_NAMES_MAX)}
+    assert rules.is_other("late", own)
+    assert not rules.is_other("queue-0", own)
+    assert not rules.is_other("late", own - {"queue-0"})
 
 
 def test_the_queue_of_a_job_that_was_moved():

@@ -5,10 +5,11 @@ So a percentile is at most a factor of 2.12 away from the true one.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from holdfast.core import limits
 from holdfast.core.model import EventType, Micros, Status
 
 BUCKETS = 28
@@ -124,11 +125,6 @@ def tally_of(found: CountedEvents) -> Tally:
     return tally
 
 
-def moved_tally(n: int) -> Tally:
-    """Return the history of a queue that got `n` queued jobs from another one, or lost them if `n` is negative."""
-    return Tally(queued=n)
-
-
 class Move(msgspec.Struct, frozen=True):
     """A `moved` event of a job."""
 
@@ -140,6 +136,11 @@ class Move(msgspec.Struct, frozen=True):
 def queue_at(moves: Iterable[Move], rev: int, queue: str) -> str:
     """Return the queue of a job after its event `rev`. `moves` are its moves, oldest first; `queue` is its present one."""
     return next((move.from_queue for move in moves if move.rev > rev), queue)
+
+
+def is_other(name: str, own: Collection[str]) -> bool:
+    """Return whether a queue or a kind has no history of its own, because others came first. `own` are those that have one."""
+    return name not in own and len(own) >= limits.HISTORY_NAMES_MAX
 
 
 def slot_of(at: Micros, step: str) -> Micros:

@@ -223,7 +223,8 @@ class _Chart:
         self._scope, self._name = scope, name
         self._chosen = chosen
         self._progress, self._as_of = progress_of(session)
-        self._is_other = scope != "all" and is_other(session, scope, name)
+        self._own = names_with_history(session, scope)
+        self._is_other = scope != "all" and rules.is_other(name, self._own)
 
     def answer(self) -> LedgerHistory:
         chosen, since_at = self._chosen, self._progress.since_at
@@ -278,11 +279,9 @@ class _Chart:
             named = {} if self._scope == "all" else {self._scope: self._name}
             return self._session.sum_totals(**named).get(Status.QUEUED, 0)
         queued = self._session.sum_totals().get(Status.QUEUED, 0)
-        own = [row.name for row in self._session.history_names() if row.scope == self._scope]
-        return queued - sum(self._session.sum_totals(**{self._scope: name}).get(Status.QUEUED, 0) for name in own)
+        return queued - sum(self._session.sum_totals(**{self._scope: name}).get(Status.QUEUED, 0) for name in self._own)
 
 
-def is_other(session: EventCounting, scope: str, name: str) -> bool:
-    """Return whether a queue or a kind has no history of its own, because others came first."""
-    own = {row.name for row in session.history_names() if row.scope == scope}
-    return name not in own and len(own) >= limits.HISTORY_NAMES_MAX
+def names_with_history(session: EventCounting, scope: str) -> set[str]:
+    """Return the queues or the kinds that have a history of their own."""
+    return {row.name for row in session.history_names() if row.scope == scope}

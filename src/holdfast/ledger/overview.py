@@ -13,7 +13,7 @@ from holdfast.core.doctor import diagnose
 from holdfast.core.doctor.model import HealthFinding, ReadyJobs
 from holdfast.core.history import Tally
 from holdfast.core.model import ESCALATING, Actor, EventType, Micros, Phase, Status
-from holdfast.ledger.charts import AsOf, Times, progress_of, times_of
+from holdfast.ledger.charts import AsOf, Times, names_with_history, progress_of, times_of
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.verbs.explaining import census_of, seen
 from holdfast.ledger.verbs.fleet import QueueRecord
@@ -164,7 +164,7 @@ def overview_of(session: Session, ledger_id: str, store: "StoreHealth") -> Overv
     """Return the overview of a ledger. `store` is the health of its store."""
     totals = session.totals(limits.TOTALS_MAX)
     census = census_of(session, ready=_ready(session, totals))
-    findings = diagnose(ledger_id, store, census).findings
+    diagnosis = diagnose(ledger_id, store, census)
     progress, as_of = progress_of(session)
     since: dict[str, Micros] = {}
     for ready in census.ready:
@@ -183,8 +183,8 @@ def overview_of(session: Session, ledger_id: str, store: "StoreHealth") -> Overv
         queues=_largest_queues(totals, since, {pause.queue: pause for pause in session.pauses()}),
         workers=_ages(session.workers(None, limits.PAGE_MAX), census.now),
         attention=len(attention_of(session)),
-        well=all(finding.severity != "warning" for finding in findings),
-        findings=findings,
+        well=diagnosis.well,
+        findings=diagnosis.findings,
     )
 
 
@@ -289,7 +289,7 @@ def kinds_of(session: Session) -> list[KindRecord]:
     tallies: dict[str, Tally] = defaultdict(Tally)
     for found in session.history_since("minute", "kind", since):
         tallies[found.name].add(found.tally())
-    own = {row.name for row in session.history_names() if row.scope == "kind"}
+    own = names_with_history(session, "kind")
     errors: dict[str, Counter[str]] = defaultdict(Counter)
     for error in session.recent_errors(since, limits.ERRORS_READ_MAX):
         if (name := _error_class(error.type, error.payload)) is not None:
@@ -304,7 +304,7 @@ def kinds_of(session: Session) -> list[KindRecord]:
             wait=times_of(tallies[kind].wait),
             run=times_of(tallies[kind].run),
             workers=len({worker.name for worker in workers if worker.kinds is None or kind in worker.kinds}),
-            is_other=kind not in own and len(own) >= limits.HISTORY_NAMES_MAX,
+            is_other=rules.is_other(kind, own),
         )
         for kind, of_kind in sorted(counts.items())
     ]

@@ -151,7 +151,7 @@ class SqlHistory(StatementSession):
                 move = next(move for move in of_job if move.rev == event.rev)
                 for queue, n in ((move.from_queue, -1), (move.queue, 1)):
                     page.totals[queue, event.kind, event.to_status] += n
-                    page.history[("queue", queue), event.minute].add(rules.moved_tally(n))
+                    page.history[("queue", queue), event.minute].add(Tally(queued=n))
                 continue
             queue = rules.queue_at(of_job, event.rev, of_job[-1].queue)
             _count(page, CountedEvents(event.minute, queue, *event[3:], n=1))

@@ -1,6 +1,7 @@
 """Verbs on many jobs that a person has chosen: each job with the revision at which it was seen."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.core import commands as c
@@ -34,10 +35,7 @@ class BulkVerbs(LedgerBase):
         is not changed. 200 jobs at a time share a transaction.
         """
         hard, reason = validate.switch("hard", hard), validate.reason(reason)
-
-        def command(**fields: Any) -> c.Cancel:
-            return c.Cancel(hard=hard, reason=reason, **fields)
-
+        command = partial(c.Cancel, hard=hard, reason=reason)
         return self._on_each("cancel_many", jobs, command, request_id, actor, Role.CLIENT, (hard, reason))
 
     def dead_letter_many(
@@ -52,10 +50,7 @@ class BulkVerbs(LedgerBase):
         """Dead-letter live jobs. The jobs and the answers are those of `cancel_many`."""
         code = validate.choice("reason_code", ReasonCode, reason_code)
         stage = None if failure_stage is None else validate.choice("failure_stage", FailureStage, failure_stage)
-
-        def command(**fields: Any) -> c.DeadLetter:
-            return c.DeadLetter(reason_code=code, failure_stage=stage, **fields)
-
+        command = partial(c.DeadLetter, reason_code=code, failure_stage=stage)
         return self._on_each("dead_letter_many", jobs, command, request_id, actor, Role.OPERATOR, (code, stage))
 
     def discard_many(
@@ -68,10 +63,7 @@ class BulkVerbs(LedgerBase):
     ) -> list[Job | HoldfastError]:
         """Note on finished jobs that they need no more attention. The jobs and the answers are those of `cancel_many`."""
         why = validate.reason_if_any(reason)
-
-        def command(**fields: Any) -> c.Annotate:
-            return c.Annotate(note=EventType.DISCARDED, reason=why, **fields)
-
+        command = partial(c.Annotate, note=EventType.DISCARDED, reason=why)
         return self._on_each("discard_many", jobs, command, request_id, actor, Role.OPERATOR, (why,))
 
     def requeue_many(
@@ -104,10 +96,7 @@ class BulkVerbs(LedgerBase):
         `replay_many` chooses dead letters by a filter instead.
         """
         why = validate.reason_if_any(reason)
-
-        def command(**fields: Any) -> c.Replay:
-            return c.Replay(reason=why, **fields)
-
+        command = partial(c.Replay, reason=why)
         return self._on_each("replay_jobs", jobs, command, request_id, actor, Role.OPERATOR, (why,))
 
     def _on_each(
