@@ -1,5 +1,7 @@
 """`until_ready`: how long an idle worker may wait for delayed work."""
 
+from typing import Any
+
 import pytest
 
 from holdfast import Ledger
@@ -109,3 +111,25 @@ def test_a_cancelled_job_does_not_count(ledger: Ledger):
 def test_wrong_arguments_are_refused(ledger: Ledger, options, code: str):
     with refused(code):
         ledger.until_ready(**options)
+
+
+def test_queues_with_a_job_that_can_be_claimed_now(ledger: Ledger, clock: ManualClock):
+    ledger.enqueue("work", queue="a")
+    ledger.enqueue("work", queue="b", delay=10)
+    first = ledger.enqueue("work", queue="c")
+    ledger.enqueue("work", queue="c-waits", depends_on=[first])
+    ledger.enqueue("work", queue="d")
+    ledger.pause("d")
+    queues = ["none", "d", "c-waits", "c", "b", "a", "a"]
+    assert ledger.ready_queues(queues) == ["c", "a"]
+    clock.advance(10)
+    ledger.unpause("d")
+    assert ledger.ready_queues(queues) == ["d", "c", "b", "a"]
+    ledger.claim(WORKER, ["a"])
+    assert ledger.ready_queues(queues) == ["d", "c", "b"]
+
+
+@pytest.mark.parametrize("queues", [[], "a", [""], 5])
+def test_the_queues_must_be_names(ledger: Ledger, queues: Any):
+    with refused("validation_error"):
+        ledger.ready_queues(queues)

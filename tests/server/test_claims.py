@@ -2,15 +2,15 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from holdfast import Ledger
+from holdfast import Ledger, Unavailable
 from tests.support.server import Answer, Client, RunningServer, running
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_a_waiting_claim_gets_a_job_that_comes_later(live: RunningServer, real: 
     worker = live.client("worker", "w-1")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(_wait, worker)
-        _until(lambda: live.server.claims.waiting == 1)
+        wait_until(lambda: live.server.claims.waiting == 1)
         real.enqueue("k")
         [job] = waiting.result(20).data["jobs"]
     assert (job["id"], job["fence"]["worker"]) == (1, "w-1")
@@ -43,21 +43,64 @@ def test_a_waiting_claim_gets_a_job_that_becomes_ready(live: RunningServer, real
 def test_one_job_wakes_one_of_many_claims(live: RunningServer, real: Ledger) -> None:
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(_wait, live.client("worker", f"w-{number}"), wait_s=3) for number in range(8)]
-        _until(lambda: live.server.claims.waiting == 8)
+        wait_until(lambda: live.server.claims.waiting == 8)
         real.enqueue_many([{"kind": "k"}] * 3)
         found = [len(one.result(20).data["jobs"]) for one in waiting]
     assert sorted(found) == [0] * 5 + [1] * 3
 
 
+def test_of_many_groups_only_those_with_a_ready_job_claim_again(
+    live: RunningServer, real: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed: list[str] = []
+    claim = real.claim
+
+    def counted(worker: str, *args: Any, **fields: Any) -> Any:
+        claimed.append(worker)
+        return claim(worker, *args, **fields)
+
+    monkeypatch.setattr(real, "claim", counted)
+    with ThreadPoolExecutor(12) as pool:
+        waiting = [
+            pool.submit(_wait, live.client("worker", f"w-{number}"), queues=[f"q-{number}"], wait_s=5) for number in range(12)
+        ]
+        wait_until(lambda: live.server.claims.waiting == 12)
+        claimed.clear()
+        real.enqueue("k", queue="q-7")
+        assert [job["queue"] for job in waiting[7].result(20).data["jobs"]] == ["q-7"]
+        real.enqueue_many([{"kind": "k", "queue": f"q-{number}"} for number in range(7)])
+        assert [job["queue"] for one in waiting[:7] for job in one.result(20).data["jobs"]] == [f"q-{n}" for n in range(7)]
+        live.server.end()
+    assert set(claimed[:1]) == {"w-7"}
+    assert not set(claimed) & {f"w-{number}" for number in range(8, 12)}
+
+
+def test_a_claim_that_fails_passes_its_turn_on(live: RunningServer, real: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, failing = real.claim, threading.Event()
+
+    def fails_once(worker: str, *args: Any, **fields: Any) -> Any:
+        if worker == "w-1" and failing.is_set():
+            failing.clear()
+            raise Unavailable("the store is away", outcome="none")
+        return claim(worker, *args, **fields)
+
+    monkeypatch.setattr(real, "claim", fails_once)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(_wait, live.client("worker", "w-1"))
+        wait_until(lambda: live.server.claims.waiting == 1)
+        second = pool.submit(_wait, live.client("worker", "w-2"))
+        wait_until(lambda: live.server.claims.waiting == 2)
+        failing.set()
+        job = real.enqueue("k")
+        assert first.result(20).status == 503
+        assert [found["id"] for found in second.result(20).data["jobs"]] == [job.id]
+
+
 def test_a_client_that_has_gone_gets_no_job(live: RunningServer, real: Ledger) -> None:
     worker = live.client("worker", "w-1")
-    body = b'{"queues":["default"],"wait_s":20}'
-    head = f"POST /v1/claims HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {worker.token}\r\n"
-    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", live.port)) as connection:
-        connection.sendall(head.encode() + body)
-        _until(lambda: live.server.claims.waiting == 1)
-    _until(lambda: live.server.claims.waiting == 0)
+    with _open_claim(live):
+        wait_until(lambda: live.server.claims.waiting == 1)
+    wait_until(lambda: live.server.claims.waiting == 0)
     job = real.enqueue("k")
     assert [found["id"] for found in _wait(worker).data["jobs"]] == [job.id]
     assert real.get(job.id).attempt == 1
@@ -67,7 +110,7 @@ def test_waiting_claims_end_when_the_server_stops(real: Ledger) -> None:
     with ThreadPoolExecutor(1) as pool:
         with running(real) as server:
             waiting = pool.submit(_wait, server.client("worker", "w-1"))
-            _until(lambda: server.server.claims.waiting == 1)
+            wait_until(lambda: server.server.claims.waiting == 1)
         assert waiting.result(20).data == {"jobs": []}
 
 
@@ -75,10 +118,20 @@ def test_a_worker_may_have_sixteen_waiting_claims(live: RunningServer) -> None:
     worker = live.client("worker", "w-1")
     with ThreadPoolExecutor(16) as pool:
         waiting = [pool.submit(_wait, worker, wait_s=4) for _ in range(16)]
-        _until(lambda: live.server.claims.waiting == 16)
+        wait_until(lambda: live.server.claims.waiting == 16)
         refused = _wait(worker)
         assert (refused.status, refused.data["code"], refused.headers["retry-after"]) == (429, "too_many_requests", "1")
         assert [one.result(20).data for one in waiting] == [{"jobs": []}] * 16
+
+
+@pytest.mark.parametrize("path", ["until-ready", "ready-queues"])
+def test_a_worker_asks_only_about_its_queues(live: RunningServer, real: Ledger, path: str) -> None:
+    real.enqueue("k", queue="mail-1")
+    real.enqueue("k", queue="other", delay=60)
+    worker = live.client("worker", "w-1", queues=["mail*"])
+    assert worker.get(f"/v1/{path}?queues=mail-1").status == 200
+    refused = worker.get(f"/v1/{path}?queues=mail-1&queues=other")
+    assert (refused.status, refused.data["code"]) == (403, "forbidden")
 
 
 def test_a_repeated_claim_gets_the_jobs_that_it_holds(live: RunningServer, real: Ledger) -> None:
@@ -88,8 +141,11 @@ def test_a_repeated_claim_gets_the_jobs_that_it_holds(live: RunningServer, real:
     assert first[0]["fence"] == again[0]["fence"]
 
 
-def _until(is_so: Any, seconds: float = 20.0) -> None:
-    deadline, pause = time.monotonic() + seconds, threading.Event()
-    while not is_so():
-        assert time.monotonic() < deadline
-        pause.wait(0.005)
+def _open_claim(live: RunningServer) -> socket.socket:
+    """Return a connection on which worker w-1 waits for a job."""
+    body = b'{"queues":["default"],"wait_s":20}'
+    head = f"POST /v1/claims HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {live.client('worker', 'w-1').token}\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection = socket.create_connection(("127.0.0.1", live.port))
+    connection.sendall(head.encode() + body)
+    return connection

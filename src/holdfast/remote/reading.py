@@ -258,6 +258,9 @@ class RemoteReadVerbs(LedgerBase):
         )
         return cast(float | None, found.seconds)
 
+    def ready_queues(self, queues: Sequence[str]) -> builtins.list[str]:
+        return self._field("/v1/ready-queues", "queues", list[str], queues=validate.names("queues", queues))
+
     def wants_sweeping(self, holder: str) -> bool:
         limits.check_name("holder", holder)
         return self._field("/v1/duties/sweep/wanted", "wanted", bool, holder=holder)

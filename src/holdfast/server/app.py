@@ -78,6 +78,8 @@ CLIENT_GONE = 499
 """The status in the access log of a request whose client has gone before it was complete."""
 END_POLL_SECONDS = 1.0
 """How often a request that waits for a job's end reads the job again if no change was told."""
+END_PAUSE_SECONDS = 0.02
+"""A request that waits for a job's end reads the job at most this often, however busy the ledger is."""
 READY_SECONDS = 1.0
 SMALL_BYTES = 65_536
 SEND_SECONDS_MAX = 30.0
@@ -110,6 +112,7 @@ class Server:
         deadline = loop.time() + seconds
         while job.status not in TERMINAL and (left := deadline - loop.time()) > 0 and not self.ending:
             await self.claims.wait_for_change(min(left, END_POLL_SECONDS))
+            await asyncio.sleep(END_PAUSE_SECONDS)
             job = await self.read(partial(self.ledger.get, job.id))
         return job
 

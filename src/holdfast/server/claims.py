@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,15 @@ from holdfast.errors import HoldfastError, TooManyRequests, Unavailable
 from holdfast.ledger import Job, Ledger
 from holdfast.server.call import Call
 from holdfast.server.threads import WorkThreads
+from holdfast.store.rows import chunks
 
+ClaimKey = tuple[tuple[str, ...], tuple[str, ...] | None]
+"""The queues and the kinds of a claim. Claims with the same ones are a group."""
 SLICE_SECONDS = 0.25
 """The longest single wait of the thread that waits for changes, so that the server stops soon."""
 OUTAGE_SECONDS = 1.0
+GROUPS_WOKEN_MAX = 8
+"""With more groups of waiting claims than this, a change wakes only those whose queues have a job that is ready."""
 
 
 class ChangeWatcher:
@@ -58,7 +63,7 @@ class WaitingClaim:
 
     __slots__ = ("key", "woken")
 
-    def __init__(self, key: Hashable) -> None:
+    def __init__(self, key: ClaimKey) -> None:
         self.key = key
         self.woken = asyncio.Event()
 
@@ -70,12 +75,15 @@ class Claims:
         self._ledger = ledger
         self._writes = writes
         self._reads = reads
-        self._waiting: dict[Hashable, OrderedDict[WaitingClaim, None]] = {}
+        self._waiting: dict[ClaimKey, OrderedDict[WaitingClaim, None]] = {}
         self._listeners: set[asyncio.Event] = set()
         self._of_worker: Counter[str] = Counter()
         self.waiting = 0
         """How many claims wait."""
         self._changes = 0
+        self._looking: asyncio.Task[None] | None = None
+        self._looked_at = 0
+        """The newest change before the last look for queues with ready jobs."""
         self._ending = False
 
     async def claim(self, call: Call) -> list[Job]:
@@ -90,11 +98,12 @@ class Claims:
             incarnation=worker.incarnation,
             request_id=call.request_id,
         )
+        before = self._changes
         jobs = await self._writes.call(attempt)
         if jobs or not body.wait_s or self._ending:
             return jobs
         with self._place(worker.name):
-            return await self._wait(call, attempt)
+            return await self._wait(call, attempt, before)
 
     @contextlib.contextmanager
     def _place(self, worker: str) -> Any:
@@ -113,13 +122,16 @@ class Claims:
             if not self._of_worker[worker]:
                 del self._of_worker[worker]
 
-    async def _wait(self, call: Call, attempt: Callable[[], list[Job]]) -> list[Job]:
+    async def _wait(self, call: Call, attempt: Callable[[], list[Job]], before: int) -> list[Job]:
+        """Wait for jobs. `before` is the newest change before a claim that found none."""
         loop, body = asyncio.get_running_loop(), call.body
         deadline = loop.time() + body.wait_s
-        key = (tuple(body.queues), None if body.kinds is None else tuple(body.kinds))
+        key: ClaimKey = (tuple(body.queues), None if body.kinds is None else tuple(body.kinds))
         waiting = WaitingClaim(key)
         line = self._waiting.setdefault(key, OrderedDict())
         line[waiting] = None
+        if self._changes != before:
+            waiting.woken.set()
         gone = asyncio.ensure_future(call.exchange.wait_until_gone())
         gone.add_done_callback(lambda _: waiting.woken.set())
         try:
@@ -133,19 +145,19 @@ class Claims:
                 waiting.woken.clear()
                 if gone.done() or self._ending:
                     return []
-                jobs = await self._writes.call(attempt)
-                if jobs:
-                    self._wake_first(key, but=waiting)
+                if jobs := await self._writes.call(attempt):
                     return jobs
         finally:
             gone.cancel()
             line.pop(waiting, None)
             if not line:
                 self._waiting.pop(key, None)
+            # There may be more jobs, or this claim was woken and could not claim: its client has gone, or the store failed.
+            self._wake_first(key)
 
-    def _wake_first(self, key: Hashable, but: WaitingClaim | None = None) -> None:
+    def _wake_first(self, key: ClaimKey) -> None:
         for waiting in self._waiting.get(key, ()):
-            if waiting is not but and not waiting.woken.is_set():
+            if not waiting.woken.is_set():
                 waiting.woken.set()
                 return
 
@@ -155,12 +167,31 @@ class Claims:
         return f"{self._ledger.incarnation}.{self._changes}"
 
     def notify(self) -> None:
-        """Wake the first claim of each group, and all that wait for any change."""
+        """Wake the first claim of each group that may find a job, and all that wait for any change."""
         self._changes += 1
-        for key in list(self._waiting):
-            self._wake_first(key)
         for event in self._listeners:
             event.set()
+        if len(self._waiting) <= GROUPS_WOKEN_MAX:
+            for key in list(self._waiting):
+                self._wake_first(key)
+        elif self._looking is None:
+            self._looking = asyncio.create_task(self._wake_ready())
+
+    async def _wake_ready(self) -> None:
+        """Wake the first claim of each group whose queues have a ready job. Look again if there was a change meanwhile."""
+        try:
+            while self._looked_at != self._changes:
+                self._looked_at = self._changes
+                names = sorted({queue for queues, _ in self._waiting for queue in queues})
+                for part in chunks(names, limits.NAMES_PER_CLAIM_MAX):
+                    ready = set(await self._reads.call(partial(self._ledger.ready_queues, part)))
+                    for key in list(self._waiting):
+                        if not ready.isdisjoint(key[0]):
+                            self._wake_first(key)
+        except HoldfastError:
+            self._looked_at = -1  # the next change is a reason to look again
+        finally:
+            self._looking = None
 
     async def wait_for_change(self, seconds: float) -> bool:
         """Wait until the ledger has changed. Return False if the time is up first."""

@@ -136,7 +136,28 @@ class UntilReadyAnswer(msgspec.Struct, frozen=True):
 @route("GET", "/v1/until-ready", "worker", query=UntilReadyQuery, answer=UntilReadyAnswer, verb="claim")
 def until_ready(call: Call) -> Any:
     """Return how long it takes until a job of these queues is ready."""
-    return {"seconds": call.ledger.until_ready(call.query.queues, kinds=call.query.kinds)}
+    return {"seconds": call.ledger.until_ready(_visible_queues(call), kinds=call.query.kinds)}
+
+
+def _visible_queues(call: Call) -> list[str]:
+    """Return the queues of the query. Raise Forbidden if the caller may not use one of them."""
+    for queue in call.query.queues:
+        call.see_queue(queue)
+    return call.query.queues  # type: ignore[no-any-return]
+
+
+class ReadyQueuesQuery(b.Body, frozen=True):
+    queues: list[str]
+
+
+class ReadyQueuesAnswer(msgspec.Struct, frozen=True):
+    queues: list[str]
+
+
+@route("GET", "/v1/ready-queues", "worker", query=ReadyQueuesQuery, answer=ReadyQueuesAnswer, verb="claim")
+def ready_queues(call: Call) -> Any:
+    """Return those of these queues from which a job can be claimed now."""
+    return {"queues": call.ledger.ready_queues(_visible_queues(call))}
 
 
 class WakeQuery(b.Body, frozen=True):

@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -132,12 +133,17 @@ class EventFeed:
         if pos >= self.pos:
             return [], pos
         if pos >= self._first:
-            found = [entry for entry in self._ring if entry.event.pos > pos][:PAGE]
+            found = self._newer(pos)
         else:
             async with self._pages:
                 page = await self._reads.call(partial(self._ledger.stable_events, pos, limit=PAGE))
             found = [RingEntry(event, _encode(event)) for event in page]
         return found, found[-1].event.pos if found else self.pos
+
+    def _newer(self, pos: int) -> list[RingEntry]:
+        """Return the first events of the ring after a position. Most followers lack only the newest, so it is read backwards."""
+        found = list(takewhile(lambda entry: entry.event.pos > pos, reversed(self._ring)))
+        return found[: -PAGE - 1 : -1]
 
     def end(self) -> None:
         """End all streams: the server stops."""

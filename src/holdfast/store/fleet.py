@@ -113,6 +113,10 @@ class SqlFleet(StatementSession):
         [(now, ready)] = self.rows("next_ready", now_at=self.stamp(), queues=self._list(queues), kinds=wanted)
         return now, ready
 
+    def ready_queues(self, queues: Sequence[str]) -> list[str]:
+        """Return those of these queues that are not paused and have a job that is available now."""
+        return [name for (name,) in self.rows("ready_queues", now_at=self.stamp(), queues=self._list(queues))]
+
     # Queues
 
     def paused(self, queue: str) -> bool:

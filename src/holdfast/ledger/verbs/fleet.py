@@ -80,6 +80,15 @@ class FleetVerbs(LedgerBase):
         now, ready = self._store.read_statement(lambda session: session.next_ready(names, wanted))
         return None if ready is None or ready == NEVER else max(0, ready - now) / 1_000_000
 
+    def ready_queues(self, queues: Sequence[str]) -> list[str]:
+        """Return those of these queues from which a job can be claimed now, in the given order.
+
+        This is for a program that claims for many workers: one statement says for which of them a claim is worth its cost.
+        """
+        names = validate.names("queues", queues)
+        found = set(self._store.read_statement(lambda session: session.ready_queues(names)))
+        return [name for name in names if name in found]
+
 
 def _body(given: Any) -> str:
     if not isinstance(given, Mapping):

@@ -60,6 +60,13 @@ DELETE FROM holdfast.workers WHERE (name, incarnation) IN (
     SELECT name, incarnation FROM holdfast.workers WHERE seen_at < %(before_at)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING 1;
 
+-- name: ready_queues
+SELECT u.name FROM unnest(%(queues)s::text[]) AS u (name)
+WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL AND (
+    SELECT j.id FROM holdfast.jobs j
+    WHERE j.queue = u.name AND j.queued AND j.available_at <= (SELECT {now})
+    ORDER BY -j.priority, j.available_at, j.id LIMIT 1) IS NOT NULL;
+
 -- name: next_ready
 SELECT {now}, (
     SELECT min((

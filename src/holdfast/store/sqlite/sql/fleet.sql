@@ -47,6 +47,12 @@ DELETE FROM holdfast_workers WHERE (name, incarnation) IN (
     SELECT name, incarnation FROM holdfast_workers WHERE seen_at < :before_at LIMIT :limit)
 RETURNING 1;
 
+-- name: ready_queues
+SELECT wanted.value FROM json_each(:queues) wanted
+WHERE (SELECT p.paused_at FROM holdfast_queues p WHERE p.name = wanted.value) IS NULL AND EXISTS (
+    SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
+    WHERE j.queue = wanted.value AND j.queued AND j.available_at <= :now_at);
+
 -- name: next_ready
 SELECT :now_at, min((
     SELECT j.available_at FROM holdfast_jobs j INDEXED BY holdfast_jobs_delayed
