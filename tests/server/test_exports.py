@@ -6,6 +6,8 @@ import json
 import socket
 from contextlib import ExitStack
 
+import pytest
+
 from holdfast import Ledger
 from holdfast.core import limits
 from tests.support.server import Client, RunningServer
@@ -32,6 +34,13 @@ def test_a_server_sends_a_limited_number_of_files_at_once(served: RunningServer,
         refused = admin.get("/v1/jobs/export")
         assert (refused.status, refused.data["code"], refused.headers["retry-after"]) == (503, "unavailable", "1")
         assert admin.get("/v1/jobs?limit=1&fields=brief").status == 200
+
+
+@pytest.mark.parametrize("order", ["id", "-id", "-updated", "available"])
+def test_a_file_has_all_pages_of_a_list(admin: Client, ledger: Ledger, order: str) -> None:
+    ledger.enqueue_many([{"kind": "k"}] * (limits.PAGE_MAX + 5))
+    lines = admin.get(f"/v1/jobs/export?order={order}").body.splitlines()
+    assert sorted(json.loads(line)["id"] for line in lines) == list(range(1, limits.PAGE_MAX + 6))
 
 
 def test_jobs_are_listed_as_files(admin: Client, ledger: Ledger) -> None:

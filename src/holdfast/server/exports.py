@@ -162,9 +162,9 @@ def _chosen(call: Call) -> Iterator[Job]:
             if call.principal.sees(job.queue):
                 yield job
         left -= len(page)
-        if page.next_after is None:
+        if page.next_cursor is None:
             return
-        given["after"] = page.next_after
+        given |= {"after": 0, "cursor": page.next_cursor}
 
 
 def _json_writer(call: Call) -> Callable[[Callable[[bytes], object]], object]:
