@@ -131,7 +131,16 @@ def test_answers_match_their_schema(said: Said, folder: Path) -> None:
     tasks(said)
     keys_and_seals(said)
     tokens(said)
+    schedules(said)
     assert SHAPES.keys() - said.commands <= ELSEWHERE
+
+
+def schedules(said: Said) -> None:
+    said("schedule", "add", "nightly", "report", "--queue", "reports", "--cron", "0 3 * * *", "--tz", "Europe/Berlin")
+    said("schedule", "add", "often", "report", "--queue", "reports", "--every", "90s", "--start", "2026-01-01T00:00")
+    for verb in ("get", "pause", "resume", "run", "preview", "remove"):
+        said("schedule", verb, "nightly")
+    said("schedule", "list")
 
 
 def tasks(said: Said) -> None:

@@ -27,6 +27,7 @@ from holdfast.ledger.verbs.fleet import QueueRecord
 from holdfast.ledger.verbs.letters import LetterGroups
 from holdfast.ledger.verbs.policies import DeclarationRecord
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
+from holdfast.ledger.verbs.schedules import ScheduleRecord
 from holdfast.ledger.verbs.services import RunState, SinkState
 from holdfast.ledger.verbs.timeline import JobGraph
 from holdfast.proof.export_format import EndLine
@@ -341,6 +342,16 @@ class AsyncLedger(AsyncLedgerBase):
         this when they start, for each kind whose declaration differs.
         """
         await self._call(lambda ledger: ledger.declare_policy(kind, queue=queue, request_id=request_id, actor=actor, **fields))
+
+    async def declare_schedules(
+        self, kind: str, schedules: Mapping[str, Mapping[str, Any]], *, actor: str | Actor | None = None
+    ) -> builtins.list[str]:
+        """Declare the schedules of a kind's handler: by name, the arguments of `set_schedule` without name and kind.
+
+        Schedules that the handler has declared before and does not declare now are removed. One that an operator has set under
+        the same name stays as it is. Return the names that are not declared for that reason. Workers call this when they start.
+        """
+        return await self._call(lambda ledger: ledger.declare_schedules(kind, schedules, actor=actor))
 
     async def dependents(self, job_id: int, *, after: int = 0, limit: int = 100) -> builtins.list[Job]:
         """Return the jobs that wait, or have waited, for this one, by ascending id.
@@ -773,6 +784,10 @@ class AsyncLedger(AsyncLedgerBase):
         """Return the newest replay of each of these jobs. Jobs that were not replayed are left out."""
         return await self._call(lambda ledger: ledger.newest_replays(job_ids))
 
+    async def next_firings(self, name: str, *, count: int = 10) -> builtins.list[datetime]:
+        """Return the next planned times of a schedule, also if it is paused. Jitter is not included."""
+        return await self._call(lambda ledger: ledger.next_firings(name, count=count))
+
     async def now(self) -> datetime:
         """Return the ledger's time. Every deadline is measured by it."""
         return await self._call(lambda ledger: ledger.now())
@@ -793,6 +808,12 @@ class AsyncLedger(AsyncLedgerBase):
         """
         await self._call(lambda ledger: ledger.pause(queue, reason=reason, request_id=request_id, actor=actor))
 
+    async def pause_schedule(
+        self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None
+    ) -> ScheduleRecord:
+        """Let a schedule make no jobs. What it would have made meanwhile is not missed."""
+        return await self._call(lambda ledger: ledger.pause_schedule(name, request_id=request_id, actor=actor))
+
     async def paused(self) -> dict[str, datetime]:
         """Return the paused queues, each with the time at which it was paused."""
         return await self._call(lambda ledger: ledger.paused())
@@ -812,6 +833,21 @@ class AsyncLedger(AsyncLedgerBase):
     async def position(self) -> int:
         """Return the newest position that was assigned, to follow from. Its event may not be committed yet."""
         return await self._call(lambda ledger: ledger.position())
+
+    async def preview_schedule(
+        self,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str = "UTC",
+        start: datetime | None = None,
+        end: datetime | None = None,
+        count: int = 10,
+    ) -> builtins.list[datetime]:
+        """Return the next planned times of a schedule that does not exist yet. Nothing is changed."""
+        return await self._call(
+            lambda ledger: ledger.preview_schedule(cron=cron, every=every, tz=tz, start=start, end=end, count=count)
+        )
 
     async def prove(self, job_id: int, write: Write) -> EndLine:
         """Export one job: call `write` with each line. Return how many lines of each kind there were.
@@ -876,6 +912,10 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.release(fence, reason=reason, request_id=request_id, expected_rev=expected_rev)
         )
+
+    async def remove_schedule(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
+        """Remove a schedule. Its jobs stay. One that a handler declares comes back when a worker starts: pause that one."""
+        await self._call(lambda ledger: ledger.remove_schedule(name, request_id=request_id, actor=actor))
 
     async def replay(
         self,
@@ -1049,6 +1089,12 @@ class AsyncLedger(AsyncLedgerBase):
             lambda ledger: ledger.resume(job, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
 
+    async def resume_schedule(
+        self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None
+    ) -> ScheduleRecord:
+        """Let a paused schedule make jobs again, from its next time on."""
+        return await self._call(lambda ledger: ledger.resume_schedule(name, request_id=request_id, actor=actor))
+
     async def revive_sink(self, name: str) -> SinkState:
         """Continue deliveries to a sink at once, from its position, also if it was dead or was waiting for a retry."""
         return await self._call(lambda ledger: ledger.revive_sink(name))
@@ -1071,12 +1117,24 @@ class AsyncLedger(AsyncLedgerBase):
         """Enrol a new key for the role and name of another one, and revoke that one, in one transaction."""
         return await self._call(lambda ledger: ledger.rotate_key(key_id, public, actor=actor))
 
+    async def run_schedule(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> Job:
+        """Make a job of a schedule now, also if it is paused. Its times and its rule for overlaps are not affected."""
+        return await self._call(lambda ledger: ledger.run_schedule(name, request_id=request_id, actor=actor))
+
     async def runs(self, *, after: str = "", limit: int = 100) -> builtins.list[RunState]:
         """Return the newest run of every name that was ever supervised, by name.
 
         For the next page, pass the last name as `after`.
         """
         return await self._call(lambda ledger: ledger.runs(after=after, limit=limit))
+
+    async def schedule(self, name: str) -> ScheduleRecord:
+        """Return one schedule."""
+        return await self._call(lambda ledger: ledger.schedule(name))
+
+    async def schedules(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> builtins.list[ScheduleRecord]:
+        """Return schedules by name, those after the name `after`."""
+        return await self._call(lambda ledger: ledger.schedules(after=after, limit=limit))
 
     async def set_policy(
         self,
@@ -1094,6 +1152,52 @@ class AsyncLedger(AsyncLedgerBase):
         operator's key can lower `signed`.
         """
         await self._call(lambda ledger: ledger.set_policy(kind, tier=tier, request_id=request_id, actor=actor, **fields))
+
+    async def set_schedule(
+        self,
+        name: str,
+        kind: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str = "UTC",
+        missed: str = "one",
+        overlap: str = "allow",
+        jitter: Duration = 0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        queue: str = "default",
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        **options: Unpack[EnqueueOptions],
+    ) -> ScheduleRecord:
+        """Make a schedule, or replace the one of this name. It makes jobs of the kind from now on, until it is paused or removed.
+
+        `cron` has five fields and follows the clock of the time zone `tz`. `every` is a duration, counted from `start` or from
+        midnight UTC of 1970-01-01. `missed` says what happens to firings that were due while no process swept: "skip", "one" job
+        for all of them, or "all". `overlap` says what a firing does while the job before has not ended: "allow" both, "skip" the
+        firing, or "cancel" that job. `jitter` delays each firing by up to so much. The other options are those of `enqueue`.
+        """
+        return await self._call(
+            lambda ledger: ledger.set_schedule(
+                name,
+                kind,
+                args,
+                cron=cron,
+                every=every,
+                tz=tz,
+                missed=missed,
+                overlap=overlap,
+                jitter=jitter,
+                start=start,
+                end=end,
+                queue=queue,
+                request_id=request_id,
+                actor=actor,
+                **options,
+            )
+        )
 
     async def settle_alike(self, jobs: Sequence[Job], result: Any, *, request_id: str) -> Container[int] | None:
         """Complete jobs of one claim with the same result, in one statement. It is for workers, like `settle_many`.

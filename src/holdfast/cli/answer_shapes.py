@@ -19,7 +19,7 @@ from holdfast.core.liveness import HealthVerdict
 from holdfast.core.policy import SourcedField
 from holdfast.core.restart import TerminalReason
 from holdfast.core.vocabulary import Dialect
-from holdfast.ledger import DeclarationRecord, KeyRecord, SinkState, TokenRecord, WorkerRecord
+from holdfast.ledger import DeclarationRecord, KeyRecord, ScheduleRecord, SinkState, TokenRecord, WorkerRecord
 from holdfast.ledger.verbs.services import RunState
 from holdfast.proof.export_format import EndLine
 from holdfast.proof.findings import CheckedCounts
@@ -184,6 +184,23 @@ class KeyListAnswer(Shape, frozen=True):
     keys: list[KeyRecord]
 
 
+class ScheduleAnswer(Shape, frozen=True):
+    schedule: ScheduleRecord
+
+
+class ScheduleListAnswer(Shape, frozen=True):
+    schedules: list[ScheduleRecord]
+
+
+class ScheduleRemovedAnswer(Shape, frozen=True):
+    removed: str
+
+
+class ScheduleTimesAnswer(Shape, frozen=True):
+    times: list[datetime]
+    tz: str
+
+
 class TokenAnswer(Shape, frozen=True):
     token: TokenRecord
 
@@ -329,6 +346,14 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "queue pause": (shapes.QueueAnswer,),
     "queue unpause": (shapes.QueueAnswer,),
     "resume": (Brief,),
+    "schedule add": (ScheduleAnswer,),
+    "schedule get": (ScheduleAnswer,),
+    "schedule list": (ScheduleListAnswer,),
+    "schedule pause": (ScheduleAnswer,),
+    "schedule preview": (ScheduleTimesAnswer,),
+    "schedule remove": (ScheduleRemovedAnswer,),
+    "schedule resume": (ScheduleAnswer,),
+    "schedule run": (shapes.EnqueueAnswer,),
     "schema": (SchemasAnswer,),
     "seal": (SealAnswer,),
     "sink drop": (SinkDropAnswer,),

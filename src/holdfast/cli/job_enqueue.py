@@ -159,13 +159,15 @@ def _with_queues(ledger: "Ledger", items: list[dict[str, Any]]) -> list[dict[str
     if all(item.get("queue") is not None for item in items):
         return items
     declared = ledger.declarations()
-    return [
-        item if item.get("queue") is not None else {**item, "queue": _declared_queue(item.get("kind"), declared)}
-        for item in items
-    ]
+    return [item if item.get("queue") is not None else {**item, "queue": _queue_of(item.get("kind"), declared)} for item in items]
 
 
-def _declared_queue(kind: Any, declared: "Mapping[str, DeclarationRecord]") -> str:
+def declared_queue(ledger: "Ledger", kind: str) -> str:
+    """Return the queue that the handler of a kind declares. Raise NotFound if there is none."""
+    return _queue_of(kind, ledger.declarations())
+
+
+def _queue_of(kind: Any, declared: "Mapping[str, DeclarationRecord]") -> str:
     check_name("kind", kind)
     if kind in declared:
         return declared[kind].queue

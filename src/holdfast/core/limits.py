@@ -91,6 +91,19 @@ SWEEP_BATCH = 200
 TIDY_BATCH_MAX = 1_000
 """Claims per sweep whose next check is scheduled. The others are checked again with the next sweep."""
 DUTY_MS_MAX = 3_600_000
+SCHEDULES_MAX = 10_000
+SCHEDULE_EVERY_MS_MIN = 1_000
+SCHEDULE_EVERY_MS_MAX = 366 * 86_400_000
+SCHEDULE_JITTER_MS_MAX = 86_400_000
+FIRINGS_MAX = 100
+"""Firings of one schedule in one transaction. The next sweep makes those that are left."""
+FIRINGS_SHOWN_MAX = 1_000
+"""Planned times in one preview."""
+FIRING_LATE_MS = 60_000
+"""A firing that is later than this was missed."""
+MISSED_FIRINGS_COUNTED_MAX = 1_000
+"""Missed firings of a schedule that are counted one by one after an outage."""
+SCHEDULES_PER_SWEEP_MAX = 1_000
 ENVELOPE_BYTES_MAX = 16_384
 """A signed event from another system: its statement, key and signature."""
 SKEW_US_MAX = 300_000_000

@@ -16,6 +16,7 @@ from holdfast.ledger.verbs.overview import OverviewVerbs
 from holdfast.ledger.verbs.policies import DeclarationRecord, PolicyVerbs
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, KeyVerbs, ProvenEvent, SealVerbs, TreeHead
 from holdfast.ledger.verbs.reading import ReadVerbs
+from holdfast.ledger.verbs.schedules import ScheduleRecord, ScheduleVerbs
 from holdfast.ledger.verbs.services import RunVerbs, SinkState, SinkVerbs
 from holdfast.ledger.verbs.timeline import TimelineVerbs
 
@@ -33,6 +34,7 @@ __all__ = [
     "NewToken",
     "ProvenEvent",
     "QueueRecord",
+    "ScheduleRecord",
     "SessionRecord",
     "SinkState",
     "TokenRecord",
@@ -52,6 +54,7 @@ class Ledger(
     PolicyVerbs,
     QueueVerbs,
     FleetVerbs,
+    ScheduleVerbs,
     SinkVerbs,
     GateVerb,
     KeyVerbs,

@@ -1,5 +1,6 @@
 """The base class of the ledger's verbs: the store, the commit pipeline, and the conversion of answers."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, Self, TypeVar
@@ -55,7 +56,7 @@ class LedgerBase:
         self._books = KeyBookCache()
         self._signer = Signer(store, ring, self._books, wall)
         self._pipeline = CommitPipeline(store, self.metrics, self._signer)
-        self._sweeper = Sweeper(store, self._pipeline, entropy, monotonic)
+        self._sweeper = Sweeper(store, self._pipeline, entropy, monotonic, self._fire_schedules)
         self.step_transactions = StepTransactions(store, self._pipeline, self._signer, entropy, self.metrics)
         """Runs several commands in one transaction, for the verbs of agents."""
         self._totals = Totals(store)
@@ -143,6 +144,11 @@ class LedgerBase:
                 work(session)
 
         self._pipeline.transact(once)
+
+    def _fire_schedules(self, made: Counter[str]) -> None:
+        from holdfast.ledger.schedules import ScheduleFirer
+
+        ScheduleFirer(self._store, self._pipeline, self._signer, self.metrics).fire(made)
 
     def _validated(self, commands: Sequence[c.Complete]) -> Sequence[c.Complete]:
         """Return the completions, each with the objection of its validators, if any."""

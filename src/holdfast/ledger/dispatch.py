@@ -243,7 +243,7 @@ def _replay_one(session: Session, item: Item, command: c.Replay) -> FoundJob:
     live_id = session.live_replay(job.id)
     if live_id is not None:
         return FoundJob(session.load([live_id], lock=False)[live_id], False)
-    row = _enqueue_replay(session, item.result, enqueue_command)
+    row = enqueue_one(session, item.result, enqueue_command)
     if not row.is_new:
         key = enqueue_command.dedupe_key
         raise Conflict(f"the dedupe key {key!r} is held by job {row.job_id}", holder_id=row.job_id, rev=job.rev)
@@ -253,7 +253,8 @@ def _replay_one(session: Session, item: Item, command: c.Replay) -> FoundJob:
     return FoundJob(session.load([row.job_id], lock=False)[row.job_id], True)
 
 
-def _enqueue_replay(session: Session, result: Result, command: c.Enqueue) -> EnqueuedRow:
+def enqueue_one(session: Session, result: Result, command: c.Enqueue) -> EnqueuedRow:
+    """Enqueue a job with any options. The row of another job is returned if that one has the dedupe key."""
     if isinstance(command, c.EnqueueLinked):
         made = dependencies.make_linked(session, [command])
         result.note(made.decisions)

@@ -55,6 +55,8 @@ STEP_US = 2_000_000
 """A larger disagreement is a step. Clocks are slewed by less than a thousandth, and ticks are seconds apart."""
 GAP_US = 1_000_000
 """If no worker takes the duty for this long after its end, there is a gap in the sweeping. Workers look every 0.75 s."""
+FIRING_AHEAD_US = 3_000_000
+"""A sweeper takes the duty this long before a schedule is due, so that it is there in time."""
 SLOW_SECONDS = 2.0
 """If one small statement takes longer than this, the store was out of reach."""
 
@@ -63,11 +65,20 @@ UNSIGNED = "unsigned"
 
 
 class Sweeper:
-    def __init__(self, store: Store, pipeline: CommitPipeline, entropy: Entropy, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        pipeline: CommitPipeline,
+        entropy: Entropy,
+        monotonic: Callable[[], float],
+        fire: Callable[[Counter[str]], None],
+    ) -> None:
+        """`fire` makes the jobs of schedules that are due, and counts them."""
         self._store = store
         self._pipeline = pipeline
         self._entropy = entropy
         self._monotonic = monotonic
+        self._fire = fire
         self._last: tuple[Micros, float] | None = None
         self._cut_off = False
         self._fresh: Micros = 0
@@ -86,7 +97,8 @@ class Sweeper:
         if self._cut_off and self._was_swept(found):
             self._cut_off = False
         self._reached(lambda: self._notice(found.now))
-        if not (found.is_free and found.is_wanted):
+        fires_soon = found.next_firing_at is not None and found.next_firing_at <= found.now + FIRING_AHEAD_US
+        if not (found.is_free and (found.is_wanted or fires_soon)):
             self._gap = None
             return False
         if found.expires_at is None or found.now - found.expires_at > GAP_US:
@@ -130,12 +142,14 @@ class Sweeper:
         after, done, has_checks = 0, 0, False
         while done < limit:
             wanted = min(limit - done, SWEEP_BATCH)
-            now, fresh, ids, has_checks = self._store.read_statement(partial(_due, after, wanted))
+            now, fresh, ids, has_checks, has_firings = self._store.read_statement(partial(_due, after, wanted))
             if after == 0:
                 noticed = self._fresh
                 self._notice(now)
                 # After a step back, the time that was read lies in the future. Use the one that was just noted instead.
                 fresh = self._fresh if self._fresh != noticed else fresh
+                if has_firings:
+                    self._fire(made)
             if ids:
                 done += self._sweep(ids, made, now, max(fresh, self._fresh))
                 after = ids[-1]

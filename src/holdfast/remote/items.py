@@ -7,9 +7,11 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.model import EventType, Fence
+from holdfast.core.model import Actor, EventType, Fence, Role
 from holdfast.core.policy import Settings
+from holdfast.core.schedule import ScheduleBody
 from holdfast.ledger.public import to_datetime
+from holdfast.ledger.schedules import job_command
 
 _enqueued = msgspec.json.Decoder(payloads.EnqueuedPayload)
 _succeeded = msgspec.json.Decoder(payloads.SucceededPayload)
@@ -61,6 +63,22 @@ def _enqueue_item(command: c.Enqueue, ref: str | None) -> Body:
         depends_on=waits_for or None,
         on_dependency_failure=given.on_dependency_failure if waits_for else None,
         ref=ref,
+    )
+
+
+def schedule_fields(name: str, body: ScheduleBody) -> Body:
+    """Return the fields of a schedule by the names that callers use."""
+    job = job_command(name, body, None, "", Actor(Role.CLIENT, name))
+    return without_none(
+        **_enqueue_item(job, None),
+        cron=body.cron,
+        every=None if body.every_us is None else milliseconds(body.every_us // 1_000),
+        tz=body.tz,
+        missed=body.missed.value,
+        overlap=body.overlap.value,
+        jitter=milliseconds(body.jitter_us // 1_000),
+        start=None if body.start_at is None else to_datetime(body.start_at),
+        end=None if body.end_at is None else to_datetime(body.end_at),
     )
 
 

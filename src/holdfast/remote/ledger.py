@@ -31,6 +31,7 @@ from holdfast.remote import items
 from holdfast.remote.paths import path
 from holdfast.remote.pipeline import Identity, RemotePipeline
 from holdfast.remote.reading import RemoteReadVerbs
+from holdfast.remote.schedules import SCHEDULE_SETTINGS, RemoteScheduleVerbs
 from holdfast.remote.store import RemoteStore
 from holdfast.remote.tasks import RemoteSteps
 from holdfast.remote.transport import Transport
@@ -43,7 +44,7 @@ OPEN_SECONDS = 10.0
 """How long to try to reach the server before a ledger is opened."""
 
 
-class RemoteLedger(RemoteReadVerbs, Ledger):
+class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
     """A ledger on a server. `holdfast.open` returns one for a url that starts with https:// or http://."""
 
     def __init__(
@@ -269,6 +270,7 @@ def _unset_policy(scope: str, name: str, fields: Sequence[str], declared: bool) 
 _SETTINGS: dict[str, Callable[..., Setting]] = {
     "pause": lambda queue, *why: ("POST", path("queues", queue, "pause"), None, {"reason": why[0]} if why else {}),
     "unpause": lambda queue: ("POST", path("queues", queue, "unpause"), None, {}),
+    **SCHEDULE_SETTINGS,
     "set_policy": lambda scope, name, layer: ("PUT", _policy_path(scope, name), None, items.policy_fields(layer)),
     "amend_policy": lambda scope, name, layer: ("PATCH", _policy_path(scope, name), None, items.policy_fields(layer)),
     "unset_policy": _unset_policy,

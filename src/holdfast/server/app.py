@@ -39,6 +39,7 @@ from holdfast.server import (
     policies,
     proofs,
     readings,
+    schedules,
     services,
     streams,
     tasks,
@@ -63,7 +64,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger("holdfast.server")
 
-HANDLERS = (jobs, holders, tasks, fleet, policies, services, proofs, about, readings, streams, exports, accounts)
+HANDLERS = (jobs, holders, tasks, fleet, schedules, policies, services, proofs, about, readings, streams, exports, accounts)
 """The modules that fill the table of routes."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _SECURITY = (

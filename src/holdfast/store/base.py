@@ -13,6 +13,7 @@ from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Sett
 from holdfast.core.dependencies import DependencyState
 from holdfast.core.model import EventRecord, JobRecord, Micros, Policy, Status
 from holdfast.core.policy import Settings
+from holdfast.core.schedule import ScheduleBody
 from holdfast.core.timeline_rows import TimelineBeat, TimelineEvent
 from holdfast.errors import Unavailable
 from holdfast.proof.key_book import KeyChange
@@ -36,6 +37,7 @@ from holdfast.store.readings import (
 )
 from holdfast.store.requests import StoredRequest
 from holdfast.store.rows import ClaimedJobs, EventRow
+from holdfast.store.schedules import FiringRow, ScheduleRow
 from holdfast.store.sealing import HeadRow, StableRows, TileRow
 
 if TYPE_CHECKING:
@@ -373,6 +375,23 @@ class EventCounting(Protocol):
     def history_since(self, step: str, scope: str, since: Micros) -> list[HistoryRow]: ...
 
 
+class Schedules(Protocol):
+    """Schedules, and what their firings change."""
+
+    def schedules(self, after: str, limit: int) -> list[ScheduleRow]: ...
+    def schedule(self, name: str) -> ScheduleRow | None: ...
+    def schedules_of_kind(self, kind: str) -> list[ScheduleRow]: ...
+    def take_schedule(self, name: str) -> ScheduleRow | None: ...
+    def count_schedules(self) -> int: ...
+    def due_schedules(self, limit: int) -> list[str]: ...
+    def put_schedule(
+        self, name: str, kind: str, body: ScheduleBody, source: str, by: str, next_at: Micros | None, fire_at: Micros | None
+    ) -> None: ...
+    def pause_schedule(self, name: str, by: str | None, next_at: Micros | None, fire_at: Micros | None) -> None: ...
+    def save_firing(self, name: str, firing: FiringRow) -> None: ...
+    def drop_schedule(self, name: str) -> bool: ...
+
+
 class Session(
     Transaction,
     HotVerbs,
@@ -382,6 +401,7 @@ class Session(
     Policies,
     Requests,
     Fleet,
+    Schedules,
     Agents,
     Keys,
     Seals,

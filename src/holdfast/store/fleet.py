@@ -48,6 +48,8 @@ class DutyStatus(NamedTuple):
     """When the current or last hold of the duty expires."""
     sweeping_since: Micros | None
     """Since when sweeps have run without a gap."""
+    next_firing_at: Micros | None
+    """When the next schedule is due."""
 
 
 class PauseRow(NamedTuple):
@@ -73,8 +75,8 @@ class SqlFleet(StatementSession):
         return bool(self.rows("take_duty", now_at=self.stamp(), **params))
 
     def watch(self, name: str, holder: str) -> DutyStatus:
-        [(now, free, wanted, expires_at, since)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
-        return DutyStatus(now, bool(free), bool(wanted), expires_at, since)
+        [(now, free, wanted, *times)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
+        return DutyStatus(now, bool(free), bool(wanted), *times)
 
     def duty(self, name: str) -> DutyHolder | None:
         """Return the last holder of a duty. Its time may have expired."""

@@ -43,6 +43,8 @@ class DueJobs(NamedTuple):
     ids: list[int]
     has_checks: bool
     """Whether there are claims to tidy."""
+    has_firings: bool
+    """Whether a schedule is due."""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +126,7 @@ class _DueRow(NamedTuple):
     """None in the only row if no job is due."""
     fresh_since: Micros | None
     has_checks: bool
+    has_firings: bool
 
 
 class SqlJobs(SqlEvents):
@@ -377,8 +380,8 @@ class SqlJobs(SqlEvents):
 
     def due(self, after: int, limit: int) -> DueJobs:
         rows = self.records(_DueRow, "due", now_at=self.stamp(), after=after, limit=limit)
-        first = rows[0]
-        return DueJobs(first.now, first.fresh_since or 0, [row.id for row in rows if row.id is not None], bool(first.has_checks))
+        first, ids = rows[0], [row.id for row in rows if row.id is not None]
+        return DueJobs(first.now, first.fresh_since or 0, ids, bool(first.has_checks), bool(first.has_firings))
 
     def tidy_claims(self, limit: int) -> None:
         """Close claims of which no job is held any more. Schedule the next check of the others."""

@@ -17,11 +17,22 @@ from holdfast.store.readings import SqlReadings
 from holdfast.store.requests import SqlRequests
 from holdfast.store.retention import SqlRetention
 from holdfast.store.rows import ClaimedJobs, row_checkpoint_rev, row_id, row_policy_id
+from holdfast.store.schedules import SqlSchedules
 from holdfast.store.sealing import SqlKeys
 
 
 class SqlSession(
-    SqlJobs, SqlRequests, SqlRetention, SqlKeys, SqlAgents, SqlFleet, SqlSinks, SqlAccess, SqlDiagnostics, SqlReadings
+    SqlJobs,
+    SqlRequests,
+    SqlRetention,
+    SqlKeys,
+    SqlAgents,
+    SqlFleet,
+    SqlSchedules,
+    SqlSinks,
+    SqlAccess,
+    SqlDiagnostics,
+    SqlReadings,
 ):
     """One transaction over named statements."""
 

@@ -6,17 +6,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from holdfast import settings
 from holdfast.composition import Clock, open
+from holdfast.core import limits
+from holdfast.core.schedule import Missed, Overlap
 from holdfast.errors import Forbidden, ValidationError
 from holdfast.keyfiles import KeySource
 from holdfast.ledger import Job, Ledger, validate
 from holdfast.ledger.public import CallOptions, Duration, HandlerOptions, PolicyFields
 from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validators import Hooks, Validator
+from holdfast.ledger.verbs.schedules import read_timing
 from holdfast.worker.enqueue import EnqueueMethods, check_options
 from holdfast.worker.handlers import Check, Handler, HandlerRegistry, Isolation, make_handler
 from holdfast.worker.worker import Worker, WorkerSettings, declare_handlers
@@ -207,6 +211,48 @@ class App(EnqueueMethods):
             return function
 
         return register
+
+    def schedule(
+        self,
+        name: str,
+        handler: Any = None,
+        *,
+        args: Mapping[str, Any] | None = None,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str = "UTC",
+        missed: str = "one",
+        overlap: str = "allow",
+        jitter: Duration = 0,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        **options: Unpack[HandlerOptions],
+    ) -> Any:
+        """Declare a schedule of jobs for a handler. Workers store it in the ledger when they start.
+
+        The arguments are those of `ledger.set_schedule`; `args` are checked against the handler's signature. Without a handler
+        this is a decorator, to be written above that of the handler.
+        """
+        timing = {"cron": cron, "every": every, "tz": tz, "jitter": jitter, "start": start, "end": end}
+        if handler is None:
+
+            def decorate(function: F) -> F:
+                self.schedule(name, function, args=args, missed=missed, overlap=overlap, **timing, **options)  # type: ignore[arg-type]
+                return function
+
+            return decorate
+        found = self.registry.find(handler)
+        limits.check_name("name", name)
+        if any(name in other.schedules for other in self.registry):
+            raise ValidationError(f"there are two schedules {name!r}", field="name")
+        read_timing(**timing)
+        validate.choice("missed", Missed, missed)
+        validate.choice("overlap", Overlap, overlap)
+        check_options("schedule", options, _HANDLER_OPTIONS)
+        item = self.registry.item(handler, args or {}, options)
+        del item["kind"]
+        found.schedules[name] = {**item, **timing, "missed": missed, "overlap": overlap}
+        return handler
 
     def check(self, function: Check) -> Check:
         """Register a check that runs before the start, for every handler registered after this call."""

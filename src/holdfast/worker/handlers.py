@@ -57,6 +57,8 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
     """The options with which its jobs are enqueued unless the caller gives others."""
     context_type: type[Context]
     location: HandlerLocation
+    schedules: dict[str, dict[str, Any]] = {}
+    """Schedules of its jobs by name, with the arguments of `ledger.set_schedule`. A worker declares them when it starts."""
 
 
 def make_handler(

@@ -163,6 +163,7 @@ class Worker:
         """Start to work, in threads of its own. Raise ValidationError if a handler's kind needs a signing key that is missing."""
         check_can_sign(self.runtime.ledger, self.name, self._served)
         declare_handlers(self.runtime.ledger, self._served, self.name)
+        declare_schedules(self.runtime.ledger, self._served, self.name)
         self._is_running = True
         self._services.start()
         if self._supervisor_ticker is not None:
@@ -306,6 +307,20 @@ def declare_handlers(ledger: Ledger, handlers: Sequence[Handler], worker: str | 
         declared, policy = known.get(handler.kind), msgspec.to_builtins(policies.read_settings(handler.policy))
         if declared is None or (declared.queue, declared.policy) != (handler.queue, policy):
             ledger.declare_policy(handler.kind, queue=handler.queue, actor=worker, **handler.policy)
+
+
+def declare_schedules(ledger: Ledger, handlers: Sequence[Handler], worker: str) -> None:
+    """Declare the schedules of each handler as a whole. Those that a handler had before and has no longer are removed."""
+    known: set[str] = set()
+    after = ""
+    while page := ledger.schedules(after=after):
+        known.update(found.kind for found in page if found.declared)
+        after = page[-1].name
+    for handler in handlers:
+        if handler.schedules or handler.kind in known:
+            taken = ledger.declare_schedules(handler.kind, handler.schedules, actor=worker)
+            if taken:
+                log.warning("an operator has set the schedule %s: the declared one is not used", ", ".join(taken))
 
 
 def check_can_sign(ledger: Ledger, worker: str, handlers: Sequence[Handler]) -> None:

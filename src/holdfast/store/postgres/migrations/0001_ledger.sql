@@ -43,6 +43,27 @@ CREATE TABLE holdfast.declarations (
     declared_by text COLLATE "C" NOT NULL
 );
 
+-- Schedules. The body is a JSON object. `fire_at` is when the next firing is due; paused and finished schedules have none.
+CREATE TABLE holdfast.schedules (
+    name       text COLLATE "C" PRIMARY KEY,
+    kind       text COLLATE "C" NOT NULL,
+    body       text COLLATE "C" NOT NULL,
+    source     text COLLATE "C" NOT NULL CHECK (source IN ('handler', 'operator')),
+    created_at timestamptz NOT NULL,
+    created_by text COLLATE "C" NOT NULL,
+    updated_at timestamptz NOT NULL,
+    paused_at  timestamptz,
+    paused_by  text COLLATE "C",
+    next_at    timestamptz,
+    fire_at    timestamptz,
+    last_at    timestamptz,
+    last_job   bigint,
+    last_error text COLLATE "C",
+    fired      bigint NOT NULL,
+    skipped    bigint NOT NULL
+) WITH (fillfactor = 50);
+CREATE INDEX schedules_fire ON holdfast.schedules (fire_at) WHERE fire_at IS NOT NULL;
+
 -- Every combination of kind, tier and a job's own settings that was ever enqueued, with its current policy.
 CREATE TABLE holdfast.profiles (
     id        integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

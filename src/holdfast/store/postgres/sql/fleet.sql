@@ -28,7 +28,8 @@ SELECT {now}, NOT EXISTS (
         OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'cascade/' AND name < 'cascade0')
         OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'link/' AND name < 'link0'),
     (SELECT d.expires_at FROM holdfast.duties d WHERE d.name = %(name)s),
-    (SELECT pos FROM holdfast.cursors WHERE name = 'sweeping');
+    (SELECT pos FROM holdfast.cursors WHERE name = 'sweeping'),
+    (SELECT min(fire_at) FROM holdfast.schedules);
 
 -- name: drop_duty
 DELETE FROM holdfast.duties WHERE name = %(name)s AND holder = %(holder)s AND set_config('lock_timeout', '100', true) IS NOT NULL;
@@ -59,6 +60,9 @@ ORDER BY w.seen_at DESC, w.name, w.incarnation LIMIT %(limit)s;
 DELETE FROM holdfast.workers WHERE (name, incarnation) IN (
     SELECT name, incarnation FROM holdfast.workers WHERE seen_at < %(before_at)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING 1;
+
+-- name: take_schedule
+SELECT {schedule_columns} FROM holdfast.schedules WHERE name = %(name)s FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: ready_queues
 SELECT u.name FROM unnest(%(queues)s::text[]) AS u (name)

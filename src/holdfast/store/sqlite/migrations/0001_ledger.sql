@@ -40,6 +40,27 @@ CREATE TABLE holdfast_declarations (
     declared_by TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Schedules. The body is a JSON object. `fire_at` is when the next firing is due; paused and finished schedules have none.
+CREATE TABLE holdfast_schedules (
+    name       TEXT PRIMARY KEY,
+    kind       TEXT NOT NULL,
+    body       TEXT NOT NULL,
+    source     TEXT NOT NULL CHECK (source IN ('handler', 'operator')),
+    created_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL,
+    updated_at INTEGER NOT NULL,
+    paused_at  INTEGER,
+    paused_by  TEXT,
+    next_at    INTEGER,
+    fire_at    INTEGER,
+    last_at    INTEGER,
+    last_job   INTEGER,
+    last_error TEXT,
+    fired      INTEGER NOT NULL,
+    skipped    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX holdfast_schedules_fire ON holdfast_schedules (fire_at) WHERE fire_at IS NOT NULL;
+
 -- Every combination of kind, tier and a job's own settings that was ever enqueued, with its current policy.
 CREATE TABLE holdfast_profiles (
     id        INTEGER PRIMARY KEY,

@@ -20,7 +20,8 @@ SELECT :now_at, NOT EXISTS (
         OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'cascade/' AND name < 'cascade0')
         OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'link/' AND name < 'link0'),
     (SELECT expires_at FROM holdfast_duties WHERE name = :name),
-    (SELECT pos FROM holdfast_cursors WHERE name = 'sweeping');
+    (SELECT pos FROM holdfast_cursors WHERE name = 'sweeping'),
+    (SELECT min(fire_at) FROM holdfast_schedules);
 
 -- name: drop_duty
 DELETE FROM holdfast_duties WHERE name = :name AND holder = :holder;
@@ -46,6 +47,9 @@ ORDER BY w.seen_at DESC, w.name, w.incarnation LIMIT :limit;
 DELETE FROM holdfast_workers WHERE (name, incarnation) IN (
     SELECT name, incarnation FROM holdfast_workers WHERE seen_at < :before_at LIMIT :limit)
 RETURNING 1;
+
+-- name: take_schedule
+SELECT {schedule_columns} FROM holdfast_schedules WHERE name = :name;
 
 -- name: ready_queues
 SELECT wanted.value FROM json_each(:queues) wanted

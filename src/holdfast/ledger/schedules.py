@@ -1,0 +1,177 @@
+"""Make the jobs of schedules that are due. The sweep does this.
+
+A firing makes its job and moves the schedule to its next time in one transaction, under the lock of the schedule's row. So each
+firing makes one job, however many processes sweep, and also if one of them is killed.
+"""
+
+import logging
+from collections import Counter
+from functools import partial
+
+import msgspec
+
+from holdfast.core import commands as c
+from holdfast.core import limits, payloads
+from holdfast.core.model import TERMINAL, Actor, EventType, Micros, Role
+from holdfast.core.schedule import Overlap, ScheduleBody, fire_at, plan_firings
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.ledger import metrics
+from holdfast.ledger.commit import CommitPipeline
+from holdfast.ledger.decisions import apply
+from holdfast.ledger.dispatch import enqueue_one
+from holdfast.ledger.firing_times import ScheduleTimes
+from holdfast.ledger.public import to_datetime
+from holdfast.ledger.requests import Request, Result
+from holdfast.ledger.signing import Signer, TransactionSigner
+from holdfast.store.base import EnqueuedRow, Session, Store
+from holdfast.store.schedules import FiringRow, ScheduleRow
+from holdfast.telemetry.metrics import Metrics
+from holdfast.text import iso_format
+
+log = logging.getLogger("holdfast.schedules")
+
+ERROR_CHARACTERS_MAX = 500
+OVERLAP_REASON = "the next firing of its schedule"
+
+
+def actor_of(name: str) -> Actor:
+    """Return the actor of the jobs that a schedule makes."""
+    return Actor(Role.CLIENT, f"schedule:{name}")
+
+
+def job_command(name: str, body: ScheduleBody, available_at: Micros | None, request_id: str, actor: Actor) -> c.Enqueue:
+    """Return the command that makes a job of a schedule. Without a time, the job is available at once, or after its delay."""
+    payload = payloads.decode(payloads.EnqueuedPayload, bytes(body.job))
+    if available_at is not None:
+        payload = msgspec.structs.replace(payload, available_at=available_at + payload.delay_us, delay_us=0)
+    linked = partial(c.EnqueueLinked, depends_on=payload.depends_on)
+    return (linked if payload.depends_on else c.Enqueue)(
+        actor=actor,
+        request_id=request_id,
+        queue=payload.queue,
+        kind=payload.kind,
+        payload=payload.encode(),
+        priority=payload.priority,
+        available_at=payload.available_at,
+        delay_us=payload.delay_us,
+        dedupe_key=payload.dedupe_key,
+        dedupe_forever=payload.dedupe_forever,
+        tier=payload.tier,
+        override=payloads.json_bytes(payload.policy),
+        correlation_id=body.correlation_id,
+        trace_id=body.trace_id,
+    )
+
+
+def next_times(name: str, body: ScheduleBody, now: Micros) -> tuple[Micros | None, Micros | None]:
+    """Return the planned time of the first firing after now, and when it is due."""
+    planned = ScheduleTimes(body).after(now)
+    return planned, None if planned is None else fire_at(name, body.jitter_us, planned)
+
+
+class ScheduleFirer:
+    """Makes the jobs that are due, each schedule in a transaction of its own."""
+
+    def __init__(self, store: Store, pipeline: CommitPipeline, signer: Signer, counts: Metrics) -> None:
+        self._store = store
+        self._pipeline = pipeline
+        self._signer = signer
+        self._metrics = counts
+
+    def fire(self, made: Counter[str]) -> None:
+        """Make the jobs that are due, and count them in `made`. A schedule whose row is locked is left for the next sweep."""
+        for name in self._store.read_statement(lambda session: session.due_schedules(limits.SCHEDULES_PER_SWEEP_MAX)):
+            try:
+                results = self._pipeline.transact(partial(self._fire_one, name), wait=False)
+            except Unavailable as error:
+                if not error.locked:
+                    raise
+            except HoldfastError as error:
+                self._pipeline.transact(partial(_note_refusal, name, error), wait=False)
+                log.warning("schedule %s made no job: %s", name, error.message, extra={"schedule": name, "code": error.code})
+            else:
+                made[EventType.ENQUEUED.value] += sum(result.changed for result in results)
+                for result in results:
+                    metrics.count_answers(self._metrics, result)
+
+    def _fire_one(self, name: str, session: Session) -> list[Result]:
+        row, now = session.take_schedule(name), session.now()
+        if row is None or row.fire_at is None or row.next_at is None or row.fire_at > now:
+            return []
+        body = row.decoded()
+        plan = plan_firings(name, body, ScheduleTimes(body), row.next_at, now)
+        firing = _Firing(session, self._signer.in_transaction(session), row, body)
+        for planned in plan.times:
+            firing.make(planned)
+        due = None if plan.next_at is None else fire_at(name, body.jitter_us, plan.next_at)
+        session.save_firing(
+            name,
+            FiringRow(
+                plan.next_at,
+                due,
+                plan.times[-1] if plan.times else None,
+                firing.last_job,
+                fired=len(firing.results) - firing.skipped,
+                skipped=plan.skipped + firing.skipped,
+            ),
+        )
+        return firing.results
+
+
+class _Firing:
+    """The jobs that one schedule makes in one transaction."""
+
+    def __init__(self, session: Session, signer: TransactionSigner, row: ScheduleRow, body: ScheduleBody) -> None:
+        self._session = session
+        self._signer = signer
+        self._name = row.name
+        self._body = body
+        self.last_job = row.last_job
+        self.results: list[Result] = []
+        self.skipped = 0
+
+    def make(self, planned: Micros) -> None:
+        """Make the job of a firing, unless the job before has not ended and the schedule does not allow two."""
+        name, body = self._name, self._body
+        request_id = f"{name}@{iso_format(to_datetime(planned))}"
+        command = job_command(name, body, fire_at(name, body.jitter_us, planned), request_id, actor_of(name))
+        result = Result(Request("enqueue", [command]))
+        self.results.append(result)
+        if body.overlap is not Overlap.ALLOW and self._is_live():
+            if body.overlap is Overlap.SKIP:
+                self.skipped += 1
+                return
+            self._cancel_last(result, request_id)
+        row = enqueue_one(self._session, result, command)
+        if not row.is_new:  # another job has the dedupe key
+            self.skipped += 1
+            return
+        self.last_job = row.job_id
+        result.answers, result.changed = [EnqueuedRow(row.job_id, row.at, True)], True
+        self._session.wake({command.queue, *result.queues})
+
+    def _is_live(self) -> bool:
+        if self.last_job is None:
+            return False
+        if self.last_job in self._session.try_lock([self.last_job]):
+            raise Unavailable(f"job {self.last_job} is locked by another transaction", locked=True)
+        job = self._session.load([self.last_job], lock=True).get(self.last_job)
+        return job is not None and job.status not in TERMINAL
+
+    def _cancel_last(self, result: Result, request_id: str) -> None:
+        assert self.last_job is not None
+        cancel = c.Cancel(actor=actor_of(self._name), request_id=request_id, job_id=self.last_job, reason=OVERLAP_REASON)
+        apply(self._session, result, cancel, self._signer)
+
+
+def _note_refusal(name: str, error: HoldfastError, session: Session) -> None:
+    """Skip a firing that was refused, and note why."""
+    row = session.take_schedule(name)
+    if row is None or row.next_at is None:
+        return
+    body = row.decoded()
+    try:
+        planned, due = next_times(name, body, session.now())
+    except HoldfastError:
+        planned = due = None  # its time zone is no longer known
+    session.save_firing(name, FiringRow(planned, due, last_error=error.message[:ERROR_CHARACTERS_MAX], skipped=1))

@@ -1,0 +1,80 @@
+"""The verbs of a remote ledger for schedules."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, cast
+
+from holdfast.core import limits
+from holdfast.core.model import Actor, Role
+from holdfast.ledger import Job, ScheduleRecord, validate
+from holdfast.ledger.public import Duration
+from holdfast.ledger.verbs.schedules import ScheduleVerbs, read_timing
+from holdfast.remote import answers as a
+from holdfast.remote import items
+from holdfast.remote.paths import path
+from holdfast.remote.reading import RemoteReadVerbs
+
+SCHEDULE_SETTINGS: dict[str, Callable[..., tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]]] = {
+    "set_schedule": lambda name, body: ("PUT", path("schedules", name), None, items.schedule_fields(name, body)),
+    "pause_schedule": lambda name: ("POST", path("schedules", name, "pause"), None, {}),
+    "resume_schedule": lambda name: ("POST", path("schedules", name, "resume"), None, {}),
+}
+"""How schedules are changed: method, path, query and body."""
+
+
+class RemoteScheduleVerbs(RemoteReadVerbs, ScheduleVerbs):
+    def declare_schedules(
+        self, kind: str, schedules: Mapping[str, Mapping[str, Any]], *, actor: str | Actor | None = None
+    ) -> list[str]:
+        who = validate.actor(actor, Role.OPERATOR, self._actor)
+        read = {limits.check_name("name", name): self._read_schedule(kind, fields) for name, fields in schedules.items()}
+        sent = {name: items.schedule_fields(name, body) for name, body in read.items()}
+        target = path("schedule-declarations", limits.check_name("kind", kind))
+        answer = a.having("taken", list[str])
+        found = self._remote.call("PUT", target, answer, actor=who, body={"schedules": sent}, key=self._entropy.nonce())
+        return cast(list[str], found.taken)
+
+    def remove_schedule(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
+        who, key = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id) or self._entropy.nonce()
+        self._remote.call("DELETE", path("schedules", limits.check_name("name", name)), type(None), actor=who, key=key)
+
+    def run_schedule(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> Job:
+        who, key = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id) or self._entropy.nonce()
+        target = path("schedules", limits.check_name("name", name), "run")
+        found = self._remote.call("POST", target, a.FoundAnswer, actor=who, body={}, key=key)
+        return Job(found.job.id, a.record_of(found.job), is_new=found.is_new)
+
+    def schedules(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> list[ScheduleRecord]:
+        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        if after:
+            limits.check_name("after", after)
+        return self._field("/v1/schedules", "schedules", list[ScheduleRecord], after=after or None, limit=limit)
+
+    def schedule(self, name: str) -> ScheduleRecord:
+        return self._field(path("schedules", limits.check_name("name", name)), "schedule", ScheduleRecord)
+
+    def next_firings(self, name: str, *, count: int = 10) -> list[datetime]:
+        limits.check_integer("count", count, 1, limits.FIRINGS_SHOWN_MAX)
+        return self._field(path("schedules", limits.check_name("name", name), "firings"), "times", list[datetime], count=count)
+
+    def preview_schedule(
+        self,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str = "UTC",
+        start: datetime | None = None,
+        end: datetime | None = None,
+        count: int = 10,
+    ) -> list[datetime]:
+        limits.check_integer("count", count, 1, limits.FIRINGS_SHOWN_MAX)
+        every_us = read_timing(cron, every, tz, 0, start, end)["every_us"]
+        query = {
+            "cron": cron,
+            "every": None if every_us is None else items.milliseconds(every_us // 1_000),
+            "tz": tz,
+            "start": start,
+            "end": end,
+            "count": count,
+        }
+        return self._field("/v1/schedule-preview", "times", list[datetime], **query)

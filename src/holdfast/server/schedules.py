@@ -1,0 +1,153 @@
+"""Routes on schedules."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.errors import NotFound, ValidationError
+from holdfast.ledger import ScheduleRecord
+from holdfast.server import bodies as b
+from holdfast.server.call import Call, Reply
+from holdfast.server.routes import Nothing, route
+from holdfast.shapes import EnqueueAnswer
+
+
+class ScheduleFields(b.EnqueueBody, frozen=True):
+    """A schedule: the job that it makes, and when."""
+
+    cron: str | None = None
+    every: b.Duration | None = None
+    tz: str = "UTC"
+    missed: Literal["skip", "one", "all"] = "one"
+    overlap: Literal["allow", "skip", "cancel"] = "allow"
+    jitter: b.Duration = 0.0
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+class SchedulesAnswer(msgspec.Struct, frozen=True):
+    schedules: list[ScheduleRecord]
+
+
+class OneSchedule(msgspec.Struct, frozen=True):
+    schedule: ScheduleRecord
+
+
+class FiringsAnswer(msgspec.Struct, frozen=True):
+    times: list[datetime]
+
+
+def _visible(call: Call) -> ScheduleRecord:
+    """Return the schedule of the path. One of another queue does not exist for the caller."""
+    name = call.parameters["name"]
+    found = call.ledger.schedule(name)
+    if not call.principal.sees(found.queue):
+        raise NotFound(f"there is no schedule {name!r:.80}", schedule=name)
+    return found
+
+
+def _shown(call: Call, found: ScheduleRecord) -> Any:
+    return found if call.redaction is None else call.redaction.fields(found)
+
+
+@route("GET", "/v1/schedules", "reader", query=b.NameQuery, answer=SchedulesAnswer, verb="read")
+def schedules(call: Call) -> Any:
+    """List schedules, by name."""
+    found = call.ledger.schedules(after=call.query.after, limit=call.query.limit)
+    return {"schedules": [_shown(call, one) for one in found if call.principal.sees(one.queue)]}
+
+
+@route("GET", "/v1/schedules/{name}", "reader", answer=OneSchedule, verb="read")
+def schedule(call: Call) -> Any:
+    """Return one schedule."""
+    return {"schedule": _shown(call, _visible(call))}
+
+
+@route("PUT", "/v1/schedules/{name}", "operator", body=ScheduleFields, answer=OneSchedule)
+def set_schedule(call: Call) -> Any:
+    """Make a schedule, or replace the one of this name."""
+    fields = _fields(call, call.body)
+    name, kind = call.parameters["name"], call.body.kind
+    return {"schedule": call.ledger.set_schedule(name, kind, request_id=call.request_id, actor=call.actor, **fields)}
+
+
+def _fields(call: Call, given: ScheduleFields) -> dict[str, Any]:
+    """Return the fields of a schedule, without its kind, as the ledger takes them."""
+    call.see_queue(given.queue)
+    fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
+    del fields["kind"]
+    return fields | {"args": b.sent(given.args)}
+
+
+@route("DELETE", "/v1/schedules/{name}", "operator", answer=None, status=204)
+def remove_schedule(call: Call) -> Any:
+    """Remove a schedule. Its jobs stay."""
+    if not call.principal.sees_all:
+        _visible(call)
+    call.ledger.remove_schedule(call.parameters["name"], request_id=call.request_id, actor=call.actor)
+
+
+@route("POST", "/v1/schedules/{name}/pause", "operator", body=Nothing, answer=OneSchedule)
+def pause_schedule(call: Call) -> Any:
+    """Let a schedule make no jobs."""
+    name = _visible(call).name
+    return {"schedule": call.ledger.pause_schedule(name, request_id=call.request_id, actor=call.actor)}
+
+
+@route("POST", "/v1/schedules/{name}/resume", "operator", body=Nothing, answer=OneSchedule)
+def resume_schedule(call: Call) -> Any:
+    """Let a paused schedule make jobs again."""
+    name = _visible(call).name
+    return {"schedule": call.ledger.resume_schedule(name, request_id=call.request_id, actor=call.actor)}
+
+
+@route("POST", "/v1/schedules/{name}/run", "operator", body=Nothing, answer=EnqueueAnswer, status=201)
+def run_schedule(call: Call) -> Reply:
+    """Make a job of a schedule now."""
+    job = call.ledger.run_schedule(_visible(call).name, request_id=call.request_id, actor=call.actor)
+    headers = {"ETag": f'"{job.rev}"', "Location": f"/v1/jobs/{job.id}"}
+    return Reply({"job": call.view(job), "is_new": job.is_new}, 201 if job.is_new else 200, headers)
+
+
+class FiringsQuery(b.Body, frozen=True):
+    count: int = 10
+
+
+class PreviewQuery(FiringsQuery, frozen=True):
+    cron: str | None = None
+    every: str | None = None
+    tz: str = "UTC"
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+@route("GET", "/v1/schedules/{name}/firings", "reader", query=FiringsQuery, answer=FiringsAnswer, verb="read")
+def next_firings(call: Call) -> Any:
+    """Return the next planned times of a schedule."""
+    return {"times": call.ledger.next_firings(_visible(call).name, count=call.query.count)}
+
+
+@route("GET", "/v1/schedule-preview", "reader", query=PreviewQuery, answer=FiringsAnswer, verb="read")
+def preview_schedule(call: Call) -> Any:
+    """Return the planned times that a schedule would have."""
+    return {"times": call.ledger.preview_schedule(**msgspec.structs.asdict(call.query))}
+
+
+class DeclaredSchedules(b.Body, frozen=True):
+    schedules: dict[str, ScheduleFields]
+
+
+class DeclaredAnswer(msgspec.Struct, frozen=True):
+    taken: list[str]
+    """Names under which an operator has set a schedule. They are not declared."""
+
+
+@route("PUT", "/v1/schedule-declarations/{kind}", "worker", body=DeclaredSchedules, answer=DeclaredAnswer, verb="sign-in")
+def declare_schedules(call: Call) -> Any:
+    """Declare the schedules of the handler of a kind, in place of those that it has declared before."""
+    kind = call.parameters["kind"]
+    if any(given.kind != kind for given in call.body.schedules.values()):
+        raise ValidationError(f"a schedule is not of the kind {kind!r:.80}", field="kind")
+    declared = {name: _fields(call, given) for name, given in call.body.schedules.items()}
+    return {"taken": call.ledger.declare_schedules(kind, declared, actor=call.actor)}

@@ -1,0 +1,277 @@
+"""Schedules: what they store, when they make jobs, and what they do about missed firings and overlaps."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Job, Ledger
+from holdfast.core import limits
+from holdfast.testing import ManualClock
+from tests.contract.builders import WORKER, held, refused, refused_without_trace
+
+
+def jobs(ledger: Ledger) -> list[Job]:
+    return list(ledger.list(order="oldest", limit=1_000))
+
+
+def tick(ledger: Ledger, clock: ManualClock, seconds: float) -> list[int]:
+    """Let time pass, sweep, and return the ids of new jobs."""
+    before = {job.id for job in jobs(ledger)}
+    clock.advance(seconds)
+    ledger.sweep()
+    return [job.id for job in jobs(ledger) if job.id not in before]
+
+
+def test_a_schedule_makes_a_job_at_each_of_its_times(ledger: Ledger, clock: ManualClock):
+    made = ledger.set_schedule("quarterly", "report", {"page": 1}, every="15m", queue="reports", priority=3, tier="interactive")
+    assert (made.name, made.kind, made.queue, made.args) == ("quarterly", "report", "reports", {"page": 1})
+    assert made.options == {"priority": 3, "tier": "interactive"}
+    assert (made.every_s, made.cron, made.missed, made.overlap, made.fired, made.declared) == (
+        900,
+        None,
+        "one",
+        "allow",
+        0,
+        False,
+    )
+    assert made.next_at is not None
+    first = made.next_at
+    assert tick(ledger, clock, (first - clock.now()).total_seconds() - 0.001) == []
+    [job_id] = tick(ledger, clock, 0.001)
+    job = ledger.get(job_id)
+    assert (job.kind, job.queue, job.priority, job.tier, job.args, job.available_at) == (
+        "report",
+        "reports",
+        3,
+        "interactive",
+        {"page": 1},
+        first,
+    )
+    [event] = ledger.events(job_id)
+    assert str(event.actor) == "client:schedule:quarterly"
+    assert event.request_id == f"quarterly@{first.isoformat().replace('+00:00', 'Z')}"
+    assert tick(ledger, clock, 1) == []
+    found = ledger.schedule("quarterly")
+    assert (found.last_at, found.last_job, found.fired, found.skipped) == (first, job_id, 1, 0)
+    assert found.next_at == first + timedelta(minutes=15)
+    assert len(tick(ledger, clock, 900)) == 1
+    assert ledger.check(job_id) == []
+
+
+def test_a_cron_schedule_follows_its_time_zone(ledger: Ledger, clock: ManualClock):
+    made = ledger.set_schedule("nightly", "report", cron="0 3 * * *", tz="Europe/Berlin")
+    times = ledger.next_firings("nightly", count=400)
+    assert times[0] == made.next_at
+    assert {at.astimezone(UTC).hour for at in times} == {1, 2}  # summer and winter
+    assert len(times) == 400
+    assert ledger.preview_schedule(cron="0 3 * * *", tz="Europe/Berlin", count=400) == times
+
+
+@pytest.mark.parametrize(("missed", "made", "skipped"), [("skip", 0, 5), ("one", 1, 4), ("all", 5, 0)])
+def test_missed_firings(ledger: Ledger, clock: ManualClock, missed: str, made: int, skipped: int):
+    clock.advance((60 - clock.now().minute) * 60)
+    ledger.set_schedule("hourly", "report", every="1h", missed=missed)
+    first = ledger.schedule("hourly").next_at
+    assert first is not None
+    found = tick(ledger, clock, (first - clock.now()).total_seconds() + 4 * 3_600 + 120)
+    assert len(found) == made
+    after = ledger.schedule("hourly")
+    assert (after.fired, after.skipped, after.next_at) == (made, skipped, first + timedelta(hours=5))
+    if missed == "all":
+        assert [ledger.get(id_).available_at for id_ in found] == [first + timedelta(hours=n) for n in range(5)]
+    if missed == "one":
+        assert ledger.get(found[0]).available_at == first + timedelta(hours=4)
+
+
+def test_many_missed_firings_are_made_in_bounded_steps(ledger: Ledger, clock: ManualClock):
+    ledger.set_schedule("often", "report", every="1s", missed="all")
+    assert len(tick(ledger, clock, 250)) == limits.FIRINGS_MAX
+    assert len(tick(ledger, clock, 0)) == limits.FIRINGS_MAX
+    assert len(tick(ledger, clock, 0)) == 50
+    assert tick(ledger, clock, 0) == []
+
+
+@pytest.mark.parametrize(("overlap", "made"), [("allow", 3), ("skip", 1), ("cancel", 3)])
+def test_a_firing_while_the_job_before_has_not_ended(ledger: Ledger, clock: ManualClock, overlap: str, made: int):
+    ledger.set_schedule("s", "report", every="10s", overlap=overlap)
+    for _ in range(3):
+        tick(ledger, clock, 10)
+    found = jobs(ledger)
+    assert len(found) == made
+    if overlap == "cancel":
+        assert [job.status.value for job in found] == ["cancelled", "cancelled", "queued"]
+        assert found[0].cancel_reason == "the next firing of its schedule"
+        assert str(ledger.events(found[0].id)[-1].actor) == "client:schedule:s"
+    if overlap == "skip":
+        assert ledger.schedule("s").skipped == 2
+        [job] = ledger.claim(WORKER, start=True)
+        ledger.complete(held(job))
+        assert len(tick(ledger, clock, 10)) == 1
+
+
+def test_a_running_job_is_asked_to_stop_by_the_next_firing(ledger: Ledger, clock: ManualClock):
+    ledger.set_schedule("s", "report", every="10s", overlap="cancel")
+    [first] = tick(ledger, clock, 10)
+    ledger.claim(WORKER, start=True)
+    [second] = tick(ledger, clock, 10)
+    assert ledger.get(first).cancel_requested_at is not None
+    assert ledger.get(second).status.value == "queued"
+
+
+def test_a_firing_whose_dedupe_key_is_taken_is_skipped(ledger: Ledger, clock: ManualClock):
+    ledger.set_schedule("s", "report", every="10s", dedupe_key="report")
+    assert len(tick(ledger, clock, 10)) == 1
+    assert tick(ledger, clock, 10) == []
+    assert (ledger.schedule("s").fired, ledger.schedule("s").skipped) == (1, 1)
+
+
+def test_a_schedule_ends(ledger: Ledger, clock: ManualClock):
+    start = clock.now() + timedelta(minutes=5)
+    ledger.set_schedule("s", "report", every="1m", start=start, end=start + timedelta(minutes=2), missed="all")
+    assert ledger.next_firings("s") == [start + timedelta(minutes=n) for n in range(3)]
+    assert tick(ledger, clock, 299) == []
+    assert len(tick(ledger, clock, 3_600)) == 3
+    found = ledger.schedule("s")
+    assert (found.next_at, found.fired) == (None, 3)
+    assert tick(ledger, clock, 3_600) == []
+
+
+def test_a_paused_schedule_makes_no_jobs_and_misses_none(ledger: Ledger, clock: ManualClock):
+    ledger.set_schedule("s", "report", every="1m", missed="all")
+    paused = ledger.pause_schedule("s", actor="kim")
+    assert (paused.paused_by, paused.next_at) == ("kim", None)
+    assert ledger.pause_schedule("s", actor="lee").paused_by == "kim"
+    assert tick(ledger, clock, 600) == []
+    resumed = ledger.resume_schedule("s")
+    assert resumed.paused_at is None and resumed.next_at is not None
+    left = (resumed.next_at - clock.now()).total_seconds()
+    assert 0 < left <= 60
+    assert tick(ledger, clock, left - 0.001) == []
+    assert len(tick(ledger, clock, 0.001)) == 1
+    assert (ledger.schedule("s").fired, ledger.schedule("s").skipped) == (1, 0)
+
+
+def test_a_job_is_made_at_once(ledger: Ledger, clock: ManualClock):
+    ledger.set_schedule("s", "report", {"n": 1}, every="1h", delay="5s")
+    before = ledger.schedule("s")
+    job = ledger.run_schedule("s", actor="kim", request_id="now-1")
+    assert (job.kind, job.args, job.available_at) == ("report", {"n": 1}, clock.now() + timedelta(seconds=5))
+    assert str(ledger.events(job.id)[0].actor) == "operator:kim"
+    assert ledger.run_schedule("s", actor="kim", request_id="now-1").id == job.id
+    assert len(jobs(ledger)) == 1
+    assert ledger.schedule("s") == before
+
+
+def test_a_schedule_that_is_set_again_keeps_its_next_time_unless_its_times_change(ledger: Ledger, clock: ManualClock):
+    first = ledger.set_schedule("s", "report", {"n": 1}, every="1h")
+    clock.advance(60)
+    again = ledger.set_schedule("s", "report", {"n": 2}, every="1h", overlap="skip")
+    assert (again.next_at, again.args, again.overlap, again.created_at) == (first.next_at, {"n": 2}, "skip", first.created_at)
+    other = ledger.set_schedule("s", "report", {"n": 2}, every="1m")
+    assert other.next_at is not None and first.next_at is not None and other.next_at < first.next_at
+
+
+def test_a_repeated_request_sets_a_schedule_once(ledger: Ledger):
+    ledger.set_schedule("s", "report", every="1h", request_id="r-1")
+    ledger.remove_schedule("s")
+    with refused("not_found"):
+        ledger.set_schedule("s", "report", every="1h", request_id="r-1")
+    with refused("idempotency_conflict"):
+        ledger.set_schedule("s", "report", every="2h", request_id="r-1")
+
+
+def test_schedules_are_listed_by_name(ledger: Ledger):
+    for name in ("b", "c", "a"):
+        ledger.set_schedule(name, "report", every="1h")
+    assert [one.name for one in ledger.schedules()] == ["a", "b", "c"]
+    assert [one.name for one in ledger.schedules(after="a", limit=1)] == ["b"]
+    ledger.remove_schedule("b")
+    assert [one.name for one in ledger.schedules()] == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    "verb", ["schedule", "next_firings", "pause_schedule", "resume_schedule", "remove_schedule", "run_schedule"]
+)
+def test_a_schedule_that_does_not_exist(ledger: Ledger, verb: str):
+    with refused_without_trace(ledger, "not_found"):
+        getattr(ledger, verb)("none")
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "field"),
+    [
+        ({}, "validation_error", "cron"),
+        ({"cron": "* * * * *", "every": "1m"}, "validation_error", "cron"),
+        ({"cron": "61 * * * *"}, "validation_error", "cron"),
+        ({"cron": "* * * *"}, "validation_error", "cron"),
+        ({"cron": "0 3 * * *", "tz": "Europe/Nowhere"}, "validation_error", "tz"),
+        ({"every": "1h", "tz": "Europe/Berlin"}, "validation_error", "tz"),
+        ({"every": "500ms"}, "limit_exceeded", "every"),
+        ({"every": 0}, "limit_exceeded", "every"),
+        ({"every": -1}, "limit_exceeded", "every"),
+        ({"every": 400 * 86_400}, "limit_exceeded", "every"),
+        ({"every": "soon"}, "validation_error", "every"),
+        ({"every": "1m", "jitter": "2m"}, "validation_error", "jitter"),
+        ({"every": "1m", "missed": "some"}, "validation_error", "missed"),
+        ({"every": "1m", "overlap": "maybe"}, "validation_error", "overlap"),
+        ({"every": "1m", "start": "tomorrow"}, "validation_error", "start"),
+        (
+            {"every": "1m", "start": datetime(2026, 1, 2, tzinfo=UTC), "end": datetime(2026, 1, 1, tzinfo=UTC)},
+            "validation_error",
+            "end",
+        ),
+        ({"every": "1m", "available_at": datetime(2026, 1, 2, tzinfo=UTC)}, "validation_error", "available_at"),
+        ({"every": "1m", "priority": 10_000}, "limit_exceeded", "priority"),
+        ({"every": "1m", "colour": "red"}, "validation_error", "enqueue"),
+    ],
+    ids=str,
+)
+def test_a_wrong_schedule_is_refused(ledger: Ledger, fields: dict[str, Any], code: str, field: str):
+    with refused_without_trace(ledger, code) as caught:
+        ledger.set_schedule("s", "report", **fields)
+    assert caught.value.context["field"] == field
+    assert ledger.schedules() == []
+
+
+def test_a_handler_declares_its_schedules_as_a_whole(ledger: Ledger, clock: ManualClock):
+    assert ledger.declare_schedules("report", {"a": {"every": "1h"}, "b": {"cron": "0 3 * * *", "args": {"n": 1}}}) == []
+    assert [(one.name, one.declared) for one in ledger.schedules()] == [("a", True), ("b", True)]
+    ledger.pause_schedule("a")
+    ledger.set_schedule("mine", "report", every="1h")
+    ledger.set_schedule("other", "mail", every="1h")
+    assert ledger.declare_schedules("report", {"a": {"every": "1h"}, "mine": {"every": "2h"}, "other": {"every": "1h"}}) == [
+        "mine",
+        "other",
+    ]
+    found = {one.name: one for one in ledger.schedules()}
+    assert sorted(found) == ["a", "mine", "other"]
+    assert found["a"].paused_at is not None
+    assert (found["mine"].every_s, found["mine"].declared) == (3_600, False)
+    assert ledger.declare_schedules("report", {}) == []
+    assert [one.name for one in ledger.schedules()] == ["mine", "other"]
+
+
+def test_a_firing_that_is_refused_is_noted_and_the_others_go_on(ledger: Ledger, clock: ManualClock):
+    first = ledger.enqueue("first")
+    ledger.set_schedule("bad", "report", every="10s", depends_on=[first.id])
+    ledger.set_schedule("good", "report", every="10s")
+    assert len(tick(ledger, clock, 10)) == 2
+    ledger.cancel(first.id)
+    clock.advance(86_400)
+    ledger.prune(jobs_before=clock.now(), failed_before=clock.now())
+    with refused("not_found"):
+        ledger.get(first.id)
+    made = tick(ledger, clock, 10)
+    assert [str(ledger.events(id_)[0].actor) for id_ in made] == ["client:schedule:good"]
+    found = ledger.schedule("bad")
+    assert found.last_error is not None and str(first.id) in found.last_error
+    assert found.next_at is not None and found.next_at > clock.now()
+
+
+def test_the_number_of_schedules_is_limited(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "SCHEDULES_MAX", 2)
+    for name in ("a", "b", "b"):
+        ledger.set_schedule(name, "report", every="1h")
+    with refused_without_trace(ledger, "limit_exceeded"):
+        ledger.set_schedule("c", "report", every="1h")
