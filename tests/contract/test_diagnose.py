@@ -81,6 +81,24 @@ def test_a_dead_sink_is_reported(ledger: Ledger):
     assert wrong(ledger) == {}
 
 
+def test_a_schedule_that_is_late_or_refused_is_reported(ledger: Ledger, clock: ManualClock):
+    first = ledger.enqueue("first")
+    ledger.cancel(first.id)
+    ledger.set_schedule("hourly", "work", every="1h", depends_on=[first.id], on_dependency_failure="wait")
+    clock.advance(3_600 + 90)
+    words = wrong(ledger)["schedule_late"].words
+    assert words.startswith("schedule hourly should have made a job ")
+    ledger.prune(jobs_before=clock.now(), failed_before=clock.now())
+    ledger.sweep()
+    found = wrong(ledger)
+    assert "schedule_late" not in found
+    assert found["schedule_refused"].words.startswith("the last firing of schedule hourly made no job: ")
+    ledger.set_schedule("hourly", "work", every="1h")
+    clock.advance(3_600)
+    ledger.sweep()
+    assert "schedule_refused" not in wrong(ledger)
+
+
 def test_dead_letters_are_reported_until_they_are_discarded(ledger: Ledger):
     made = builders.dead_lettered(ledger)
     assert wrong(ledger)["dead_letters"].words == "1 dead letter, neither replayed nor discarded"

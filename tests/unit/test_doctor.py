@@ -6,7 +6,16 @@ import msgspec
 import pytest
 
 from holdfast.core.doctor import HealthFinding, LedgerHealth, Severity, Skew, StoreHealth, diagnose
-from holdfast.core.doctor.model import COUNT_MAX, History, LockedJob, OpenTransaction, ReadyJobs, SinkHealth, StoredFile
+from holdfast.core.doctor.model import (
+    COUNT_MAX,
+    History,
+    LockedJob,
+    OpenTransaction,
+    ReadyJobs,
+    ScheduleHealth,
+    SinkHealth,
+    StoredFile,
+)
 from holdfast.core.explain.model import QueuePause, SeenWorker
 from holdfast.core.policy import DAY_MS
 from tests.unit.histories import SECOND, T0
@@ -325,3 +334,14 @@ def test_a_connection_pooler_is_reported():
     assert finding("pooler", SERVER | {"pooled": True}).severity is Severity.WELL
     found = finding("pooler", SERVER | {"pooled": True, "poll_ms": 500})
     assert (found.severity, "every 0.5 s" in found.words, "listen=HOST:PORT" in found.action) == (Severity.NOTE, True, True)
+
+
+def test_schedules_that_need_attention():
+    late = ScheduleHealth("nightly", T0 - 2 * MINUTE, None)
+    assert finding("schedule_late", schedules=(late,)).words == "schedule nightly should have made a job 2 min ago"
+    refused = ScheduleHealth("a b", T0 + MINUTE, "there is no job 7")
+    found = finding("schedule_refused", schedules=(refused,))
+    assert (found.severity, found.words) == (Severity.WARNING, "the last firing of schedule a b made no job: there is no job 7")
+    assert "holdfast schedule get 'a b'" in found.action
+    ended = ScheduleHealth("old", None, "there is no job 7")
+    assert finding("schedule_refused", schedules=(ended,)).words.startswith("the last firing of schedule old")

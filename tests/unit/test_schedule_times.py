@@ -197,3 +197,10 @@ def test_jitter_delays_each_firing_by_its_own_part():
     assert len(set(due)) > 190
     assert due == [fire_at("s", MINUTE, NEXT + n * MINUTE) - NEXT - n * MINUTE for n in range(200)]
     assert fire_at("s", MINUTE, NEXT) != fire_at("t", MINUTE, NEXT)
+
+
+def test_two_schedules_with_the_same_times():
+    hourly = body(cron="0 * * * *")
+    assert hourly.has_times_of(body(cron="0 * * * *", missed=Missed.ALL))
+    for other in ({"cron": "1 * * * *"}, {"every_us": MINUTE}, {"cron": "0 * * * *", "jitter_us": 1}):
+        assert not hourly.has_times_of(body(**other))

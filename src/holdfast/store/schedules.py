@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.core.doctor.model import ScheduleHealth
 from holdfast.core.model import Micros
 from holdfast.core.schedule import ScheduleBody
 from holdfast.store.statement_session import StatementSession
@@ -75,6 +76,10 @@ class SqlSchedules(StatementSession):
     def due_schedules(self, limit: int) -> list[str]:
         """Return the names of schedules that are due, the longest due first."""
         return self.values("due_schedules", now_at=self.stamp(), limit=limit)
+
+    def troubled_schedules(self, before: Micros, limit: int) -> list[ScheduleHealth]:
+        """Return schedules that were due before a time, or whose last firing was refused."""
+        return self.records(ScheduleHealth, "troubled_schedules", before_at=before, limit=limit)
 
     def put_schedule(
         self, name: str, kind: str, body: ScheduleBody, source: str, by: str, next_at: Micros | None, fire_at: Micros | None

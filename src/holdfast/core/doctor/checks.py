@@ -24,6 +24,7 @@ from holdfast.core.explain.formatting import (
 )
 from holdfast.core.explain.model import AGENT_SEEN_US, WORKER_SEEN_US, SeenWorker
 from holdfast.core.model import Micros
+from holdfast.core.schedule import LATE_US
 from holdfast.text import format_duration, pluralize
 
 DISK_FREE_BYTES_MIN = 1 << 30
@@ -212,6 +213,7 @@ def check_contents(health: LedgerHealth) -> Iterator[HealthFinding]:
     yield from _paused_queues(health)
     yield from _unserved(health)
     yield from _backlog(health)
+    yield from _schedules(health)
     yield _sinks(health)
     yield _failed_jobs(health)
     yield from _waiting_for_failed(health)
@@ -321,6 +323,19 @@ def _paused_queues(health: LedgerHealth) -> Iterator[HealthFinding]:
             words = f"queue {queue} is paused; nothing waits in it; {since}"
         action = f"Unpause it: holdfast queue unpause {quote_argument(queue)}."
         yield HealthFinding("queue_paused", Severity.WARNING if waiting[queue] else Severity.NOTE, words, action)
+
+
+def _schedules(health: LedgerHealth) -> Iterator[HealthFinding]:
+    for found in health.schedules:
+        late_us = 0 if found.fire_at is None else health.now - found.fire_at
+        if late_us > LATE_US:
+            words = f"schedule {found.name} should have made a job {format_duration(late_us)} ago"
+            action = "Start a worker or a server: they make the jobs of schedules. Once by hand: holdfast sweep."
+            yield HealthFinding("schedule_late", Severity.WARNING, words, action)
+        if found.last_error is not None:
+            words = f"the last firing of schedule {found.name} made no job: {found.last_error}"
+            action = f"See its options: holdfast schedule get {quote_argument(found.name)}. Add it again to change them."
+            yield HealthFinding("schedule_refused", Severity.WARNING, words, action)
 
 
 def _unserved(health: LedgerHealth) -> Iterator[HealthFinding]:

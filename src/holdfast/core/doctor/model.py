@@ -119,6 +119,14 @@ class SinkHealth(msgspec.Struct, frozen=True):
     last_error: str | None
 
 
+class ScheduleHealth(msgspec.Struct, frozen=True):
+    """A schedule that is late, or whose last firing was refused."""
+
+    name: str
+    fire_at: Micros | None
+    last_error: str | None
+
+
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """The number of events and how fast it grows. The numbers are estimates: no table is read completely."""
 
@@ -147,6 +155,8 @@ class LedgerHealth(msgspec.Struct, frozen=True, kw_only=True):
     agent_at: Micros | None = None
     """When any agent was last active."""
     sinks: tuple[SinkHealth, ...] = ()
+    schedules: tuple[ScheduleHealth, ...] = ()
+    """Schedules that need attention."""
     failed: int = 0
     """Failed jobs that were neither discarded nor replayed. A replay that was cancelled does not count."""
     in_vain: int = 0

@@ -10,6 +10,7 @@ from holdfast.core.doctor.model import COUNT_MAX, History, LedgerHealth, ReadyJo
 from holdfast.core.explain.model import AHEAD_MAX, JobFacts, LinkedJob, QueuePause, SeenWorker
 from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
 from holdfast.core.model import JobRecord, Micros, ReasonCode, Status
+from holdfast.core.schedule import LATE_US
 from holdfast.core.undo import has_undo_due
 from holdfast.errors import NotFound
 from holdfast.ledger import validate
@@ -182,6 +183,7 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         sinks=tuple(
             SinkHealth(place.name, place.failures, place.dead_at is not None, place.last_error) for place in session.sinks()
         ),
+        schedules=tuple(session.troubled_schedules(now - LATE_US, SCHEDULES_NAMED_MAX)),
         failed=session.failed_left(COUNT_MAX),
         in_vain=session.count_waiting_for_failed(COUNT_MAX),
         dead_letters=len(letters),
@@ -202,6 +204,8 @@ def _signed_policies(session: Policies) -> list[str]:
     return sorted(name for name, signed in found.items() if signed not in (None, "none"))
 
 
+SCHEDULES_NAMED_MAX = 20
+"""Schedules that a diagnosis names."""
 LOCKED_SECONDS = 1.0
 """Shorter locks on a job are normal and not reported."""
 

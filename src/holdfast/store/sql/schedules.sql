@@ -19,6 +19,11 @@ SELECT count(*) FROM holdfast.schedules;
 -- name: due_schedules
 SELECT name FROM holdfast.schedules WHERE fire_at <= {now} ORDER BY fire_at, name LIMIT :limit;
 
+-- name: troubled_schedules
+SELECT name, fire_at, last_error FROM holdfast.schedules
+WHERE fire_at < :before_at OR last_error IS NOT NULL
+ORDER BY name LIMIT :limit;
+
 -- name: put_schedule
 INSERT INTO holdfast.schedules (name, kind, body, source, created_at, created_by, updated_at, next_at, fire_at, fired, skipped)
 VALUES (:name, :kind, :body, :source, :changed_at, :changed_by, :changed_at, :next_at, :fire_at, 0, 0)
