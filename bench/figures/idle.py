@@ -23,21 +23,21 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
     with host.place() as place, fleet.fleet(place.url) as workers:
         worker = workers.start("work")
         time.sleep(SETTLE_SECONDS)
-        before, asked = core_seconds(worker.id), _statements(place.url) if isinstance(host, PostgresHost) else 0
+        before, asked = core_seconds(worker.id), statements(place.url) if isinstance(host, PostgresHost) else 0
         time.sleep(sizes.idle_seconds)
         spent = 100 * (core_seconds(worker.id) - before) / sizes.idle_seconds
         rows = [
-            _row(f"{host.name}, MiB", resident_mib(worker.id), MIB_MAX[host.name]),
-            _row(f"{host.name}, % of a core", spent, CORE_PERCENT_MAX),
+            limit_row(f"{host.name}, MiB", resident_mib(worker.id), MIB_MAX[host.name]),
+            limit_row(f"{host.name}, % of a core", spent, CORE_PERCENT_MAX),
         ]
         if isinstance(host, PostgresHost):
-            sent = (_statements(place.url) - asked) / sizes.idle_seconds
-            rows.append(_row(f"{host.name}, queries/s", sent, QUERIES_MAX))
+            sent = (statements(place.url) - asked) / sizes.idle_seconds
+            rows.append(limit_row(f"{host.name}, queries/s", sent, QUERIES_MAX))
         return rows
 
 
-def _row(what: str, found: float, most: float) -> Row:
-    return Row(what, found, most, most, 0, {"found": [found]})
+def limit_row(what: str, found: float, most: float, rounds: dict[str, list[float]] | None = None, events: int = 0) -> Row:
+    return Row(what, found, most, most, events, rounds or {"found": [found]})
 
 
 def resident_mib(pid: int) -> float:
@@ -50,7 +50,7 @@ def core_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICK
 
 
-def _statements(url: str) -> int:
+def statements(url: str) -> int:
     """Transactions of the database: an idle worker's statements are one each, but for three a claim. Ours are not counted."""
     with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
         connection.execute("SELECT pg_stat_clear_snapshot()")

@@ -34,7 +34,7 @@ def test_every_measurement_gives_a_figure_and_writes_its_events(host: Host, name
     for row in rows:
         assert row.base > 0
         assert row.what in table(heading, rows)
-        if name == "idle":
+        if name in ("idle", "schedules"):
             continue
         assert row.ours > 0
         assert row.events > 0 or name == "recovery"

@@ -25,7 +25,7 @@ NAMES = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", 
 STALL_SECONDS, BACKOFF_SECONDS = 1.0, 0.1
 SHORT_STALL_POLICY: dict[str, Any] = {"heartbeat_interval": STALL_SECONDS, "missed_beats_max": 1, "backoff_base": BACKOFF_SECONDS}
 """Policy of the job whose worker is killed: the shortest time to a stall that a policy allows."""
-RECOVERY_SECONDS_MAX = STALL_SECONDS + sweeper.DUTY_SECONDS + sweeper.SweepService.every_s + 1.5 * BACKOFF_SECONDS + 0.5
+RECOVERY_SECONDS_MAX = STALL_SECONDS + sweeper.DUTY_SECONDS + sweeper.EVERY_SECONDS + 1.5 * BACKOFF_SECONDS + 0.5
 """The time to a stall, the sweeper's duty if the killed worker had it, one sweep, the backoff, and half a second to act."""
 LIVE = ("queued", "claimed", "running", "stalled")
 POLL_SECONDS = 0.1

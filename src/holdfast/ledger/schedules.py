@@ -6,6 +6,7 @@ firing makes one job, however many processes sweep, and also if one of them is k
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -24,12 +25,15 @@ from holdfast.ledger.public import to_datetime
 from holdfast.ledger.requests import Request, Result
 from holdfast.ledger.signing import Signer, TransactionSigner
 from holdfast.store.base import EnqueuedRow, Session, Store
+from holdfast.store.rows import chunks
 from holdfast.store.schedules import FiringRow, ScheduleRow
 from holdfast.telemetry.metrics import Metrics
 from holdfast.text import iso_format
 
 log = logging.getLogger("holdfast.schedules")
 
+SHARED_MAX = 50
+"""Schedules that share a transaction."""
 ERROR_CHARACTERS_MAX = 500
 OVERLAP_REASON = "the next firing of its schedule"
 
@@ -70,7 +74,7 @@ def next_times(name: str, body: ScheduleBody, now: Micros) -> tuple[Micros | Non
 
 
 class ScheduleFirer:
-    """Makes the jobs that are due, each schedule in a transaction of its own."""
+    """Makes the jobs that are due."""
 
     def __init__(self, store: Store, pipeline: CommitPipeline, signer: Signer, counts: Metrics) -> None:
         self._store = store
@@ -79,20 +83,35 @@ class ScheduleFirer:
         self._metrics = counts
 
     def fire(self, made: Counter[str]) -> None:
-        """Make the jobs that are due, and count them in `made`. A schedule whose row is locked is left for the next sweep."""
-        for name in self._store.read_statement(lambda session: session.due_schedules(limits.SCHEDULES_PER_SWEEP_MAX)):
+        """Make the jobs that are due, and count them in `made`. A schedule whose row is locked is left for the next sweep.
+
+        Many schedules share a transaction. If one of them is refused or has to wait, each gets a transaction of its own.
+        """
+        names = self._store.read_statement(lambda session: session.due_schedules(limits.SCHEDULES_PER_SWEEP_MAX))
+        for part in chunks(names, SHARED_MAX):
             try:
-                results = self._pipeline.transact(partial(self._fire_one, name), wait=False)
-            except Unavailable as error:
-                if not error.locked:
-                    raise
-            except HoldfastError as error:
-                self._pipeline.transact(partial(_note_refusal, name, error), wait=False)
-                log.warning("schedule %s made no job: %s", name, error.message, extra={"schedule": name, "code": error.code})
-            else:
-                made[EventType.ENQUEUED.value] += sum(result.changed for result in results)
-                for result in results:
-                    metrics.count_answers(self._metrics, result)
+                self._count(self._pipeline.transact(partial(self._fire_all, part), wait=False), made)
+            except HoldfastError:
+                for name in part:
+                    self._fire_alone(name, made)
+
+    def _fire_alone(self, name: str, made: Counter[str]) -> None:
+        try:
+            self._count(self._pipeline.transact(partial(self._fire_one, name), wait=False), made)
+        except Unavailable as error:
+            if not error.locked:
+                raise
+        except HoldfastError as error:
+            self._pipeline.transact(partial(_note_refusal, name, error), wait=False)
+            log.warning("schedule %s made no job: %s", name, error.message, extra={"schedule": name, "code": error.code})
+
+    def _count(self, results: list[Result], made: Counter[str]) -> None:
+        made[EventType.ENQUEUED.value] += sum(result.changed for result in results)
+        for result in results:
+            metrics.count_answers(self._metrics, result)
+
+    def _fire_all(self, names: Sequence[str], session: Session) -> list[Result]:
+        return [result for name in names for result in self._fire_one(name, session)]
 
     def _fire_one(self, name: str, session: Session) -> list[Result]:
         row, now = session.take_schedule(name), session.now()

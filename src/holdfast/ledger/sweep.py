@@ -79,6 +79,8 @@ class Sweeper:
         self._entropy = entropy
         self._monotonic = monotonic
         self._fire = fire
+        self.seconds_to_firing: float | None = None
+        """After the last look: how long it was until the next schedule is due. None if there is none."""
         self._last: tuple[Micros, float] | None = None
         self._cut_off = False
         self._fresh: Micros = 0
@@ -97,7 +99,9 @@ class Sweeper:
         if self._cut_off and self._was_swept(found):
             self._cut_off = False
         self._reached(lambda: self._notice(found.now))
-        fires_soon = found.next_firing_at is not None and found.next_firing_at <= found.now + FIRING_AHEAD_US
+        left_us = None if found.next_firing_at is None else max(0, found.next_firing_at - found.now)
+        self.seconds_to_firing = None if left_us is None else left_us / 1_000_000
+        fires_soon = left_us is not None and left_us <= FIRING_AHEAD_US
         if not (found.is_free and (found.is_wanted or fires_soon)):
             self._gap = None
             return False

@@ -11,6 +11,8 @@ from holdfast.ledger import Ledger
 from holdfast.ledger.sweep import SWEEP_DUTY, UNSIGNED
 
 DUTY_SECONDS = 1.5
+EVERY_SECONDS, SOONEST_SECONDS = 0.75, 0.1
+"""The interval between ticks, and the shortest one if a schedule is due before."""
 REFUSALS_MAX = 3
 """After more ticks than this at which a free duty could not be taken, its row is locked: sweep without the duty."""
 
@@ -19,9 +21,9 @@ class SweepService:
     """Sweep the ledger while this worker has the duty."""
 
     name = "sweep"
-    every_s = 0.75
 
     def __init__(self, ledger: Ledger, holder: str) -> None:
+        self.every_s = EVERY_SECONDS
         self._ledger = ledger
         self._holder = holder
         self._waits_one_tick = True
@@ -35,7 +37,9 @@ class SweepService:
         A worker that has just taken the duty waits for one tick. If the clock has stepped or the store was out of reach, the
         workers that noticed it record that in the ledger meanwhile.
         """
-        if not self._ledger.wants_sweeping(self._holder):
+        wanted = self._ledger.wants_sweeping(self._holder)
+        self.every_s = self._pause()
+        if not wanted:
             self._waits_one_tick, self._refusals = True, 0
             return {}
         if not self._take_duty():
@@ -47,6 +51,11 @@ class SweepService:
         if UNSIGNED in changes:
             self.close()
         return changes
+
+    def _pause(self) -> float:
+        """Return how long to wait for the next tick: a schedule is due at its time, not at the next interval."""
+        left = self._ledger.seconds_to_firing
+        return EVERY_SECONDS if left is None else min(EVERY_SECONDS, max(SOONEST_SECONDS, left))
 
     def _take_duty(self) -> bool:
         try:

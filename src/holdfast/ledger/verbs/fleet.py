@@ -115,6 +115,11 @@ class UpkeepVerbs(LedgerBase):
         self._set("unpause", (queue,), request_id, actor, lambda session: session.unpause(queue))
         self._store.wake([queue])
 
+    @property
+    def seconds_to_firing(self) -> float | None:
+        """How long it was, when `wants_sweeping` was last called, until the next schedule is due. None if there is none."""
+        return self._sweeper.seconds_to_firing
+
     def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
         """Run one liveness tick: do what is due for up to `limit` jobs. Return how many events of each type that made.
 
