@@ -141,6 +141,8 @@ class App(EnqueueMethods):
         conflicts: Sequence[Validator] | Validator = (),
         check_result: bool | None = None,
         gate: bool = False,
+        batch: int | None = None,
+        batch_wait: Duration | None = None,
         policy: PolicyFields | None = None,
         lease: Duration | None = None,
         attempts: int | None = None,
@@ -163,6 +165,8 @@ class App(EnqueueMethods):
         conflicts: Sequence[Validator] | Validator = (),
         check_result: bool | None = None,
         gate: bool = False,
+        batch: int | None = None,
+        batch_wait: Duration | None = None,
         policy: PolicyFields | None = None,
         lease: Duration | None = None,
         attempts: int | None = None,
@@ -176,7 +180,8 @@ class App(EnqueueMethods):
         An attempt that raises an exception of `retry_on` (by default any) is retried; one of `fail_on` is not. `checks` run
         before the start, `validators` and `conflicts` before a result is recorded. A result that does not match the return
         annotation is a permanent failure, unless `check_result` is false; the default is the app's `check_result`. With `gate`,
-        a result is recorded only if the attempt passes the gate at that moment.
+        a result is recorded only if the attempt passes the gate at that moment. With `batch`, the function takes a list of up to
+        so many jobs, each a BatchContext; a batch that is not full waits up to `batch_wait` for more jobs.
         Other options (priority, tier, …) are the defaults with which its jobs are enqueued.
         """
         if callable(kind):
@@ -204,6 +209,8 @@ class App(EnqueueMethods):
                 check_result=self._check_result if check_result is None else check_result,
                 gate=gate,
                 options=options,
+                batch=batch,
+                batch_wait=batch_wait,
             )
             self.registry.add(registered)
             function.__holdfast_handler__ = registered  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ from holdfast.services.ticker import Service, Ticker
 from holdfast.signals import stop_on_signals
 from holdfast.version import __version__
 from holdfast.worker.attempt import AttemptRunner
+from holdfast.worker.batches import BatchPool
 from holdfast.worker.claim_loop import ClaimLoop, QueueOrder, claim_groups
 from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler, HandlerRegistry
@@ -111,8 +112,13 @@ class Worker:
         sizes = {"thread": threads, "loop": tasks, "process": processes or os.cpu_count() or 1}
         self._pools: dict[str, AttemptPool] = {
             isolation: self._make_pool(isolation, _check_size(isolation, sizes[isolation]), attempts, url)
-            for isolation in sorted({handler.isolation for handler in served})
+            for isolation in sorted({handler.isolation for handler in served if handler.batch is None})
         }
+        for handler in served:
+            if handler.batch is not None:
+                self._pools[handler.pool] = BatchPool(
+                    handler.batch, handler.batch_wait_s, runtime, attempts.run_batch, self._on_capacity, handler.kind
+                )
         self._claim_loop = ClaimLoop(runtime, claim_groups(served, self._pools), QueueOrder(self._queues), self._settler.released)
         runtime.on_slot_freed = self._claim_loop.notify_capacity
         self._deadlines = Deadlines(runtime, self._settler.timed_out, self._abandon)
@@ -240,7 +246,7 @@ class Worker:
         self._claim_loop.notify_capacity()
 
     def _abandon(self, context: Context) -> None:
-        pool = self._pools[context.handler.isolation]
+        pool = self._pools[context.handler.pool]
         if context in pool.running():
             pool.abandon(context)
         if self.runtime.abandoned > ABANDONED_MAX and not self._has_too_many_abandoned:
@@ -266,7 +272,7 @@ class Worker:
             log.warning("releasing a job that did not finish", extra={"job_id": context.job.id, "kind": context.job.kind})
             context.abandoned = True
             self._settler.released(context)
-            self._pools[context.handler.isolation].abandon(context)
+            self._pools[context.handler.pool].abandon(context)
         for pool in self._pools.values():
             pool.close()
         self._settler.close()
