@@ -2,6 +2,7 @@
 
 import os
 import re
+import secrets
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 import holdfast
 from docs.generate import ROOT
 from tests.docs.pages import blocks
-from tests.support.server import RunningServer, running
+from tests.support.provider import query_of, running_provider, sign_in_at
+from tests.support.served_process import free_port, serving
+from tests.support.server import Client, RunningServer, running
 
 PAGE = ROOT / "docs/guides/server.md"
 
@@ -52,11 +55,26 @@ def test_the_worker_in_node_does_a_job(tmp_path: Path) -> None:
         assert ledger.result(job, timeout=0) == {"text": "Hello, Ada"}
 
 
+def test_the_settings_of_the_guide_let_persons_sign_in(tmp_path: Path) -> None:
+    [settings] = [block.text for block in blocks(PAGE, "toml") if "[server.oidc]" in block.text]
+    [redirect] = set(re.findall(r"`(https://[\w.]+/auth/callback)`", PAGE.read_text()))
+    (tmp_path / "oidc-secret").touch(mode=0o600)
+    (tmp_path / "oidc-secret").write_text(secrets.token_urlsafe(32))
+    with running_provider() as issuer:
+        (tmp_path / "holdfast.toml").write_text(settings.replace("https://login.example.org", issuer))
+        with holdfast.open(f"sqlite:///{tmp_path}/ledger.db"), serving(tmp_path, port=free_port()) as server:
+            page = Client(server.port, None, Host="jobs.example.org")
+            assert page.get("/auth/options").data == {"provider": "Example"}
+            asked = page.get("/auth/login").headers["location"]
+            assert asked.startswith(issuer) and query_of(asked)["redirect_uri"] == redirect
+            assert sign_in_at(asked, "kim").startswith(redirect)
+
+
 def test_the_guide_names_routes_that_exist() -> None:
     from holdfast.server.app import Server
     from holdfast.server.routes import ROUTES
 
     assert Server is not None
     known = {re.sub(r"\{\w+\}", "", route.path) for route in ROUTES} | {"/problems/CODE"}
-    found = set(re.findall(r"`(?:GET |POST )?(/(?:v1|healthz|readyz|metrics|openapi)[\w/.-]*)", PAGE.read_text()))
+    found = set(re.findall(r"`(?:GET |POST )?(/(?:v1|auth|healthz|readyz|metrics|openapi)[\w/.-]*)", PAGE.read_text()))
     assert {path for path in found if path not in known and re.sub(r"\d+$", "", path) not in known} == set()

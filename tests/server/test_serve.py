@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from tests.support.served_process import SECONDS, serving
+from tests.support.provider import query_of, running_provider, sign_in_at
+from tests.support.served_process import SECONDS, free_port, serving
 from tests.support.server import Client
 
 
@@ -79,3 +80,50 @@ def test_options_are_read_from_the_settings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (ended.returncode, "colour" in ended.stderr) == (2, True)
+
+
+def test_a_public_server_needs_no_token_if_persons_sign_in_by_a_provider(tmp_path: Path) -> None:
+    """The settings of the guide, on an address that others can reach, behind a proxy that has TLS."""
+    (tmp_path / "secret").touch(mode=0o600)
+    (tmp_path / "secret").write_text("drawn-at-random-4711\n")
+    with running_provider() as issuer:
+        (tmp_path / "holdfast.toml").write_text(
+            '[server]\nbehind_proxy = ["127.0.0.1"]\npublic_url = "https://jobs.example.org"\n'
+            f'[server.oidc]\nissuer = "{issuer}"\nclient_id = "holdfast"\nclient_secret_file = "secret"\n'
+            '[server.oidc.roles]\nops = "operator"\n'
+        )
+        with holdfast.open(f"sqlite:///{tmp_path}/ledger.db"), serving(tmp_path, port=free_port()) as server:
+            browser = Client(server.port, None, Host="jobs.example.org", X_Forwarded_Proto="https")
+            begun = browser.get("/auth/login")
+            back = sign_in_at(begun.headers["location"], "kim")
+            assert back.startswith("https://jobs.example.org/auth/callback?")
+            login = begun.cookies[0].partition(";")[0]
+            page = browser.get(back.removeprefix("https://jobs.example.org"), Cookie=login)
+            assert page.status == 200 and page.cookies[0].startswith("__Host-holdfast=") and "; Secure" in page.cookies[0]
+            session = page.cookies[0].partition(";")[0]
+            assert browser.get("/v1/me", Cookie=session).data["name"] == "kim@example.org"
+            assert browser.get(back.removeprefix("https://jobs.example.org"), Cookie=login).status == 401
+            assert server.stop() == 0
+    log = (tmp_path / "log").read_text()
+    assert '"route":"/auth/callback"' in log and "a sign-in failed" in log
+    for secret in (login.partition("=")[2], session.partition("=")[2], *query_of(back).values(), "drawn-at-random"):
+        assert secret not in log
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ('issuer = "http://login.example.org"', "issuer must be https"),
+        ('issuer = "https://login.example.org"\nclient_secret_file = "absent"', "the file absent cannot be used"),
+        ('issuer = "https://login.example.org"\nclient_secret_file = "open"', "the file open cannot be used"),
+        ('issuer = "https://login.example.org"\nroles = {arm = "worker"}', "roles must give one of"),
+    ],
+)
+def test_wrong_settings_of_a_provider_end_the_start(tmp_path: Path, settings: str, words: str) -> None:
+    (tmp_path / "open").write_text("drawn-at-random-4711")
+    (tmp_path / "open").chmod(0o644)
+    roles = "" if "roles" in settings else '\nroles = {ops = "operator"}'
+    (tmp_path / "holdfast.toml").write_text(f'[server.oidc]\nclient_id = "x"\n{settings}{roles}\n')
+    command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (ended.returncode, words in " ".join(ended.stderr.split())) == (2, True), ended.stderr

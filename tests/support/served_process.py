@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,15 +15,20 @@ SECONDS = 30.0
 class Serving:
     """A server process."""
 
-    def __init__(self, process: "subprocess.Popen[str]", url: str, lines: list[str]) -> None:
+    def __init__(self, process: "subprocess.Popen[str]", url: str, lines: list[str], port: int) -> None:
         self.process = process
-        self.port = int(url.rpartition(":")[2])
+        self.port = port or int(url.rpartition(":")[2])
         self.url = url
         self.lines = lines
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(SECONDS)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 @contextmanager
@@ -38,6 +44,6 @@ def serving(folder: Path, *options: str, lines: int = 1, port: int = 0) -> Itera
             assert process.stdout is not None
             said = [process.stdout.readline().strip() for _ in range(lines)]
             assert said[0].startswith("Serving "), (folder / "log").read_text()
-            yield Serving(process, said[0].removeprefix("Serving "), said)
+            yield Serving(process, said[0].removeprefix("Serving "), said, port)
         finally:
             process.kill()

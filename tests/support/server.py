@@ -26,6 +26,8 @@ class Answer(NamedTuple):
     headers: dict[str, str]
     """Names are in lower case."""
     body: bytes
+    cookies: tuple[str, ...] = ()
+    """The values of all Set-Cookie headers."""
 
     @property
     def data(self) -> Any:
@@ -57,7 +59,8 @@ class Client:
         try:
             connection.request(method, path, sent, named)
             response = connection.getresponse()
-            return Answer(response.status, {name.lower(): text for name, text in response.getheaders()}, response.read())
+            headers = {name.lower(): text for name, text in response.getheaders()}
+            return Answer(response.status, headers, response.read(), tuple(response.headers.get_all("Set-Cookie", ())))
         finally:
             connection.close()
 
@@ -87,11 +90,13 @@ class RunningServer:
 
 @contextmanager
 def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
-    """Serve a ledger until the block ends."""
+    """Serve a ledger until the block ends. `make_sign_in` returns how persons sign in to the server with this url."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         origins = options.pop("origins", None) or SiteOrigins(AllowedHosts("127.0.0.1", ()), "http")
-        app = Server(ledger, Gatekeeper(ledger, origins, secure=False, **options))
+        make_sign_in = options.pop("make_sign_in", None)
+        sign_in = None if make_sign_in is None else make_sign_in(f"http://127.0.0.1:{port}")
+        app = Server(ledger, Gatekeeper(ledger, origins, secure=False, **options), sign_in)
         guarded = connection_class(ConnectionLimits())
         config = uvicorn.Config(
             app, http=guarded, log_config=None, access_log=False, lifespan="on", server_header=False, ws="none"

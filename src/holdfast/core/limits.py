@@ -178,11 +178,13 @@ HTTP_PRINCIPALS_MAX = 10_000
 HTTP_WRONG_TOKENS_MAX = 20
 """Wrong tokens that one address may send in HTTP_WRONG_TOKENS_MS."""
 HTTP_WRONG_TOKENS_MS = 60_000
+HTTP_SIGN_INS_MAX = 8
+"""Sign-ins of persons that wait for the identity provider at once. A further one is refused."""
 OIDC_CODE_BYTES_MAX = 4_096
 """The code with which an OpenID Connect provider sends a browser back."""
 OIDC_ANSWER_BYTES_MAX = 1_048_576
 OIDC_ANSWER_MS_MAX = 10_000
-"""How long a server waits for an answer of the provider."""
+"""How long a server waits for the answers of the provider that one step of a sign-in needs."""
 OIDC_KEYS_MS = 3_600_000
 """How long the configuration and the keys of the provider are kept."""
 OIDC_KEYS_ANEW_MS = 60_000

@@ -85,7 +85,7 @@ def begin_session(call: Call) -> Reply:
     if secret is None:
         call.server.gatekeeper.note_wrong(call.exchange.peer)
         raise Unauthenticated("this code or token is not valid", action="Take a new link, or another token.")
-    return Reply(None, 204, {"Set-Cookie": call.server.gatekeeper.session_cookie(secret)})
+    return Reply(None, 204, cookies=(call.server.gatekeeper.session_cookie(secret),))
 
 
 @route("DELETE", "/v1/session", "any", answer=None, status=204, verb="session")
@@ -93,7 +93,7 @@ def end_session(call: Call) -> Reply:
     """End the browser session."""
     if call.principal.session is not None:
         call.ledger.end_session(call.principal.session)
-    return Reply(None, 204, {"Set-Cookie": call.server.gatekeeper.session_cookie("")})
+    return Reply(None, 204, cookies=(call.server.gatekeeper.session_cookie(""),))
 
 
 # The server itself

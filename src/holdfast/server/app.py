@@ -41,6 +41,7 @@ from holdfast.server import (
     readings,
     schedules,
     services,
+    sign_in,
     streams,
     tasks,
 )
@@ -53,6 +54,7 @@ from holdfast.server.principal import Principal, check_incarnation
 from holdfast.server.problems import PROBLEM_TYPE, problem, retry_after
 from holdfast.server.request import ClientGone, check_content_type, decode_body, etag_rev, read_body, read_headers, read_query
 from holdfast.server.routes import PREFLIGHT, ROUTES, Route, Router
+from holdfast.server.sign_in import SignIn
 from holdfast.server.streams import EventFeed, Stream
 from holdfast.server.threads import thread_pools
 from holdfast.version import __version__
@@ -64,7 +66,22 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger("holdfast.server")
 
-HANDLERS = (jobs, holders, tasks, fleet, schedules, policies, services, proofs, about, readings, streams, exports, accounts)
+HANDLERS = (
+    jobs,
+    holders,
+    tasks,
+    fleet,
+    schedules,
+    policies,
+    services,
+    proofs,
+    about,
+    readings,
+    streams,
+    exports,
+    accounts,
+    sign_in,
+)
 """The modules that fill the table of routes."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _SECURITY = (
@@ -90,9 +107,11 @@ SEND_SECONDS_MAX = 30.0
 class Server:
     """The state of a server that its requests share."""
 
-    def __init__(self, ledger: Ledger, gatekeeper: Gatekeeper) -> None:
+    def __init__(self, ledger: Ledger, gatekeeper: Gatekeeper, sign_in: SignIn | None = None) -> None:
         self.ledger = ledger
         self.gatekeeper = gatekeeper
+        self.sign_in = sign_in
+        """How persons sign in; None if a token is the only way."""
         self.router = Router(ROUTES)
         self.pages = Pages()
         self.pools = thread_pools(limits.HTTP_REQUESTS_WAITING_MAX)
@@ -298,7 +317,7 @@ class Server:
 class Exchange:
     """One request and its answer, as ASGI has them."""
 
-    __slots__ = ("_begun", "headers", "more", "peer", "receive", "record", "scope", "send")
+    __slots__ = ("_begun", "cookies", "headers", "more", "peer", "receive", "record", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, record: access_log.AccessEntry) -> None:
         self.scope = scope
@@ -309,6 +328,7 @@ class Exchange:
         self.peer: str = (scope.get("client") or ("", 0))[0]
         self.more: dict[str, str] = {}
         """Headers of the answer that do not depend on the route."""
+        self.cookies: tuple[str, ...] = ()
         self._begun = False
 
     async def wait_until_gone(self) -> None:
@@ -317,7 +337,7 @@ class Exchange:
             pass
 
     async def send_answer(self, reply: Reply, status: int) -> None:
-        status = reply.status or status
+        status, self.cookies = reply.status or status, reply.cookies
         kind = reply.headers.get("Content-Type", JSON_TYPE)
         body = reply.body if isinstance(reply.body, bytes) else b"" if reply.body is None else _encode(reply.body)
         await self._send(status, body, kind, {name: text for name, text in reply.headers.items() if name != "Content-Type"})
@@ -348,6 +368,7 @@ class Exchange:
         if size is not None:
             headers.append((b"content-length", str(size).encode()))
         headers += [(name.lower().encode(), text.encode("latin-1", "replace")) for name, text in {**self.more, **more}.items()]
+        headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in self.cookies]
         with contextlib.suppress(OSError):
             await self.send({"type": "http.response.start", "status": status, "headers": headers})
 

@@ -21,6 +21,8 @@ class Reply(NamedTuple):
     body: Any
     status: int | None = None
     headers: dict[str, str] = {}  # noqa: RUF012 - never changed
+    cookies: tuple[str, ...] = ()
+    """The values of Set-Cookie headers."""
 
 
 class Call:

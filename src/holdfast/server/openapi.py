@@ -7,7 +7,7 @@ import msgspec
 from holdfast import errors
 from holdfast.errors import HoldfastError
 from holdfast.server.problems import PROBLEM_TYPE, Problem
-from holdfast.server.routes import Nothing, Route
+from holdfast.server.routes import CALLBACK_PATH, LOGIN_PATH, Nothing, Route
 from holdfast.version import __version__
 
 CREATED = 201
@@ -35,6 +35,8 @@ def codes_of(route: Route) -> list[str]:
         codes |= {"forbidden"}
     if "{" in route.path:
         codes |= {"not_found"}
+    if route.path in (LOGIN_PATH, CALLBACK_PATH):
+        codes |= {"not_found", "unauthenticated", "forbidden"}
     if route.method != "GET":
         codes |= set(_WRITE)
     if route.least == "worker":

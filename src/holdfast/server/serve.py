@@ -13,11 +13,12 @@ import msgspec
 import uvicorn
 import uvloop
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.server.access import Gatekeeper
 from holdfast.server.app import Server
 from holdfast.server.connections import connection_class
+from holdfast.server.sign_in import SignIn
 from holdfast.server.start import StartPlan, check_start, read_options
 from holdfast.services.history import HistoryService
 from holdfast.services.pruner import PruneService
@@ -114,7 +115,23 @@ class LedgerHttpServer(uvicorn.Server):
 
 def plan_of(ledger: Ledger, given: Mapping[str, Any]) -> StartPlan:
     """Return how a server with these options starts. Raise ValidationError if it must not."""
-    return check_start(read_options(given), has_tokens=ledger.has_tokens())
+    plan = check_start(read_options(given), has_tokens=ledger.has_tokens())
+    sign_in_of(plan)
+    return plan
+
+
+def sign_in_of(plan: StartPlan) -> SignIn | None:
+    """Return how persons sign in by `[server.oidc]`. Raise ValidationError if that is wrong, or its extra is not installed."""
+    if plan.options.oidc is None:
+        return None
+    try:
+        from holdfast.server import oidc
+    except ImportError as error:
+        if (error.name or "").startswith("holdfast"):
+            raise
+        action = "pip install 'holdfast[oidc]'"
+        raise ValidationError(f"[server.oidc] needs the package {error.name}", action=action, field="oidc") from None
+    return oidc.sign_in_of(plan.options.oidc, plan)
 
 
 def serve_ledger(ledger: Ledger, plan: StartPlan, announce: Callable[[str], object] = _say_nothing) -> None:
@@ -133,7 +150,7 @@ def serve_ledger(ledger: Ledger, plan: StartPlan, announce: Callable[[str], obje
             redact_for=options.redact_for,
             caller_limits=options.limits.of_callers,
         )
-        server = LedgerHttpServer(Server(ledger, gatekeeper), plan, announce)
+        server = LedgerHttpServer(Server(ledger, gatekeeper, sign_in_of(plan)), plan, announce)
         ticker = Ticker(ledger_services(ledger, gatekeeper))
         ticker.start()
         try:

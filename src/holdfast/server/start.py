@@ -77,6 +77,8 @@ class OidcOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The role for each value of that claim. A person with several has the strongest; one with none may not sign in."""
     name_claim: str = "email"
     """The claim with the name of the person in events."""
+    label: str = ""
+    """The name of the provider for people: "Sign in with LABEL". By default the host of the issuer."""
 
 
 class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -167,6 +169,12 @@ def check_start(options: ServerOptions, *, has_tokens: bool) -> StartPlan:
             "host",
             f"others can reach {options.host}, and no credentials are configured",
             "Create a token first: holdfast token new --role admin --name YOUR_NAME. Or listen on 127.0.0.1.",
+        )
+    if is_public and options.oidc is not None and public is None:
+        _refuse(
+            "public_url",
+            "an identity provider sends browsers back to the address that they use, and it is not known",
+            "Give --public-url https://…, or listen on 127.0.0.1.",
         )
     if is_public and not (has_tls or options.behind_proxy):
         _refuse(

@@ -1,6 +1,6 @@
 /** Starts the dashboard: session, shell, page. */
 
-import { get, getIfThere, onNewVersion, onUnauthenticated, post, Problem, send } from "./api.js";
+import { get, getIfThere, onNewVersion, onUnauthenticated, post, Problem } from "./api.js";
 import { sync } from "./clock.js";
 import { el, replace, setText, withQuery } from "./dom.js";
 import { store, stored } from "./format.js";
@@ -122,8 +122,8 @@ async function start() {
   startKeys();
   startRouter();
   byId("who").addEventListener("click", async () => {
-    await send("DELETE", "/v1/session").catch(() => null);
-    location.assign("/");
+    const left = await post("/auth/logout").catch(() => null);
+    location.assign(left?.provider ?? "/");
   });
   onUnauthenticated(() => askToLogIn());
   onNewVersion((version) => toast(`Holdfast was updated to ${version}. Reload the page.`, { stays: true, href: location.href, label: "Reload" }));
