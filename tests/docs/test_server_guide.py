@@ -1,13 +1,19 @@
 """The workers of the guide to the server, in a shell with curl and in Node, against a real server."""
 
+import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
+import httpx2
 import pytest
+from mcp import Client as McpClient
+from mcp.client.streamable_http import streamable_http_client
 
 import holdfast
 from docs.generate import ROOT
@@ -53,6 +59,38 @@ def test_the_worker_in_node_does_a_job(tmp_path: Path) -> None:
         job = ledger.enqueue("greet", {"name": "Ada"}, queue="mail")
         assert _run(server, tmp_path, [node, "worker.mjs"]) == f"job {job.id} is done\n"
         assert ledger.result(job, timeout=0) == {"text": "Hello, Ada"}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.anyio
+async def test_the_configuration_of_an_agent_reaches_the_server(tmp_path: Path) -> None:
+    [block] = [block.text for block in blocks(PAGE, "json") if "mcpServers" in block.text]
+    [command] = re.findall(r"`(holdfast token new --role worker --name reviewer .*?)`", PAGE.read_text())
+    made = subprocess.run(
+        [sys.executable, "-m", *shlex.split(command), "--db", "sqlite:///ledger.db", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    token = json.loads(made.stdout)["data"]["text"]
+    with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger, running(ledger, mcp=True) as server:
+        text = block.replace("https://jobs.example.org", server.url).replace("${HOLDFAST_TOKEN}", token)
+        config = json.loads(text)["mcpServers"]["holdfast"]
+        job = ledger.enqueue("read", queue="review-7")
+        async with (
+            httpx2.AsyncClient(headers=config["headers"], timeout=60) as http,
+            McpClient(streamable_http_client(config["url"], http_client=http), mode="legacy") as agent,
+        ):
+            found = (await agent.call_tool("resume", {})).structured_content
+            assert (found["task"]["id"], found["task"]["claimed_by"]) == (job.id, "reviewer")
+            await agent.call_tool("complete", {"id": job.id})
+        assert ledger.get(job.id).status == "succeeded"
 
 
 def test_the_settings_of_the_guide_let_persons_sign_in(tmp_path: Path) -> None:

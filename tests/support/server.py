@@ -16,6 +16,7 @@ from holdfast.core.hosts import AllowedHosts
 from holdfast.server.access import Gatekeeper
 from holdfast.server.app import Server
 from holdfast.server.connections import ConnectionLimits, connection_class
+from holdfast.server.mcp_mount import McpMount
 from holdfast.server.origins import SiteOrigins
 
 STARTED_SECONDS = 20.0
@@ -90,13 +91,17 @@ class RunningServer:
 
 @contextmanager
 def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
-    """Serve a ledger until the block ends. `make_sign_in` returns how persons sign in to the server with this url."""
+    """Serve a ledger until the block ends.
+
+    `make_sign_in` returns how persons sign in to the server with this url. `mcp` lets agents reach it at /mcp.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         origins = options.pop("origins", None) or SiteOrigins(AllowedHosts("127.0.0.1", ()), "http")
         make_sign_in = options.pop("make_sign_in", None)
         sign_in = None if make_sign_in is None else make_sign_in(f"http://127.0.0.1:{port}")
-        app = Server(ledger, Gatekeeper(ledger, origins, secure=False, **options), sign_in)
+        mcp = McpMount(ledger) if options.pop("mcp", False) else None
+        app = Server(ledger, Gatekeeper(ledger, origins, secure=False, **options), sign_in, mcp)
         guarded = connection_class(ConnectionLimits())
         config = uvicorn.Config(
             app, http=guarded, log_config=None, access_log=False, lifespan="on", server_header=False, ws="none"

@@ -46,8 +46,9 @@ from holdfast.server import (
     tasks,
 )
 from holdfast.server.access import Gatekeeper
-from holdfast.server.call import JSON_TYPE, Call, Reply
+from holdfast.server.call import JSON_TYPE, SENT, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
+from holdfast.server.mcp_mount import MCP, MCP_PATH, McpMount, serve_mcp
 from holdfast.server.origins import Headers, is_preflight
 from holdfast.server.pages import PAGE, Pages
 from holdfast.server.principal import Principal, check_incarnation
@@ -107,11 +108,15 @@ SEND_SECONDS_MAX = 30.0
 class Server:
     """The state of a server that its requests share."""
 
-    def __init__(self, ledger: Ledger, gatekeeper: Gatekeeper, sign_in: SignIn | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, gatekeeper: Gatekeeper, sign_in: SignIn | None = None, mcp: McpMount | None = None
+    ) -> None:
         self.ledger = ledger
         self.gatekeeper = gatekeeper
         self.sign_in = sign_in
         """How persons sign in; None if a token is the only way."""
+        self.mcp = mcp
+        """The tools of agents at /mcp; None if they are not installed."""
         self.router = Router(ROUTES)
         self.pages = Pages()
         self.pools = thread_pools(limits.HTTP_REQUESTS_WAITING_MAX)
@@ -168,6 +173,8 @@ class Server:
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 self.end()
+                if self.mcp is not None:
+                    await self.mcp.close()
                 if self._watcher is not None:
                     self._watcher.close()
                 for pool in self.pools.values():
@@ -180,6 +187,8 @@ class Server:
         self.ending = True
         self.claims.end()
         self.feed.end()
+        if self.mcp is not None:
+            self.mcp.end()
 
     def _notify(self) -> None:
         self.claims.notify()
@@ -194,7 +203,7 @@ class Server:
             reply, route = await self._answer(exchange)
             if isinstance(reply.body, Stream):
                 await self._send_stream(exchange, reply.body, reply.headers)
-            else:
+            elif reply.body is not SENT:
                 await exchange.send_answer(reply, route.status)
         except ClientGone:
             record.status = CLIENT_GONE
@@ -213,6 +222,9 @@ class Server:
         if is_preflight(scope["method"], headers):
             return Reply(None, 204), PREFLIGHT
         path = scope["raw_path"].partition(b"?")[0]
+        if path == MCP_PATH:
+            await serve_mcp(self, exchange)
+            return Reply(SENT), MCP
         try:
             found = self.router.find(scope["method"], path)
         except NotFound:
@@ -225,7 +237,7 @@ class Server:
         record.route = route.path
         if self.ending:
             raise Unavailable("the server is stopping", outcome="none")
-        principal = await self._principal(route, exchange)
+        principal = await self.principal_of(route, exchange)
         with self.gatekeeper.under_way(principal):
             call = Call(self.ledger, principal)
             call.server, call.parameters, call.exchange = self, found.parameters, exchange
@@ -244,7 +256,7 @@ class Server:
             return Reply(None, 304, reply.headers), route
         return reply, route
 
-    async def _principal(self, route: Route, exchange: "Exchange") -> Principal:
+    async def principal_of(self, route: Route, exchange: "Exchange") -> Principal:
         """Return the caller. Raise Unauthenticated, Forbidden, or TooManyRequests."""
         method, record = exchange.scope["method"], exchange.record
         principal = await self.gatekeeper.identify(exchange.headers, exchange.peer, method, self.pools["read"].call)
@@ -371,6 +383,19 @@ class Exchange:
         headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in self.cookies]
         with contextlib.suppress(OSError):
             await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def pass_on(self, message: Any) -> None:
+        """Send a message of another application, with the headers that every answer has."""
+        if message["type"] == "http.response.start":
+            self._begun, self.record.status = True, message["status"]
+            given = {name.lower() for name, _ in message["headers"]}
+            more = [(name.lower().encode(), text.encode("latin-1", "replace")) for name, text in self.more.items()]
+            own = [(b"x-request-id", self.record.request_id.encode()), *_SECURITY, *more]
+            headers = [*message["headers"], *((name, text) for name, text in own if name not in given)]
+            message = {**message, "headers": headers}
+        else:
+            self.record.size += len(message.get("body", b""))
+        await asyncio.wait_for(self.send(message), SEND_SECONDS_MAX)
 
     async def send_part(self, part: bytes) -> None:
         self.record.size += len(part)

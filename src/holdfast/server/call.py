@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.access import ANY
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import Job, Ledger
@@ -13,6 +14,10 @@ from holdfast.server.redact import Redaction
 from holdfast.shapes import JobView, job_view
 
 JSON_TYPE = "application/json"
+
+
+SENT = object()
+"""The body of a reply that was sent already."""
 
 
 class Reply(NamedTuple):
@@ -140,6 +145,19 @@ class Call:
     def changed(self, job: Job) -> Reply:
         """Answer a job that was changed, with its new revision."""
         return Reply({"job": self.view(job)}, headers={"ETag": f'"{job.rev}"'})
+
+
+def claimable_queues(principal: Principal, ledger: Ledger) -> list[str] | None:
+    """Return the queues from which a caller claims if it names none. None: all of them."""
+    if principal.sees_all:
+        return None
+    named = [pattern for pattern in principal.queues if ANY not in pattern]
+    if len(named) < len(principal.queues):
+        named += [queue.name for queue in ledger.queues(totals=True) if principal.sees(queue.name) and queue.name not in named]
+    if not named:
+        action = f"Name the queues. This token covers {', '.join(principal.queues)}."
+        raise ValidationError("this token covers no queue that has jobs", action=action, field="queues")
+    return named[: limits.NAMES_PER_CLAIM_MAX]
 
 
 class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -90,7 +90,7 @@ class Redaction:
 
     def _child(self, key: Any, value: Any, paths: _Paths) -> Any:
         inner = _inner_paths(key, paths)
-        if value is not None and inner and self._hides(inner):
+        if value is not None and value is not msgspec.UNSET and inner and self._hides(inner):
             return HIDDEN
         if key == "statement" and isinstance(value, str):
             shown = self.json("statement", value.encode()).decode()

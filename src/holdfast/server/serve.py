@@ -18,6 +18,7 @@ from holdfast.ledger import Ledger
 from holdfast.server.access import Gatekeeper
 from holdfast.server.app import Server
 from holdfast.server.connections import connection_class
+from holdfast.server.mcp_mount import McpMount
 from holdfast.server.sign_in import SignIn
 from holdfast.server.start import StartPlan, check_start, read_options
 from holdfast.services.history import HistoryService
@@ -150,7 +151,8 @@ def serve_ledger(ledger: Ledger, plan: StartPlan, announce: Callable[[str], obje
             redact_for=options.redact_for,
             caller_limits=options.limits.of_callers,
         )
-        server = LedgerHttpServer(Server(ledger, gatekeeper, sign_in_of(plan)), plan, announce)
+        mcp = McpMount(ledger) if options.mcp and McpMount.is_installed() else None
+        server = LedgerHttpServer(Server(ledger, gatekeeper, sign_in_of(plan), mcp), plan, announce)
         ticker = Ticker(ledger_services(ledger, gatekeeper))
         ticker.start()
         try:

@@ -101,6 +101,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Patterns of contents that some roles do not see."""
     redact_for: tuple[AccessRole, ...] = tuple(sorted(REDACT_FOR))
     oidc: OidcOptions | None = None
+    mcp: bool = True
+    """Whether agents reach the server at /mcp, if the extra `mcp` is installed."""
     link: bool | None = None
     """Whether to print a link that signs in a person. By default on a loopback address without tokens."""
     limits: ServerLimits = ServerLimits()

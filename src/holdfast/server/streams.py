@@ -13,12 +13,13 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.model import EventType
-from holdfast.errors import Conflict, HoldfastError, TooManyRequests, Unavailable, ValidationError
+from holdfast.errors import Conflict, HoldfastError, ValidationError
 from holdfast.ledger import Event, Ledger
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.routes import route
 from holdfast.server.threads import WorkThreads
+from holdfast.server.throttles import StreamSlots
 from holdfast.text import iso_format
 
 KEEPALIVE_SECONDS = 15.0
@@ -64,8 +65,8 @@ class EventFeed:
         """The position up to which all events were read. No event can appear at or before it any more."""
         self._changed = asyncio.Event()
         self._told = asyncio.Event()
+        self.slots = StreamSlots()
         self._followers = 0
-        self._of_principal: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
         self._pages = asyncio.Semaphore(READS_MAX)
         self.ending = False
@@ -74,18 +75,10 @@ class EventFeed:
         """Read new events soon."""
         self._told.set()
 
-    def check_room(self, principal: str) -> None:
-        """Raise if there are too many followers, of this caller or in all."""
-        if self._of_principal.get(principal, 0) >= limits.HTTP_STREAMS_OF_ONE_MAX:
-            raise TooManyRequests(f"{principal} has {self._of_principal[principal]} streams already", retry_after_s=5)
-        if self._followers >= limits.HTTP_STREAMS_MAX:
-            raise Unavailable("the server has too many streams")
-
     @contextlib.asynccontextmanager
     async def joined(self, principal: str) -> AsyncIterator[None]:
         """Count a follower. The first one starts the reader, the last one stops it."""
         self._followers += 1
-        self._of_principal[principal] = self._of_principal.get(principal, 0) + 1
         try:
             if self._task is None:
                 self._first = self.pos = await self._reads.call(self._ledger.stable_position)
@@ -93,12 +86,10 @@ class EventFeed:
                 self._size = 0
                 if self._task is None:
                     self._task = asyncio.create_task(self._run())
-            yield
+            with self.slots.slot(principal):
+                yield
         finally:
             self._followers -= 1
-            self._of_principal[principal] -= 1
-            if not self._of_principal[principal]:
-                del self._of_principal[principal]
             if not self._followers and self._task is not None:
                 self._task.cancel()
                 self._task = None
@@ -198,7 +189,7 @@ async def events_stream(call: Call) -> Reply:
     elif after > (newest := await call.server.read(call.ledger.position)):
         action = "Start anew, without Last-Event-ID: this is another ledger."
         raise Conflict(f"position {after} is beyond this ledger's newest position, {newest}", action=action, pos=newest)
-    feed.check_room(call.principal.key)
+    feed.slots.check(call.principal.key)
     return Reply(Stream(_follow(call, feed, choice, after)))
 
 

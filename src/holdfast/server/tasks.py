@@ -8,7 +8,7 @@ from holdfast.agent import Agent, Brief, Collected, HistoryPage, Task, TaskDetai
 from holdfast.core import limits
 from holdfast.core.model import FailureStage, Phase, ReasonCode, Status
 from holdfast.server import bodies as b
-from holdfast.server.call import Call
+from holdfast.server.call import Call, claimable_queues
 from holdfast.server.routes import route
 
 
@@ -109,7 +109,8 @@ def task_resume(call: Call) -> Any:
     body = call.body
     for queue in body.queues or ():
         call.see_queue(queue)
-    return _agent(call).resume(queues=body.queues, kinds=body.kinds, ttl=body.ttl, request_id=call.request_id)
+    queues = claimable_queues(call.principal, call.ledger) if body.queues is None else body.queues
+    return _agent(call).resume(queues=queues, kinds=body.kinds, ttl=body.ttl, request_id=call.request_id)
 
 
 @route("POST", "/v1/tasks/gc", "worker", body=CollectBody, answer=Collected, verb="task_gc")
