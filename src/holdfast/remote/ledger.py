@@ -211,7 +211,7 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
         expires: Any = None,
         actor: str | Actor | None = None,
     ) -> NewToken:
-        allowed = access.check_role(role)
+        allowed = validate.choice("role", access.AccessRole, role)
         sent = items.without_none(
             role=allowed,
             name=limits.check_name("name", name),
