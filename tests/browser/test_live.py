@@ -56,7 +56,7 @@ def test_a_session_that_is_over_asks_again_and_keeps_the_page(
     page = open_page("/queues/mail", name="kim")
     token = next(token for token in ledger.tokens() if token.name == "kim")
     ledger.revoke_token(token.id)
-    filled.server.gatekeeper.forget_tokens()
+    filled.server.access.forget_tokens()
     page.click("[data-verb=unpause]")
 
     expect(page.locator("dialog")).to_contain_text("Sign in to Holdfast")

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from holdfast import Ledger
 from tests.support.server import Client, RunningServer, running
+
+WAIT_SECONDS = 30.0
 
 
 @pytest.fixture
@@ -27,7 +30,9 @@ class Follower:
     def next(self) -> dict[str, Any]:
         """Return the next message with data: its event, id and data."""
         found: dict[str, Any] = {}
+        until = time.monotonic() + WAIT_SECONDS
         while True:
+            assert time.monotonic() < until, f"no message with data came: {found}"
             line = self.response.readline().decode().rstrip("\n")
             if line == "" and "data" in found:
                 return found

@@ -12,7 +12,7 @@ import uvicorn
 
 from holdfast import Ledger
 from holdfast.core.hosts import AllowedHosts
-from holdfast.server.access import Gatekeeper
+from holdfast.server.access import AccessRules
 from holdfast.server.app import Server
 from holdfast.server.connections import ConnectionLimits, connection_class
 from holdfast.server.origins import SiteOrigins
@@ -55,7 +55,7 @@ class Host:
     @contextmanager
     def serving(self, ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
         origins = options.pop("origins", None) or SiteOrigins(AllowedHosts("127.0.0.1", ()), "http")
-        app = Server(ledger, Gatekeeper(ledger, origins, secure=False, **options))
+        app = Server(ledger, AccessRules(ledger, origins, secure=False, **options))
         messages: asyncio.Queue[str] = asyncio.Queue()
         answered: SimpleQueue[str] = SimpleQueue()
         assert self._loop is not None

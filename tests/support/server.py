@@ -13,7 +13,7 @@ import uvicorn
 
 from holdfast import Ledger
 from holdfast.core.hosts import AllowedHosts
-from holdfast.server.access import Gatekeeper
+from holdfast.server.access import AccessRules
 from holdfast.server.app import Server
 from holdfast.server.connections import ConnectionLimits, connection_class
 from holdfast.server.mcp_mount import McpMount
@@ -101,7 +101,7 @@ def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
         make_sign_in = options.pop("make_sign_in", None)
         sign_in = None if make_sign_in is None else make_sign_in(f"http://127.0.0.1:{port}")
         mcp = McpMount(ledger) if options.pop("mcp", False) else None
-        app = Server(ledger, Gatekeeper(ledger, origins, secure=False, **options), sign_in, mcp)
+        app = Server(ledger, AccessRules(ledger, origins, secure=False, **options), sign_in, mcp)
         guarded = connection_class(ConnectionLimits())
         config = uvicorn.Config(
             app, http=guarded, log_config=None, access_log=False, lifespan="on", server_header=False, ws="none"

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.access import AccessRole
-from holdfast.errors import NotFound, Unauthenticated, Unavailable, ValidationError
+from holdfast.errors import Forbidden, NotFound, Unauthenticated, ValidationError
 from holdfast.ledger.verbs.access import TokenRecord
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
@@ -58,7 +58,7 @@ def tokens(call: Call) -> Any:
 def revoke_token(call: Call) -> Any:
     """Revoke a token, and end its sessions."""
     revoked = call.ledger.revoke_token(call.parameters["token_id"], actor=call.actor)
-    call.server.gatekeeper.forget_tokens()
+    call.server.access.forget_tokens()
     return {"token": revoked}
 
 
@@ -75,7 +75,7 @@ def begin_session(call: Call) -> Reply:
     body = call.body
     if (body.code is None) == (body.token is None):
         raise ValidationError("a session begins with a code or a token", field="code")
-    call.server.gatekeeper.check_wrong(call.exchange.peer)
+    call.server.access.check_wrong(call.exchange.peer)
     secret: str | None
     if body.code is not None:
         secret = call.ledger.log_in(body.code)
@@ -83,9 +83,9 @@ def begin_session(call: Call) -> Reply:
         found = call.ledger.find_token(body.token or "")
         secret = None if found is None else call.ledger.new_session(found.id)
     if secret is None:
-        call.server.gatekeeper.note_wrong(call.exchange.peer)
+        call.server.access.note_wrong(call.exchange.peer)
         raise Unauthenticated("this code or token is not valid", action="Take a new link, or another token.")
-    return Reply(None, 204, cookies=(call.server.gatekeeper.session_cookie(secret),))
+    return Reply(None, 204, cookies=(call.server.access.session_cookie(secret),))
 
 
 @route("DELETE", "/v1/session", "any", answer=None, status=204, verb="session")
@@ -93,7 +93,7 @@ def end_session(call: Call) -> Reply:
     """End the browser session."""
     if call.principal.session is not None:
         call.ledger.end_session(call.principal.session)
-    return Reply(None, 204, cookies=(call.server.gatekeeper.session_cookie(""),))
+    return Reply(None, 204, cookies=(call.server.access.session_cookie(""),))
 
 
 # The server itself
@@ -112,8 +112,6 @@ async def health(call: Call) -> Any:
 @route("GET", "/readyz", "none", answer=Health, verb="health")
 def ready(call: Call) -> Any:
     """Say whether requests can be served."""
-    if call.server.ending:
-        raise Unavailable("ending")
     call.server.check_ready()
     return {"status": "ok"}
 
@@ -142,5 +140,7 @@ def problem_page(call: Call) -> Any:
 
 @route("GET", "/metrics", "reader", answer=None, verb="read")
 def metrics(call: Call) -> Reply:
-    """Return the counts of this ledger for Prometheus."""
+    """Return the counts of this ledger for Prometheus. They are of all queues, so a token for some of them does not get them."""
+    if not call.principal.sees_all:
+        raise Forbidden("this token covers some queues only, and the counts are of all of them")
     return Reply(render(call.ledger), headers={"Content-Type": CONTENT_TYPE})

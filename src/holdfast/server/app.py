@@ -45,7 +45,7 @@ from holdfast.server import (
     streams,
     tasks,
 )
-from holdfast.server.access import Gatekeeper
+from holdfast.server.access import AccessRules
 from holdfast.server.call import JSON_TYPE, SENT, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
 from holdfast.server.mcp_mount import MCP, MCP_PATH, McpMount, serve_mcp
@@ -108,11 +108,9 @@ SEND_SECONDS_MAX = 30.0
 class Server:
     """The state of a server that its requests share."""
 
-    def __init__(
-        self, ledger: Ledger, gatekeeper: Gatekeeper, sign_in: SignIn | None = None, mcp: McpMount | None = None
-    ) -> None:
+    def __init__(self, ledger: Ledger, access: AccessRules, sign_in: SignIn | None = None, mcp: McpMount | None = None) -> None:
         self.ledger = ledger
-        self.gatekeeper = gatekeeper
+        self.access = access
         self.sign_in = sign_in
         """How persons sign in; None if a token is the only way."""
         self.mcp = mcp
@@ -154,7 +152,7 @@ class Server:
 
     def verbs_of(self, who: Principal) -> list[str]:
         """Return the verbs that the caller may use."""
-        return who.can([(one.verb, one.least) for one in ROUTES if one.least != "none"])
+        return who.can((one.verb, one.least) for one in ROUTES)
 
     # The ASGI interface
 
@@ -217,8 +215,8 @@ class Server:
     async def _answer(self, exchange: "Exchange") -> tuple[Reply, Route]:
         headers, scope, record = exchange.headers, exchange.scope, exchange.record
         record.request_id = _request_id(headers)
-        self.gatekeeper.check_host(headers)
-        exchange.more = self.gatekeeper.origins.cors_headers(scope["method"], headers)
+        self.access.check_host(headers)
+        exchange.more = self.access.origins.cors_headers(scope["method"], headers)
         if is_preflight(scope["method"], headers):
             return Reply(None, 204), PREFLIGHT
         path = scope["raw_path"].partition(b"?")[0]
@@ -238,10 +236,10 @@ class Server:
         if self.ending:
             raise Unavailable("the server is stopping", outcome="none")
         principal = await self.principal_of(route, exchange)
-        with self.gatekeeper.under_way(principal):
+        with self.access.under_way(principal):
             call = Call(self.ledger, principal)
             call.server, call.parameters, call.exchange = self, found.parameters, exchange
-            call.redaction = self.gatekeeper.redaction(principal)
+            call.redaction = self.access.redaction(principal)
             call.traceparent, call.last_event_id = headers.get("traceparent"), headers.get("last-event-id")
             call.incarnation = check_incarnation(headers.get("holdfast-incarnation"))
             call.query = read_query(scope["query_string"], route.query)
@@ -259,7 +257,7 @@ class Server:
     async def principal_of(self, route: Route, exchange: "Exchange") -> Principal:
         """Return the caller. Raise Unauthenticated, Forbidden, or TooManyRequests."""
         method, record = exchange.scope["method"], exchange.record
-        principal = await self.gatekeeper.identify(exchange.headers, exchange.peer, method, self.pools["read"].call)
+        principal = await self.access.identify(exchange.headers, exchange.peer, method, self.pools["read"].call)
         if not principal.is_anonymous:
             record.principal, record.role, record.token_id = principal.name, principal.role_name, principal.token_id
         elif route.least != "none":

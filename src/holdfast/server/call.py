@@ -1,9 +1,10 @@
 """One request on its way to the ledger: who calls, what was sent, and what the handler answers."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.agent import Brief, TaskDetails
 from holdfast.core import limits
 from holdfast.core.access import ANY
 from holdfast.core.model import Actor, Fence, Role
@@ -13,6 +14,7 @@ from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
 from holdfast.shapes import JobView, job_view
 
+R = TypeVar("R", bound=Brief | TaskDetails)
 JSON_TYPE = "application/json"
 
 
@@ -140,7 +142,7 @@ class Call:
 
     def view(self, job: Job) -> JobView:
         view = job_view(job, raw=True)
-        return view if self.redaction is None else self.redaction.job(view)
+        return view if self.redaction is None else self.redaction.fields(view)
 
     def changed(self, job: Job) -> Reply:
         """Answer a job that was changed, with its new revision."""
@@ -158,6 +160,16 @@ def claimable_queues(principal: Principal, ledger: Ledger) -> list[str] | None:
         action = f"Name the queues. This token covers {', '.join(principal.queues)}."
         raise ValidationError("this token covers no queue that has jobs", action=action, field="queues")
     return named[: limits.NAMES_PER_CLAIM_MAX]
+
+
+def visible_related(principal: Principal, ledger: Ledger, answer: R) -> R:
+    """Return an answer about a task without the tasks of hidden queues that it waits for or that wait for it."""
+    if principal.sees_all:
+        return answer
+    origins = ledger.outbox.origins([one.id for one in (*answer.blocked_by, *answer.unlocks)])
+    shown = {id_ for id_, origin in origins.items() if principal.sees(origin.queue)}
+    blocked_by, unlocks = ([one for one in found if one.id in shown] for found in (answer.blocked_by, answer.unlocks))
+    return msgspec.structs.replace(answer, blocked_by=blocked_by, unlocks=unlocks)
 
 
 class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,7 +8,7 @@ from holdfast.core import limits
 from holdfast.core.explain import Explanation
 from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import Forbidden, HoldfastError, NotFound
 from holdfast.ledger import Event, Job
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
@@ -122,17 +122,22 @@ def _events(call: Call, job_id: int | None) -> Any:
     given = msgspec.structs.asdict(call.query)
     types = given.pop("types")
     if given.pop("stable"):
-        return _events_page(call, call.ledger.stable_events(given["after"], limit=given["limit"]))
-    given["types"] = None if types is None else [EventType(name).value for name in types.split(",")]
-    found = call.ledger.events(job_id, **given)
-    return _events_page(call, found)
-
-
-def _events_page(call: Call, found: list[Event]) -> Any:
+        found = call.ledger.stable_events(given["after"], limit=given["limit"])
+    else:
+        given["types"] = None if types is None else [EventType(name).value for name in types.split(",")]
+        found = call.ledger.events(job_id, **given)
     after = found[-1].pos if len(found) == call.query.limit else None
-    if call.redaction is not None:
-        found = [call.redaction.event(event) for event in found]
+    if job_id is None:
+        found = _visible_events(call, found)
     return {"events": found, "next_after": after}
+
+
+def _visible_events(call: Call, found: list[Event]) -> list[Event]:
+    """Return the events of jobs that the caller may see."""
+    if call.principal.sees_all:
+        return found
+    origins = call.server.origins(sorted({event.job_id for event in found}))
+    return [event for event in found if event.job_id in origins and call.principal.sees(origins[event.job_id][0])]
 
 
 @route("GET", "/v1/jobs/{job_id}/dependents", "reader", query=b.PageQuery, answer=b.JobPageAnswer, verb="read")
@@ -140,7 +145,8 @@ def dependents(call: Call) -> Any:
     """List the jobs that wait for a job."""
     found = call.ledger.dependents(call.check_visible(), after=call.query.after, limit=call.query.limit)
     after = found[-1].id if len(found) == call.query.limit else None
-    return {"jobs": [call.view(job) for job in found], "next_after": after, "next_cursor": None}
+    shown = [call.view(job) for job in found if call.principal.sees(job.queue)]
+    return {"jobs": shown, "next_after": after, "next_cursor": None}
 
 
 @route("GET", "/v1/jobs/{job_id}/undo-steps", "reader", answer=b.UndoStepsAnswer, verb="read")
@@ -253,7 +259,7 @@ def dead_letters(call: Call) -> Any:
     if wanted == "jobs":
         return {"jobs": [call.view(job) for job in shown], "next_after": after}
     replays = call.ledger.newest_replays(job.id for job in shown)
-    return {"dead_letters": [_letter(call, job, replays.get(job.id)) for job in shown], "next_after": after}
+    return {"dead_letters": [dead_letter_fields(job, replays.get(job.id)) for job in shown], "next_after": after}
 
 
 @route("GET", "/v1/dead-letters/{job_id}", "reader", answer=Any, verb="read")
@@ -263,18 +269,16 @@ def dead_letter_in_full(call: Call) -> Any:
     if job.dead_letter is None:
         raise NotFound(f"job {job.id} is not a dead letter", job_id=job.id, status=job.status.value)
     types = [kind.value for kind in EventType if kind is not EventType.HEARTBEAT]
-    details = dead_letter_details(job, call.ledger.events(job.id, types=types), call.ledger.list(replay_of=job.id))
-    return details if call.redaction is None else call.redaction.fields(details)
-
-
-def _letter(call: Call, job: Job, newest: Job | None) -> dict[str, Any]:
-    fields = dead_letter_fields(job, newest)
-    return fields if call.redaction is None else call.redaction.fields(fields)
+    return dead_letter_details(job, call.ledger.events(job.id, types=types), call.ledger.list(replay_of=job.id))
 
 
 @route("POST", "/v1/dead-letters/replay", "operator", body=b.ReplayManyBody, answer=b.ReplayManyAnswer)
 def replay_many(call: Call) -> Any:
     """Replay the dead letters that a filter selects, page by page."""
+    if call.body.queue is not None:
+        call.see_queue(call.body.queue)
+    elif not call.principal.sees_all:
+        raise Forbidden("this token covers some queues only", action="Name the queue.", allowed=list(call.principal.queues))
     answers = call.ledger.replay_many(request_id=call.request_id, actor=call.actor, **msgspec.structs.asdict(call.body))
     return {"answers": [_answer(call, answer) for answer in answers]}
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
+from holdfast.agent import Brief, TaskDetails
 from holdfast.core import limits
 from holdfast.core.model import Actor, Role
 from holdfast.errors import NotFound, Unauthenticated, Unavailable
 from holdfast.ledger import Ledger
 from holdfast.mcp.rights import CLIENT_SCOPE_KEY, RIGHTS_SCOPE_KEY, CallerRights, Need
-from holdfast.server.call import claimable_queues
+from holdfast.server.call import claimable_queues, visible_related
 from holdfast.server.principal import Least, Principal
 from holdfast.server.redact import Redaction
 from holdfast.server.routes import Nothing, Route
@@ -40,7 +41,8 @@ MCP = Route("*", "/mcp", "reader", "mcp", _no_handler, None, Nothing, None, 200,
 class PrincipalRights(CallerRights):
     """The rights of a token in tools."""
 
-    def __init__(self, principal: Principal, actor: Actor | None, redaction: Redaction | None) -> None:
+    def __init__(self, ledger: Ledger, principal: Principal, actor: Actor | None, redaction: Redaction | None) -> None:
+        self._ledger = ledger
         self._principal = principal
         self._actor = actor
         self._redaction = redaction
@@ -72,6 +74,8 @@ class PrincipalRights(CallerRights):
         return msgspec.structs.replace(actor, incarnation=session)
 
     def show(self, answer: Any) -> Any:
+        if isinstance(answer, Brief | TaskDetails):
+            answer = visible_related(self._principal, self._ledger, answer)
         return answer if self._redaction is None else self._redaction.fields(answer)
 
     def show_json(self, part: str, body: bytes) -> bytes:
@@ -96,14 +100,14 @@ async def serve_mcp(server: Any, exchange: Any) -> None:
     if principal.session is not None:
         raise Unauthenticated("a valid token is needed", action="MCP takes a token, not the session of a browser.")
     actor = principal.actor(None, exchange.headers.get("holdfast-actor"))
-    rights = PrincipalRights(principal, actor, server.gatekeeper.redaction(principal))
+    rights = PrincipalRights(server.ledger, principal, actor, server.access.redaction(principal))
     scope = {**exchange.scope, CLIENT_SCOPE_KEY: principal.key, RIGHTS_SCOPE_KEY: rights}
     if exchange.scope["method"] != "GET":
-        with server.gatekeeper.under_way(principal):
+        with server.access.under_way(principal):
             await (await mount.started())(scope, exchange.receive, exchange.pass_on)
         return
     slots: StreamSlots = server.feed.slots
-    with server.gatekeeper.under_way(principal):
+    with server.access.under_way(principal):
         slots.check(principal.key)
     with slots.slot(principal.key):
         await (await mount.started())(scope, exchange.receive, exchange.pass_on)

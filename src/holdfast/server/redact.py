@@ -16,7 +16,7 @@ from holdfast.core.explain import Explanation
 from holdfast.core.explain.formatting import ERROR_CHARACTERS_MAX
 from holdfast.core.formatting import format_error
 
-S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 HIDDEN = "[redacted]"
 ROOTS = {
     "args": "args",
@@ -42,19 +42,10 @@ class Redaction:
         limits.check_count("redact", len(patterns), limits.REDACT_PATTERNS_MAX)
         self._patterns = tuple(dict.fromkeys(limits.check_key("redact", pattern) for pattern in patterns))
 
-    def job(self, view: S) -> S:
-        """Return the view of a job, or any other struct with contents, without what is hidden."""
-        found: S = self._visit(view, ())
+    def fields(self, answer: T) -> T:
+        """Return an answer, of dicts, lists and structs, without what is hidden. A signed statement is hidden in the same way."""
+        found: T = self._visit(answer, ())
         return found
-
-    def event(self, event: S) -> S:
-        """Return an event without what is hidden. A signed statement is hidden in the same way."""
-        found: S = self._visit(event, ())
-        return found
-
-    def fields(self, fields: Any) -> Any:
-        """Return the body of any answer, of dicts, lists and structs, without what is hidden."""
-        return self._visit(fields, ())
 
     def json(self, root: str, body: bytes) -> bytes:
         """Return JSON without what is hidden. `root` is the name of the field that has it. Bytes that are not JSON stay."""

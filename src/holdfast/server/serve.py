@@ -15,7 +15,7 @@ import uvloop
 
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.ledger import Ledger
-from holdfast.server.access import Gatekeeper
+from holdfast.server.access import AccessRules
 from holdfast.server.app import Server
 from holdfast.server.connections import connection_class
 from holdfast.server.mcp_mount import McpMount
@@ -41,29 +41,29 @@ class UseService:
     name = "token use"
     every_s = 60.0
 
-    def __init__(self, gatekeeper: Gatekeeper) -> None:
-        self._gatekeeper = gatekeeper
+    def __init__(self, access: AccessRules) -> None:
+        self._access = access
 
     def tick(self) -> int:
-        return self._gatekeeper.tick()
+        return self._access.tick()
 
     def close(self) -> None:
         with contextlib.suppress(HoldfastError):
-            self._gatekeeper.tick()
+            self._access.tick()
 
 
 def _say_nothing(_: str) -> None:
     return None
 
 
-def ledger_services(ledger: Ledger, gatekeeper: Gatekeeper, **kept: Any) -> list[Service]:
+def ledger_services(ledger: Ledger, access: AccessRules, **kept: Any) -> list[Service]:
     """Return what a server does beside its requests. Duties make one process of a fleet do each."""
     holder = f"server#{ledger.incarnation}"
     return [
         SweepService(ledger, holder),
         PruneService(ledger, holder, **kept),
         HistoryService(ledger, holder),
-        UseService(gatekeeper),
+        UseService(access),
     ]
 
 
@@ -143,7 +143,7 @@ def serve_ledger(ledger: Ledger, plan: StartPlan, announce: Callable[[str], obje
         if not options.port:
             chosen = msgspec.structs.replace(options, port=listening.getsockname()[1])
             plan = plan._replace(options=chosen)
-        gatekeeper = Gatekeeper(
+        access = AccessRules(
             ledger,
             plan.origins,
             secure=plan.secure,
@@ -152,8 +152,8 @@ def serve_ledger(ledger: Ledger, plan: StartPlan, announce: Callable[[str], obje
             caller_limits=options.limits.of_callers,
         )
         mcp = McpMount(ledger) if options.mcp and McpMount.is_installed() else None
-        server = LedgerHttpServer(Server(ledger, gatekeeper, sign_in_of(plan), mcp), plan, announce)
-        ticker = Ticker(ledger_services(ledger, gatekeeper))
+        server = LedgerHttpServer(Server(ledger, access, sign_in_of(plan), mcp), plan, announce)
+        ticker = Ticker(ledger_services(ledger, access))
         ticker.start()
         try:
             with stop_on_signals(server.stop, hangup=False):

@@ -127,16 +127,16 @@ async def finish_sign_in(call: Call) -> Reply:
     given = {name: value for name, value in msgspec.structs.asdict(call.query).items() if value}
     cookie = read_cookie(call.exchange.headers.get("cookie") or "", way.cookie_name)
     try:
-        server.gatekeeper.check_wrong(call.exchange.peer)
+        server.access.check_wrong(call.exchange.peer)
         person = await server.pools["provider"].call(partial(way.provider.finish, given, cookie))
         secret = await server.pools["write"].call(partial(call.ledger.new_person_session, person.name, person.role))
     except HoldfastError as error:
         if isinstance(error, Unauthenticated):
-            server.gatekeeper.note_wrong(call.exchange.peer)
+            server.access.note_wrong(call.exchange.peer)
         return _refusal(call, way, error)
     record = call.exchange.record
     record.principal, record.role = person.name, person.role.value
-    cookies = (server.gatekeeper.session_cookie(secret), way.set_cookie(""))
+    cookies = (server.access.session_cookie(secret), way.set_cookie(""))
     return _page(call, CALLBACK_PAGE, 200, cookies)
 
 
@@ -151,7 +151,7 @@ async def sign_out_person(call: Call) -> Reply:
             address = await call.server.pools["provider"].call(way.provider.end_address)
         except HoldfastError as error:
             log.warning("the provider's address to sign out is not known", extra={"error": error.message})
-    return Reply({"provider": address}, cookies=(call.server.gatekeeper.session_cookie(""),))
+    return Reply({"provider": address}, cookies=(call.server.access.session_cookie(""),))
 
 
 def _configured(call: Call) -> SignIn:

@@ -123,13 +123,14 @@ class EventFeed:
                 await asyncio.wait_for(self._changed.wait(), seconds)
         if pos >= self.pos:
             return [], pos
+        complete = self.pos  # the reader may add events while a page is read, and the page may be without them
         if pos >= self._first:
             found = self._newer(pos)
         else:
             async with self._pages:
                 page = await self._reads.call(partial(self._ledger.stable_events, pos, limit=PAGE))
             found = [RingEntry(event, _encode(event)) for event in page]
-        return found, found[-1].event.pos if found else self.pos
+        return found, found[-1].event.pos if found else complete
 
     def _newer(self, pos: int) -> list[RingEntry]:
         """Return the first events of the ring after a position. Most followers lack only the newest, so it is read backwards."""
@@ -232,7 +233,7 @@ async def _chosen(call: Call, choice: EventChoice, found: list[RingEntry]) -> li
     parts = []
     for entry in found:
         if choice.takes(entry.event, origins.get(entry.event.job_id)):
-            body = entry.body if call.redaction is None else _encode(call.redaction.event(entry.event))
+            body = entry.body if call.redaction is None else _encode(call.redaction.fields(entry.event))
             parts.append(_message("event", body, entry.event.pos))
     return parts
 
