@@ -33,7 +33,8 @@ def serve(*, db: str | None, keys: tuple[str, ...], as_json: bool, **given: Any)
 
     It runs until SIGTERM or SIGINT. It also sweeps and prunes, unless another process does.
 
-    Options can also be in [server] of holdfast.toml. An address that others can reach needs a token and TLS.
+    Options can also be in [server] of holdfast.toml. An address that others can reach needs TLS, and a token or a provider of
+    sign-ins.
 
     \b
     Example:
