@@ -28,6 +28,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.ledger import Job, Ledger
+from holdfast.ledger.base import sign_as_server
 from holdfast.server import (
     about,
     access_log,
@@ -91,6 +92,7 @@ class Server:
     """The state of a server that its requests share."""
 
     def __init__(self, ledger: Ledger, gatekeeper: Gatekeeper) -> None:
+        sign_as_server(ledger)
         self.ledger = ledger
         self.gatekeeper = gatekeeper
         self.router = Router(ROUTES)

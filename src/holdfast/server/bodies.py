@@ -8,7 +8,7 @@ import msgspec
 from holdfast.core.audit import Violation
 from holdfast.core.model import FailureStage, Policy, ReasonCode
 from holdfast.ledger import Beat, Change, QueueRecord
-from holdfast.server.call import FenceGiven
+from holdfast.server.call import FenceGiven, ProofGiven
 from holdfast.server.problems import Problem
 from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView
 
@@ -206,11 +206,13 @@ class ClaimBody(Body, frozen=True):
 
 class FenceBody(Body, frozen=True):
     fence: FenceGiven
+    proof: ProofGiven | None = None
     reason: str | None = None
 
 
 class HeartbeatBody(Body, frozen=True):
     fence: FenceGiven
+    proof: ProofGiven | None = None
     stage: str | None = None
     progress: int | None = None
     assist_requested: bool | None = None
@@ -220,6 +222,7 @@ class HeartbeatBody(Body, frozen=True):
 
 class CompleteBody(Body, frozen=True):
     fence: FenceGiven
+    proof: ProofGiven | None = None
     result: msgspec.Raw = msgspec.field(default_factory=absent)
     gate: bool = False
 
@@ -227,6 +230,7 @@ class CompleteBody(Body, frozen=True):
 class FailBody(Body, frozen=True):
     fence: FenceGiven
     error: msgspec.Raw
+    proof: ProofGiven | None = None
     retryable: bool = True
     reason_code: ReasonCode | None = None
     failure_stage: FailureStage | None = None
@@ -235,6 +239,7 @@ class FailBody(Body, frozen=True):
 
 class StallBody(Body, frozen=True):
     fence: FenceGiven | None = None
+    proof: ProofGiven | None = None
     reason: str | None = None
     error: msgspec.Raw = msgspec.field(default_factory=absent)
     reason_code: ReasonCode | None = None
@@ -243,6 +248,7 @@ class StallBody(Body, frozen=True):
 
 class ResumeBody(Body, frozen=True):
     fence: FenceGiven | None = None
+    proof: ProofGiven | None = None
     reason: str | None = None
 
 
@@ -252,6 +258,7 @@ class GateBody(Body, frozen=True):
 
 class BeatEntry(Body, frozen=True):
     fence: FenceGiven
+    proof: ProofGiven | None = None
     stage: str | None = None
     progress: int | None = None
     assist_requested: bool | None = None
@@ -278,6 +285,7 @@ class BeatsAnswer(msgspec.Struct, frozen=True):
 
 class CompletionEntry(Body, frozen=True):
     fence: FenceGiven
+    proof: ProofGiven | None = None
     result: msgspec.Raw = msgspec.field(default_factory=absent)
 
 

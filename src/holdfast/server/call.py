@@ -7,7 +7,8 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, NotFound, ValidationError
-from holdfast.ledger import Job, Ledger
+from holdfast.ledger import Job, Ledger, SignedFence
+from holdfast.proof.envelopes import read_parts
 from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
 from holdfast.shapes import JobView, job_view
@@ -86,7 +87,11 @@ class Call:
             )
         return actor
 
-    def fence(self, given: "FenceGiven", job_id: int | None = None) -> Fence:
+    def held(self) -> Fence:
+        """Return the fence of a body on the job of the path, with its proof if it has one."""
+        return self.fence(self.body.fence, self.job_id, self.body.proof)
+
+    def fence(self, given: "FenceGiven", job_id: int | None = None, proof: "ProofGiven | None" = None) -> Fence:
         """Return the fence that the caller sent, which has to be one of its own."""
         worker = self.worker
         if job_id is not None and given.job_id not in (None, job_id):
@@ -96,7 +101,10 @@ class Call:
             raise ValidationError("the fence has no job_id", field="fence")
         if given.worker not in (None, worker.name) or given.incarnation not in (None, worker.incarnation):
             raise Forbidden(f"this fence was not issued to {worker.name}#{worker.incarnation}", holder=given.worker)
-        return Fence(found, given.attempt, given.token, worker.name, worker.incarnation)
+        if proof is None:
+            return Fence(found, given.attempt, given.token, worker.name, worker.incarnation)
+        envelope = read_parts(proof.statement.encode(), proof.key_id, proof.signature)
+        return SignedFence(found, given.attempt, given.token, worker.name, worker.incarnation, envelope=envelope)
 
     # What
 
@@ -148,3 +156,13 @@ class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_id: int | None = None
     worker: str | None = None
     incarnation: str | None = None
+
+
+class ProofGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The holder's signature of a command, if the policy of its attempt wants one."""
+
+    key_id: str
+    signature: str
+    """In base64, over the prefix of statements and `statement`."""
+    statement: str
+    """The exact text that was signed, in Holdfast's form."""
