@@ -254,6 +254,8 @@ def test_an_event_is_recorded_as_it_was_signed(held: Held, worker: Client, ledge
     sent = worker.post(f"/v1/jobs/{held.id}/events", {"envelope": envelope, "content": {"progress": 3}})
     assert (sent.status, sent.data["event"]["type"], sent.data["event"]["statement"]) == (201, "heartbeat", proof["statement"])
     assert ledger.get(held.id).progress == 3
+    again = worker.post(f"/v1/jobs/{held.id}/events", {"envelope": envelope, "content": {"progress": 3}})
+    assert (again.status, again.headers["idempotent-replayed"], again.data) == (200, "true", sent.data)
 
 
 def test_an_event_of_another_job_or_worker_is_refused(held: Held, worker: Client, served: RunningServer) -> None:

@@ -17,7 +17,7 @@ from holdfast.ledger.commit import CommitPipeline, only_answer
 from holdfast.ledger.keyring import KeyBookCache, Keyring
 from holdfast.ledger.metrics import Totals
 from holdfast.ledger.public import Beat, Change, Job, to_datetime
-from holdfast.ledger.requests import Request, is_repeated
+from holdfast.ledger.requests import Request, is_repeated, repeats
 from holdfast.ledger.signing import Signer
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.ledger.transaction import StepTransactions
@@ -140,11 +140,13 @@ class LedgerBase:
         """Change the ledger's own settings. This makes no event. A repeated request id is still recognised."""
         who, request = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id)
 
-        def once(session: Session) -> None:
-            if request is None or not is_repeated(session, who, request, verb, validate.body_hash(verb, *body)):
-                work(session)
+        def once(session: Session) -> bool:
+            if request is not None and is_repeated(session, who, request, verb, validate.body_hash(verb, *body)):
+                return True
+            work(session)
+            return False
 
-        self._pipeline.transact(once)
+        repeats.count += self._pipeline.transact(once)
 
     def _fire_schedules(self, made: Counter[str]) -> None:
         from holdfast.ledger.schedules import ScheduleFirer

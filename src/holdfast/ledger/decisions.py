@@ -49,7 +49,9 @@ def decide_each(session: Session, items: Sequence[Item], signer: TransactionSign
         try:
             item.answer(_decide_one(session, jobs, item, now, signer))
         except HoldfastError as refusal:
-            item.answer(_done_before(session, item.command) or refusal)
+            before = _done_before(session, item.command)
+            item.answer(before or refusal)
+            item.result.repeated = item.result.repeated or isinstance(before, AppliedCommand)
 
 
 def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: int, signer: TransactionSigner) -> Any:

@@ -3,6 +3,7 @@
 A request id makes a request safe to send again: the answer is stored with the change, and a repetition gets the stored answer.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ class Request(NamedTuple):
 class Result:
     """The result of one run of a request. Each run makes a new one, so that a run that is rolled back leaves nothing behind."""
 
-    __slots__ = ("answers", "changed", "locked", "outcomes", "queues", "request")
+    __slots__ = ("answers", "changed", "locked", "outcomes", "queues", "repeated", "request")
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -52,6 +53,8 @@ class Result:
         """Something was written."""
         self.locked = False
         """Some commands were not run, because another transaction has locked a row that they need."""
+        self.repeated = False
+        """The answer, or a part of it, is that of an earlier request with the same id."""
         self.outcomes: list[Decision] = []
         """The decisions about commands that were decided one by one."""
         self.queues: set[str] = set()
@@ -63,6 +66,15 @@ class Result:
             self.outcomes.append(outcome)
             if outcome.job.status is Status.QUEUED:
                 self.queues.add(outcome.job.queue)
+
+
+class RepeatCount(threading.local):
+    """How many calls of this thread were answered as repetitions of an earlier request."""
+
+    count = 0
+
+
+repeats = RepeatCount()
 
 
 class Item(NamedTuple):
@@ -180,6 +192,7 @@ def answer_repeats(session: Session, results: Sequence[Result]) -> tuple[list[Re
             result.locked = True
         elif key in known:
             result.answers = _answer_again(session, result.request, known[key])
+            result.repeated = not isinstance(result.answers[0], IdempotencyConflict)
         elif key in seen:
             repeats.append(result)
         else:

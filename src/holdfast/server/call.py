@@ -1,6 +1,7 @@
 """One request on its way to the ledger: who calls, what was sent, and what the handler answers."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -8,10 +9,13 @@ from holdfast.core import limits
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import Job, Ledger, SignedFence
+from holdfast.ledger.requests import repeats
 from holdfast.proof.envelopes import read_parts
 from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
 from holdfast.shapes import JobView, job_view
+
+T = TypeVar("T")
 
 JSON_TYPE = "application/json"
 
@@ -33,6 +37,7 @@ class Call:
         "exchange",
         "expected_rev",
         "incarnation",
+        "is_repeated",
         "last_event_id",
         "ledger",
         "parameters",
@@ -52,6 +57,8 @@ class Call:
         self.body: Any = None
         self.request_id: str | None = None
         self.expected_rev: int | None = None
+        self.is_repeated = False
+        """The ledger has answered this request before. Set by `run`."""
         self.incarnation = ""
         """The header Holdfast-Incarnation, or the default."""
         self.traceparent: str | None = None
@@ -62,6 +69,13 @@ class Call:
         self.server: Any = None
         """The shared state of the server, for the few handlers that wait or stream."""
         self._actor: Actor | None = None
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Call the ledger, in the thread of the caller. Note whether its answer is a repeated one."""
+        before = repeats.count
+        answer = work()
+        self.is_repeated = repeats.count > before
+        return answer
 
     # Who
 

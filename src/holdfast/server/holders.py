@@ -1,6 +1,7 @@
 """Routes of workers: claims, heartbeats, outcomes, signed events."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -229,7 +230,8 @@ def append(call: Call) -> Any:
     if statement.job_id != call.job_id:
         raise SignatureInvalid(f"this was signed for job {statement.job_id}, not for job {call.job_id}", why="job")
     _check_sender(call, statement.actor)
-    return {"event": call.ledger.append(envelope, **({"content": given["content"]} if has_content else {}))}
+    event = call.run(partial(call.ledger.append, envelope, **({"content": given["content"]} if has_content else {})))
+    return Reply({"event": event}, status=200 if call.is_repeated else 201)
 
 
 def _check_sender(call: Call, signer: Actor) -> None:
