@@ -148,25 +148,6 @@ _WRITTEN = st.builds(
     st.booleans(),
 )
 _PIECES = [*"[]{}:,1 \n", '"a"', "-0", "1.50", "1e400", "NaN", '"\\u0061"', '"\\ud800"', '"]"', '"["']
-    '"a"',
-    "[",
-    "]",
-    "{",
-    "}",
-    ":",
-    ",",
-    "1",
-    "-0",
-    "1.50",
-    "1e400",
-    "NaN",
-    '"\\u0061"',
-    '"\\ud800"',
-    '"]"',
-    '"["',
-    " ",
-    "\n",
-]
 _MANGLED = st.lists(st.sampled_from(_PIECES), max_size=16).map("".join)
 _DEEP = st.builds(
     lambda levels, first, last: first * levels + "1" + last * levels,

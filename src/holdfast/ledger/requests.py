@@ -19,7 +19,7 @@ from holdfast.ledger.signing import TransactionSigner
 from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow, Requests, Session
 from holdfast.store.events import EventFilter
 from holdfast.store.requests import StoredRequest
-from holdfast.store.rows import ClaimedJobs
+from holdfast.store.rows import ClaimedJobs, row_id_and_rev
 
 
 class Request(NamedTuple):
@@ -144,7 +144,10 @@ def encode_answer(result: Result) -> bytes:
     verb, answers = result.request.verb, result.answers
     found = answers[0] if verb in ("claim", "replay_many") else answers
     token = answers[0].token if verb == "claim_job" else getattr(result.request.commands[0], "token", None)
-    return msgspec.json.encode(KeptAnswer(tuple(_kept_item(answer) for answer in found), token))
+    if isinstance(found, ClaimedJobs):
+        # The records of these jobs are made only if the caller reads them.
+        return msgspec.json.encode(KeptAnswer(tuple(KeptItem(*pair) for pair in map(row_id_and_rev, found.rows)), token))
+    return msgspec.json.encode(KeptAnswer(tuple(map(_kept_item, found)), token))
 
 
 def _kept_item(answer: Any) -> KeptItem:

@@ -39,7 +39,7 @@ class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """An object with these fields and no others."""
 
 
-class EnqueueBody(Body, frozen=True):
+class EnqueueBody(Body, frozen=True, gc=False):
     kind: str
     args: msgspec.Raw = msgspec.field(default_factory=absent)
     queue: str = "default"
@@ -56,7 +56,7 @@ class EnqueueBody(Body, frozen=True):
     on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None = None
 
 
-class EnqueueItem(EnqueueBody, frozen=True):
+class EnqueueItem(EnqueueBody, frozen=True, gc=False):
     """One of many jobs. The others may name it by its `ref` in their `depends_on`."""
 
     depends_on: list[int | str] | None = None  # type: ignore[assignment]
@@ -256,7 +256,7 @@ class GateBody(Body, frozen=True):
     fence: FenceGiven
 
 
-class BeatEntry(Body, frozen=True):
+class BeatEntry(Body, frozen=True, gc=False):
     fence: FenceGiven
     proof: ProofGiven | None = None
     stage: str | None = None
@@ -283,7 +283,7 @@ class BeatsAnswer(msgspec.Struct, frozen=True):
     answers: list[BeatItem]
 
 
-class CompletionEntry(Body, frozen=True):
+class CompletionEntry(Body, frozen=True, gc=False):
     fence: FenceGiven
     proof: ProofGiven | None = None
     result: msgspec.Raw = msgspec.field(default_factory=absent)

@@ -162,7 +162,7 @@ class Call:
         return Reply({"job": self.view(job)}, headers={"ETag": f'"{job.rev}"'})
 
 
-class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """The fence of a claim's answer, sent back as it came. The path or `job_id` names the job."""
 
     attempt: int
