@@ -174,9 +174,50 @@ class ClaimedJobView(JobView, frozen=True, kw_only=True, gc=False):
 
 
 def claimed_job_view(job: "Job") -> ClaimedJobView:
+    return ClaimedJobView(*_view_values(job, raw=True), fence=_fence_view(job))
+
+
+def _fence_view(job: "Job") -> FenceView | None:
     fence = job.fence
-    view = None if fence is None else FenceView(fence.job_id, fence.attempt, fence.token, fence.worker, fence.incarnation)
-    return ClaimedJobView(*_view_values(job, raw=True), fence=view)
+    return None if fence is None else FenceView(fence.job_id, fence.attempt, fence.token, fence.worker, fence.incarnation)
+
+
+class WorkView(Shape, frozen=True, gc=False):
+    """What a worker needs of a job that it has claimed."""
+
+    id: int
+    queue: str
+    kind: str
+    attempt: int
+    args: Any
+    checkpoint: Any
+    has_checkpoint: bool
+    """Whether there is a checkpoint, which may be null."""
+    correlation_id: str
+    trace_id: str | None
+    claim_expires_at: datetime | None
+    policy: Policy | None
+    fence: FenceView | None
+    """Null if the claim was repeated and the job is no longer held under it."""
+
+
+def work_view(job: "Job") -> WorkView:
+    record = job.record
+    checkpoint, expires_at = record.checkpoint, record.lease_expires_at
+    return WorkView(
+        record.id,
+        record.queue,
+        record.kind,
+        record.attempt,
+        msgspec.Raw(record.args),
+        None if checkpoint is None else msgspec.Raw(checkpoint),
+        checkpoint is not None,
+        record.correlation_id,
+        record.trace_id,
+        None if expires_at is None else to_datetime(expires_at),
+        record.policy,
+        _fence_view(job),
+    )
 
 
 class JobAnswer(Shape, frozen=True):

@@ -10,7 +10,7 @@ from holdfast.core.model import FailureStage, Policy, ReasonCode
 from holdfast.ledger import Beat, Change, QueueRecord
 from holdfast.server.call import FenceGiven, ProofGiven
 from holdfast.server.problems import Problem
-from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView
+from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView, WorkView
 
 ABSENT = msgspec.Raw(b"")
 """The value of a field with any JSON that was not sent."""
@@ -110,8 +110,15 @@ class ClaimedAnswer(msgspec.Struct, frozen=True):
     job: ClaimedJobView
 
 
-class ClaimsAnswer(msgspec.Struct, frozen=True):
-    jobs: list[ClaimedJobView]
+class ClaimsQuery(Body, frozen=True):
+    return_: Literal["jobs", "work"] = msgspec.field(default="jobs", name="return")
+
+
+class ClaimsAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The jobs, or with `return=work` only what a worker needs of them."""
+
+    jobs: list[ClaimedJobView] | msgspec.UnsetType = msgspec.UNSET
+    work: list[WorkView] | msgspec.UnsetType = msgspec.UNSET
 
 
 class CancelledAnswer(msgspec.Struct, frozen=True):

@@ -16,10 +16,10 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
 from holdfast.server.routes import route
-from holdfast.shapes import EventAnswer, claimed_job_view
+from holdfast.shapes import EventAnswer, claimed_job_view, work_view
 
 
-@route("POST", "/v1/claims", "worker", body=b.ClaimBody, answer=b.ClaimsAnswer, awaits=True)
+@route("POST", "/v1/claims", "worker", body=b.ClaimBody, query=b.ClaimsQuery, answer=b.ClaimsAnswer, awaits=True)
 async def claim(call: Call) -> Any:
     """Claim jobs that are ready. With `wait_s`, wait for some if there are none."""
     for queue in call.body.queues:
@@ -27,6 +27,8 @@ async def claim(call: Call) -> Any:
     if not 0 <= call.body.wait_s <= limits.HTTP_WAIT_SECONDS_MAX:
         raise ValidationError(f"wait_s is from 0 to {limits.HTTP_WAIT_SECONDS_MAX:g}", field="wait_s")
     jobs = await call.server.claims.claim(call)
+    if call.query.return_ == "work":
+        return {"work": [work_view(job) for job in jobs]}
     return {"jobs": [claimed_job_view(job) for job in jobs]}
 
 
