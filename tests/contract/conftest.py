@@ -1,16 +1,21 @@
 """Agents of the ledger under test, and an empty schema for each test, which is emptied and reused, as are the connections."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
 import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
+from holdfast.proof.keys import KeyFile
 from holdfast.testing import ManualClock
+from tests.contract import builders as b
 from tests.support.host import Host
 from tests.support.schemas import ReusedConnections
-from tests.support.signers import enrol, opened
+from tests.support.signers import ALL_KEYS, SERVER, enrol, opened
+
+OpenKeyed = Callable[[Iterable[KeyFile]], Ledger]
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +32,11 @@ def empty_schema(reused_url: str, reused_connections: ReusedConnections) -> Iter
         yield reused_url
 
 
+_AGENT = "the verbs of agents have no fence that a proof could belong to"
+_RENEWAL = "a signed lease is renewed by heartbeats: a claim has no fence that a proof could belong to"
+_SERVER_KEY = "the server has its key, and signs for the system"
+_OPERATOR = "an operator signs near the database"
+_VOUCHES = "the server's own key vouches for what an admin does"
 NOT_SERVED = {
     "test_access.py": "browser sessions and login codes are made on the server",
     "test_bulk.py::test_a_repeated_request_has_the_same_answers": "a server has no batches of chosen jobs yet",
@@ -39,6 +49,7 @@ NOT_SERVED = {
     "test_diagnose.py::test_a_dead_sink_is_reported": "a relay runs near the database",
     "test_dialects.py::test_a_sink_gets_events_in_its_dialect": "a relay runs near the database",
     "test_dialects.py::test_a_sink_without_payloads_gets_no_secret": "a relay runs near the database",
+    "test_append.py::test_a_holder_acknowledges_a_cancel_by_its_signature": _OPERATOR,
     "test_agents.py::test_another_agents_task_is_a_conflict_with_holder_and_time": "a time in a context is a text over HTTP",
     "test_cascades.py::test_the_number_of_dependents_and_the_size_of_a_cascade_are_limited": "it checks 10,000 jobs one by one",
     "test_clock.py::test_a_sweep_that_could_not_reach_the_store_stalls_no_holder": "it replaces the store",
@@ -46,6 +57,23 @@ NOT_SERVED = {
     "test_retention.py::test_the_focus_of_an_agent_is_deleted_if_it_holds_nothing": "it reads the store",
     "test_timeline.py": "a server has no readings for dashboards yet",
     "test_settle_many.py": "it settles the rows of a claim, which a server does not send",
+    "test_signed.py::test_an_agent_signs_its_events": _AGENT,
+    "test_signed.py::test_an_agent_without_a_key_skips_tasks_that_require_signatures": _AGENT,
+    "test_signed.py::test_an_agent_without_its_former_key_takes_another_task": _AGENT,
+    "test_signed.py::test_a_renewing_claim_is_a_signed_beat": _RENEWAL,
+    "test_signed.py::test_a_signed_renewal_for_another_ttl_keeps_the_fence": _RENEWAL,
+    "test_signed.py::test_a_fence_without_a_worker_name_is_accepted": "a server is told who acts",
+    "test_signed.py::test_a_gc_without_the_server_key_skips_signed_jobs": _SERVER_KEY,
+    "test_signed.py::test_a_sweeper_without_the_server_key_skips_signed_jobs": _SERVER_KEY,
+    "test_signed.py::test_a_sweeper_that_cannot_sign_drops_its_duty": _SERVER_KEY,
+    "test_signed.py::test_a_stall_by_id_needs_the_server_key": _SERVER_KEY,
+    "test_signed.py::test_a_late_holder_waits_for_a_process_with_the_server_key": _SERVER_KEY,
+    "test_signed.py::test_the_system_signs_the_outcome_of_an_undo_job": _SERVER_KEY,
+    "test_signed.py::test_a_server_key_that_was_revoked_signs_nothing": _SERVER_KEY,
+    "test_signed.py::test_changes_by_operators_are_signed_with_their_key": _OPERATOR,
+    "test_signed.py::test_lowering_the_signed_policy_requires_a_key": _VOUCHES,
+    "test_signed.py::test_an_amendment_keeps_the_other_fields": _VOUCHES,
+    "test_signed.py::test_a_declaration_lowers_signed_only_with_a_key": _VOUCHES,
 }
 """Files and tests of what a remote ledger does not have, and why."""
 
@@ -65,7 +93,11 @@ def _is_served(item: pytest.Item) -> bool:
 
 def _can_be_served(item: pytest.Item) -> bool:
     name = getattr(item, "originalname", item.name)
-    return "ledger" in item.fixturenames and not {item.path.name, f"{item.path.name}::{name}"} & NOT_SERVED.keys()  # type: ignore[attr-defined]
+    if "signing" in item.fixturenames and b.aborting in item.callspec.params.values():  # type: ignore[attr-defined]
+        return False  # `b.aborting` cancels as an operator, who signs near the database
+    if not {"ledger", "signing"}.intersection(item.fixturenames):  # type: ignore[attr-defined]
+        return False
+    return not {item.path.name, f"{item.path.name}::{name}"} & NOT_SERVED.keys()
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +137,21 @@ def bob(ledger: Ledger) -> Agent:
 
 
 @pytest.fixture
-def signing(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
+def open_keyed(request: pytest.FixtureRequest, store_url: str, clock: ManualClock) -> Iterator[OpenKeyed]:
+    """Opens the ledger under test with keys. A server has only its own key: the others sign in the remote ledger."""
+    with contextlib.ExitStack() as stack:
+        if request.node.callspec.params["store_url"] == "http":
+            served = stack.enter_context(opened(store_url, clock, [SERVER]))
+            server = stack.enter_context(request.getfixturevalue("host").serving(served))
+            token = server.client().token
+            yield lambda keys: stack.enter_context(opened(server.url, clock, keys, token=token))
+        else:
+            yield lambda keys: stack.enter_context(opened(store_url, clock, keys))
+
+
+@pytest.fixture
+def signing(open_keyed: OpenKeyed) -> Ledger:
     """A ledger with all keys."""
-    with opened(store_url, clock) as ledger:
-        enrol(ledger)
-        yield ledger
+    ledger = open_keyed(ALL_KEYS)
+    enrol(ledger)
+    return ledger

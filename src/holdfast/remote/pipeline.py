@@ -15,10 +15,11 @@ from holdfast.core.access import matches_any
 from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import SYSTEM, Actor, Fence, Role
 from holdfast.core.payloads import NO_BEAT
-from holdfast.errors import Forbidden, HoldfastError, ValidationError
+from holdfast.errors import Forbidden, HoldfastError, SignatureInvalid, ValidationError
 from holdfast.ledger import metrics
 from holdfast.ledger.public import Beat, Change, to_datetime, to_micros
 from holdfast.ledger.requests import FoundJob, Request, Result
+from holdfast.ledger.signing import Signer
 from holdfast.remote import answers as a
 from holdfast.remote import items
 from holdfast.remote.transport import Transport
@@ -64,9 +65,12 @@ class Identity:
 class RemotePipeline:
     """Sends requests to a server. It takes the place of the ledger's CommitPipeline."""
 
-    def __init__(self, transport: Transport, identity: Identity, counters: Metrics, nonce: Callable[[], str]) -> None:
+    def __init__(
+        self, transport: Transport, identity: Identity, counters: Metrics, nonce: Callable[[], str], signer: Signer
+    ) -> None:
         self._transport = transport
         self._identity = identity
+        self._signer = signer
         self._metrics = counters
         self._nonce = nonce
 
@@ -136,6 +140,26 @@ class RemotePipeline:
         return [answers[place] for place in range(len(commands))]
 
     def _of_worker(self, request: Request, commands: Sequence[Any]) -> list[Any]:
+        """Send commands of one worker. Those that have to be signed, or signed again, are signed and sent once more."""
+        answers = self._sent_by(request, commands)
+        again: dict[int, Any] = {}
+        for place, answer in enumerate(answers):
+            try:
+                signed = self._signer.sign_again(commands[place], answer)
+            except HoldfastError as error:
+                answers[place] = error
+            else:
+                again |= {} if signed is None else {place: signed}
+        if again:
+            # If one of the others was accepted, the answers are kept under the key of the call.
+            suffix = "" if len(again) == len(answers) else ".signed"
+            renamed = [_with_suffix(command, suffix) for command in again.values()]
+            answers_again = self._sent_by(request._replace(beats=()), renamed)
+            for place, answer in zip(again, answers_again, strict=True):
+                answers[place] = answer
+        return answers
+
+    def _sent_by(self, request: Request, commands: Sequence[Any]) -> list[Any]:
         match commands[0]:
             case c.Heartbeat():
                 return self._beats(commands, wait=request.waits)
@@ -147,6 +171,16 @@ class RemotePipeline:
     # One job
 
     def _on_job(self, command: Any) -> Any:
+        """Send a command. If it has to be signed, or signed again, it is signed and sent once more."""
+        try:
+            return self._sent_on_job(command)
+        except SignatureInvalid as refusal:
+            signed = self._signer.sign_again(command, refusal)
+            if signed is None:
+                raise
+        return self._sent_on_job(signed)
+
+    def _sent_on_job(self, command: Any) -> Any:
         verb, body = items.ON_JOB[type(command)](command)
         path = f"/v1/jobs/{command.job_id}/{verb}"
         match command:
@@ -220,8 +254,8 @@ class RemotePipeline:
 
     def _beats(self, commands: Sequence[c.Heartbeat], *, wait: bool) -> list[Any]:
         """Send heartbeats in one request. They have no key: a fresh heartbeat follows one that is lost."""
-        plain = [place for place, command in enumerate(commands) if command.beat == NO_BEAT]
-        others = [place for place, command in enumerate(commands) if command.beat != NO_BEAT]
+        plain = [place for place, command in enumerate(commands) if _is_plain(command)]
+        others = [place for place, command in enumerate(commands) if not _is_plain(command)]
         body = {
             "fences": [items.fence_body(commands[place].fence) for place in plain],
             "beats": [items.beat_body(commands[place]) for place in others],
@@ -247,6 +281,17 @@ class RemotePipeline:
 def _actor(command: Any) -> Actor:
     fence = getattr(command, "fence", None)
     return command.actor if fence is None else Actor(Role.WORKER, fence.worker, fence.incarnation)
+
+
+def _with_suffix(command: Any, suffix: str) -> Any:
+    """Return a completion with another key. Heartbeats have none, and the answers of `settle_many` are not kept."""
+    if not suffix or type(command) is not c.Complete:
+        return command
+    return msgspec.structs.replace(command, request_id=f"{command.request_id}{suffix}")
+
+
+def _is_plain(command: c.Heartbeat) -> bool:
+    return command.beat == NO_BEAT and command.signed is None
 
 
 def _check_role(command: Any) -> None:

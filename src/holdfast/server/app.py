@@ -28,6 +28,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.ledger import Job, Ledger
+from holdfast.ledger.base import sign_as_server
 from holdfast.server import (
     about,
     access_log,
@@ -48,6 +49,7 @@ from holdfast.server import (
 from holdfast.server.access import AccessRules
 from holdfast.server.call import JSON_TYPE, SENT, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
+from holdfast.server.clock import LedgerClock
 from holdfast.server.mcp_mount import MCP, MCP_PATH, McpMount, serve_mcp
 from holdfast.server.origins import Headers, is_preflight
 from holdfast.server.pages import PAGE, Pages
@@ -92,6 +94,7 @@ _SECURITY = (
     (b"cache-control", b"no-store"),
     (b"holdfast-version", __version__.encode()),
 )
+API_PREFIX = b"/v1/"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 CLIENT_GONE = 499
 """The status in the access log of a request whose client has gone before it was complete."""
@@ -109,6 +112,7 @@ class Server:
     """The state of a server that its requests share."""
 
     def __init__(self, ledger: Ledger, access: AccessRules, sign_in: SignIn | None = None, mcp: McpMount | None = None) -> None:
+        sign_as_server(ledger)
         self.ledger = ledger
         self.access = access
         self.sign_in = sign_in
@@ -120,6 +124,7 @@ class Server:
         self.pools = thread_pools(limits.HTTP_REQUESTS_WAITING_MAX)
         self.claims = Claims(ledger, self.pools["write"], self.pools["read"])
         self.feed = EventFeed(ledger, self.pools["read"])
+        self.clock = LedgerClock(ledger.now, self.pools["read"].call)
         self.ending = False
         self._watcher: ChangeWatcher | None = None
         self._ready_until = float("-inf")
@@ -168,6 +173,7 @@ class Server:
             if message["type"] == "lifespan.startup":
                 self._watcher = ChangeWatcher(self.ledger, asyncio.get_running_loop(), self._notify)
                 self._watcher.start()
+                await self.clock.measure()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 self.end()
@@ -196,6 +202,8 @@ class Server:
         began = time.monotonic()
         record = access_log.AccessEntry(scope["method"], scope.get("client"))
         exchange = Exchange(scope, receive, send, record)
+        if scope["raw_path"].startswith(API_PREFIX):
+            exchange.clock = self.clock
         try:
             exchange.headers = read_headers(scope["headers"])
             reply, route = await self._answer(exchange)
@@ -247,6 +255,8 @@ class Server:
                 await self._read_write(call, route, exchange)
             answer = await self._run(route, call)
         reply = answer if isinstance(answer, Reply) else Reply(answer)
+        if call.is_repeated:
+            reply = reply._replace(headers={**reply.headers, "Idempotent-Replayed": "true"})
         if call.redaction is not None and not isinstance(reply.body, Stream):
             reply = reply._replace(body=await self.read(partial(call.redaction.fields, reply.body)))
         tag = headers.get("if-none-match")
@@ -321,13 +331,13 @@ class Server:
     async def _run(self, route: Route, call: Call) -> Any:
         if route.awaits:
             return await route.handler(call)
-        return await self.pools[route.pool].call(partial(route.handler, call))
+        return await self.pools[route.pool].call(partial(call.run, partial(route.handler, call)))
 
 
 class Exchange:
     """One request and its answer, as ASGI has them."""
 
-    __slots__ = ("_begun", "cookies", "headers", "more", "peer", "receive", "record", "scope", "send")
+    __slots__ = ("_begun", "clock", "cookies", "headers", "more", "peer", "receive", "record", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, record: access_log.AccessEntry) -> None:
         self.scope = scope
@@ -339,6 +349,8 @@ class Exchange:
         self.more: dict[str, str] = {}
         """Headers of the answer that do not depend on the route."""
         self.cookies: tuple[str, ...] = ()
+        self.clock: LedgerClock | None = None
+        """The ledger's time, if the answer has it."""
         self._begun = False
 
     async def wait_until_gone(self) -> None:
@@ -373,6 +385,8 @@ class Exchange:
         given = {name.lower().encode() for name in more}
         headers = [(name, text) for name, text in _SECURITY if name not in given]
         headers.append((b"x-request-id", self.record.request_id.encode()))
+        if self.clock is not None:
+            headers.append((b"holdfast-now", self.clock.header()))
         if kind is not None:
             headers.append((b"content-type", kind.encode()))
         if size is not None:

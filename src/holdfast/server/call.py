@@ -1,5 +1,6 @@
 """One request on its way to the ledger: who calls, what was sent, and what the handler answers."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -9,12 +10,16 @@ from holdfast.core import limits
 from holdfast.core.access import ANY
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, NotFound, ValidationError
-from holdfast.ledger import Job, Ledger
+from holdfast.ledger import Job, Ledger, SignedFence
+from holdfast.ledger.requests import repeats
+from holdfast.proof.envelopes import read_parts
 from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
 from holdfast.shapes import JobView, job_view
 
 R = TypeVar("R", bound=Brief | TaskDetails)
+T = TypeVar("T")
+
 JSON_TYPE = "application/json"
 
 
@@ -41,6 +46,7 @@ class Call:
         "exchange",
         "expected_rev",
         "incarnation",
+        "is_repeated",
         "last_event_id",
         "ledger",
         "parameters",
@@ -60,6 +66,8 @@ class Call:
         self.body: Any = None
         self.request_id: str | None = None
         self.expected_rev: int | None = None
+        self.is_repeated = False
+        """The ledger has answered this request before. Set by `run`."""
         self.incarnation = ""
         """The header Holdfast-Incarnation, or the default."""
         self.traceparent: str | None = None
@@ -70,6 +78,13 @@ class Call:
         self.server: Any = None
         """The shared state of the server, for the few handlers that wait or stream."""
         self._actor: Actor | None = None
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Call the ledger, in the thread of the caller. Note whether its answer is a repeated one."""
+        before = repeats.count
+        answer = work()
+        self.is_repeated = repeats.count > before
+        return answer
 
     # Who
 
@@ -95,7 +110,11 @@ class Call:
             )
         return actor
 
-    def fence(self, given: "FenceGiven", job_id: int | None = None) -> Fence:
+    def held(self) -> Fence:
+        """Return the fence of a body on the job of the path, with its proof if it has one."""
+        return self.fence(self.body.fence, self.job_id, self.body.proof)
+
+    def fence(self, given: "FenceGiven", job_id: int | None = None, proof: "ProofGiven | None" = None) -> Fence:
         """Return the fence that the caller sent, which has to be one of its own."""
         worker = self.worker
         if job_id is not None and given.job_id not in (None, job_id):
@@ -105,7 +124,10 @@ class Call:
             raise ValidationError("the fence has no job_id", field="fence")
         if given.worker not in (None, worker.name) or given.incarnation not in (None, worker.incarnation):
             raise Forbidden(f"this fence was not issued to {worker.name}#{worker.incarnation}", holder=given.worker)
-        return Fence(found, given.attempt, given.token, worker.name, worker.incarnation)
+        if proof is None:
+            return Fence(found, given.attempt, given.token, worker.name, worker.incarnation)
+        envelope = read_parts(proof.statement.encode(), proof.key_id, proof.signature)
+        return SignedFence(found, given.attempt, given.token, worker.name, worker.incarnation, envelope=envelope)
 
     # What
 
@@ -172,7 +194,7 @@ def visible_related(principal: Principal, ledger: Ledger, answer: R) -> R:
     return msgspec.structs.replace(answer, blocked_by=blocked_by, unlocks=unlocks)
 
 
-class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """The fence of a claim's answer, sent back as it came. The path or `job_id` names the job."""
 
     attempt: int
@@ -180,3 +202,13 @@ class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_id: int | None = None
     worker: str | None = None
     incarnation: str | None = None
+
+
+class ProofGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The holder's signature of a command, if the policy of its attempt wants one."""
+
+    key_id: str
+    signature: str
+    """In base64, over the prefix of statements and `statement`."""
+    statement: str
+    """The exact text that was signed, in Holdfast's form."""

@@ -89,14 +89,17 @@ class Claims:
     async def claim(self, call: Call) -> list[Job]:
         body, worker = call.body, call.worker
         attempt = partial(
-            self._ledger.claim,
-            worker.name,
-            body.queues,
-            limit=body.limit,
-            start=body.start,
-            kinds=body.kinds,
-            incarnation=worker.incarnation,
-            request_id=call.request_id,
+            call.run,
+            partial(
+                self._ledger.claim,
+                worker.name,
+                body.queues,
+                limit=body.limit,
+                start=body.start,
+                kinds=body.kinds,
+                incarnation=worker.incarnation,
+                request_id=call.request_id,
+            ),
         )
         before = self._changes
         jobs = await self._writes.call(attempt)

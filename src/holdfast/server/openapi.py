@@ -132,6 +132,8 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
 
 def _responses(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": "Done."}
+    if route.path.startswith("/v1/"):
+        answer["headers"] = _answer_headers(route)
     if route.answer is not None:
         schema = {} if route.answer in (Any, dict, Nothing) else by_type[repr(route.answer)]
         answer["content"] = {"application/json": {"schema": schema}}
@@ -147,6 +149,15 @@ def _responses(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
     for status, codes in sorted(by_status.items()):
         made[str(status)] = _problem_response(", ".join(codes), by_type)
     return made
+
+
+def _answer_headers(route: Route) -> dict[str, Any]:
+    time = {"type": "string", "format": "date-time"}
+    found = {"Holdfast-Now": {"description": "The ledger's time.", "schema": time}}
+    if route.method != "GET":
+        text = "true if this request was answered before: nothing was changed now."
+        found["Idempotent-Replayed"] = {"description": text, "schema": {"type": "string", "enum": ["true"]}}
+    return found
 
 
 def _problem_response(text: str, by_type: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from holdfast.errors import Forbidden, NotFound, SignatureInvalid, ValidationErr
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase, ServiceAccess
 from holdfast.ledger.commit import CommitPipeline
+from holdfast.ledger.keyring import Keyring
 from holdfast.ledger.public import Event, public_event, to_datetime
-from holdfast.ledger.signing import Keyring
 from holdfast.ledger.sweep import Entropy
 from holdfast.proof import tiles
 from holdfast.proof.encoding import from_hex
