@@ -4,13 +4,19 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import holdfast
 from docs.generate import ROOT
+from holdfast.server.access import Gatekeeper
+from holdfast.server.background import ServerServices
+from holdfast.server.start import check_start, read_options
 from tests.docs.pages import blocks
+from tests.support.receiver import SECRET
 from tests.support.server import RunningServer, running
 
 PAGE = ROOT / "docs/guides/server.md"
@@ -60,3 +66,16 @@ def test_the_guide_names_routes_that_exist() -> None:
     known = {re.sub(r"\{\w+\}", "", route.path) for route in ROUTES} | {"/problems/CODE"}
     found = set(re.findall(r"`(?:GET |POST )?(/(?:v1|healthz|readyz|metrics|openapi)[\w/.-]*)", PAGE.read_text()))
     assert {path for path in found if path not in known and re.sub(r"\d+$", "", path) not in known} == set()
+
+
+def test_the_settings_of_the_guide_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "audit.secret").write_text(SECRET)
+    (tmp_path / "audit.secret").chmod(0o600)
+    found = [tomllib.loads(block.text)["server"] for block in blocks(PAGE, "toml")]
+    assert len(found) == 2
+    for table in found:
+        options = msgspec.structs.replace(read_options(table), tls_cert=None, tls_key=None, host="127.0.0.1")
+        plan = check_start(options, has_tokens=True)
+        with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+            ServerServices(ledger, Gatekeeper(ledger, plan.origins, secure=False), plan)

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from holdfast.cli.command import as_json_option, db_option, key_option, load_keys, open_ledger
-from holdfast.cli.config import is_named, ledger_url, setting
+from holdfast.cli.config import is_named, ledger_url, load_sinks, setting
 from holdfast.cli.output import CommandError, usage_error
-from holdfast.errors import ValidationError
+from holdfast.errors import LimitExceeded, ValidationError
 
 _FILE = click.Path(dir_okay=False)
 
@@ -31,7 +31,8 @@ _FILE = click.Path(dir_okay=False)
 def serve(*, db: str | None, keys: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Serve the ledger over HTTP, for workers and for people.
 
-    It runs until SIGTERM or SIGINT. It also sweeps and prunes, unless another process does.
+    It runs until SIGTERM or SIGINT. It also sweeps, prunes, counts, delivers events to sinks, and seals, unless another
+    process does.
 
     Options can also be in [server] of holdfast.toml. An address that others can reach needs a token and TLS.
 
@@ -41,6 +42,7 @@ def serve(*, db: str | None, keys: tuple[str, ...], as_json: bool, **given: Any)
       holdfast serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     """
     server = import_server()
+    from holdfast.server.start import read_options
     from holdfast.telemetry import logs
 
     chosen = {name: value for name, value in given.items() if value not in (None, ())}
@@ -48,16 +50,13 @@ def serve(*, db: str | None, keys: tuple[str, ...], as_json: bool, **given: Any)
     logs.configure(json=not sys.stderr.isatty())
     with open_ledger(url, ring, create=is_named(db), serves=True) as ledger:
         try:
-            plan = server.plan_of(ledger, {**(setting("server") or {}), **chosen})
-        except ValidationError as error:
-            raise usage_error(error.message, action=error.action) from None
-        try:
+            options = read_options({**(setting("server") or {}), **chosen})
+            plan = server.plan_of(ledger, options, load_sinks(options.sinks_of))
             server.serve_ledger(ledger, plan, announce=click.echo)
-        except OSError as error:
-            where = f"{plan.options.host}:{plan.options.port}"
-            raise CommandError(
-                "unavailable", f"cannot listen at {where}: {error.strerror}", action="Choose another port."
-            ) from None
+        except (LimitExceeded, ValidationError) as error:
+            raise usage_error(error.message, action=error.action) from None
+        except server.CannotListen as error:
+            raise CommandError("unavailable", str(error), action="Choose another port.") from None
 
 
 def import_server() -> ModuleType:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.access import AccessRole
-from holdfast.errors import NotFound, Unauthenticated, Unavailable, ValidationError
+from holdfast.errors import Forbidden, NotFound, Unauthenticated, Unavailable, ValidationError
 from holdfast.ledger.verbs.access import TokenRecord
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
@@ -103,19 +103,25 @@ class Health(msgspec.Struct, frozen=True):
     status: str
 
 
+class Readiness(msgspec.Struct, frozen=True):
+    status: str
+    services: dict[str, str]
+    """What each service of this server does: `active`, `standby`, `failing` or `off`. None of them makes it unready."""
+
+
 @route("GET", "/healthz", "none", answer=Health, verb="health", awaits=True)
 async def health(call: Call) -> Any:
     """Say that the process runs. The store is not asked."""
     return {"status": "ok"}
 
 
-@route("GET", "/readyz", "none", answer=Health, verb="health")
+@route("GET", "/readyz", "none", answer=Readiness, verb="health")
 def ready(call: Call) -> Any:
     """Say whether requests can be served."""
     if call.server.ending:
         raise Unavailable("ending")
     call.server.check_ready()
-    return {"status": "ok"}
+    return {"status": "ok", "services": {name: found.state for name, found in call.server.services().items()}}
 
 
 @route("GET", "/openapi.json", "none", answer=dict, verb="health")
@@ -143,4 +149,6 @@ def problem_page(call: Call) -> Any:
 @route("GET", "/metrics", "reader", answer=None, verb="read")
 def metrics(call: Call) -> Reply:
     """Return the counts of this ledger for Prometheus."""
-    return Reply(render(call.ledger), headers={"Content-Type": CONTENT_TYPE})
+    if not call.principal.sees_all:
+        raise Forbidden("this token does not cover all queues", action="Use a reader's token for all queues.")
+    return Reply(render(call.ledger, call.server.metrics.collect), headers={"Content-Type": CONTENT_TYPE})

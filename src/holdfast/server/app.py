@@ -45,8 +45,10 @@ from holdfast.server import (
     tasks,
 )
 from holdfast.server.access import Gatekeeper
+from holdfast.server.background import ServiceState
 from holdfast.server.call import JSON_TYPE, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
+from holdfast.server.metrics import ServerMetrics
 from holdfast.server.origins import Headers, is_preflight
 from holdfast.server.pages import PAGE, Pages
 from holdfast.server.principal import Principal, check_incarnation
@@ -90,14 +92,17 @@ SEND_SECONDS_MAX = 30.0
 class Server:
     """The state of a server that its requests share."""
 
-    def __init__(self, ledger: Ledger, gatekeeper: Gatekeeper) -> None:
+    def __init__(self, ledger: Ledger, gatekeeper: Gatekeeper, services: Callable[[], dict[str, ServiceState]] = dict) -> None:
         self.ledger = ledger
+        self.services = services
+        """Returns the states of the services that run in this process."""
         self.gatekeeper = gatekeeper
         self.router = Router(ROUTES)
         self.pages = Pages()
         self.pools = thread_pools(limits.HTTP_REQUESTS_WAITING_MAX)
         self.claims = Claims(ledger, self.pools["write"], self.pools["read"])
         self.feed = EventFeed(ledger, self.pools["read"])
+        self.metrics = ServerMetrics(self)
         self.ending = False
         self._watcher: ChangeWatcher | None = None
         self._ready_until = float("-inf")
@@ -184,7 +189,9 @@ class Server:
             record.code = known.code
             await exchange.send_problem(known)
         finally:
-            record.write(log, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            record.write(log, seconds)
+            self.metrics.note(record.method, record.route, record.status, seconds)
 
     async def _answer(self, exchange: "Exchange") -> tuple[Reply, Route]:
         headers, scope, record = exchange.headers, exchange.scope, exchange.record
