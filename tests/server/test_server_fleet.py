@@ -2,11 +2,15 @@
 
 import http.client
 import json
+import os
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -37,9 +41,13 @@ def two_servers(folder: Path, url: str, settings: str = "") -> Iterator[tuple[Se
             (folder / name / "hooks.secret").chmod(0o600)
             server = stack.enter_context(serving(folder / name, db=url))
             expected = "standby" if servers else "active"
-            wait_until(lambda server=server, expected=expected: services(server)["history"] == expected)  # type: ignore[misc]
+            wait_until(partial(_has_history, server, expected))
             servers.append(server)
         yield servers[0], servers[1]
+
+
+def _has_history(server: Serving, state: str) -> bool:
+    return services(server)["history"] == state
 
 
 def services(server: Serving) -> dict[str, str]:
@@ -174,10 +182,39 @@ def test_another_server_sweeps_when_the_sweeper_is_killed(tmp_path: Path, new_sc
     with two_servers(tmp_path, new_schema) as (one, two), holdfast.open(new_schema) as ledger:
         job = ledger.enqueue("k", policy=policy)
         ledger.claim("w-1", start=True)
-        sweeping, other = wait_until(
-            lambda: next(((a, b) for a, b in ((one, two), (two, one)) if services(a)["sweep"] == "active"), None)
-        )
+        wait_until(lambda: "active" in (services(one)["sweep"], services(two)["sweep"]))
+        sweeping, other = (one, two) if services(one)["sweep"] == "active" else (two, one)
         sweeping.process.send_signal(signal.SIGKILL)
         found = next(event for event in ledger.follow(ledger.position(), timeout=SECONDS) if event.job_id == job.id)
         assert found.type in ("stalled", "requeued")
         assert other.stop() == 0
+
+
+def test_processes_of_one_server_share_a_port_and_are_started_again(tmp_path: Path, new_schema: str, admin_token: str) -> None:
+    with serving(tmp_path, "--processes", "2", db=new_schema) as server:
+        admin = Client(server.port, admin_token)
+
+        def incarnations(count: int, but: frozenset[str] = frozenset()) -> set[str]:
+            """Return who answers, when that many processes have answered that are not among `but`."""
+            seen: set[str] = set()
+            wait_until(lambda: seen.add(admin.get("/v1/ledger").data["incarnation"]) or len(seen - but) == count)
+            return seen - but
+
+        before = incarnations(2)
+        pids = [line["pid"] for line in log_lines(tmp_path) if line["message"] == "worker started"]
+        assert len(set(pids)) == 2
+        os.kill(pids[0], signal.SIGKILL)
+        after = incarnations(1, frozenset(before))
+        assert admin.post("/v1/jobs", {"kind": "k"}).status == 201
+        assert after and server.stop() == 0
+    assert [line["message"] for line in log_lines(tmp_path) if line["level"] == "error"] == []
+
+
+def log_lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+
+
+def test_several_processes_on_a_file_are_refused(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db", "--processes", "2"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (ended.returncode, "need PostgreSQL" in ended.stderr) == (2, True)

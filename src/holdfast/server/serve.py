@@ -88,11 +88,19 @@ def plan_of(ledger: Ledger, options: ServerOptions, sinks: "Sequence[Sink]" = ()
     return check_start(options, has_tokens=ledger.has_tokens(), sinks=sinks)
 
 
-def serve_ledger(ledger: Ledger, plan: StartPlan, announce: Callable[[str], object] = _say_nothing) -> None:
-    """Serve a ledger until SIGTERM or SIGINT. Raise CannotListen, or ValidationError for an option of a service."""
+def serve_ledger(
+    ledger: Ledger,
+    plan: StartPlan,
+    announce: Callable[[str], object] = _say_nothing,
+    listening: socket.socket | None = None,
+) -> None:
+    """Serve a ledger until SIGTERM or SIGINT. Raise CannotListen, or ValidationError for an option of a service.
+
+    Processes that share a port give the socket that they listen on together.
+    """
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     options = plan.options
-    with bind_socket(options.host, options.port) as listening:
+    with listening or bind_socket(options.host, options.port) as listening:
         if not options.port:
             chosen = msgspec.structs.replace(options, port=listening.getsockname()[1])
             plan = plan._replace(options=chosen)

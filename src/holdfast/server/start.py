@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 HOST, PORT = "127.0.0.1", 8470
 EXAMPLE_SECRETS = frozenset({"changeme", "client-secret", "secret", "s3cret", "password", "example"})
 """Secrets that documentation and examples use. A server does not start with them."""
+PROCESSES_MAX = 256
 SECRET_CHARACTERS_MIN = 16
 SECRET_BYTES_MAX = 4_096
 _OTHERS_MAY = 0o077
@@ -91,6 +92,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     host: str = HOST
     """The address to listen on."""
     port: int = PORT
+    processes: int = 1
+    """Server processes that share the port. More than one need PostgreSQL."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: tuple[str, ...] = ()
@@ -220,6 +223,8 @@ def read_secret(field: str, path: Path) -> str:
 
 
 def _check_address(options: ServerOptions) -> None:
+    if not 1 <= options.processes <= PROCESSES_MAX:
+        _refuse("processes", f"processes must be from 1 to {PROCESSES_MAX}", "Use one for each core.")
     if not 0 <= options.port <= PORT_MAX:
         _refuse("port", f"port must be from 0 to {PORT_MAX}", "Use a free port, such as 8470.")
     for name in options.allowed_hosts:
