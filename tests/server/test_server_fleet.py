@@ -33,7 +33,7 @@ JOBS = 300
 def two_servers(folder: Path, url: str, settings: str = "") -> Iterator[tuple[Serving, Serving]]:
     """Run two servers of one ledger. The second one starts when the first has its duties."""
     with ExitStack() as stack:
-        servers = []
+        servers: list[Serving] = []
         for name in ("one", "two"):
             (folder / name).mkdir()
             (folder / name / "holdfast.toml").write_text(settings)
@@ -197,7 +197,12 @@ def test_processes_of_one_server_share_a_port_and_are_started_again(tmp_path: Pa
         def incarnations(count: int, but: frozenset[str] = frozenset()) -> set[str]:
             """Return who answers, when that many processes have answered that are not among `but`."""
             seen: set[str] = set()
-            wait_until(lambda: seen.add(admin.get("/v1/ledger").data["incarnation"]) or len(seen - but) == count)
+
+            def answered() -> bool:
+                seen.add(admin.get("/v1/ledger").data["incarnation"])
+                return len(seen - but) == count
+
+            wait_until(answered)
             return seen - but
 
         before = incarnations(2)

@@ -72,7 +72,7 @@ def serve(*, db: str | None, keys: tuple[str, ...], as_json: bool, **given: Any)
 def _serve_one(server: ModuleType, options: Any, open_own: "Callable[[], Ledger]", announce: Any, listening: Any = None) -> None:
     with open_own() as ledger:
         plan = server.plan_of(ledger, options, load_sinks(options.sinks_of))
-        server.serve_ledger(ledger, plan, announce=announce, listening=listening)
+        server.serve_ledger(ledger, plan, announce=announce, shared=listening)
 
 
 def _serve_several(server: ModuleType, options: Any, url: str, open_own: "Callable[[], Ledger]") -> None:
@@ -95,9 +95,8 @@ def _serve_several(server: ModuleType, options: Any, url: str, open_own: "Callab
     with listening:
         ended = WorkerProcesses(options.processes, serve_in_child).run()
     if ended.exit_code:
-        raise CommandError(
-            "gave_up", "the server processes have not stopped in order", action="The log says why.", exit_code=ended.exit_code
-        )
+        words = "not all server processes have stopped in order"
+        raise CommandError("gave_up", words, action="The log says why.", exit_code=ended.exit_code)
 
 
 def import_server() -> ModuleType:

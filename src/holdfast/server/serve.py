@@ -92,15 +92,15 @@ def serve_ledger(
     ledger: Ledger,
     plan: StartPlan,
     announce: Callable[[str], object] = _say_nothing,
-    listening: socket.socket | None = None,
+    shared: socket.socket | None = None,
 ) -> None:
     """Serve a ledger until SIGTERM or SIGINT. Raise CannotListen, or ValidationError for an option of a service.
 
-    Processes that share a port give the socket that they listen on together.
+    `shared` is the socket of processes that share a port.
     """
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     options = plan.options
-    with listening or bind_socket(options.host, options.port) as listening:
+    with shared or bind_socket(options.host, options.port) as listening:
         if not options.port:
             chosen = msgspec.structs.replace(options, port=listening.getsockname()[1])
             plan = plan._replace(options=chosen)
