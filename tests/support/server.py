@@ -17,6 +17,7 @@ from holdfast.server.access import Gatekeeper
 from holdfast.server.app import Server
 from holdfast.server.connections import ConnectionLimits, connection_class
 from holdfast.server.origins import SiteOrigins
+from holdfast.server.serve import bind_socket
 
 STARTED_SECONDS = 20.0
 
@@ -88,7 +89,7 @@ class RunningServer:
 @contextmanager
 def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
     """Serve a ledger until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with bind_socket("127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]
         origins = options.pop("origins", None) or SiteOrigins(AllowedHosts("127.0.0.1", ()), "http")
         app = Server(ledger, Gatekeeper(ledger, origins, secure=False, **options))

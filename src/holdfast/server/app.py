@@ -57,6 +57,7 @@ from holdfast.server.request import ClientGone, check_content_type, decode_body,
 from holdfast.server.routes import PREFLIGHT, ROUTES, Route, Router
 from holdfast.server.streams import EventFeed, Stream
 from holdfast.server.threads import thread_pools
+from holdfast.telemetry.tracing import attached_to, read_traceparent
 from holdfast.version import __version__
 
 T = TypeVar("T")
@@ -218,7 +219,7 @@ class Server:
             call = Call(self.ledger, principal)
             call.server, call.parameters, call.exchange = self, found.parameters, exchange
             call.redaction = self.gatekeeper.redaction(principal)
-            call.traceparent, call.last_event_id = headers.get("traceparent"), headers.get("last-event-id")
+            call.traceparent, call.last_event_id = read_traceparent(headers.get("traceparent")), headers.get("last-event-id")
             call.incarnation = check_incarnation(headers.get("holdfast-incarnation"))
             call.query = read_query(scope["query_string"], route.query)
             if scope["method"] not in ("GET", "HEAD"):
@@ -299,7 +300,13 @@ class Server:
     async def _run(self, route: Route, call: Call) -> Any:
         if route.awaits:
             return await route.handler(call)
-        return await self.pools[route.pool].call(partial(route.handler, call))
+        return await self.pools[route.pool].call(partial(_run_traced, route, call))
+
+
+def _run_traced(route: Route, call: Call) -> Any:
+    """Run a handler. Spans of the ledger continue the trace of the request."""
+    with attached_to(call.traceparent):
+        return route.handler(call)
 
 
 class Exchange:
