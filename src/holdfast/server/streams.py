@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -13,12 +14,13 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.model import EventType
-from holdfast.errors import Conflict, HoldfastError, TooManyRequests, Unavailable, ValidationError
+from holdfast.errors import Conflict, TooManyRequests, Unavailable, ValidationError
 from holdfast.ledger import Event, Ledger
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.routes import route
 from holdfast.server.threads import WorkThreads
+from holdfast.services.ticker import Outage
 from holdfast.text import iso_format
 
 KEEPALIVE_SECONDS = 15.0
@@ -32,6 +34,7 @@ READS_MAX = 4
 """Followers that read pages from the store at once."""
 POLL_SECONDS = 1.0
 """How often the reader looks for events if no change was told."""
+log = logging.getLogger("holdfast.server")
 _POSITION = re.compile(r"[0-9]{1,16}", re.ASCII)
 RETRY = b"retry: 2000\n\n"
 _encode = msgspec.json.Encoder().encode
@@ -68,6 +71,7 @@ class EventFeed:
         self._of_principal: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
         self._pages = asyncio.Semaphore(READS_MAX)
+        self._outage = Outage(log, "event feed")
         self.ending = False
 
     def notify(self) -> None:
@@ -88,11 +92,9 @@ class EventFeed:
         self._of_principal[principal] = self._of_principal.get(principal, 0) + 1
         try:
             if self._task is None:
-                self._first = self.pos = await self._reads.call(self._ledger.stable_position)
-                self._ring.clear()
-                self._size = 0
-                if self._task is None:
-                    self._task = asyncio.create_task(self._run())
+                pos = await self._reads.call(self._ledger.stable_position)
+                if self._task is None:  # another follower may have started the reader meanwhile
+                    self._start_at(pos)
             yield
         finally:
             self._followers -= 1
@@ -103,11 +105,20 @@ class EventFeed:
                 self._task.cancel()
                 self._task = None
 
+    def _start_at(self, pos: int) -> None:
+        self._first = self.pos = pos
+        self._ring.clear()
+        self._size = 0
+        self._task = asyncio.create_task(self._run())
+
     async def _run(self) -> None:
         while True:
-            with contextlib.suppress(HoldfastError):
+            try:
                 while found := await self._reads.call(partial(self._ledger.stable_events, self.pos, limit=limits.PAGE_MAX)):
                     self._add(found)
+                self._outage.over()
+            except Exception as error:  # noqa: BLE001 - without its reader, followers would wait forever
+                self._outage.began(error)
             self._told.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._told.wait(), POLL_SECONDS)
