@@ -75,7 +75,9 @@ def said(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return Said(capsys)
 
 
-def requeue_one(said: Said, ledger: Ledger) -> None:
+def assist_and_requeue(said: Said, ledger: Ledger, running: int) -> None:
+    said("job", "assist", running)
+    said("job", "unassist", running)
     ledger.enqueue("index", queue="stalls")
     [held] = ledger.claim("ada", ["stalls"], start=True)
     assert held.fence is not None
@@ -101,9 +103,7 @@ def test_answers_match_their_schema(said: Said, folder: Path) -> None:
         ledger.heartbeat(held.fence, stage="TASK", progress=1, checkpoint={"at": 1})
         said("gate", held.id)
         said("job", "get", held.id)
-        said("job", "assist", held.id)
-        said("job", "unassist", held.id)
-        requeue_one(said, ledger)
+        assist_and_requeue(said, ledger, held.id)
         ledger.fail(held.fence, RuntimeError("no"), retryable=False)
         dead = [ledger.enqueue("index").id for _ in range(2)]
         for id_ in dead:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.core import limits
-from holdfast.errors import TooManyRequests, Unavailable
+from holdfast.errors import HoldfastError, TooManyRequests, Unavailable
 from holdfast.ledger import Job, Ledger
 from holdfast.server.call import Call
 from holdfast.server.threads import WorkThreads
