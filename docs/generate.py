@@ -29,12 +29,19 @@ from holdfast.telemetry import families
 
 ROOT = Path(__file__).parents[1]
 
-METRIC_FAMILIES = (
+PROCESS_FAMILIES = (
     *families.COUNTERS,
     *families.HISTOGRAMS,
     *families.LEDGER_COUNTERS,
     *families.LEDGER_HISTOGRAMS,
     *families.GAUGES,
+)
+"""The metrics of every process that has a ledger."""
+METRIC_FAMILIES = (
+    *PROCESS_FAMILIES,
+    *families.SERVER_COUNTERS,
+    *families.SERVER_HISTOGRAMS,
+    *families.SERVER_GAUGES,
 )
 
 LIMITS = {

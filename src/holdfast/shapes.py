@@ -282,6 +282,16 @@ class PlacementAnswer(Shape, frozen=True):
     jobs: list[PlacedJob]
 
 
+class ChangedJob(Shape, frozen=True):
+    job_id: int
+    status: Status
+    rev: int
+
+
+class OutcomeAnswer(Shape, frozen=True):
+    jobs: list[ChangedJob]
+
+
 class AssistAnswer(Shape, frozen=True):
     job_id: int
     status: Status

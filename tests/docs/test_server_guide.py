@@ -8,10 +8,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -21,9 +23,13 @@ from mcp.client.streamable_http import streamable_http_client
 import holdfast
 from docs.generate import ROOT
 from holdfast import Ledger
+from holdfast.server.access import AccessRules
+from holdfast.server.background import ServerServices
+from holdfast.server.start import check_start, read_options
 from tests.docs.pages import blocks
 from tests.support.openssl import openssl_path
 from tests.support.provider import query_of, running_provider, sign_in_at
+from tests.support.receiver import SECRET
 from tests.support.served_process import free_port, serving
 from tests.support.server import Client, RunningServer, running
 from tests.support.signers import SERVER, enrol
@@ -181,3 +187,16 @@ def test_the_guide_names_routes_that_exist() -> None:
     known = {re.sub(r"\{\w+\}", "", route.path) for route in ROUTES} | {"/problems/CODE"}
     found = set(re.findall(r"`(?:GET |POST )?(/(?:v1|auth|healthz|readyz|metrics|openapi)[\w/.-]*)", PAGE.read_text()))
     assert {path for path in found if path not in known and re.sub(r"\d+$", "", path) not in known} == set()
+
+
+def test_the_settings_of_the_guide_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "audit.secret").write_text(SECRET)
+    (tmp_path / "audit.secret").chmod(0o600)
+    found = [tomllib.loads(block.text)["server"] for block in blocks(PAGE, "toml")]
+    assert len(found) == 3
+    for table in found:
+        options = msgspec.structs.replace(read_options(table), tls_cert=None, tls_key=None, host="127.0.0.1")
+        plan = check_start(options, has_tokens=True)
+        with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+            ServerServices(ledger, AccessRules(ledger, plan.origins, secure=False), plan)

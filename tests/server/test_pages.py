@@ -97,7 +97,8 @@ def test_the_shell_has_no_inline_script_or_style() -> None:
 
 
 COMMANDS = sorted(
-    {found for script in SCRIPTS for found in re.findall(r"[`\"]holdfast ((?:[a-z]+ ?){1,2})", script.read_text())}, key=str.strip
+    {found for script in SCRIPTS for found in re.findall(r"[`\"]holdfast ((?:[a-z]+(?:-[a-z]+)* ?){1,2})", script.read_text())},
+    key=str.strip,
 )
 
 

@@ -1,17 +1,22 @@
 """`holdfast serve` as a process of its own."""
 
+import http.client
 import json
 import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
 import holdfast
 from tests.support.provider import query_of, running_provider, sign_in_at
 from tests.support.served_process import SECONDS, free_port, serving
-from tests.support.server import Client
+from tests.support.server import Answer, Client
+from tests.support.waiting import wait_until
 
 
 def test_a_person_signs_in_by_the_printed_link(tmp_path: Path) -> None:
@@ -127,3 +132,34 @@ def test_wrong_settings_of_a_provider_end_the_start(tmp_path: Path, settings: st
     command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (ended.returncode, words in " ".join(ended.stderr.split())) == (2, True), ended.stderr
+
+
+def test_a_server_that_is_told_to_stop_ends_what_waits_and_drops_its_duties(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        token = ledger.new_token("worker", "arm-1").text
+        with serving(tmp_path) as server:
+            arm, answers = Client(server.port, token), Queue[Answer]()
+            body = {"queues": ["default"], "wait_s": 25}
+            waiting = threading.Thread(target=lambda: answers.put(arm.post("/v1/claims", body)), daemon=True)
+            waiting.start()
+            reader = Client(server.port, ledger.new_token("reader", "eye").text)
+            stream = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
+            stream.request("GET", "/v1/events/stream", headers={"Authorization": f"Bearer {reader.token}"})
+            following = stream.getresponse()
+            while not following.readline().startswith(b"event: hello"):
+                pass
+            wait_until(lambda: b"holdfast_http_claims_waiting 1.0" in reader.get("/metrics").body)
+            wait_until(lambda: arm.get("/readyz").data["services"]["history"] == "active")
+            assert server.stop() == 0
+            assert answers.get(timeout=SECONDS).data["jobs"] == []
+            assert following.read().count(b"event: bye") == 1
+        assert ledger.take_duty("history", "another", ttl=1), "the duty was dropped"
+    stopped = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [line for line in stopped if line["level"] in ("error", "critical")] == []
+
+
+def test_a_second_signal_ends_a_server_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(SECONDS) == 0

@@ -32,10 +32,12 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(folder: Path, *options: str, lines: int = 1, port: int = 0) -> Iterator[Serving]:
-    """Run a server of the ledger in this folder, and read this many lines of its output."""
-    command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db", "--port", str(port), *options]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST")}
+def serving(
+    folder: Path, *options: str, lines: int = 1, port: int = 0, db: str = "sqlite:///ledger.db", **variables: str
+) -> Iterator[Serving]:
+    """Run a server of a ledger, by default the one in this folder, and read this many lines of its output."""
+    command = [sys.executable, "-m", "holdfast", "serve", "--db", db, "--port", str(port), *options]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST")} | variables
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True, env=environment) as process,

@@ -18,6 +18,7 @@ from holdfast.server.app import Server
 from holdfast.server.connections import ConnectionLimits, connection_class
 from holdfast.server.mcp_mount import McpMount
 from holdfast.server.origins import SiteOrigins
+from holdfast.server.serve import bind_socket
 
 STARTED_SECONDS = 20.0
 
@@ -95,7 +96,7 @@ def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
 
     `make_sign_in` returns how persons sign in to the server with this url. `mcp` lets agents reach it at /mcp.
     """
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with bind_socket("127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]
         origins = options.pop("origins", None) or SiteOrigins(AllowedHosts("127.0.0.1", ()), "http")
         make_sign_in = options.pop("make_sign_in", None)

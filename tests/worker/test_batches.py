@@ -188,5 +188,5 @@ def test_the_arguments_of_a_batch_handler_have_names(app: App) -> None:
     def work(jobs: list[BatchContext]) -> None: ...
 
     with pytest.raises(ValidationError, match="have names"):
-        app.enqueue(work, 1)  # type: ignore[call-overload]
+        app.enqueue(work, 1)
     assert app.enqueue(work, n=1, text="x").args == {"n": 1, "text": "x"}

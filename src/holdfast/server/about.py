@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.core.doctor import Diagnosis
 from holdfast.errors import Forbidden
+from holdfast.server.background import with_services
 from holdfast.server.call import Call
 from holdfast.server.routes import route
 from holdfast.version import __version__
@@ -60,7 +61,7 @@ def doctor(call: Call) -> Any:
     """Examine the ledger. The findings speak of all queues, so a token for some of them does not get them."""
     if not call.principal.sees_all:
         raise Forbidden("this token covers some queues only, and the findings are about all of them")
-    return call.ledger.diagnose()
+    return with_services(call.ledger.diagnose(), call.server.services())
 
 
 @route("GET", "/v1/ledger", "reader", answer=LedgerAnswer, verb="read")

@@ -103,17 +103,23 @@ class Health(msgspec.Struct, frozen=True):
     status: str
 
 
+class Readiness(msgspec.Struct, frozen=True):
+    status: str
+    services: dict[str, str]
+    """What each service of this server does: `active`, `standby`, `failing` or `off`. None of them makes it unready."""
+
+
 @route("GET", "/healthz", "none", answer=Health, verb="health", awaits=True)
 async def health(call: Call) -> Any:
     """Say that the process runs. The store is not asked."""
     return {"status": "ok"}
 
 
-@route("GET", "/readyz", "none", answer=Health, verb="health")
+@route("GET", "/readyz", "none", answer=Readiness, verb="health")
 def ready(call: Call) -> Any:
     """Say whether requests can be served."""
     call.server.check_ready()
-    return {"status": "ok"}
+    return {"status": "ok", "services": {name: found.state for name, found in call.server.services().items()}}
 
 
 @route("GET", "/openapi.json", "none", answer=dict, verb="health")
@@ -142,5 +148,6 @@ def problem_page(call: Call) -> Any:
 def metrics(call: Call) -> Reply:
     """Return the counts of this ledger for Prometheus. They are of all queues, so a token for some of them does not get them."""
     if not call.principal.sees_all:
-        raise Forbidden("this token covers some queues only, and the counts are of all of them")
-    return Reply(render(call.ledger), headers={"Content-Type": CONTENT_TYPE})
+        action = "Use a reader's token for all queues."
+        raise Forbidden("this token covers some queues only, and the counts are of all of them", action=action)
+    return Reply(render(call.ledger, call.server.metrics.collect), headers={"Content-Type": CONTENT_TYPE})

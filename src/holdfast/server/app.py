@@ -47,10 +47,12 @@ from holdfast.server import (
     tasks,
 )
 from holdfast.server.access import AccessRules
+from holdfast.server.background import ServiceState
 from holdfast.server.call import JSON_TYPE, SENT, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
 from holdfast.server.clock import LedgerClock
 from holdfast.server.mcp_mount import MCP, MCP_PATH, McpMount, serve_mcp
+from holdfast.server.metrics import ServerMetrics
 from holdfast.server.origins import Headers, is_preflight
 from holdfast.server.pages import PAGE, Pages
 from holdfast.server.principal import Principal, check_incarnation
@@ -60,6 +62,7 @@ from holdfast.server.routes import PREFLIGHT, ROUTES, Route, Router
 from holdfast.server.sign_in import SignIn
 from holdfast.server.streams import EventFeed, Stream
 from holdfast.server.threads import thread_pools
+from holdfast.telemetry.tracing import attached_to, read_traceparent
 from holdfast.version import __version__
 
 T = TypeVar("T")
@@ -111,7 +114,14 @@ SEND_SECONDS_MAX = 30.0
 class Server:
     """The state of a server that its requests share."""
 
-    def __init__(self, ledger: Ledger, access: AccessRules, sign_in: SignIn | None = None, mcp: McpMount | None = None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        access: AccessRules,
+        sign_in: SignIn | None = None,
+        mcp: McpMount | None = None,
+        services: Callable[[], dict[str, ServiceState]] = dict,
+    ) -> None:
         sign_as_server(ledger)
         self.ledger = ledger
         self.access = access
@@ -119,12 +129,15 @@ class Server:
         """How persons sign in; None if a token is the only way."""
         self.mcp = mcp
         """The tools of agents at /mcp; None if they are not installed."""
+        self.services = services
+        """Returns the states of the services that run in this process."""
         self.router = Router(ROUTES)
         self.pages = Pages()
         self.pools = thread_pools(limits.HTTP_REQUESTS_WAITING_MAX)
         self.claims = Claims(ledger, self.pools["write"], self.pools["read"])
         self.feed = EventFeed(ledger, self.pools["read"])
         self.clock = LedgerClock(ledger.now, self.pools["read"].call)
+        self.metrics = ServerMetrics(self)
         self.ending = False
         self._watcher: ChangeWatcher | None = None
         self._ready_until = float("-inf")
@@ -218,7 +231,9 @@ class Server:
             record.code = known.code
             await exchange.send_problem(known)
         finally:
-            record.write(log, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            record.write(log, seconds)
+            self.metrics.note(record.method, record.route, record.status, seconds)
 
     async def _answer(self, exchange: "Exchange") -> tuple[Reply, Route]:
         headers, scope, record = exchange.headers, exchange.scope, exchange.record
@@ -248,7 +263,7 @@ class Server:
             call = Call(self.ledger, principal)
             call.server, call.parameters, call.exchange = self, found.parameters, exchange
             call.redaction = self.access.redaction(principal)
-            call.traceparent, call.last_event_id = headers.get("traceparent"), headers.get("last-event-id")
+            call.traceparent, call.last_event_id = read_traceparent(headers.get("traceparent")), headers.get("last-event-id")
             call.incarnation = check_incarnation(headers.get("holdfast-incarnation"))
             call.query = read_query(scope["query_string"], route.query)
             if scope["method"] not in ("GET", "HEAD"):
@@ -331,7 +346,13 @@ class Server:
     async def _run(self, route: Route, call: Call) -> Any:
         if route.awaits:
             return await route.handler(call)
-        return await self.pools[route.pool].call(partial(call.run, partial(route.handler, call)))
+        return await self.pools[route.pool].call(partial(_run_traced, route, call))
+
+
+def _run_traced(route: Route, call: Call) -> Any:
+    """Run a handler. Spans of the ledger continue the trace of the request."""
+    with attached_to(call.traceparent):
+        return call.run(partial(route.handler, call))
 
 
 class Exchange:

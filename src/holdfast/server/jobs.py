@@ -21,12 +21,10 @@ ERROR_CHARACTERS_MAX = 200
 
 
 def _item(call: Call, given: Any) -> dict[str, Any]:
-    """Return a job to enqueue as the ledger takes it. A job without a trace of its own gets that of the request."""
+    """Return a job to enqueue as the ledger takes it."""
     call.see_queue(given.queue)
     fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
     fields["args"] = b.sent(given.args)
-    if call.traceparent is not None:
-        fields.setdefault("trace_id", call.traceparent)
     return fields
 
 

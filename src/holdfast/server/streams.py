@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -13,13 +14,14 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.model import EventType
-from holdfast.errors import Conflict, HoldfastError, ValidationError
+from holdfast.errors import Conflict, ValidationError
 from holdfast.ledger import Event, Ledger
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.routes import route
 from holdfast.server.threads import WorkThreads
 from holdfast.server.throttles import StreamSlots
+from holdfast.services.ticker import Outage
 from holdfast.text import iso_format
 
 KEEPALIVE_SECONDS = 15.0
@@ -33,6 +35,7 @@ READS_MAX = 4
 """Followers that read pages from the store at once."""
 POLL_SECONDS = 1.0
 """How often the reader looks for events if no change was told."""
+log = logging.getLogger("holdfast.server")
 _POSITION = re.compile(r"[0-9]{1,16}", re.ASCII)
 RETRY = b"retry: 2000\n\n"
 _encode = msgspec.json.Encoder().encode
@@ -69,6 +72,7 @@ class EventFeed:
         self._followers = 0
         self._task: asyncio.Task[None] | None = None
         self._pages = asyncio.Semaphore(READS_MAX)
+        self._outage = Outage(log, "event feed")
         self.ending = False
 
     def notify(self) -> None:
@@ -81,11 +85,9 @@ class EventFeed:
         self._followers += 1
         try:
             if self._task is None:
-                self._first = self.pos = await self._reads.call(self._ledger.stable_position)
-                self._ring.clear()
-                self._size = 0
-                if self._task is None:
-                    self._task = asyncio.create_task(self._run())
+                pos = await self._reads.call(self._ledger.stable_position)
+                if self._task is None:  # another follower may have started the reader meanwhile
+                    self._start_at(pos)
             with self.slots.slot(principal):
                 yield
         finally:
@@ -94,11 +96,20 @@ class EventFeed:
                 self._task.cancel()
                 self._task = None
 
+    def _start_at(self, pos: int) -> None:
+        self._first = self.pos = pos
+        self._ring.clear()
+        self._size = 0
+        self._task = asyncio.create_task(self._run())
+
     async def _run(self) -> None:
         while True:
-            with contextlib.suppress(HoldfastError):
+            try:
                 while found := await self._reads.call(partial(self._ledger.stable_events, self.pos, limit=limits.PAGE_MAX)):
                     self._add(found)
+                self._outage.over()
+            except Exception as error:  # noqa: BLE001 - without its reader, followers would wait forever
+                self._outage.began(error)
             self._told.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._told.wait(), POLL_SECONDS)

@@ -28,6 +28,7 @@ from holdfast.worker.worker import Worker, WorkerSettings, declare_handlers
 if TYPE_CHECKING:
     from holdfast.services.sinks import Sink
     from holdfast.worker.async_app import AsyncApp
+    from holdfast.worker.context import BatchContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,6 +126,10 @@ class App(EnqueueMethods):
     def handler(self, function: F, /) -> F: ...
     @overload
     def handler(
+        self, kind: str | None = None, *, batch: int, **options: Any
+    ) -> "Callable[[Callable[[list[BatchContext]], Any]], Callable[..., Any]]": ...
+    @overload
+    def handler(
         self,
         kind: str | None = None,
         *,
@@ -141,8 +146,6 @@ class App(EnqueueMethods):
         conflicts: Sequence[Validator] | Validator = (),
         check_result: bool | None = None,
         gate: bool = False,
-        batch: int | None = None,
-        batch_wait: Duration | None = None,
         policy: PolicyFields | None = None,
         lease: Duration | None = None,
         attempts: int | None = None,

@@ -10,7 +10,7 @@ from holdfast.ledger import Job
 from holdfast.ledger.public import CallOptions
 
 if TYPE_CHECKING:
-    from holdfast.worker.context import AsyncContext, BatchContext
+    from holdfast.worker.context import AsyncContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -38,8 +38,6 @@ class EnqueueMethods:
     """The `enqueue` method, typed by the handler's own parameters."""
 
     @overload
-    def enqueue(self, handler: "Callable[[list[BatchContext]], Any]", /, **kwargs: Any) -> Job[Any]: ...
-    @overload
     def enqueue(
         self, handler: "Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, R]]", /, *args: P.args, **kwargs: P.kwargs
     ) -> Job[R | None]: ...
@@ -64,8 +62,6 @@ class EnqueueMethods:
 class AsyncEnqueueMethods:
     """`enqueue` as a coroutine, typed by the handler's own parameters."""
 
-    @overload
-    async def enqueue(self, handler: "Callable[[list[BatchContext]], Any]", /, **kwargs: Any) -> Job[Any]: ...
     @overload
     async def enqueue(
         self, handler: "Callable[Concatenate[AsyncContext, P], Coroutine[Any, Any, R]]", /, *args: P.args, **kwargs: P.kwargs

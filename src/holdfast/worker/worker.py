@@ -2,7 +2,6 @@
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict
@@ -20,6 +19,7 @@ from holdfast.ledger.public import Duration
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import PresenceService, SupervisorHeartbeat
 from holdfast.services.pruner import KEEP_BEATS, PruneService
+from holdfast.services.rounds import RoundThread
 from holdfast.services.sweeper import SweepService
 from holdfast.services.ticker import Service, Ticker
 from holdfast.signals import stop_on_signals
@@ -44,9 +44,6 @@ THREADS, TASKS = 10, 100
 ABANDONED_MAX = 100
 """With more abandoned handlers than this, the worker stops, so that its supervisor can start a new process."""
 SHUTDOWN_SECONDS = 30.0
-SERVICE_RETRY_SECONDS = 5.0
-SERVICE_STOP_SECONDS = 30.0
-"""How long a relay or a sealer has to finish its current work when the worker stops."""
 SIGN_OUT_SECONDS = 2.0
 """How long a stopped worker waits for each answer when it drops its duties and signs out."""
 
@@ -132,13 +129,14 @@ class Worker:
         self._supervisor_ticker = (
             Ticker([SupervisorHeartbeat()], name="holdfast-supervised") if supervised.is_supervised() else None
         )
-        self._relay = _make_relay(ledger, sinks, relay_duty_ttl) if sinks else None
-        self._sealer = _make_sealer(ledger, anchors, anchor_every) if seal else None
-        self._service_threads: list[threading.Thread] = []
+        self._rounds: list[RoundThread] = []
+        if sinks:
+            self._rounds.append(RoundThread("relay", _make_relay(ledger, sinks, relay_duty_ttl)))
+        if seal:
+            self._rounds.append(RoundThread("seal", _make_sealer(ledger, anchors, anchor_every)))
         self._is_running = False
         self._has_too_many_abandoned = False
         """The worker stopped because too many handlers did not stop."""
-        self._stopped = threading.Event()
         self._stop_at_once = self._settler.stop_at_once
         """Set by the second request to stop: do not wait for running jobs."""
 
@@ -177,22 +175,11 @@ class Worker:
         self._heartbeats.start()
         self._deadlines.start()
         self._settler.start()
-        for name, service in (("relay", self._relay), ("sealer", self._sealer)):
-            if service is not None:
-                thread = threading.Thread(target=self._run_service, args=(name, service), name=f"holdfast-{name}", daemon=True)
-                self._service_threads.append(thread)
-                thread.start()
+        for thread in self._rounds:
+            thread.start()
         fields = {"worker": self.name, "queues": list(self._queues), "ledger": hide_password(self._url)}
         log.info("worker started", extra=fields)
         self._claim_loop.start()
-
-    def _run_service(self, name: str, service: "Relay | Sealer") -> None:
-        while not self._stopped.is_set():
-            try:
-                service.run(self._stopped)
-            except Exception:  # noqa: BLE001 - a live worker must not stop serving its sinks
-                log.exception("the %s failed", name)
-                self._stopped.wait(SERVICE_RETRY_SECONDS)
 
     def run(self) -> bool:
         """Work until a signal or `stop`, then finish in order.
@@ -278,9 +265,10 @@ class Worker:
         self._settler.close()
         self._heartbeats.close()
         self._deadlines.close()
-        self._stopped.set()
-        for thread in self._service_threads:
-            thread.join(SERVICE_STOP_SECONDS)
+        for thread in self._rounds:
+            thread.stop()
+        for thread in self._rounds:
+            thread.join()
         self.runtime.ledger.patience = min(self.runtime.ledger.patience, SIGN_OUT_SECONDS)
         self._services.close()
         if self._supervisor_ticker is not None:

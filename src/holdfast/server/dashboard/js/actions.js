@@ -33,14 +33,6 @@ export const REASON_CODES = [
   "policy_violation", "parse_error", "validation_failed", "dependency_unavailable", "timeout", "exhausted_retries", "infrastructure_failure",
 ];
 
-/** The request for a verb that the program has no command for. @param {string} verb @param {string} ids @param {any} body */
-function request(verb, ids, body) {
-  const many = ids.includes(" ");
-  const address = `${location.origin}/v1/${many ? `batches/${verb}` : `jobs/${ids}/${verb}`}`;
-  const given = many ? { ...body, jobs: ids.replace(" …", "").split(" ").map((id) => ({ id: Number(id) })) } : body;
-  return `curl ${address} -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' -d '${JSON.stringify(given)}'`;
-}
-
 /** @type {Verb[]} */
 export const VERBS = [
   {
@@ -58,7 +50,7 @@ export const VERBS = [
   },
   {
     name: "requeue", label: "Requeue", done: "It is queued again.", level: 2, many: true, fits: (job) => job.status === "stalled",
-    effect: () => "Another worker can claim the job. Nothing that its last holder writes is accepted any more.", command: (ids) => request("requeue", ids, {}),
+    effect: () => "Another worker can claim the job. Nothing that its last holder writes is accepted any more.", command: (ids) => `holdfast job requeue ${ids}`,
   },
   {
     name: "cancel", label: "Cancel", done: "The cancellation is recorded.", level: 2, many: true, fits: isLive,
@@ -75,7 +67,7 @@ export const VERBS = [
   },
   {
     name: "dead-letter", asksCode: true, label: "Dead-letter", done: "It is a dead letter.", level: 2, many: true, fits: isLive,
-    effect: () => "The job ends as a dead letter. It can be replayed later.", command: (ids) => request("dead-letter", ids, { reason_code: "policy_violation" }),
+    effect: () => "The job ends as a dead letter. It can be replayed later.", command: (ids) => `holdfast job dead-letter --reason-code policy_violation ${ids}`,
   },
   {
     name: "discard", label: "Discard", done: "It is noted that nothing more is needed.", level: 2, many: true,
