@@ -29,7 +29,6 @@ def empty_schema(reused_url: str, reused_connections: ReusedConnections) -> Iter
 
 NOT_SERVED = {
     "test_access.py": "browser sessions and login codes are made on the server",
-    "test_bulk.py::test_a_repeated_request_has_the_same_answers": "a server has no batches of chosen jobs yet",
     "test_escalation.py": "a relay runs near the database",
     "test_history.py": "a server has no readings for dashboards yet",
     "test_outbox.py": "a relay runs near the database",

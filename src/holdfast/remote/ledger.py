@@ -97,6 +97,9 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
         result = self._remote.submit_many(Request(verb, commands, waits=waits, beats=beats))
         return [answer if isinstance(answer, HoldfastError) else convert(answer) for answer in result.answers]
 
+    def _submit_chosen(self, request: Request) -> list[Any]:
+        return self._remote.submit_chosen(request).answers if request.commands else []
+
     def _set(
         self,
         verb: str,
