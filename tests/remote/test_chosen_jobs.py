@@ -5,7 +5,8 @@ import pytest
 import holdfast
 from holdfast import HoldfastError, Job, Ledger, Unavailable
 from holdfast.core import limits
-from tests.remote.scripted import Scripted, refusal
+from tests.remote.scripted import JSON, Scripted, refusal
+from tests.remote.test_answers import ANY
 from tests.remote.test_lost_answers import Lost, lost
 from tests.support.proxy import Proxy
 
@@ -50,7 +51,7 @@ def test_a_server_that_is_away_fails_the_call_and_not_each_job(remote: Ledger, l
 def test_a_locked_job_is_the_answer_for_that_job() -> None:
     locked = refusal(503, "unavailable", retryable=True, context={"outcome": "none", "locked": True})[2]
     answer = {"answers": [{"job_id": 7, "problem": locked}]}
-    with Scripted((200, "application/json", answer, {})) as script, holdfast.open(script.url, token="t") as ledger:
+    with Scripted((200, JSON, answer, {})) as script, holdfast.open(script.url, token=ANY) as ledger:
         [found] = ledger.cancel_many([7])
     assert isinstance(found, Unavailable)
     assert found.locked

@@ -28,7 +28,7 @@ from holdfast.proof.envelopes import read_envelope
 from holdfast.proof.statements import read_statement
 from holdfast.remote import answers as a
 from holdfast.remote import items
-from holdfast.remote.paths import path
+from holdfast.remote.items import path
 from holdfast.remote.pipeline import Identity, RemotePipeline
 from holdfast.remote.reading import RemoteReadVerbs
 from holdfast.remote.schedules import SCHEDULE_SETTINGS, RemoteScheduleVerbs

@@ -117,8 +117,8 @@ class RemotePipeline:
                 return [self._replay_many(command)]
             case c.Heartbeat() as command if command.request_id is None and command.expected_rev is None:
                 return self._answers_of_many(request)
-        [command] = request.commands
-        return [self._on_job(command)]
+        [only] = request.commands
+        return [self._on_job(only)]
 
     def _answers_of_many(self, request: Request) -> list[Any]:
         """Send the commands of each worker in a request of its own, and return the answers in the order of the commands."""

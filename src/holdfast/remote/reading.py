@@ -1,7 +1,6 @@
 """The verbs of a remote ledger that only read."""
 
 import builtins
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar, cast
@@ -35,6 +34,7 @@ from holdfast.ledger import (
 )
 from holdfast.ledger.base import JobOrFence, LedgerBase, public_job
 from holdfast.ledger.export import Progress, Write
+from holdfast.ledger.public import R
 from holdfast.ledger.verbs.access import TokenRecord
 from holdfast.ledger.verbs.explaining import skew_of
 from holdfast.ledger.verbs.history import HistoryWriter
@@ -45,11 +45,11 @@ from holdfast.ledger.verbs.services import Outbox, RunState, Supervision
 from holdfast.proof.export_format import EndLine, ExportLine
 from holdfast.remote import answers as a
 from holdfast.remote import items
-from holdfast.remote.paths import path
+from holdfast.remote.items import path
 from holdfast.remote.pipeline import RemotePipeline
-from holdfast.remote.store import EVENT_POLL_SECONDS, needs_store
+from holdfast.remote.store import needs_store
 from holdfast.remote.transport import Transport
-from holdfast.store.callers import stop_if_abandoned
+from holdfast.remote.waiting import EventFollower, wait_for_end
 from holdfast.telemetry.metrics import Readings
 
 T = TypeVar("T")
@@ -58,7 +58,6 @@ T = TypeVar("T")
 class RemoteReadVerbs(LedgerBase):
     _transport: Transport
     _remote: RemotePipeline
-    _counted: tuple[float, dict[str, dict[str, int]]] | None
 
     def _get(self, target: str, answer: Any, /, **query: Any) -> Any:
         return self._transport.call("GET", target, answer, query=query)
@@ -76,7 +75,10 @@ class RemoteReadVerbs(LedgerBase):
     # Jobs
 
     def get(self, job_id: int) -> Job:
-        return _job(self._get(path("jobs", validate.job_id(job_id)), a.FoundAnswer).job)
+        return _job(self._read_job(validate.job_id(job_id)))
+
+    def _read_job(self, job_id: int) -> a.RemoteJob:
+        return cast(a.RemoteJob, self._get(path("jobs", job_id), a.FoundAnswer).job)
 
     def list(
         self,
@@ -216,20 +218,12 @@ class RemoteReadVerbs(LedgerBase):
         return self._field("/v1/position", "stable", int)
 
     def _follow(self, after: int, timeout: float | None) -> Generator[Event, None, None]:
-        """Yield events by pages. The server answers only events before which no other can still be committed."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            found = self.stable_events(after)
-            yield from found
-            if found:
-                after = found[-1].pos
-                deadline = None if timeout is None else time.monotonic() + timeout
-                continue
-            left = EVENT_POLL_SECONDS if deadline is None else min(EVENT_POLL_SECONDS, deadline - time.monotonic())
-            if left <= 0:
-                return
-            stop_if_abandoned()
-            time.sleep(left)
+        return EventFollower(self._transport, self.stable_events, after, timeout).events()
+
+    def wait(self, job: Job[R] | int, *, timeout: float | None = None) -> Job[R]:
+        job_id = validate.job_id_of(job)
+        seconds = None if timeout is None else policies.duration_ms("timeout", timeout, 0, policies.DAY_MS) / 1_000
+        return _job(wait_for_end(self._transport, lambda: self._read_job(job_id), job_id, seconds))
 
     # Queues, workers and policies
 
@@ -323,9 +317,12 @@ class RemoteReadVerbs(LedgerBase):
     def _save(self, target: str, write: Write, **query: Any) -> EndLine:
         """Pass on the lines of a file. Its last line says how many there were."""
         line = b"{}"
-        for line in self._transport.lines(target, query):
+        for line in self._transport.lines(target, query, "application/x-ndjson"):
             write(line)
-        end = msgspec.json.decode(line, type=ExportLine).end
+        try:
+            end = msgspec.json.decode(line, type=ExportLine).end
+        except msgspec.DecodeError:
+            end = msgspec.UNSET
         if isinstance(end, msgspec.UnsetType):
             raise Unavailable("the server ended the file before its last line")
         return end

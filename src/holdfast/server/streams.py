@@ -64,7 +64,8 @@ class EventFeed:
         """The position up to which all events were read. No event can appear at or before it any more."""
         self._changed = asyncio.Event()
         self._told = asyncio.Event()
-        self._followers = 0
+        self.followers = 0
+        """How many streams there are."""
         self._of_principal: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
         self._pages = asyncio.Semaphore(READS_MAX)
@@ -78,13 +79,13 @@ class EventFeed:
         """Raise if there are too many followers, of this caller or in all."""
         if self._of_principal.get(principal, 0) >= limits.HTTP_STREAMS_OF_ONE_MAX:
             raise TooManyRequests(f"{principal} has {self._of_principal[principal]} streams already", retry_after_s=5)
-        if self._followers >= limits.HTTP_STREAMS_MAX:
+        if self.followers >= limits.HTTP_STREAMS_MAX:
             raise Unavailable("the server has too many streams")
 
     @contextlib.asynccontextmanager
     async def joined(self, principal: str) -> AsyncIterator[None]:
         """Count a follower. The first one starts the reader, the last one stops it."""
-        self._followers += 1
+        self.followers += 1
         self._of_principal[principal] = self._of_principal.get(principal, 0) + 1
         try:
             if self._task is None:
@@ -95,11 +96,11 @@ class EventFeed:
                     self._task = asyncio.create_task(self._run())
             yield
         finally:
-            self._followers -= 1
+            self.followers -= 1
             self._of_principal[principal] -= 1
             if not self._of_principal[principal]:
                 del self._of_principal[principal]
-            if not self._followers and self._task is not None:
+            if not self.followers and self._task is not None:
                 self._task.cancel()
                 self._task = None
 
