@@ -28,11 +28,13 @@ from holdfast.proof.envelopes import read_envelope
 from holdfast.proof.statements import read_statement
 from holdfast.remote import answers as a
 from holdfast.remote import items
+from holdfast.remote.fleet import RemoteFleetVerbs
 from holdfast.remote.items import path
 from holdfast.remote.pipeline import Identity, RemotePipeline
 from holdfast.remote.reading import RemoteReadVerbs
 from holdfast.remote.schedules import SCHEDULE_SETTINGS, RemoteScheduleVerbs
 from holdfast.remote.store import RemoteStore
+from holdfast.remote.summaries import RemoteSummaryVerbs
 from holdfast.remote.tasks import RemoteSteps
 from holdfast.remote.transport import Transport
 from holdfast.store.base import Store
@@ -44,7 +46,7 @@ OPEN_SECONDS = 10.0
 """How long to try to reach the server before a ledger is opened."""
 
 
-class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
+class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, RemoteFleetVerbs, RemoteSummaryVerbs, Ledger):
     """A ledger on a server. `holdfast.open` returns one for a url that starts with https:// or http://."""
 
     def __init__(

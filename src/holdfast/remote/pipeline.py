@@ -21,6 +21,7 @@ from holdfast.ledger.public import Beat, Change, to_datetime, to_micros
 from holdfast.ledger.requests import FoundJob, Request, Result
 from holdfast.remote import answers as a
 from holdfast.remote import items
+from holdfast.remote.refusals import StoreOnly
 from holdfast.remote.transport import Transport
 from holdfast.store.base import EnqueuedRow
 from holdfast.telemetry.metrics import Metrics
@@ -61,7 +62,7 @@ class Identity:
         return found
 
 
-class RemotePipeline:
+class RemotePipeline(StoreOnly):
     """Sends requests to a server. It takes the place of the ledger's CommitPipeline."""
 
     def __init__(self, transport: Transport, identity: Identity, counters: Metrics, nonce: Callable[[], str]) -> None:

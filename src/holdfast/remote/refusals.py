@@ -1,11 +1,11 @@
-"""Errors of a server, rebuilt from its problem documents."""
+"""Errors of a server, rebuilt from its problem documents, and the refusal of what only a ledger on a store can do."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
 from holdfast import errors
-from holdfast.errors import HoldfastError, PermanentError, TransientError, Unavailable
+from holdfast.errors import HoldfastError, PermanentError, TransientError, Unavailable, ValidationError
 
 
 class ProblemFields(msgspec.Struct, frozen=True):
@@ -44,3 +44,20 @@ def error_of(problem: ProblemFields) -> HoldfastError:
     if isinstance(error, TransientError):
         error.retry_after = None
     return error
+
+
+def needs_store() -> ValidationError:
+    return ValidationError(
+        "this needs the ledger's database, and this ledger is open on a server",
+        field="url",
+        action="Open the ledger with the url of its database.",
+    )
+
+
+class StoreOnly:
+    """The base of what takes the place of a part of a store. A method that it does not have needs the store."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise needs_store()

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.core.model import Micros
-from holdfast.errors import ValidationError
 from holdfast.ledger import KeyRecord
 from holdfast.ledger.public import to_micros
 from holdfast.proof.key_book import ENROLLED, REVOKED, KeyChange
 from holdfast.remote import answers as a
+from holdfast.remote.refusals import StoreOnly
 from holdfast.remote.transport import Transport
 from holdfast.remote.waiting import RemoteWaiter
 from holdfast.store.base import Lane, Schema
@@ -17,7 +17,7 @@ from holdfast.store.base import Lane, Schema
 T = TypeVar("T")
 
 
-class RemoteStore:
+class RemoteStore(StoreOnly):
     """The ledger's id and schema, waiters, and the two readings that signing needs. All else is on the server."""
 
     def __init__(self, transport: Transport, facts: a.LedgerFacts) -> None:
@@ -54,7 +54,7 @@ class RemoteStore:
         self._transport.close()
 
 
-class RemoteReadings:
+class RemoteReadings(StoreOnly):
     """The readings of a session that a server has. Any other is refused."""
 
     def __init__(self, transport: Transport) -> None:
@@ -67,19 +67,6 @@ class RemoteReadings:
         """Return the changes of the key book, without their signatures, which only verification needs."""
         found = self._transport.call("GET", "/v1/keys", a.having("keys", list[KeyRecord])).keys
         return sorted((change for key in found for change in _changes(key)), key=lambda change: change.pos)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise needs_store()
-
-
-def needs_store() -> ValidationError:
-    return ValidationError(
-        "this needs the ledger's database, and this ledger is open on a server",
-        field="url",
-        action="Open the ledger with the url of its database.",
-    )
 
 
 def _changes(key: KeyRecord) -> list[KeyChange]:

@@ -6,7 +6,7 @@ A caller that may see only some queues gets what the ledger can tell about those
 import threading
 import time
 import weakref
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -18,7 +18,7 @@ from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.core.timeline_model import Timeline
 from holdfast.errors import Forbidden, HoldfastError, NotFound
 from holdfast.ledger import Job, Ledger
-from holdfast.ledger.charts import LedgerHistory, Times
+from holdfast.ledger.charts import JobTotal, JobTotals, LedgerHistory, Times
 from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
 from holdfast.ledger.verbs.letters import LetterGroups
 from holdfast.ledger.verbs.timeline import JobGraph
@@ -63,13 +63,10 @@ def overview(call: Call) -> Any:
 def _part_of(call: Call, found: Overview) -> Overview:
     """Return an overview of the queues that the caller may see. Numbers that are only known for all queues are left out."""
     sees = call.principal.sees
-    counts: dict[str, int] = defaultdict(int)
-    for row in call.ledger.job_totals().rows:
-        if sees(row.queue):
-            counts[row.status] += row.n
+    counts = _statuses([row for row in call.ledger.job_totals().rows if sees(row.queue)])
     return msgspec.structs.replace(
         found,
-        counts=dict(counts),
+        counts=counts,
         rates=None,
         failed_24h=None,
         stalled=counts.get("stalled", 0),
@@ -79,6 +76,23 @@ def _part_of(call: Call, found: Overview) -> Overview:
         attention=len(_attention(call)),
         findings=[],
     )
+
+
+@route("GET", "/v1/totals", "reader", answer=JobTotals, verb="read")
+def job_totals(call: Call) -> Any:
+    """Return the number of jobs by queue, kind and status, exactly as of a position."""
+    found = call.ledger.job_totals()
+    if call.principal.sees_all:
+        return found
+    rows = [row for row in found.rows if call.principal.sees(row.queue)]
+    return msgspec.structs.replace(found, rows=rows, statuses=_statuses(rows))
+
+
+def _statuses(rows: list[JobTotal]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[row.status.value] += row.n
+    return dict(counts)
 
 
 class HistoryQuery(b.Body, frozen=True):
