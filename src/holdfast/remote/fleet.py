@@ -143,6 +143,7 @@ class RemoteFleetVerbs(RemoteReads):
 
     def tokens(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> list[TokenRecord]:
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        after = "" if after == "" else limits.check_name("after", after)
         return self._field("/v1/tokens", "tokens", list[TokenRecord], after=after, limit=limit)
 
     # What has to be near the database

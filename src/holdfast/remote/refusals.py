@@ -1,5 +1,6 @@
 """Errors of a server, rebuilt from its problem documents, and the refusal of what only a ledger on a store can do."""
 
+from datetime import datetime
 from typing import Any, NoReturn
 
 import msgspec
@@ -23,6 +24,8 @@ def _leaves(kind: type[HoldfastError]) -> list[type[HoldfastError]]:
     return [kind, *(leaf for sub in kind.__subclasses__() if sub.__module__ == errors.__name__ for leaf in _leaves(sub))]
 
 
+_TIMES = frozenset({"held_until"})
+"""Fields of a context that are times in an error, and texts in JSON."""
 _BY_CODE = {kind.code: kind for kind in reversed(_leaves(HoldfastError))}
 
 
@@ -32,7 +35,7 @@ def error_of(problem: ProblemFields) -> HoldfastError:
     error = kind.__new__(kind, problem.detail)
     # The initialisers of subclasses take other arguments, and set what is set below.
     HoldfastError.__init__(error, problem.detail, action=problem.action)
-    error.context = dict(problem.context)
+    error.context = {name: _time(value) if name in _TIMES else value for name, value in problem.context.items()}
     error.retryable = problem.retryable
     if kind is HoldfastError:
         error.code = problem.code  # type: ignore[misc]
@@ -44,6 +47,13 @@ def error_of(problem: ProblemFields) -> HoldfastError:
     if isinstance(error, TransientError):
         error.retry_after = None
     return error
+
+
+def _time(value: Any) -> Any:
+    try:
+        return msgspec.convert(value, datetime)
+    except msgspec.ValidationError:
+        return value
 
 
 def needs_store() -> ValidationError:

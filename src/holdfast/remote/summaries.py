@@ -47,7 +47,8 @@ class RemoteSummaryVerbs(RemoteReads):
         wanted = validate.choice("metric", Metric, metric)
         Series.chosen(queue, kind)
         span = Span.chosen(since, until, step)
-        times = {"from": time_text("since", since), "to": time_text("until", until), "step": span.step_s}
+        step_text = None if span.step_s is None else f"{span.step_s}s"
+        times = {"from": time_text("since", since), "to": time_text("until", until), "step": step_text}
         return self._get("/v1/history", LedgerHistory, metric=wanted.value, queue=queue, kind=kind, **times)
 
     def dead_letter_groups(
