@@ -147,7 +147,7 @@ def test_a_follower_gets_every_event_and_ends(remote: Ledger) -> None:
 
 
 def has_stream(served: RunningServer) -> None:
-    wait_until(lambda: served.server.feed.followers, what="a stream")
+    wait_until(lambda: served.server.feed._followers, what="a stream")
 
 
 def test_a_follower_uses_one_stream(remote: Ledger, behind: Ledger, served: RunningServer, routes: list[str]) -> None:

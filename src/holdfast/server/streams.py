@@ -30,7 +30,7 @@ RING_BYTES_MAX = 8_388_608
 PAGE = 500
 READS_MAX = 4
 """Followers that read pages from the store at once."""
-POLL_SECONDS = 1.0
+POLL_SECONDS = 0.25
 """How often the reader looks for events if no change was told."""
 _POSITION = re.compile(r"[0-9]{1,16}", re.ASCII)
 RETRY = b"retry: 2000\n\n"
@@ -64,8 +64,7 @@ class EventFeed:
         """The position up to which all events were read. No event can appear at or before it any more."""
         self._changed = asyncio.Event()
         self._told = asyncio.Event()
-        self.followers = 0
-        """How many streams there are."""
+        self._followers = 0
         self._of_principal: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
         self._pages = asyncio.Semaphore(READS_MAX)
@@ -79,13 +78,13 @@ class EventFeed:
         """Raise if there are too many followers, of this caller or in all."""
         if self._of_principal.get(principal, 0) >= limits.HTTP_STREAMS_OF_ONE_MAX:
             raise TooManyRequests(f"{principal} has {self._of_principal[principal]} streams already", retry_after_s=5)
-        if self.followers >= limits.HTTP_STREAMS_MAX:
+        if self._followers >= limits.HTTP_STREAMS_MAX:
             raise Unavailable("the server has too many streams")
 
     @contextlib.asynccontextmanager
     async def joined(self, principal: str) -> AsyncIterator[None]:
         """Count a follower. The first one starts the reader, the last one stops it."""
-        self.followers += 1
+        self._followers += 1
         self._of_principal[principal] = self._of_principal.get(principal, 0) + 1
         try:
             if self._task is None:
@@ -96,11 +95,11 @@ class EventFeed:
                     self._task = asyncio.create_task(self._run())
             yield
         finally:
-            self.followers -= 1
+            self._followers -= 1
             self._of_principal[principal] -= 1
             if not self._of_principal[principal]:
                 del self._of_principal[principal]
-            if not self.followers and self._task is not None:
+            if not self._followers and self._task is not None:
                 self._task.cancel()
                 self._task = None
 
