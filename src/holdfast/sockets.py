@@ -1,9 +1,14 @@
 """Sockets whose reads and writes share one deadline, so that a peer that sends one byte at a time cannot hold a call."""
 
+import contextlib
 import io
+import select
 import socket
+import ssl
 import time
 from typing import Any
+
+EARLY_BYTES = 65_536
 
 
 class RequestDeadline:
@@ -28,6 +33,8 @@ class DeadlineSocket:
         self._sock = sock
         self.deadline = deadline
         self._bytes_max = bytes_max
+        self._early: bytes | None = None
+        """What `has_come` has read. Empty if the peer has closed the connection."""
 
     def sendall(self, content: Any) -> None:
         rest = memoryview(content)
@@ -41,7 +48,28 @@ class DeadlineSocket:
     def makefile(self, mode: str) -> io.BufferedReader:
         return io.BufferedReader(_DeadlineReader(self, self._bytes_max))
 
+    def has_come(self, seconds: float) -> bool:
+        """Wait until the peer has sent something, or has closed the connection. Return False if the time is up first."""
+        end = time.monotonic() + seconds
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        while self._early is None:
+            if not poll.poll(max(0.0, end - time.monotonic()) * 1_000):
+                return False
+            if not isinstance(self._sock, ssl.SSLSocket):
+                return True
+            # What has come may be a message of TLS itself, so it has to be read.
+            self._sock.settimeout(0)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self._early = self._sock.recv(EARLY_BYTES)
+        return True
+
     def receive_into(self, buffer: Any) -> int:
+        if self._early is not None:
+            count = min(len(self._early), len(buffer))
+            buffer[:count] = self._early[:count]
+            self._early = self._early[count:] or (None if count else b"")
+            return count
         while True:
             self._sock.settimeout(self.deadline.left())
             try:

@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import select
 import socket
 import ssl
 import threading
@@ -129,9 +128,10 @@ class ServerConnection:
 
     def is_readable(self, seconds: float = 0.0) -> bool:
         """Wait until the server has sent something, or has closed the connection. Return False if the time is up first."""
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        return bool(poll.poll(max(0.0, seconds) * 1_000))
+        try:
+            return self._limited.has_come(seconds)
+        except OSError:
+            return True  # the next read raises it
 
     def close(self) -> None:
         self._http.close()
