@@ -1,6 +1,5 @@
 """Waits of a remote ledger: for new work, for a result, and for events."""
 
-import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,22 +19,6 @@ from tests.support.server import RunningServer
 from tests.support.waiting import wait_until
 
 SECONDS = 20.0
-
-
-@pytest.fixture
-def routes(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
-    """The routes of the requests that the server has answered, and how often."""
-    caplog.set_level(logging.INFO, "holdfast.server")
-    found: list[str] = []
-
-    class Seen(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            found.append(getattr(record, "route", None) or "-")
-
-    seen = Seen()
-    logging.getLogger("holdfast.server").addHandler(seen)
-    yield found
-    logging.getLogger("holdfast.server").removeHandler(seen)
 
 
 # New work

@@ -172,18 +172,14 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, RemoteFleetVerbs, Remot
     # Operators
 
     def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
-        return cast(
-            dict[str, int],
-            self._send_change("POST", "/v1/sweep", a.having("events", dict[str, int]), body={"limit": limit}).events,
-        )
+        return self._changed("POST", "/v1/sweep", "events", dict[str, int], body={"limit": limit})
 
     def prune(self, *, batch: int = 1_000, **before: Any) -> dict[str, int]:
         limits.check_integer("batch", batch, 1, limits.PRUNE_BATCH_MAX)
         sent = {name: at for name, at in before.items() if at is not None}
         for name, at in sent.items():
             validate.moment(name, at)
-        found = self._send_change("POST", "/v1/prune", a.having("deleted", dict[str, int]), body={**sent, "batch": batch})
-        return cast(dict[str, int], found.deleted)
+        return self._changed("POST", "/v1/prune", "deleted", dict[str, int], body={**sent, "batch": batch})
 
     def revive_sink(self, name: str) -> SinkState:
         return self._sink(name, "revive")
@@ -193,7 +189,7 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, RemoteFleetVerbs, Remot
 
     def _sink(self, name: str, verb: str) -> SinkState:
         limits.check_name("sink", name)
-        return cast(SinkState, self._send_change("POST", path("sinks", name, verb), a.having("sink", SinkState), body={}).sink)
+        return self._changed("POST", path("sinks", name, verb), "sink", SinkState, body={})
 
     def drop_sink(self, name: str) -> None:
         limits.check_name("sink", name)
@@ -202,7 +198,7 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, RemoteFleetVerbs, Remot
     def reset_run(self, name: str, *, actor: str | Actor | None = None) -> RunState:
         limits.check_name("name", name)
         who = validate.actor(actor, Role.OPERATOR, self._actor)
-        return cast(RunState, self._send_change("POST", path("runs", name, "reset"), a.having("run", RunState), who, body={}).run)
+        return self._changed("POST", path("runs", name, "reset"), "run", RunState, who, body={})
 
     # Tokens
 
@@ -230,7 +226,7 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, RemoteFleetVerbs, Remot
     def revoke_token(self, token_id: str, *, actor: str | Actor | None = None) -> TokenRecord:
         limits.check_name("token_id", token_id)
         who = validate.actor(actor, Role.OPERATOR, self._actor)
-        return cast(TokenRecord, self._send_change("DELETE", path("tokens", token_id), a.having("token", TokenRecord), who).token)
+        return self._changed("DELETE", path("tokens", token_id), "token", TokenRecord, who)
 
     # Keys. The server's own key vouches.
 
@@ -242,17 +238,12 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, RemoteFleetVerbs, Remot
     def revoke_key(self, key_id: str, *, actor: str | Actor | None = None) -> KeyRecord:
         limits.check_name("key_id", key_id)
         who = validate.actor(actor, Role.OPERATOR, self._actor)
-        return cast(
-            KeyRecord, self._send_change("POST", path("keys", key_id, "revoke"), a.having("key", KeyRecord), who, body={}).key
-        )
+        return self._changed("POST", path("keys", key_id, "revoke"), "key", KeyRecord, who, body={})
 
     def rotate_key(self, key_id: str, public: PublicLike, *, actor: str | Actor | None = None) -> KeyRecord:
         limits.check_name("key_id", key_id)
         who, sent = validate.actor(actor, Role.OPERATOR, self._actor), {"public": admit_public(public).public.hex()}
-        return cast(
-            KeyRecord,
-            self._send_change("POST", path("keys", key_id, "rotate"), a.having("key", KeyRecord), who, body=sent).key,
-        )
+        return self._changed("POST", path("keys", key_id, "rotate"), "key", KeyRecord, who, body=sent)
 
 
 def _token_time(given: Any) -> str:
