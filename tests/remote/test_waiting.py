@@ -188,6 +188,18 @@ def test_events_are_polled_if_the_stream_is_refused(behind: Ledger, refused: Pre
     assert paths == ["/v1/events", "/v1/events/stream", "/v1/events", "/v1/events"]
 
 
+def test_a_page_of_hidden_events_is_passed_over(behind: Ledger) -> None:
+    behind.enqueue_many([{"kind": "index_page"}] * 2)
+    first, second = behind.events()
+    hidden: Prepared = (200, JSON, {"events": [], "next_after": 40}, {})
+    found: Prepared = (200, JSON, {"events": [first], "next_after": 80}, {})
+    rest: Prepared = (200, JSON, {"events": [second], "next_after": None}, {})
+    with Scripted(hidden, found, rest) as script, holdfast.open(script.url, token=ANY) as ledger:
+        events = ledger.follow(20)
+        assert [next(events), next(events)] == [first, second]
+    assert [path.partition("after=")[2].partition("&")[0] for _, path, _ in script.asked[2:]] == ["20", "40", "80"]
+
+
 def test_more_followers_than_connections_get_every_event(remote: Ledger, behind: Ledger) -> None:
     with ExitStack() as stack:
         followers = [stack.enter_context(following(remote)) for _ in range(transport.CONNECTIONS_MAX["stream"] + 1)]

@@ -180,13 +180,16 @@ class RemoteReadVerbs(RemoteReads):
     def stable_events(self, after: int, *, limit: int = 1_000) -> builtins.list[Event]:
         limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        return self._field("/v1/events", "events", list[Event], after=after, limit=limit, stable="true")
+        return self._stable_page(after, limit).events
+
+    def _stable_page(self, after: int, limit: int = limits.PAGE_MAX) -> a.EventsAnswer:
+        return self._get("/v1/events", a.EventsAnswer, after=after, limit=limit, stable="true")
 
     def stable_position(self) -> int:
         return self._field("/v1/position", "stable", int)
 
     def _follow(self, after: int, timeout: float | None) -> Generator[Event, None, None]:
-        return EventFollower(self._transport, self.stable_events, after, timeout).events()
+        return EventFollower(self._transport, self._stable_page, after, timeout).events()
 
     def wait(self, job: Job[R] | int, *, timeout: float | None = None) -> Job[R]:
         job_id = validate.job_id_of(job)

@@ -139,7 +139,7 @@ class FollowDeadline(RequestDeadline):
 class EventFollower:
     """Follows the events of a server. Pages of events are read until there are no more, and then the stream."""
 
-    def __init__(self, transport: Transport, read: Callable[[int], list[Event]], after: int, seconds: float | None) -> None:
+    def __init__(self, transport: Transport, read: Callable[[int], a.EventsAnswer], after: int, seconds: float | None) -> None:
         """`read` returns the next events after a position. The follower ends after this many seconds without an event."""
         self._transport = transport
         self._read = read
@@ -153,17 +153,25 @@ class EventFollower:
     def events(self) -> Generator[Event, None, None]:
         self._expect_event()
         while True:
-            # After a stream was cut, this finds what it did not send.
-            while page := self._read(self._after):
-                yield from page
-                self._after = page[-1].pos
-                self._expect_event()
+            yield from self._pages()
             if self._end is not None and time.monotonic() >= self._end:
                 return
             if time.monotonic() >= self._streams_from:
                 yield from self._streamed()
             stop_if_abandoned()
             time.sleep(POLL_SECONDS if self._end is None else max(0.0, min(POLL_SECONDS, self._end - time.monotonic())))
+
+    def _pages(self) -> Generator[Event, None, None]:
+        """Yield the events up to now. After a stream was cut, this finds what it did not send."""
+        while True:
+            page = self._read(self._after)
+            if page.events:
+                yield from page.events
+                self._after = page.events[-1].pos
+                self._expect_event()
+            elif page.next_after is None:
+                return
+            self._after = page.next_after or self._after
 
     def _expect_event(self) -> None:
         self._end = None if self._seconds is None else time.monotonic() + self._seconds
