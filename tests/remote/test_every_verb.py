@@ -71,6 +71,10 @@ def aborting(ledger: Ledger) -> Fence:
     return found
 
 
+def schedule(ledger: Ledger) -> str:
+    return ledger.set_schedule(f"s-{next(_numbers)}", "index_page", every="1h").name
+
+
 def token(ledger: Ledger) -> str:
     return ledger.new_token("reader", "kim").token.id
 
@@ -97,6 +101,7 @@ WORKS: dict[str, Call] = {
     "dead_letters": lambda x: x.dead_letters(),
     "declarations": lambda x: x.declarations(),
     "declare_policy": lambda x: x.declare_policy("index_page", lease_ttl="30s"),
+    "declare_schedules": lambda x: x.declare_schedules("index_page", {"nightly": {"cron": "0 2 * * *"}}),
     "dependents": lambda x: x.dependents(queued(x).id),
     "diagnose": lambda x: x.diagnose(),
     "discard": lambda x: x.discard(cancelled(x)),
@@ -128,19 +133,23 @@ WORKS: dict[str, Call] = {
     "move": lambda x: x.move(queued(x).id, "other"),
     "new_token": lambda x: x.new_token("reader", "ann"),
     "newest_replays": lambda x: x.newest_replays([1]),
+    "next_firings": lambda x: x.next_firings(schedule(x)),
     "now": lambda x: x.now(),
     "overview": lambda x: x.overview(),
     "patience": lambda x: x.patience,
     "pause": lambda x: x.pause("quiet"),
+    "pause_schedule": lambda x: x.pause_schedule(schedule(x)),
     "paused": lambda x: x.paused(),
     "policies": lambda x: x.policies(),
     "policy_of": lambda x: x.policy_of(queued(x).id),
     "policy_sources": lambda x: x.policy_sources(),
     "position": lambda x: x.position(),
+    "preview_schedule": lambda x: x.preview_schedule(every="1h"),
     "prune": lambda x: x.prune(jobs_before=LONG_AGO),
     "queues": lambda x: x.queues(),
     "ready_queues": lambda x: x.ready_queues([queued(x).queue]),
     "release": lambda x: x.release(fence(x)),
+    "remove_schedule": lambda x: x.remove_schedule(schedule(x)),
     "replay": lambda x: x.replay(cancelled(x)),
     "replay_jobs": lambda x: x.replay_jobs([cancelled(x)]),
     "replay_many": lambda x: x.replay_many(),
@@ -150,10 +159,16 @@ WORKS: dict[str, Call] = {
     "reschedule": lambda x: x.reschedule(queued(x).id, delay="1h"),
     "result": lambda x: x.result(done(x)),
     "resume": lambda x: x.resume(revived(x)),
+    "resume_schedule": lambda x: x.resume_schedule(schedule(x)),
     "revoke_token": lambda x: x.revoke_token(token(x)),
+    "run_schedule": lambda x: x.run_schedule(schedule(x)),
     "runs": lambda x: x.runs(),
+    "schedule": lambda x: x.schedule(schedule(x)),
+    "schedules": lambda x: x.schedules(),
     "schema": lambda x: x.schema,
+    "seconds_to_firing": lambda x: x.seconds_to_firing,
     "set_policy": lambda x: x.set_policy("index_page", lease_ttl="30s"),
+    "set_schedule": lambda x: x.set_schedule("hourly", "index_page", every="1h"),
     "settle_alike": lambda x: x.settle_alike([held(x)], None, request_id="alike"),
     "settle_many": lambda x: x.settle_many([(fence(x), None)], request_id="many"),
     "sign_in": lambda x: x.sign_in("w-1"),

@@ -1,5 +1,6 @@
 """Waits of a remote ledger: for new work, for a result, and for events."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import holdfast
 from holdfast import Event, Ledger
 from holdfast.errors import NotFound
 from holdfast.remote import transport
+from tests.aio.test_calls import until, wait_threads
 from tests.remote.scripted import JSON, PAGE, Prepared, Scripted, refusal
 from tests.remote.test_answers import ANY
 from tests.support.proxy import Proxy
@@ -206,3 +208,28 @@ def test_more_followers_than_connections_get_every_event(remote: Ledger, behind:
         behind.enqueue("index_page")
         behind.enqueue("last")
         assert [positions(events, 2) for events in followers] == [[1, 2]] * len(followers)
+
+
+def test_a_wait_that_is_cancelled_ends_its_thread(served: RunningServer, token: str) -> None:
+    """Also one without a timeout. A request that waits would last 30 seconds, and a stream an hour."""
+
+    async def main() -> None:
+        async with holdfast.aio.open(served.url, token=token) as ledger:
+            job = await ledger.enqueue("never")
+            following = ledger.follow((await ledger.events())[-1].pos)
+            waiter = await ledger.waiter()
+            waits = [
+                asyncio.create_task(ledger.wait(job.id)),
+                asyncio.ensure_future(anext(following)),
+                asyncio.create_task(waiter.wait(3600)),
+            ]
+            await until(lambda: served.server.feed._followers == 1 and len(served.server.claims._listeners) == 2)
+            for wait in waits:
+                wait.cancel()
+            assert all(isinstance(one, asyncio.CancelledError) for one in await asyncio.gather(*waits, return_exceptions=True))
+            await following.aclose()
+            await waiter.close()
+            ledger._threads.close()
+            await until(lambda: wait_threads() == [])
+
+    asyncio.run(main())
