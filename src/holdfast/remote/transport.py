@@ -45,6 +45,8 @@ Lane = Literal["work", "beat", "wait", "stream"]
 CONNECTIONS_MAX: dict[Lane, int] = {"work": 10, "beat": 1, "wait": 3, "stream": 2}
 CALL_SECONDS = 30.0
 """The time for one call, with all of its tries."""
+BEAT_SECONDS = 5.0
+"""The time for one try of a heartbeat. It is then sent again on another connection, while the lease still lasts."""
 PAUSE_SECONDS = 0.05
 """The pause before the second try. It doubles with each further one."""
 PAUSE_SECONDS_MAX = 2.0
@@ -180,11 +182,12 @@ class Transport:
     def _settle(self, sent: Sent, wanted: type[T], key: str | None, seconds: float, lane: Lane) -> T:
         """Send the request until it is answered, or its time is over."""
         end = time.monotonic() + seconds
-        deadline = RequestDeadline(seconds)
         in_doubt = False
         tries = 0
         while True:
             retry_after: str | None = None
+            left = end - time.monotonic()
+            deadline = RequestDeadline(min(left, BEAT_SECONDS) if lane == "beat" else left)
             try:
                 found = self._exchange(sent, deadline, lane)
                 retry_after = found.retry_after
