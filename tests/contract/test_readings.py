@@ -24,6 +24,7 @@ from tests.contract.builders import (
     succeeded,
 )
 from tests.contract.test_history import counted
+from tests.support.near import near
 
 # The overview
 
@@ -166,7 +167,7 @@ def test_a_sink_that_was_given_up_waits_for_a_person(ledger: Ledger, clock: Manu
 
     queued(ledger)
     sink = CallableSink(refuse, name="pager", start="beginning")
-    with Relay(ledger, [sink]) as relay:
+    with Relay(near(ledger), [sink]) as relay:
         for _ in range(100):
             relay.tick()
             clock.advance(86_400)

@@ -15,6 +15,9 @@ def test_the_overview_counts_jobs(served: RunningServer, ledger: Ledger, admin: 
     part = reader.get("/v1/overview").data
     assert (part["counts"], [queue["name"] for queue in part["queues"]], part["findings"]) == ({"queued": 1}, ["mail"], [])
     assert [(kind["kind"], kind["counts"]) for kind in reader.get("/v1/kinds").data["kinds"]] == [("k", {"queued": 1})]
+    assert [(row["queue"], row["n"]) for row in admin.get("/v1/totals").data["rows"]] == [("crawl", 1), ("mail", 1)]
+    totals = reader.get("/v1/totals").data
+    assert (totals["statuses"], [row["queue"] for row in totals["rows"]]) == ({"queued": 1}, ["mail"])
     assert reader.get("/v1/history").status == 403
     assert reader.get("/v1/history?queue=mail").status == 200
     assert reader.get("/v1/dead-letters/groups").status == 403
@@ -45,6 +48,8 @@ def test_a_batch_skips_jobs_that_have_changed(served: RunningServer, ledger: Led
     assert [ledger.get(id_).status for id_ in ids] == ["cancelled", "queued", "queued"]
     replayed = admin.post("/v1/batches/replay", {"jobs": [{"id": ids[0]}]}).data["answers"]
     assert replayed == [{"job_id": ids[0], "replay_id": 4, "is_new": True}]
+    [whole] = admin.post("/v1/batches/replay?return=jobs", {"jobs": [{"id": ids[0]}]}).data["answers"]
+    assert (whole["is_new"], whole["job"]["id"], whole["job"]["replay_of"]) == (False, 4, ids[0])
 
 
 def test_a_batch_happens_once(ledger: Ledger, admin: Client) -> None:

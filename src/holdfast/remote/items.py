@@ -1,8 +1,9 @@
-"""Commands as the bodies of requests."""
+"""Commands as the paths and bodies of requests."""
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -17,6 +18,11 @@ from holdfast.ledger.schedules import job_command
 _enqueued = msgspec.json.Decoder(payloads.EnqueuedPayload)
 _succeeded = msgspec.json.Decoder(payloads.SucceededPayload)
 Body = dict[str, Any]
+
+
+def path(*parts: str | int) -> str:
+    """Return the path of a route. Each part is escaped, so that a name with a slash in it stays one part."""
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
 def without_none(**fields: Any) -> Body:

@@ -22,6 +22,7 @@ from holdfast.ledger.requests import FoundJob, Request, Result
 from holdfast.ledger.signing import Signer
 from holdfast.remote import answers as a
 from holdfast.remote import items
+from holdfast.remote.refusals import StoreOnly
 from holdfast.remote.transport import Transport
 from holdfast.store.base import EnqueuedRow
 from holdfast.telemetry.metrics import Metrics
@@ -62,7 +63,7 @@ class Identity:
         return found
 
 
-class RemotePipeline:
+class RemotePipeline(StoreOnly):
     """Sends requests to a server. It takes the place of the ledger's CommitPipeline."""
 
     def __init__(
@@ -82,6 +83,10 @@ class RemotePipeline:
         """Send heartbeats or completions of many jobs. Each has its own answer."""
         return self._counted(request, self._answers_of_many)
 
+    def submit_chosen(self, request: Request) -> Result:
+        """Send the commands of an operator on many jobs in one request. Each has its own answer."""
+        return self._counted(request, self._on_chosen)
+
     def _counted(self, request: Request, run: Callable[[Request], list[Any]]) -> Result:
         result = Result(request)
         try:
@@ -90,7 +95,7 @@ class RemotePipeline:
             metrics.count_refusal(self._metrics, error)
             raise
         # The answer does not say whether it is a repeated one, nor how long jobs have waited.
-        result.changed = request.verb in ("enqueue", "heartbeat", "replay")
+        result.changed = request.verb in ("enqueue", "heartbeat", "replay", "replay_jobs")
         metrics.count_answers(self._metrics, result)
         return result
 
@@ -117,17 +122,8 @@ class RemotePipeline:
                 return [self._replay_many(command)]
             case c.Heartbeat() as command if command.request_id is None and command.expected_rev is None:
                 return self._answers_of_many(request)
-        if len(request.commands) == 1:
-            return [self._on_job(request.commands[0])]
-        return [self._on_one_of_many(command) for command in request.commands]
-
-    def _on_one_of_many(self, command: Any) -> Any:
-        """Send one of many commands that an operator has chosen, with a key of its own. Its refusal is its answer."""
-        key = f"{command.request_id}.{command.job_id}"
-        try:
-            return self._on_job(msgspec.structs.replace(command, request_id=key))
-        except HoldfastError as error:
-            return error
+        [only] = request.commands
+        return [self._on_job(only)]
 
     def _answers_of_many(self, request: Request) -> list[Any]:
         """Send the commands of each worker in a request of its own, and return the answers in the order of the commands."""
@@ -182,20 +178,17 @@ class RemotePipeline:
 
     def _sent_on_job(self, command: Any) -> Any:
         verb, body = items.ON_JOB[type(command)](command)
-        path = f"/v1/jobs/{command.job_id}/{verb}"
+        path, rev = f"/v1/jobs/{command.job_id}/{verb}", command.expected_rev
         match command:
             case c.Heartbeat():
-                return a.applied(self._send(command, path, a.having("beat", Beat), body).beat)
+                return a.applied(self._send(command, path, a.having("beat", Beat), body, rev=rev).beat)
             case c.Start() | c.Complete():
-                return a.applied(self._send(command, path, a.having("change", Change), body).change)
-        found = self._send(command, path, a.FoundAnswer, body)
-        record = a.record_of(found.job)
-        return FoundJob(record, found.is_new) if isinstance(command, c.Replay) else record
+                return a.applied(self._send(command, path, a.having("change", Change), body, rev=rev).change)
+        return _job_of(command, self._send(command, path, a.FoundAnswer, body, rev=rev))
 
-    def _send(self, command: Any, path: str, answer: Any, body: Any, **options: Any) -> Any:
+    def _send(self, command: Any, path: str, answer: Any, body: Any, *, rev: int | None = None, **options: Any) -> Any:
         _check_role(command)
         headers = self._identity.headers(_actor(command))
-        rev = getattr(command, "expected_rev", None)
         if rev is not None:
             headers["If-Match"] = f'"{rev}"'
         key = command.request_id or self._nonce()
@@ -210,6 +203,15 @@ class RemotePipeline:
         )
 
     # Many jobs
+
+    def _on_chosen(self, request: Request) -> list[Any]:
+        """Send one verb for many jobs, each with the revision at which it was seen."""
+        commands: Sequence[Any] = request.commands
+        verb, options = items.ON_JOB[type(commands[0])](commands[0])
+        jobs = [items.without_none(id=command.job_id, rev=command.expected_rev) for command in commands]
+        target, query = f"/v1/batches/{verb}", {"return": "jobs"}
+        found = self._send(commands[0], target, _ITEMS, {"jobs": jobs, **options}, query=query).answers
+        return [item.error or _job_of(command, item) for command, item in zip(commands, found, strict=True)]
 
     def _enqueue(self, commands: Sequence[c.Enqueue]) -> list[Any]:
         """Create jobs. The record of a new one is folded from its command, so the answer need not have it.
@@ -276,6 +278,12 @@ class RemotePipeline:
             answers += [item.error for item in self._send(part[0], "/v1/completions", _ITEMS, body).answers]
             sent_beats = []
         return answers
+
+
+def _job_of(command: Any, found: Any) -> Any:
+    """Return the job of an answer, as the ledger's own pipeline answers it."""
+    record = a.record_of(found.job)
+    return FoundJob(record, found.is_new) if isinstance(command, c.Replay) else record
 
 
 def _actor(command: Any) -> Actor:

@@ -101,7 +101,7 @@ API_PREFIX = b"/v1/"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 CLIENT_GONE = 499
 """The status in the access log of a request whose client has gone before it was complete."""
-END_POLL_SECONDS = 1.0
+END_POLL_SECONDS = 0.25
 """How often a request that waits for a job's end reads the job again if no change was told."""
 END_PAUSE_SECONDS = 0.02
 """A request that waits for a job's end reads the job at most this often, however busy the ledger is."""

@@ -33,7 +33,7 @@ RING_BYTES_MAX = 8_388_608
 PAGE = 500
 READS_MAX = 4
 """Followers that read pages from the store at once."""
-POLL_SECONDS = 1.0
+POLL_SECONDS = 0.25
 """How often the reader looks for events if no change was told."""
 log = logging.getLogger("holdfast.server")
 _POSITION = re.compile(r"[0-9]{1,16}", re.ASCII)

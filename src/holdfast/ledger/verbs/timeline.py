@@ -14,6 +14,7 @@ from holdfast.ledger.verbs.explaining import facts_of
 from holdfast.store.base import DashboardQueries, Session
 
 if TYPE_CHECKING:
+    from holdfast.core.timeline import TimelineView
     from holdfast.core.timeline_model import Timeline
 
 
@@ -54,14 +55,9 @@ class TimelineVerbs(LedgerBase):
         `width`.
         """
         from holdfast.core.explain import explain
-        from holdfast.core.timeline import TimelineHistory, TimelineJob, TimelineView, build_timeline
+        from holdfast.core.timeline import TimelineHistory, TimelineJob, build_timeline
 
-        job_id = validate.job_id(job_id)
-        start = 0 if since is None else validate.moment("since", since)
-        end = limits.TIME_US_MAX if until is None else validate.moment("until", until)
-        if start >= end:
-            raise ValidationError("since must be before until", field="since")
-        view = TimelineView(start, end, limits.check_integer("width", width, 1, limits.TIMELINE_WIDTH_MAX))
+        job_id, view = validate.job_id(job_id), timeline_view(since, until, width)
 
         def work(session: Session) -> "Timeline":
             job = session.load([job_id], lock=False).get(job_id)
@@ -82,6 +78,17 @@ class TimelineVerbs(LedgerBase):
         job_id = validate.job_id(job_id)
         limits.check_integer("depth", depth, 1, limits.GRAPH_DEPTH_MAX)
         return self._store.read(lambda session: _graph(session, job_id, depth))
+
+
+def timeline_view(since: datetime | None, until: datetime | None, width: int) -> "TimelineView":
+    """Return the part of a timeline that the caller wants."""
+    from holdfast.core.timeline import TimelineView
+
+    start = 0 if since is None else validate.moment("since", since)
+    end = limits.TIME_US_MAX if until is None else validate.moment("until", until)
+    if start >= end:
+        raise ValidationError("since must be before until", field="since")
+    return TimelineView(start, end, limits.check_integer("width", width, 1, limits.TIMELINE_WIDTH_MAX))
 
 
 def _graph(session: DashboardQueries, job_id: int, depth: int) -> JobGraph:
