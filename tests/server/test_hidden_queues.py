@@ -77,3 +77,11 @@ def test_hidden_dead_letters_are_not_replayed(shared: RunningServer, eye: Client
         assert (refused.status, refused.data["code"]) == (403, "forbidden")
     assert eye.post("/v1/dead-letters/replay", {"queue": "seen"}).data["answers"] == []
     assert shared.ledger.position() == before
+
+
+def test_a_hidden_schedule_is_not_replaced(shared: RunningServer, eye: Client) -> None:
+    schedule = {"kind": "seen-kind", "every": "1h", "queue": "seen"}
+    assert eye.send("PUT", "/v1/schedules/nightly", schedule).status == 403
+    assert shared.ledger.schedule("nightly").queue == QUEUE
+    assert eye.send("PUT", "/v1/schedules/weekly", schedule).status == 200
+    assert eye.send("PUT", "/v1/schedules/weekly", schedule).status == 200

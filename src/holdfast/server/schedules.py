@@ -1,5 +1,6 @@
 """Routes on schedules."""
 
+import contextlib
 from datetime import datetime
 from typing import Any, Literal
 
@@ -68,6 +69,9 @@ def schedule(call: Call) -> Any:
 def set_schedule(call: Call) -> Any:
     """Make a schedule, or replace the one of this name."""
     fields = _fields(call, call.body)
+    if not call.principal.sees_all:
+        with contextlib.suppress(NotFound):
+            call.see_queue(call.ledger.schedule(call.parameters["name"]).queue)
     name, kind = call.parameters["name"], call.body.kind
     return {"schedule": call.ledger.set_schedule(name, kind, request_id=call.request_id, actor=call.actor, **fields)}
 
