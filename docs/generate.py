@@ -75,6 +75,7 @@ LIMITS = {
     "TIMELINE_ATTEMPTS_MAX": "attempts of a timeline, the newest",
     "TIMELINE_SPANS_MAX": "phases, leases and stalls of each of those attempts",
     "GRAPH_NODES_MAX": "jobs in one `graph`",
+    "GRAPH_EDGES_MAX": "dependencies that `graph` reads for each step",
     "GRAPH_DEPTH_MAX": "`depth` of a `graph`",
     "GROUPS_MAX": "groups in one `dead_letter_groups`",
     "GROUPED_LETTERS_MAX": "dead letters that one `dead_letter_groups` reads, newest first",

@@ -1,10 +1,34 @@
 """Pages stay up to date: a server that goes away and comes back, a pause, a session that is over."""
 
-from playwright.sync_api import expect
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Route, expect
 
 from holdfast import Ledger
 from tests.browser.conftest import Open, Watcher
+from tests.support.proxy import HttpReader, Proxy
 from tests.support.server import RunningServer
+
+STREAM = "**/v1/events/stream*"
+SHORT_LIMITS = """
+const original = AbortSignal.timeout;
+window.limits = new Set();
+AbortSignal.timeout = (ms) => {
+    window.limits.add(ms);
+    return original.call(AbortSignal, window.isShort ? 50 : ms);
+};
+"""
+
+
+@pytest.fixture
+def proxy(served: RunningServer) -> Iterator[Proxy]:
+    with Proxy(served.port, HttpReader) as made:
+        yield made
+
+
+def hold(route: Route) -> None:
+    """Never answer, as a proxy that buffers."""
 
 
 def test_a_pause_freezes_the_page(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
@@ -73,3 +97,76 @@ def test_a_stream_of_events_is_shown_newest_first(filled: RunningServer, ledger:
 
     expect(page.locator("tbody tr").first).to_contain_text(f"#{ids[-1]}")
     assert set(page.locator("tbody td:nth-child(2)").all_inner_texts()) == {"enqueued"}
+
+
+def test_a_request_without_an_answer_is_given_up(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    page = open_page("/jobs?queue=crawl", init=SHORT_LIMITS)
+    expect(page.locator("#live")).to_contain_text("live")
+    page.route("**/v1/jobs?*", hold)
+    page.evaluate("window.isShort = true")
+    ledger.enqueue("fetch", queue="crawl")
+
+    expect(page.locator("#banner")).to_contain_text("did not answer within 45 s")
+    assert page.evaluate("[...window.limits]") == [45_000]
+    page.unroute("**/v1/jobs?*")
+    expect(page.locator("#banner")).to_be_hidden()
+
+
+def test_a_stream_that_is_buffered_becomes_polling(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    page = open_page("/help")
+    page.clock.install()
+    page.route(STREAM, hold)
+    page.goto(f"{filled.url}/jobs?queue=crawl")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    rows = page.locator("tbody tr").count()
+    page.clock.run_for(6_000)
+    expect(page.locator("#live")).to_contain_text("every 10 s")
+    ledger.enqueue("fetch", queue="crawl")
+    page.clock.run_for(11_000)
+
+    expect(page.locator("tbody tr")).to_have_count(rows + 1)
+    page.unroute(STREAM)
+    streams: list[str] = []
+    page.on("request", lambda request: streams.append(request.url) if "/stream" in request.url else None)
+    for _ in range(40):
+        if streams:
+            break
+        page.clock.run_for(4_000)
+    expect(page.locator("#live")).to_contain_text("live")
+
+
+def test_a_stream_that_comes_back_buffered_becomes_polling(
+    filled: RunningServer, proxy: Proxy, open_page: Open, watcher: Watcher
+) -> None:
+    watcher.allowed = ("net::ERR_",)
+    page = open_page("/help", port=proxy.port)
+    page.clock.install()
+    page.goto(f"http://127.0.0.1:{proxy.port}/jobs?queue=crawl")
+    expect(page.locator("#live")).to_contain_text("live")
+    proxy.go_away()
+    expect(page.locator("#live")).to_contain_text("reconnecting")
+    page.route(STREAM, hold)
+    proxy.come_back()
+    with page.expect_request(STREAM):
+        pass
+    page.clock.run_for(6_000)
+
+    expect(page.locator("#live")).to_contain_text("every 10 s")
+
+
+def test_a_server_that_is_gone_for_a_while(
+    filled: RunningServer, ledger: Ledger, proxy: Proxy, open_page: Open, watcher: Watcher
+) -> None:
+    watcher.allowed = ("net::ERR_",)
+    page = open_page("/jobs?queue=crawl", port=proxy.port)
+    expect(page.locator("#live")).to_contain_text("live")
+    rows = page.locator("tbody tr").count()
+    page.evaluate("window.mark = 1")
+    proxy.go_away()
+    expect(page.locator("#live")).to_contain_text("reconnecting")
+    ledger.enqueue("fetch", queue="crawl")
+    proxy.come_back()
+
+    expect(page.locator("#live")).to_contain_text("live", timeout=20_000)
+    expect(page.locator("tbody tr")).to_have_count(rows + 1)
+    assert page.evaluate("window.mark") == 1

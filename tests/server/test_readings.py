@@ -1,5 +1,8 @@
 """What a dashboard reads, and verbs on many chosen jobs, over HTTP."""
 
+import gzip
+import json
+
 from holdfast import Ledger
 from holdfast.services import HistoryService
 from tests.support.server import Client, RunningServer
@@ -60,3 +63,22 @@ def test_a_batch_happens_once(ledger: Ledger, admin: Client) -> None:
 
     assert first == second
     assert [event.type for event in ledger.events(job_id)] == ["enqueued", "dead_lettered"]
+
+
+def test_data_is_compressed_for_those_who_take_that(served: RunningServer, admin: Client) -> None:
+    plain = admin.get("/v1/history")
+    zipped = admin.get("/v1/history", Accept_Encoding="gzip, br")
+
+    assert "content-encoding" not in plain.headers
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert int(zipped.headers["content-length"]) == len(zipped.body) < len(plain.body)
+    assert json.loads(gzip.decompress(zipped.body))["points"] == plain.data["points"]
+
+
+def test_short_answers_and_answers_to_changes_are_not_compressed(served: RunningServer, admin: Client) -> None:
+    assert "content-encoding" not in admin.get("/v1/now", Accept_Encoding="gzip").headers
+    made = admin.post(
+        "/v1/tokens", {"role": "reader", "name": "eye", "queues": [f"{n:0>100}" for n in range(20)]}, Accept_Encoding="gzip"
+    )
+    assert len(made.body) > 1_024
+    assert "content-encoding" not in made.headers

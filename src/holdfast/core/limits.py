@@ -54,6 +54,7 @@ TIMELINE_ATTEMPTS_MAX = 500
 TIMELINE_SPANS_MAX = 100
 """Phases, leases and stalls of each attempt of a timeline."""
 GRAPH_NODES_MAX = 500
+GRAPH_EDGES_MAX = 10_000
 GRAPH_DEPTH_MAX = 10
 GROUPS_MAX = 200
 """Groups of dead letters."""

@@ -6,6 +6,7 @@ ledger's verb. The first step that refuses it decides the answer.
 
 import asyncio
 import contextlib
+import gzip
 import logging
 import re
 import secrets
@@ -107,6 +108,8 @@ END_PAUSE_SECONDS = 0.02
 """A request that waits for a job's end reads the job at most this often, however busy the ledger is."""
 READY_SECONDS = 1.0
 SMALL_BYTES = 65_536
+ZIPPED_BYTES_MIN = 1_024
+"""Shorter answers are not compressed."""
 SEND_SECONDS_MAX = 30.0
 """A stream is closed if its client takes nothing for this long."""
 
@@ -223,7 +226,7 @@ class Server:
             if isinstance(reply.body, Stream):
                 await self._send_stream(exchange, reply.body, reply.headers)
             elif reply.body is not SENT:
-                await exchange.send_answer(reply, route.status)
+                await exchange.send_answer(reply, route.status, self.read)
         except ClientGone:
             record.status = CLIENT_GONE
         except Exception as error:  # noqa: BLE001 - every error becomes an answer
@@ -379,11 +382,20 @@ class Exchange:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
-    async def send_answer(self, reply: Reply, status: int) -> None:
+    async def send_answer(self, reply: Reply, status: int, read: Callable[[Callable[[], bytes]], Awaitable[bytes]]) -> None:
         status, self.cookies = reply.status or status, reply.cookies
         kind = reply.headers.get("Content-Type", JSON_TYPE)
         body = reply.body if isinstance(reply.body, bytes) else b"" if reply.body is None else _encode(reply.body)
-        await self._send(status, body, kind, {name: text for name, text in reply.headers.items() if name != "Content-Type"})
+        more = {name: text for name, text in reply.headers.items() if name != "Content-Type"}
+        if kind == JSON_TYPE and len(body) >= ZIPPED_BYTES_MIN and "ETag" not in more and self._takes_zipped_data():
+            zip_ = partial(gzip.compress, body, 1, mtime=0)
+            body = zip_() if len(body) <= SMALL_BYTES else await read(zip_)
+            more["Content-Encoding"] = "gzip"
+        await self._send(status, body, kind, more)
+
+    def _takes_zipped_data(self) -> bool:
+        """Whether the answer may be compressed. That to a change may not: it can have a secret, which its length would tell."""
+        return self.scope["method"] == "GET" and "gzip" in (self.headers.get("accept-encoding") or "")
 
     async def send_problem(self, error: HoldfastError) -> None:
         if self._begun:

@@ -1,7 +1,13 @@
 /** Starts the dashboard: session, shell, page. */
 
+<<<<<<< HEAD
 import { get, getIfThere, onNewVersion, onUnauthenticated, post, Problem } from "./api.js";
 import { sync } from "./clock.js";
+=======
+import { get, getIfThere, onNewVersion, onUnauthenticated, post, Problem, send } from "./api.js";
+import { everySecond, sync } from "./clock.js";
+import { readCounts } from "./counts.js";
+>>>>>>> 2097172 (Give each request of the dashboard a time limit, compress data, and count what lists leave out)
 import { el, replace, setText, withQuery } from "./dom.js";
 import { store, stored } from "./format.js";
 import { startKeys } from "./keys.js";
@@ -15,7 +21,6 @@ import { glyph } from "./status.js";
 
 const byId = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const THEMES = ["system", "light", "dark"];
-const COUNTS_EVERY_MS = 30_000;
 
 /** Takes the one-time code out of the address, so that it is not kept in the history. */
 function takeCode() {
@@ -78,15 +83,8 @@ function startMenu() {
   nav.addEventListener("click", () => open(false));
 }
 
-/** The numbers in the navigation. */
-async function showCounts() {
-  if (document.hidden) return;
-  const found = await getIfThere("/v1/overview").catch(() => null);
-  setText(byId("attention-count"), found?.attention || "");
-  setText(byId("letters-count"), found?.dead_letters || "");
-}
-
 async function begin() {
+  const began = performance.now();
   const me = await loadMe();
   setText(byId("who"), `${me.name} (${me.role})`);
   byId("who").title = "Sign out";
@@ -96,9 +94,9 @@ async function begin() {
   const sentAt = performance.now();
   get("/v1/now").then((found) => sync(found.now, sentAt)).catch(() => null);
   getIfThere("/v1/ledger").then((found) => setText(byId("ledger"), found ? `ledger ${found.ledger_id}` : "")).catch(() => null);
-  showCounts();
   if (location.pathname === "/login") history.replaceState(null, "", "/");
   await show();
+  await readCounts(began);
 }
 
 let isAsking = false;
@@ -127,7 +125,7 @@ async function start() {
   });
   onUnauthenticated(() => askToLogIn());
   onNewVersion((version) => toast(`Holdfast was updated to ${version}. Reload the page.`, { stays: true, href: location.href, label: "Reload" }));
-  setInterval(showCounts, COUNTS_EVERY_MS);
+  everySecond(() => readCounts());
   const code = takeCode();
   try {
     if (code) await post("/v1/session", { code }).catch((error) => toast(error.message));

@@ -2,6 +2,7 @@
 
 import { get } from "../api.js";
 import { everySecond, time } from "../clock.js";
+import { showCounts } from "../counts.js";
 import { el, link, path, replace, setText } from "../dom.js";
 import { count, decimal, number } from "../format.js";
 import { historyCharts, RUN, THROUGHPUT, WAIT } from "../parts/history.js";
@@ -21,6 +22,7 @@ export const title = () => "Overview";
 /** @param {import("../router.js").Address} address */
 export async function load({ signal }) {
   const found = await get("/v1/overview", signal);
+  showCounts(found);
   if (found.as_of.pos > 0) return found;
   // Nothing has counted the events yet: count the jobs themselves.
   const counts = {};
