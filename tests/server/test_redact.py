@@ -110,3 +110,12 @@ def test_wrong_patterns_are_refused(patterns: Any) -> None:
     with pytest.raises(HoldfastError) as refused:
         Redaction(patterns)
     assert refused.value.context["field"] == "redact"
+
+
+def test_the_text_of_a_sealed_payload_is_redacted() -> None:
+    sealed = '{"queue":"q","args":{"card":"4111","n":1.10}}'
+
+    shown = Redaction(["*.card"]).fields({"events": [{"sealed_payload": sealed}]})
+    assert shown["events"][0]["sealed_payload"] == '{"queue":"q","args":{"card":"[redacted]","n":1.10}}'
+    same = {"events": [{"sealed_payload": sealed}]}
+    assert Redaction(["*.pin"]).fields(same) is same

@@ -25,9 +25,12 @@ ROOTS = {
     "error": "error",
     "last_error": "error",
     "payload": "payload",
+    "sealed_payload": "payload",
     "statement": "statement",
 }
 """The fields that have contents, each with the name that patterns use."""
+TEXTS = {"sealed_payload", "statement"}
+"""The fields whose contents are JSON as a text."""
 _HIDDEN_RAW = msgspec.Raw(b'"[redacted]"')
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -83,8 +86,8 @@ class Redaction:
         inner = _inner_paths(key, paths)
         if value is not None and value is not msgspec.UNSET and inner and self._hides(inner):
             return HIDDEN
-        if key == "statement" and isinstance(value, str):
-            shown = self.json("statement", value.encode()).decode()
+        if key in TEXTS and isinstance(value, str):
+            shown = self.json(key, value.encode()).decode()
             return value if shown == value else shown
         return self._visit(value, inner)
 
