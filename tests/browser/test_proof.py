@@ -60,7 +60,9 @@ def test_a_job_is_verified_and_its_key_is_trusted(served: RunningServer, open_pa
     page.click("details[data-part=proof] summary")
     expect(page.locator("[data-proof]")).to_contain_text("Sealed, not checked")
     page.click("[data-verify]")
-    expect(page.locator("[data-proof]")).to_contain_text("Verified here: 6 events with their contents. The key came from this server")
+    expect(page.locator("[data-proof]")).to_contain_text(
+        "Verified here: 6 events with their contents. The key came from this server"
+    )
     page.click("text=Trust this key from now on")
     page.click("[data-verify]")
     expect(page.locator("[data-proof]")).to_have_text("Verified here: 6 events with their contents.")

@@ -7,7 +7,7 @@ import { can } from "./me.js";
 import { dialog } from "./parts/dialog.js";
 import { command } from "./parts/states.js";
 import { toast } from "./parts/toast.js";
-import { HELD, OVER, pill } from "./status.js";
+import { HELD, OVER, pill, word } from "./status.js";
 
 /**
  * @typedef {object} Verb
@@ -49,8 +49,8 @@ export const VERBS = [
     effect: () => "A new job with the same arguments is enqueued.", command: (ids) => `holdfast job replay ${ids}`,
   },
   {
-    name: "requeue", label: "Requeue", done: "It is queued again.", level: 2, many: true, fits: (job) => job.status === "stalled",
-    effect: () => "Another worker can claim the job. Nothing that its last holder writes is accepted any more.", command: (ids) => `holdfast job requeue ${ids}`,
+    name: "requeue", label: "Requeue", done: "The requeue is recorded.", level: 2, many: true, fits: (job) => job.status === "stalled",
+    effect: () => "Another worker can claim the job. Nothing that its last holder writes is accepted any more. If no attempt is left, the job ends as its policy says.", command: (ids) => `holdfast job requeue ${ids}`,
   },
   {
     name: "cancel", label: "Cancel", done: "The cancellation is recorded.", level: 2, many: true, fits: isLive,
@@ -61,12 +61,12 @@ export const VERBS = [
     command: (ids) => `holdfast job cancel ${ids}`,
   },
   {
-    name: "hard-cancel", route: "cancel", body: { hard: true }, label: "Cancel at once", done: "It is cancelled.", level: 3, fits: (job) => HELD.has(job.status),
+    name: "hard-cancel", route: "cancel", body: { hard: true }, label: "Cancel at once", done: "Its holder has lost it.", level: 3, fits: (job) => HELD.has(job.status),
     effect: (job) => `${holder(job)} loses the job at once, without a safe exit. What it has half done stays half done.`,
     command: (ids) => `holdfast job cancel --hard ${ids}`,
   },
   {
-    name: "dead-letter", asksCode: true, label: "Dead-letter", done: "It is a dead letter.", level: 2, many: true, fits: isLive,
+    name: "dead-letter", asksCode: true, label: "Dead-letter", done: "The end is recorded.", level: 2, many: true, fits: isLive,
     effect: () => "The job ends as a dead letter. It can be replayed later.", command: (ids) => `holdfast job dead-letter --reason-code policy_violation ${ids}`,
   },
   {
@@ -117,7 +117,7 @@ export async function act(verb, job) {
     const body = { ...verb.body, ...given };
     const found = await post(path("v1", "jobs", job.id, verb.route ?? verb.name), body, { rev: job.rev });
     const other = found?.job && found.job.id !== job.id ? found.job.id : null;
-    toast(`${job.kind} #${job.id}: ${other ? `replayed as #${other}.` : verb.done}`, other ? { href: `/jobs/${other}`, label: `Job ${other}` } : {});
+    toast(`${job.kind} #${job.id}: ${other ? `replayed as #${other}.` : `${verb.done} It is ${word(found?.job?.status ?? job.status)} now.`}`, other ? { href: `/jobs/${other}`, label: `Job ${other}` } : {});
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     await refused(verb, job, error);

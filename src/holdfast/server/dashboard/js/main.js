@@ -1,20 +1,15 @@
 /** Starts the dashboard: session, shell, page. */
 
-<<<<<<< HEAD
 import { get, getIfThere, onNewVersion, onUnauthenticated, post, Problem } from "./api.js";
-import { sync } from "./clock.js";
-=======
-import { get, getIfThere, onNewVersion, onUnauthenticated, post, Problem, send } from "./api.js";
-import { everySecond, sync } from "./clock.js";
+import { everySecond, sync, time } from "./clock.js";
 import { readCounts } from "./counts.js";
->>>>>>> 2097172 (Give each request of the dashboard a time limit, compress data, and count what lists leave out)
 import { el, replace, setText, withQuery } from "./dom.js";
 import { store, stored } from "./format.js";
 import { startKeys } from "./keys.js";
 import { onLiveState, stop, toggle } from "./live.js";
-import { can, loadMe } from "./me.js";
-import { isDialogOpen } from "./parts/dialog.js";
-import { problemBox } from "./parts/states.js";
+import { can, loadMe, who } from "./me.js";
+import { dialog, isDialogOpen } from "./parts/dialog.js";
+import { facts, problemBox } from "./parts/states.js";
 import { toast } from "./parts/toast.js";
 import { go, show, startRouter } from "./router.js";
 import { glyph } from "./status.js";
@@ -87,7 +82,6 @@ async function begin() {
   const began = performance.now();
   const me = await loadMe();
   setText(byId("who"), `${me.name} (${me.role})`);
-  byId("who").title = "Sign out";
   for (const one of document.querySelectorAll("#nav [data-needs]")) {
     /** @type {HTMLElement} */ (one).hidden = !can(/** @type {HTMLElement} */ (one).dataset.needs ?? "");
   }
@@ -97,6 +91,20 @@ async function begin() {
   if (location.pathname === "/login") history.replaceState(null, "", "/");
   await show();
   await readCounts(began);
+}
+
+/** Says who is signed in and until when, and offers to sign out. */
+async function showWho() {
+  const me = who();
+  if (!me) return;
+  const isOut = await dialog(`${me.name} (${me.role})`, (close) => [
+    facts(["queues", me.queues.join(", ")], ["session ends", me.expires_at ? time(me.expires_at) : null]),
+    el("p", { class: "muted" }, "The page shows only what this role may do."),
+    el("div", { class: "buttons" }, el("button", { type: "button", autofocus: true, on: { click: () => close(null) } }, "Stay"), el("button", { type: "button", "data-confirm": true, on: { click: () => close(true) } }, "Sign out")),
+  ]);
+  if (!isOut) return;
+  const left = await post("/auth/logout").catch(() => null);
+  location.assign(left?.provider ?? "/");
 }
 
 let isAsking = false;
@@ -119,10 +127,7 @@ async function start() {
   startMenu();
   startKeys();
   startRouter();
-  byId("who").addEventListener("click", async () => {
-    const left = await post("/auth/logout").catch(() => null);
-    location.assign(left?.provider ?? "/");
-  });
+  byId("who").addEventListener("click", showWho);
   onUnauthenticated(() => askToLogIn());
   onNewVersion((version) => toast(`Holdfast was updated to ${version}. Reload the page.`, { stays: true, href: location.href, label: "Reload" }));
   everySecond(() => readCounts());

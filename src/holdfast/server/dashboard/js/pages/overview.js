@@ -7,7 +7,7 @@ import { el, link, path, replace, setText } from "../dom.js";
 import { count, decimal, number } from "../format.js";
 import { historyCharts, RUN, THROUGHPUT, WAIT } from "../parts/history.js";
 import { sparkline } from "../parts/sparkline.js";
-import { command, empty, head } from "../parts/states.js";
+import { command, countLink, empty, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { glyph } from "../status.js";
 import { QUEUE_COLUMNS } from "./queues.js";
@@ -36,7 +36,7 @@ export async function load({ signal }) {
 function tile(name, href, sign) {
   const value = el("span", { class: "value" }, "–");
   const more = el("span", { class: "more" });
-  const line = el("span", null);
+  const line = el("span", { class: "line" });
   const node = el("li", null, el("a", { class: "tile", href, "data-tile": name }, el("span", { class: "name" }, sign ? glyph(sign) : null, name), value, more, line));
   return {
     node,
@@ -135,7 +135,7 @@ export function update(data) {
 
 /** @param {string} name @param {string} hue @param {number} n @param {number} all */
 function bar(name, hue, n, all) {
-  return [el("span", null, name), el("span", { class: `track ${hue}` }, el("i", { "data-part": ((100 * n) / all).toFixed(1) })), el("span", null, number(n))];
+  return [el("span", null, name), el("span", { class: `track ${hue}` }, el("i", { "data-part": ((100 * n) / all).toFixed(1) })), countLink("/workers", n)];
 }
 
 /** @param {any} data @param {number} total */

@@ -45,7 +45,7 @@ export function chart(options) {
   const said = el("div", { class: "chart-note", "aria-live": "off" });
   const asTable = el("button", { type: "button", class: "link", "data-as-table": true, "aria-pressed": "false" }, "As table");
   const legend = series.map((one) => el("span", { class: one.hue }, el("i", null), one.name + (one.style === "p95" ? " (dashed)" : "")));
-  const node = el("section", { class: "panel" }, el("h3", null, options.title), el("div", { class: "legend" }, ...legend, asTable), place, said);
+  const node = el("section", { class: "panel" }, el("div", { class: "panel-head" }, el("h3", null, options.title), asTable), el("div", { class: "legend" }, ...legend), place, said);
   /** @type {any} */
   let data = null;
   let isTable = false;

@@ -62,5 +62,5 @@ export function table(label, columns, key, options = {}) {
 
 /** @param {Column<any>} column */
 function classOf(column) {
-  return [column.number && "number", column.cut && "cut", column.check && "check"].filter(Boolean).join(" ") || null;
+  return [column.number && "number", column.cut && "cut", column.check && "check", !column.name && "actions"].filter(Boolean).join(" ") || null;
 }
