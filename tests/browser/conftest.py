@@ -15,9 +15,8 @@ from tests.browser.sample import fill
 from tests.support.server import RunningServer, running
 
 WATCH = """
-window.reports = [];
 document.addEventListener("securitypolicyviolation", (event) => {
-    window.reports.push(`${event.violatedDirective} ${event.blockedURI}`);
+    window.reportViolation(`${event.violatedDirective} ${event.blockedURI}`);
 });
 """
 Open = Callable[..., Page]
@@ -93,10 +92,7 @@ class Watcher:
     def note(self, text: str) -> None:
         self.problems.append(text)
 
-    def check(self, pages: list[Page]) -> None:
-        for page in pages:
-            if not page.is_closed():
-                self.problems += page.evaluate("window.reports ?? []")
+    def check(self) -> None:
         assert [one for one in self.problems if not any(text in one for text in self.allowed)] == []
 
 
@@ -109,7 +105,6 @@ def watcher() -> Watcher:
 def open_page(browser: Browser, served: RunningServer, watcher: Watcher) -> Iterator[Open]:
     """Return a function that opens a page in a context of its own, signed in with a new token."""
     contexts: list[BrowserContext] = []
-    pages: list[Page] = []
 
     def open_(
         path: str = "/",
@@ -126,13 +121,13 @@ def open_page(browser: Browser, served: RunningServer, watcher: Watcher) -> Iter
         settings = {"locale": "en-GB", "timezone_id": "Europe/Berlin", "viewport": {"width": 1280, "height": 900}, **options}
         context = browser.new_context(**settings)  # type: ignore[arg-type]
         contexts.append(context)
+        context.expose_function("reportViolation", watcher.note)
         context.add_init_script(WATCH + init)
         if role is not None:
             secret = served.ledger.new_session(served.ledger.new_token(role, name, queues=queues).token.id)
             assert secret is not None
             context.add_cookies([{"name": "holdfast", "value": secret, "url": url}])
         page = context.new_page()
-        pages.append(page)
         watcher.watch(page)
         page.goto(url + path)
         if role is not None:
@@ -140,7 +135,7 @@ def open_page(browser: Browser, served: RunningServer, watcher: Watcher) -> Iter
         return page
 
     yield open_
-    watcher.check(pages)
+    watcher.check()
     for context in contexts:
         context.close()
 

@@ -78,15 +78,20 @@ function startMenu() {
   nav.addEventListener("click", () => open(false));
 }
 
+async function readTime() {
+  const sentAt = performance.now();
+  const found = await get("/v1/now");
+  sync(found.now, sentAt);
+}
+
 async function begin() {
   const began = performance.now();
-  const me = await loadMe();
+  // Ages and charts need the ledger's time from the beginning.
+  const [me] = await Promise.all([loadMe(), readTime()]);
   setText(byId("who"), `${me.name} (${me.role})`);
   for (const one of document.querySelectorAll("#nav [data-needs]")) {
     /** @type {HTMLElement} */ (one).hidden = !can(/** @type {HTMLElement} */ (one).dataset.needs ?? "");
   }
-  const sentAt = performance.now();
-  get("/v1/now").then((found) => sync(found.now, sentAt)).catch(() => null);
   getIfThere("/v1/ledger").then((found) => setText(byId("ledger"), found ? `ledger ${found.ledger_id}` : "")).catch(() => null);
   if (location.pathname === "/login") history.replaceState(null, "", "/");
   await show();
