@@ -29,12 +29,12 @@ const isLive = (/** @type {any} */ job) => !OVER.has(job.status);
 const holder = (/** @type {any} */ job) => job.owner ?? "its holder";
 const grace = (/** @type {any} */ job) => Math.round((job.policy?.cancel_grace_ms ?? 30_000) / 1000);
 
-export const REASON_CODES = [
+const REASON_CODES = [
   "policy_violation", "parse_error", "validation_failed", "dependency_unavailable", "timeout", "exhausted_retries", "infrastructure_failure",
 ];
 
 /** @type {Verb[]} */
-export const VERBS = [
+const VERBS = [
   {
     name: "assist", label: "Assist", done: "Your assistance is recorded.", level: 1, fits: (job) => job.status === "running" && job.phase !== "assisted",
     effect: () => "The job runs under your assistance.", command: (ids) => `holdfast job assist ${ids}`,
@@ -110,7 +110,7 @@ export function verbButton(verb, job) {
  * @param {Verb} verb
  * @param {any} job
  */
-export async function act(verb, job) {
+async function act(verb, job) {
   const given = verb.level === 1 ? {} : await confirm(verb, job);
   if (given === null) return;
   try {

@@ -31,7 +31,7 @@ const LOG_LINES = [1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 86_400_
 const together = new Set();
 
 /** The next nice number: 1, 2 or 5 times a power of ten. @param {number} value */
-export function nice(value) {
+function nice(value) {
   if (value <= 1) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= value) ?? value;

@@ -44,7 +44,7 @@ export function sourceWord(source) {
 }
 
 /** The value that a text stands for, as the ledger keeps it. Undefined if it stands for none. @param {string} name @param {string} text */
-export function parseValue(name, text) {
+function parseValue(name, text) {
   if (name.endsWith("_ms")) {
     const found = /^(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d)$/.exec(text);
     return found ? Number(found[1]) * (UNITS.find(([unit]) => unit === found[2])?.[1] ?? 1) : undefined;
