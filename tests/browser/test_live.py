@@ -1,5 +1,6 @@
 """Pages stay up to date: a server that goes away and comes back, a pause, a session that is over."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,18 @@ AbortSignal.timeout = (ms) => {
     return original.call(AbortSignal, window.isShort ? 50 : ms);
 };
 """
+HIDING = """
+window.streams = [];
+window.EventSource = class extends EventSource {
+    constructor(...given) { super(...given); window.streams.push(this); }
+};
+let isHidden = false;
+Object.defineProperty(document, "hidden", {get: () => isHidden});
+window.hide = (given) => {
+    isHidden = given;
+    document.dispatchEvent(new Event("visibilitychange"));
+};
+"""
 
 
 @pytest.fixture
@@ -34,13 +47,24 @@ def hold(route: Route) -> None:
 def test_a_pause_freezes_the_page(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
     page = open_page("/jobs?queue=crawl")
     rows = page.locator("tbody tr").count()
+    other = open_page("/jobs?queue=crawl", name="ada")
+    expect(other.locator("#live")).to_contain_text("live")
     page.click("#live")
     expect(page.locator("#live")).to_contain_text("paused")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/v1/jobs" in request.url else None)
+    ledger.enqueue("fetch", queue="crawl")
+    expect(other.locator("tbody tr")).to_have_count(rows + 1)
+    assert asked == []
+    expect(page.locator("tbody tr")).to_have_count(rows)
+    page.reload()
+    expect(page.locator("#live")).to_contain_text("paused")
+    expect(page.locator("tbody tr")).to_have_count(rows + 1)
     ledger.enqueue("fetch", queue="crawl")
     page.click("#live")
 
     expect(page.locator("#live")).to_contain_text("live")
-    expect(page.locator("tbody tr")).to_have_count(rows + 1)
+    expect(page.locator("tbody tr")).to_have_count(rows + 2)
 
 
 def test_a_heartbeat_is_seen_on_the_job(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
@@ -170,3 +194,39 @@ def test_a_server_that_is_gone_for_a_while(
     expect(page.locator("#live")).to_contain_text("live", timeout=20_000)
     expect(page.locator("tbody tr")).to_have_count(rows + 1)
     assert page.evaluate("window.mark") == 1
+
+
+def test_a_hidden_tab_has_no_stream_and_asks_for_nothing(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    page = open_page("/help", init=HIDING)
+    page.clock.install()
+    page.goto(f"{filled.url}/jobs?queue=crawl")
+    expect(page.locator("#live")).to_contain_text("live")
+    rows = page.locator("tbody tr").count()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.evaluate("window.hide(true)")
+    page.clock.run_for(31_000)
+    assert page.evaluate("window.streams.map((one) => one.readyState)") == [2]
+    ledger.enqueue("fetch", queue="crawl")
+    page.clock.run_for(120_000)
+    assert asked == []
+    page.evaluate("window.hide(false)")
+
+    expect(page.locator("tbody tr")).to_have_count(rows + 1)
+    expect(page.locator("#live")).to_contain_text("live")
+
+
+def test_seven_tabs_of_one_browser_stay_up_to_date(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    first = open_page("/jobs?queue=crawl")
+    tabs = [first, *(first.context.new_page() for _ in range(6))]
+    for tab in tabs[1:]:
+        tab.goto(f"{filled.url}/jobs?queue=crawl")
+    rows = first.locator("tbody tr").count()
+    states = [tab.locator("#live") for tab in tabs]
+    for state in states:
+        expect(state).to_have_text(re.compile("live|every 10 s"))
+    assert [state.inner_text().strip() for state in states].count("live") == 4
+    ledger.enqueue("fetch", queue="crawl")
+
+    for tab in tabs:
+        expect(tab.locator("tbody tr")).to_have_count(rows + 1, timeout=20_000)

@@ -3,6 +3,7 @@
 import { everySecond, sync } from "./clock.js";
 import { withQuery } from "./dom.js";
 import { stored, store } from "./format.js";
+import { leavePlace, takePlace } from "./places.js";
 
 /** @typedef {"live" | "lost" | "paused" | "polling" | "off"} LiveState */
 
@@ -71,6 +72,12 @@ export function stop() {
   page = null;
 }
 
+/** Like rest, and another tab can have a stream instead of this one. */
+function pause() {
+  rest();
+  leavePlace();
+}
+
 /** Closes the stream and clears all timers. */
 function rest() {
   source?.close();
@@ -80,9 +87,16 @@ function rest() {
   pending = hello = undefined;
 }
 
-function open() {
-  if (!page?.query || document.hidden) return;
-  const { beats, ...query } = page.query;
+async function open() {
+  const wanted = page;
+  if (!wanted?.query || document.hidden) return;
+  const hasPlace = await takePlace();
+  if (wanted !== page || isPaused || document.hidden || source) return;
+  if (!hasPlace) {
+    poll();
+    return;
+  }
+  const { beats, ...query } = wanted.query;
   source = new EventSource(withQuery("/v1/events/stream", beats ? query : { types: TYPES.join(","), ...query }));
   const opened = source;
   // A proxy that buffers: no stream comes through. That is so too if the browser connects again.
@@ -112,7 +126,7 @@ function open() {
 
 function poll() {
   if (!page) return;
-  rest();
+  pause();
   say("polling");
   pending = setTimeout(async () => {
     pending = undefined;
@@ -149,7 +163,7 @@ export function toggle() {
   store("holdfast.live", isPaused ? "paused" : "live");
   if (!page) return;
   if (isPaused) {
-    rest();
+    pause();
     say("paused");
   } else {
     loadNow();
@@ -164,7 +178,7 @@ everySecond(() => {
 
 document.addEventListener("visibilitychange", () => {
   clearTimeout(hidden);
-  if (document.hidden) hidden = setTimeout(rest, HIDDEN_AFTER_MS);
+  if (document.hidden) hidden = setTimeout(pause, HIDDEN_AFTER_MS);
   else if (page && !isPaused && source === null && pending === undefined) {
     loadNow();
     start();
