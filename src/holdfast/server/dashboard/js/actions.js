@@ -1,7 +1,7 @@
 /** What people do with jobs. Each verb has a level: the more it can break, the more it asks. */
 
 import { post, Problem } from "./api.js";
-import { el, path } from "./dom.js";
+import { el, path, whileDisabled } from "./dom.js";
 import { loadNow } from "./live.js";
 import { can } from "./me.js";
 import { dialog } from "./parts/dialog.js";
@@ -94,14 +94,7 @@ export function verbsForMany() {
 /** A button for a verb. @param {Verb} verb @param {() => any} job */
 export function verbButton(verb, job) {
   const button = /** @type {HTMLButtonElement} */ (el("button", { type: "button", "data-verb": verb.name }, verb.label + (verb.level > 1 ? "…" : "")));
-  button.addEventListener("click", async () => {
-    button.disabled = true;
-    try {
-      await act(verb, job());
-    } finally {
-      button.disabled = false;
-    }
-  });
+  button.addEventListener("click", () => whileDisabled(button, () => act(verb, job())));
   return button;
 }
 
