@@ -7,7 +7,7 @@ import { STEPS_MS } from "./scale.js";
 
 const HEIGHT = 180;
 const LEFT = 52;
-const BOTTOM = 22;
+const BOTTOM = 24;
 const TOP = 8;
 const DAY_MS = 86_400_000;
 const LABEL_PX = 64;
@@ -102,7 +102,7 @@ export function chart(options) {
     return data.points.flatMap((/** @type {any} */ point, /** @type {number} */ n) => {
       const at = Date.parse(point.at);
       if ((at - zone) % step !== 0 || x(n) > width - 24) return [];
-      return [svg("text", { x: x(n), y: HEIGHT - 6, "text-anchor": "middle" }, step >= DAY_MS || (at - zone) % DAY_MS === 0 ? day(at) : minuteTime(at))];
+      return [svg("text", { x: x(n), y: HEIGHT - 4, "text-anchor": "middle" }, step >= DAY_MS || (at - zone) % DAY_MS === 0 ? day(at) : minuteTime(at))];
     });
   }
 
