@@ -1,9 +1,10 @@
 """Each verb of an operator: from the button to the ledger, with a question where it can break something."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from holdfast import Fence, Ledger
 from holdfast.testing import ManualClock
@@ -12,7 +13,13 @@ from tests.browser.sample import claim
 from tests.support.proxy import HttpReader, Proxy
 from tests.support.server import RunningServer
 
-POLICY = {"heartbeat_interval": "10s", "lease_ttl": "60s", "attempts_max": 2, "backoff_base": "0s", "backoff_max": "0s"}
+POLICY: dict[str, Any] = {
+    "heartbeat_interval": "10s",
+    "lease_ttl": "60s",
+    "attempts_max": 2,
+    "backoff_base": "0s",
+    "backoff_max": "0s",
+}
 
 
 def queued(ledger: Ledger, clock: ManualClock) -> int:
@@ -179,12 +186,13 @@ def test_a_bulk_action_is_stopped_between_batches(served: RunningServer, ledger:
     page.fill("#typed", "450")
     sent: list[str] = []
 
-    def stop_after_the_first(request: object) -> None:
-        sent.append("")
+    def stop_with_the_first(route: Route) -> None:
+        sent.append(route.request.url)
         if len(sent) == 1:
-            page.evaluate("[...document.querySelectorAll('dialog button')].find((one) => one.textContent === 'Stop').click()")
+            page.get_by_role("button", name="Stop").evaluate("(button) => button.click()")
+        route.continue_()
 
-    page.route("**/v1/batches/cancel", lambda route: (stop_after_the_first(route), route.continue_())[0])
+    page.route("**/v1/batches/cancel", stop_with_the_first)
     page.click("[data-confirm]")
 
     expect(page.locator("dialog")).to_contain_text("200 done, 250 not sent")
