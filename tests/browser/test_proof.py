@@ -101,7 +101,7 @@ def test_what_was_forged_is_named(served: RunningServer, open_page: Open) -> Non
     assert len(verify(page, data, key)) == 1
 
 
-def test_a_forged_payload_is_told_from_a_forged_leaf(served: RunningServer, open_page: Open) -> None:
+def test_a_forged_payload_is_distinguished_from_a_forged_leaf(served: RunningServer, open_page: Open) -> None:
     page = open_page("/help")
     client = served.client()
     key = client.get("/v1/keys").data["keys"][0]["public"]
