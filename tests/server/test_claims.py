@@ -168,7 +168,7 @@ def test_a_claim_answers_only_what_a_worker_needs(worker: Client, ledger: Ledger
     assert (again["attempt"], again["checkpoint"], again["has_checkpoint"]) == (2, None, True)
 
 
-def test_a_change_before_the_first_wait_is_told(real: Ledger) -> None:
+def test_a_change_before_the_first_wait_is_reported(real: Ledger) -> None:
     """A job may be enqueued while the thread that waits for changes starts, or while the store was out of reach."""
     told = threading.Event()
 
