@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.core import limits
 from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.core.timeline_model import Timeline
 from holdfast.errors import Forbidden, HoldfastError, NotFound
@@ -143,10 +144,15 @@ class AttentionAnswer(msgspec.Struct, frozen=True):
     attention: list[AttentionItem]
 
 
-@route("GET", "/v1/attention", "reader", answer=AttentionAnswer, verb="read")
+class AttentionQuery(b.Body, frozen=True):
+    limit: int = limits.ATTENTION_MAX
+
+
+@route("GET", "/v1/attention", "reader", query=AttentionQuery, answer=AttentionAnswer, verb="read")
 def attention(call: Call) -> Any:
     """List what waits for a person, oldest first."""
-    return {"attention": _attention(call)}
+    limit: int = call.query.limit
+    return {"attention": call.ledger.attention(limit=limit) if call.principal.sees_all else _attention(call)[:limit]}
 
 
 def _attention(call: Call) -> list[AttentionItem]:
