@@ -26,9 +26,9 @@ class Serving:
 
 
 @contextmanager
-def serving(folder: Path, *options: str, lines: int = 1, port: int = 0) -> Iterator[Serving]:
-    """Run a server of the ledger in this folder, and read this many lines of its output."""
-    command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db", "--port", str(port), *options]
+def serving(folder: Path, *options: str, lines: int = 1, port: int = 0, url: str = "sqlite:///ledger.db") -> Iterator[Serving]:
+    """Run a server of a ledger in this folder, and read this many lines of its output."""
+    command = [sys.executable, "-m", "holdfast", "serve", "--db", url, "--port", str(port), *options]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST")}
     with (
         (folder / "log").open("w") as log,

@@ -140,7 +140,8 @@ def problem_page(call: Call) -> Any:
     }
 
 
-@route("GET", "/metrics", "reader", answer=None, verb="read")
+@route("GET", "/metrics", "reader", answer=None, verb="read", media=(CONTENT_TYPE,))
 def metrics(call: Call) -> Reply:
-    """Return the counts of this ledger for Prometheus."""
+    """Return the counts of this ledger for Prometheus. They are of all queues, so a token for some of them does not get them."""
+    call.check_scope(None)
     return Reply(render(call.ledger), headers={"Content-Type": CONTENT_TYPE})

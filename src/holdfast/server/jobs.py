@@ -1,5 +1,6 @@
 """Routes on jobs: enqueue, read, and what clients and operators do with one."""
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -9,15 +10,17 @@ from holdfast.core.explain import Explanation
 from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.ledger import Event, Job
+from holdfast.ledger import Event, Job, Ledger
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
 from holdfast.server.routes import route
-from holdfast.shapes import EnqueueAnswer, EventPageAnswer, JobView, dead_letter_details, dead_letter_fields
+from holdfast.shapes import DeadLetterAnswer, EnqueueAnswer, EventPageAnswer, JobView, dead_letter_details, dead_letter_fields
 
 ERROR_CHARACTERS_MAX = 200
 """How much of an error a brief list shows."""
+HIDDEN_PAGES_MAX = 100
+"""Pages of events of hidden queues that one request skips. Then it answers none, and where to go on."""
 
 
 def _item(call: Call, given: Any) -> dict[str, Any]:
@@ -122,17 +125,34 @@ def _events(call: Call, job_id: int | None) -> Any:
     given = msgspec.structs.asdict(call.query)
     types = given.pop("types")
     if given.pop("stable"):
-        return _events_page(call, call.ledger.stable_events(given["after"], limit=given["limit"]))
-    given["types"] = None if types is None else [EventType(name).value for name in types.split(",")]
-    found = call.ledger.events(job_id, **given)
-    return _events_page(call, found)
-
-
-def _events_page(call: Call, found: list[Event]) -> Any:
+        read = partial(call.ledger.stable_events, limit=given["limit"])
+    else:
+        given["types"] = None if types is None else types.split(",")
+        del given["after"]
+        read = partial(_read_events, call.ledger, job_id, given)
+    found = read(call.query.after)
+    shown = _visible_events(call, found)
+    pages = 1
+    while not shown and len(found) == call.query.limit and pages < HIDDEN_PAGES_MAX:
+        found = read(found[-1].pos)
+        shown = _visible_events(call, found)
+        pages += 1
     after = found[-1].pos if len(found) == call.query.limit else None
     if call.redaction is not None:
-        found = [call.redaction.event(event) for event in found]
-    return {"events": found, "next_after": after}
+        shown = [call.redaction.event(event) for event in shown]
+    return {"events": shown, "next_after": after}
+
+
+def _read_events(ledger: Ledger, job_id: int | None, given: dict[str, Any], after: int) -> list[Event]:
+    return ledger.events(job_id, after=after, **given)
+
+
+def _visible_events(call: Call, found: list[Event]) -> list[Event]:
+    """Return the events of jobs that the caller may see."""
+    if call.principal.sees_all:
+        return found
+    origins = call.server.origins(sorted({event.job_id for event in found}))
+    return [event for event in found if event.job_id in origins and call.principal.sees(origins[event.job_id][0])]
 
 
 @route("GET", "/v1/jobs/{job_id}/dependents", "reader", query=b.PageQuery, answer=b.JobPageAnswer, verb="read")
@@ -140,7 +160,8 @@ def dependents(call: Call) -> Any:
     """List the jobs that wait for a job."""
     found = call.ledger.dependents(call.check_visible(), after=call.query.after, limit=call.query.limit)
     after = found[-1].id if len(found) == call.query.limit else None
-    return {"jobs": [call.view(job) for job in found], "next_after": after, "next_cursor": None}
+    shown = [call.view(job) for job in found if call.principal.sees(job.queue)]
+    return {"jobs": shown, "next_after": after, "next_cursor": None}
 
 
 @route("GET", "/v1/jobs/{job_id}/undo-steps", "reader", answer=b.UndoStepsAnswer, verb="read")
@@ -256,7 +277,7 @@ def dead_letters(call: Call) -> Any:
     return {"dead_letters": [_letter(call, job, replays.get(job.id)) for job in shown], "next_after": after}
 
 
-@route("GET", "/v1/dead-letters/{job_id}", "reader", answer=Any, verb="read")
+@route("GET", "/v1/dead-letters/{job_id}", "reader", answer=DeadLetterAnswer, verb="read")
 def dead_letter_in_full(call: Call) -> Any:
     """Return a dead letter with its history and its replays."""
     job = call.visible_job()
@@ -275,6 +296,7 @@ def _letter(call: Call, job: Job, newest: Job | None) -> dict[str, Any]:
 @route("POST", "/v1/dead-letters/replay", "operator", body=b.ReplayManyBody, answer=b.ReplayManyAnswer)
 def replay_many(call: Call) -> Any:
     """Replay the dead letters that a filter selects, page by page."""
+    call.check_scope(call.body.queue)
     answers = call.ledger.replay_many(request_id=call.request_id, actor=call.actor, **msgspec.structs.asdict(call.body))
     return {"answers": [_answer(call, answer) for answer in answers]}
 

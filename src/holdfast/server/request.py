@@ -69,14 +69,19 @@ def read_query(raw: bytes, wanted: type) -> Any:
             raise ValidationError(f"{name!r:.80} came twice", field=name[:80])
         else:
             found[name] = value
-    return _convert(found, wanted, "query")
+    return _convert(found, wanted)
 
 
-def _convert(found: dict[str, Any], wanted: type, where: str) -> Any:
+def _convert(found: dict[str, Any], wanted: type) -> Any:
     try:
-        return msgspec.convert(found, wanted, strict=False)
+        query: Any = msgspec.convert(found, wanted, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid(error, where) from None
+        raise invalid(error, "query") from None
+    for field in msgspec.structs.fields(wanted):
+        # The conversion reads the text "null" as null if the parameter is no text.
+        if field.encode_name in found and getattr(query, field.name) is None:
+            raise ValidationError(f"{field.encode_name}: leave it out instead of null", field=field.encode_name)
+    return query
 
 
 async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
@@ -128,9 +133,11 @@ def check_content_type(headers: Headers) -> None:
 
 
 def decode_body(body: bytes, wanted: Any, most: int) -> Any:
-    """Return the body as `wanted` describes it. Keys given twice, numbers that are not exact and unknown fields are refused."""
-    if not body.strip():
-        body = b"{}"
+    """Return the body as `wanted` describes it. Keys given twice, numbers that are not exact and unknown fields are refused.
+
+    No body at all stands for an object without fields.
+    """
+    body = body or b"{}"
     strict_json.check("body", body, most, levels_around=LEVELS_AROUND)
     try:
         return msgspec.json.decode(body, type=wanted)

@@ -107,8 +107,8 @@ def task_history(call: Call) -> Any:
 def task_resume(call: Call) -> Any:
     """Continue the agent's task or claim the next one, and return a brief of it."""
     body = call.body
-    for queue in body.queues or ():
-        call.see_queue(queue)
+    for queue in body.queues or (None,):
+        call.check_scope(queue)
     return _agent(call).resume(queues=body.queues, kinds=body.kinds, ttl=body.ttl, request_id=call.request_id)
 
 
