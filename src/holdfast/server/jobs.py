@@ -9,7 +9,7 @@ from holdfast.core import limits
 from holdfast.core.explain import Explanation
 from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import HoldfastError, NotFound, ValidationError
 from holdfast.ledger import Event, Job, Ledger
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
@@ -125,6 +125,12 @@ def _events(call: Call, job_id: int | None) -> Any:
     given = msgspec.structs.asdict(call.query)
     types = given.pop("types")
     if given.pop("stable"):
+        if (
+            job_id is not None
+            or types is not None
+            or any(given[name] is not None for name in ("since", "until", "correlation_id"))
+        ):
+            raise ValidationError("stable events are read without other filters", field="stable")
         read = partial(call.ledger.stable_events, limit=given["limit"])
     else:
         given["types"] = None if types is None else types.split(",")
@@ -310,5 +316,6 @@ def _answer(call: Call, answer: Job | HoldfastError) -> dict[str, Any]:
 @route("POST", "/v1/newest-replays", "reader", body=b.NewestReplaysBody, answer=b.NewestReplaysAnswer, verb="read", pool="read")
 def newest_replays(call: Call) -> Any:
     """Return the newest replay of each of these jobs that has one."""
+    limits.check_count("job_ids", len(call.body.job_ids), limits.ENQUEUE_BATCH_MAX)
     found = call.ledger.newest_replays(call.body.job_ids)
     return {"replays": {str(id_): call.view(job) for id_, job in found.items() if call.principal.sees(job.queue)}}

@@ -1,5 +1,6 @@
 """Read a request: headers, query and body, all bounded and strict."""
 
+import math
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
@@ -78,9 +79,12 @@ def _convert(found: dict[str, Any], wanted: type) -> Any:
     except msgspec.ValidationError as error:
         raise invalid(error, "query") from None
     for field in msgspec.structs.fields(wanted):
+        value = getattr(query, field.name)
         # The conversion reads the text "null" as null if the parameter is no text.
-        if field.encode_name in found and getattr(query, field.name) is None:
+        if value is None and field.encode_name in found:
             raise ValidationError(f"{field.encode_name}: leave it out instead of null", field=field.encode_name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValidationError(f"{field.encode_name} is not a finite number", field=field.encode_name)
     return query
 
 
