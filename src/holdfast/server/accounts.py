@@ -1,5 +1,6 @@
 """Routes on tokens and browser sessions, and of the server itself."""
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -121,7 +122,13 @@ def ready(call: Call) -> Any:
 @route("GET", "/openapi.json", "none", answer=dict, verb="health")
 def openapi(call: Call) -> Any:
     """Return the OpenAPI document of this server."""
-    return document(ROUTES)
+    return Reply(_document_bytes())
+
+
+@cache
+def _document_bytes() -> bytes:
+    """Return the document as JSON. It does not change while the server runs, and anyone may ask for it."""
+    return msgspec.json.encode(document(ROUTES))
 
 
 @route("GET", "/problems/{code}", "none", answer=dict, verb="health")

@@ -98,14 +98,18 @@ async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
         raise too_large("the body", int(declared), most)
     inflater = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     parts: list[bytes] = []
-    size = 0
+    size = received = 0
     more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         more = message.get("more_body", False)
-        for part in _inflated(inflater, message.get("body", b""), most - size):
+        data = message.get("body", b"")
+        received += len(data)
+        if received > most:  # compressed data may inflate to nothing
+            raise too_large("the body", received, most)
+        for part in _inflated(inflater, data, most - size):
             parts.append(part)
             size += len(part)
             if size > most:
@@ -126,6 +130,8 @@ def _inflated(inflater: Any, data: bytes, left: int) -> Iterable[bytes]:
             yield part
             left -= len(part)
             data = inflater.unconsumed_tail
+            if inflater.unused_data:
+                raise ValidationError("the body goes on after the end of its gzip", field="body")
     except zlib.error:
         raise ValidationError("the body is not gzip", field="body") from None
 
