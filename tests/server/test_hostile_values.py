@@ -1,5 +1,6 @@
 """Values that are attacks: filters, cursors, names, durations, counts and keys. Each is refused or means only itself."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from msgspec.structs import fields
 from holdfast import Ledger
 from holdfast.core import limits
 from holdfast.server.routes import ROUTES
+from holdfast.telemetry.metrics import NAMES_MAX
 from tests.support.server import Client, RunningServer
 
 WILDCARDS = [
@@ -287,3 +289,12 @@ def test_a_guessed_fence_or_token_is_refused(served: RunningServer, worker: Clie
     texts = {ledger.new_token("reader", f"n{number}").text for number in range(20)}
     ids, secrets = ({text.split("_", 2)[place] for text in texts} for place in (1, 2))
     assert len(ids) == len(secrets) == 20 and {len(text) for text in secrets} == {49}
+
+
+def test_the_labels_of_metrics_are_limited(admin: Client) -> None:
+    made = admin.post("/v1/jobs/batch", {"jobs": [{"kind": f"k{number}", "queue": f"q{number}"} for number in range(300)]})
+    assert made.status == 201
+    shown = admin.get("/metrics").body.decode()
+    for label in ("kind", "queue"):
+        found = set(re.findall(rf'{label}="([^"]*)"', shown))
+        assert 1 < len(found) <= NAMES_MAX + 1, (label, len(found))
