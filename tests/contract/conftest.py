@@ -8,8 +8,8 @@ import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.testing import ManualClock
-from tests.support.host import Host
 from tests.support.schemas import ReusedConnections
+from tests.support.server import Host
 from tests.support.signers import enrol, opened
 
 

@@ -9,7 +9,6 @@ import re
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from subprocess import DEVNULL
@@ -25,6 +24,7 @@ from holdfast.core.access import AccessRole
 from holdfast.server.oidc import OidcClient, Person, set_login_cookie
 from holdfast.server.start import OidcOptions
 from tests.support import forked
+from tests.support.waiting import wait_until
 
 ORIGIN = "https://jobs.example.org"
 WAIT_SECONDS = 30.0
@@ -65,18 +65,20 @@ def provider() -> Iterator[str]:
     ]
     process = forked.popen(command, stdout=DEVNULL, stderr=DEVNULL)
     try:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.05)
+        wait_until(lambda: process.poll() is not None or _listens(port))
+        assert process.poll() is None
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()
         process.wait(WAIT_SECONDS)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def client_of(provider: str, **options: Any) -> OidcClient:

@@ -7,7 +7,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from queue import SimpleQueue
+from typing import Any, NamedTuple, Self
 
 import uvicorn
 
@@ -85,33 +86,81 @@ class RunningServer:
         return Client(self.port)
 
 
-@contextmanager
-def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
-    """Serve a ledger until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
+class Host:
+    """A listening server. It serves one ledger at a time, so the tests of a module can share it."""
+
+    def __init__(self) -> None:
+        self._app: Server | None = None
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        # Accepted sockets inherit this. asyncio sets it only on sockets that it has made itself.
+        self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.port: int = self._listening.getsockname()[1]
+        config = uvicorn.Config(
+            self._answer,
+            http=connection_class(ConnectionLimits()),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            ws="none",
+            interface="asgi3",
+        )
+        self._server = uvicorn.Server(config)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="server", daemon=True)
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._started.set)
+        await self._server.serve(sockets=[self._listening])
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        assert self._app is not None
+        await self._app(scope, receive, send)
+
+    @contextmanager
+    def serving(self, ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
         origins = options.pop("origins", None) or SiteOrigins(AllowedHosts("127.0.0.1", ()), "http")
         app = Server(ledger, Gatekeeper(ledger, origins, secure=False, **options))
-        guarded = connection_class(ConnectionLimits())
-        config = uvicorn.Config(
-            app, http=guarded, log_config=None, access_log=False, lifespan="on", server_header=False, ws="none"
-        )
-        server = uvicorn.Server(config)
-        started = threading.Event()
-        original = server.startup
+        messages: asyncio.Queue[str] = asyncio.Queue()
+        answered: SimpleQueue[str] = SimpleQueue()
+        assert self._loop is not None
+        loop = self._loop
 
-        async def startup(sockets: Any = None) -> None:
-            await original(sockets)
-            started.set()
+        async def receive() -> dict[str, str]:
+            return {"type": await messages.get()}
 
-        server.startup = startup  # type: ignore[method-assign]
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)
-        thread.start()
-        assert started.wait(STARTED_SECONDS)
+        async def send(message: dict[str, str]) -> None:
+            answered.put(message["type"])
+
+        def tell(message: str) -> None:
+            loop.call_soon_threadsafe(messages.put_nowait, message)
+            assert answered.get(timeout=STARTED_SECONDS) == f"{message}.complete"
+
+        lifespan = asyncio.run_coroutine_threadsafe(app({"type": "lifespan"}, receive, send), loop)
+        tell("lifespan.startup")
+        self._app = app
         try:
-            yield RunningServer(ledger, app, port)
+            yield RunningServer(ledger, app, self.port)
         finally:
-            app.end()
-            server.should_exit = True
-            thread.join(STARTED_SECONDS)
-            assert not thread.is_alive()
+            tell("lifespan.shutdown")
+            lifespan.result(STARTED_SECONDS)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._started.wait(STARTED_SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(STARTED_SECONDS)
+        assert not self._thread.is_alive()
+        self._listening.close()
+
+
+@contextmanager
+def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
+    """Serve a ledger until the block ends, on a server of its own."""
+    with Host() as host, host.serving(ledger, **options) as server:
+        yield server
