@@ -1,5 +1,6 @@
 """The real parts the tests run against."""
 
+import logging
 import os
 import signal
 import tempfile
@@ -182,6 +183,20 @@ def proxy(postgres_url: str) -> "Iterator[Proxy]":
     assert port is not None
     with Proxy(port) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def restored_logs() -> Iterator[None]:
+    """For a test that sets up logging, itself or by a command: the root logger is as before afterwards.
+
+    Otherwise the lines of later tests would go to a stream that pytest has closed.
+    """
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    for handler in [handler for handler in root.handlers if handler not in handlers]:
+        root.removeHandler(handler)
 
 
 @pytest.fixture
