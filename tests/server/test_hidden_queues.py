@@ -29,6 +29,7 @@ def _fill(ledger: Ledger) -> None:
     ledger.enqueue("hidden-kind", queue="hidden-queue", depends_on=[3])
     ledger.sign_in("hidden-worker", body={"queues": ["hidden-queue"]})
     ledger.pause("hidden-queue", reason=HIDDEN)
+    ledger.set_schedule(HIDDEN, "hidden-kind", {"text": HIDDEN}, every="1h", queue="hidden-queue")
     HistoryService(ledger, "test").tick()
 
 
@@ -37,6 +38,7 @@ def _path(route: Route) -> str:
     more = {
         "/v1/wake": "?wait_s=0",
         "/v1/until-ready": "?queues=hidden-queue",
+        "/v1/ready-queues": "?queues=hidden-queue",
         "/v1/jobs": "?kind=hidden-kind",
         "/v1/dead-letters": "?kind=hidden-kind",
     }
@@ -99,6 +101,24 @@ def test_a_filter_does_not_reach_a_hidden_queue(served: RunningServer, ledger: L
     assert arm.post("/v1/claims", {"queues": ["hidden-queue"]}).status == 403
     assert arm.post("/v1/tasks/resume", {"queues": ["hidden-queue"]}).status == 403
     assert ledger.position() == before
+
+
+def test_a_schedule_of_a_hidden_queue_is_not_changed(served: RunningServer, ledger: Ledger) -> None:
+    _fill(ledger)
+    before = ledger.schedule(HIDDEN)
+    kim = served.client("operator", "kim", queues=["mail"])
+    arm = served.client("worker", "arm", queues=["mail"])
+    fields = {"kind": "k", "queue": "mail", "every": "2h"}
+    assert kim.send("PUT", f"/v1/schedules/{HIDDEN}", fields).status == 403
+    assert (
+        arm.send("PUT", "/v1/schedule-declarations/k", {"schedules": {HIDDEN: {**fields, "queue": "hidden-queue"}}}).status == 403
+    )
+    for action in ("pause", "resume", "run"):
+        assert kim.post(f"/v1/schedules/{HIDDEN}/{action}").status == 404
+    assert kim.send("DELETE", f"/v1/schedules/{HIDDEN}").status == 404
+    assert ledger.schedule(HIDDEN) == before
+    assert kim.send("PUT", "/v1/schedules/own", fields).status == 200
+    assert kim.send("PUT", "/v1/schedules/own", fields).status == 200
 
 
 def test_an_agent_resumes_only_tasks_of_its_queues(served: RunningServer, ledger: Ledger) -> None:

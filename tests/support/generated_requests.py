@@ -42,6 +42,7 @@ def fill(ledger: Ledger) -> dict[int, Any]:
     ledger.sign_in(WORKER, incarnation=INCARNATION, body={"queues": ["default"]})
     ledger.enrol_key(KEY.public, role=KEY.role, name=KEY.name)
     ledger.enrol_key(holdfast.draw_key("worker", WORKER).public, role="worker", name=WORKER)
+    ledger.set_schedule("default", "weld", cron="0 3 * * *")
     ledger.take_duty("relay", "someone", ttl="1h")
     HistoryService(ledger, "test").tick()
     with Sealer(ledger) as sealer:
