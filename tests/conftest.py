@@ -38,6 +38,7 @@ LONG = (
     "blast/test_open_transactions.py", "blast/test_frozen_workers.py", "contract/test_odd_values.py", "bench/test_slice.py",
     "worker/test_random_kills.py", "blast/test_clock_steps.py", "integration/test_all_verbs.py", "integration/test_plans.py",
     "blast/test_locked_tables.py", "integration/test_locks.py", "integration/test_claims.py", "types/test_types.py",
+    "server/test_generated_requests.py",
 )  # fmt: skip
 """The files with the longest tests, roughly longest first: `make test ARGS=--durations=20` shows them."""
 

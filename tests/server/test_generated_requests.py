@@ -26,7 +26,8 @@ rate = 1_000_000
 burst = 1_000_000
 """
 """Callers are not slowed down: other tests show those limits."""
-SECONDS = 250.0
+SECONDS = 550.0
+"""How long one run may take on a busy machine. It takes 10 to 20 s of processor time."""
 
 
 def check_answers(folder: Path, url: str, role: str, *options: str, seconds: float = SECONDS) -> None:
@@ -43,6 +44,7 @@ def check_answers(folder: Path, url: str, role: str, *options: str, seconds: flo
     assert '"status":5' not in (folder / "log").read_text()
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("role", "options"),
     [

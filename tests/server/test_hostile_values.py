@@ -209,7 +209,7 @@ def test_times_are_within_limits(admin: Client, worker: Client, ledger: Ledger) 
 
 
 FILES = frozenset({"/v1/jobs/export"})
-"""A file of up to 100,000 jobs, whatever its `limit` is."""
+"""A file of up to 100,000 jobs. It does not read `limit`."""
 LISTS = [
     route.path
     for route in ROUTES
