@@ -29,12 +29,19 @@ from holdfast.telemetry import families
 
 ROOT = Path(__file__).parents[1]
 
-METRIC_FAMILIES = (
+PROCESS_FAMILIES = (
     *families.COUNTERS,
     *families.HISTOGRAMS,
     *families.LEDGER_COUNTERS,
     *families.LEDGER_HISTOGRAMS,
     *families.GAUGES,
+)
+"""The metrics of every process that has a ledger."""
+METRIC_FAMILIES = (
+    *PROCESS_FAMILIES,
+    *families.SERVER_COUNTERS,
+    *families.SERVER_HISTOGRAMS,
+    *families.SERVER_GAUGES,
 )
 
 LIMITS = {
@@ -68,6 +75,7 @@ LIMITS = {
     "TIMELINE_ATTEMPTS_MAX": "attempts of a timeline, the newest",
     "TIMELINE_SPANS_MAX": "phases, leases and stalls of each of those attempts",
     "GRAPH_NODES_MAX": "jobs in one `graph`",
+    "GRAPH_EDGES_MAX": "dependencies that `graph` reads for each step",
     "GRAPH_DEPTH_MAX": "`depth` of a `graph`",
     "GROUPS_MAX": "groups in one `dead_letter_groups`",
     "GROUPED_LETTERS_MAX": "dead letters that one `dead_letter_groups` reads, newest first",
@@ -139,9 +147,10 @@ LIMITS = {
     "HTTP_PRINCIPALS_MAX": "tokens and sessions, and addresses with wrong tokens, that a server remembers",
     "HTTP_WRONG_TOKENS_MAX": "wrong tokens from one address in the next time",
     "HTTP_WRONG_TOKENS_MS": "that time, in milliseconds",
+    "HTTP_SIGN_INS_MAX": "sign-ins that wait for an OpenID Connect provider at once",
     "OIDC_CODE_BYTES_MAX": "the code of an OpenID Connect provider, in bytes",
     "OIDC_ANSWER_BYTES_MAX": "an answer of the provider, in bytes",
-    "OIDC_ANSWER_MS_MAX": "how long a server waits for it, in milliseconds",
+    "OIDC_ANSWER_MS_MAX": "how long a server waits for the answers that one step of a sign-in needs, in milliseconds",
     "OIDC_KEYS_MS": "how long the provider's configuration and keys are kept, in milliseconds",
     "OIDC_KEYS_ANEW_MS": "how often at most its keys are read anew because of an unknown key, in milliseconds",
     "OIDC_SKEW_MS": "how far the provider's clock may be from the server's, in milliseconds",

@@ -37,6 +37,7 @@ LONG = (
     "blast/test_locked_jobs.py", "supervise/test_task_run.py", "integration/test_sweeping.py", "integration/test_uptime.py",
     "blast/test_open_transactions.py", "blast/test_frozen_workers.py", "contract/test_odd_values.py", "bench/test_slice.py",
     "worker/test_random_kills.py", "blast/test_clock_steps.py", "integration/test_all_verbs.py", "integration/test_plans.py",
+    "server/test_server_fleet.py", "server/test_metrics.py",
     "blast/test_locked_tables.py", "integration/test_locks.py", "integration/test_claims.py", "types/test_types.py",
     "server/test_generated_requests.py",
 )  # fmt: skip

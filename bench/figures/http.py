@@ -89,7 +89,7 @@ def cycle_remote(client: HttpClient, count: int) -> int:
     done = 0
     for _ in range(count // BATCH):
         client.post("/v1/jobs/batch", {"jobs": [{"kind": "noop", "args": ARGS, "queue": "http"}] * BATCH})
-        held = client.post("/v1/claims", {"queues": ["http"], "limit": BATCH, "start": True})["jobs"]
+        held = client.post("/v1/claims?return=work", {"queues": ["http"], "limit": BATCH, "start": True})["work"]
         completions = [{"fence": job["fence"], "result": RESULT} for job in held]
         answers = client.post("/v1/completions", {"completions": completions})["answers"]
         done += sum("change" in answer for answer in answers)

@@ -49,13 +49,14 @@ if TYPE_CHECKING:
         WorkerRecord,
     )
     from holdfast.ledger.public import CallOptions, Duration, EnqueueOptions, PolicyFields
-    from holdfast.worker import App, AsyncContext, Context, Worker
+    from holdfast.worker import App, AsyncContext, BatchContext, Context, Worker
     from holdfast.worker.worker import WorkerSettings
 
 __all__ = [
     "Actor",
     "App",
     "AsyncContext",
+    "BatchContext",
     "Beat",
     "CallOptions",
     "Change",
@@ -156,6 +157,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "holdfast.worker": (
         "App",
         "AsyncContext",
+        "BatchContext",
         "Context",
         "Worker",
     ),

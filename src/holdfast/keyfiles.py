@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, ValidationError
-from holdfast.ledger.signing import Keyring
+from holdfast.ledger.keyring import Keyring
 from holdfast.proof.keys import KEY_FILE_BYTES_MAX, KeyFile, decode_key, encode_key
 from holdfast.regular_file import read_regular
 

@@ -32,7 +32,7 @@ class DeadLetterView(msgspec.Struct, frozen=True):
     correlation_id: str
 
 
-class JobView(msgspec.Struct, frozen=True):
+class JobView(msgspec.Struct, frozen=True, gc=False):
     """All public fields of a job. The token of its fence is not public."""
 
     id: int
@@ -121,37 +121,42 @@ _TIMES = {
     "wanted_at": "wanted_at",
 }
 """Fields of a view that are times, with their names in a job's record."""
-_CONTENTS = ("args", "result", "checkpoint", "last_error", "override")
-_DERIVED = frozenset({"attempts_max", "error", "dead_letter", "has_checkpoint", *_TIMES, *_CONTENTS})
-_PLAIN = tuple(name for name in JobView.__struct_fields__ if name not in _DERIVED)
-_plain_values = attrgetter(*_PLAIN)
-_times = attrgetter(*_TIMES.values())
-_contents = attrgetter(*_CONTENTS)
+_DERIVED = {"attempts_max": "policy", "error": "last_error", "dead_letter": "note", "has_checkpoint": "checkpoint"}
+"""Fields of a view that are made from others, with a field of the record that stands in their place until then."""
+_FIELDS = JobView.__struct_fields__
+_values = attrgetter(*({**_TIMES, **_DERIVED}.get(name, name) for name in _FIELDS))
+_TIME_PLACES = tuple(_FIELDS.index(name) for name in _TIMES)
+_CONTENT_PLACES = tuple(map(_FIELDS.index, ("args", "result", "checkpoint", "last_error", "override")))
+_LAST_ERROR = _FIELDS.index("last_error")
+_ATTEMPTS_MAX, _ERROR, _DEAD_LETTER, _HAS_CHECKPOINT = map(_FIELDS.index, _DERIVED)
 
 
 def job_view(job: "Job", *, raw: bool = False) -> JobView:
     """Return the public fields of a job. With `raw`, JSON values keep their bytes."""
-    return JobView(**_view_fields(job, raw=raw))
+    return JobView(*_view_values(job, raw=raw))
 
 
-def _view_fields(job: "Job", *, raw: bool) -> dict[str, Any]:
-    """Return the fields of a view. They are read in groups: a claim may have a thousand jobs."""
+def _view_values(job: "Job", *, raw: bool) -> list[Any]:
+    """Return the fields of a view in their order. They are read all at once: a claim may have a thousand jobs."""
     record = job.record
-    fields: dict[str, Any] = dict(zip(_PLAIN, _plain_values(record), strict=True))
-    for name, at in zip(_TIMES, _times(record), strict=True):
-        fields[name] = None if at is None else to_datetime(at)
+    values = list(_values(record))
+    for place in _TIME_PLACES:
+        if values[place] is not None:
+            values[place] = to_datetime(values[place])
     read = msgspec.Raw if raw else msgspec.json.decode
-    for name, body in zip(_CONTENTS, _contents(record), strict=True):
-        fields[name] = None if body is None else read(body)
-    fields["has_checkpoint"] = record.checkpoint is not None
-    fields["attempts_max"] = None if record.policy is None else record.policy.attempts_max
-    fields["error"] = fields["last_error"] if record.status is Status.FAILED else None
+    for place in _CONTENT_PLACES:
+        if values[place] is not None:
+            values[place] = read(values[place])
+    last_error = values[_LAST_ERROR]
+    values[_HAS_CHECKPOINT] = record.checkpoint is not None
+    values[_ATTEMPTS_MAX] = None if record.policy is None else record.policy.attempts_max
+    values[_ERROR] = last_error if record.status is Status.FAILED else None
     letter = job.dead_letter if record.status is Status.DEAD_LETTERED else None
-    fields["dead_letter"] = None if letter is None else DeadLetterView(**(letter | {"last_error": fields["last_error"]}))
-    return fields
+    values[_DEAD_LETTER] = None if letter is None else DeadLetterView(**(letter | {"last_error": last_error}))
+    return values
 
 
-class FenceView(Shape, frozen=True):
+class FenceView(Shape, frozen=True, gc=False):
     """The right to write to an attempt. Its holder sends it back with each request."""
 
     job_id: int
@@ -161,7 +166,7 @@ class FenceView(Shape, frozen=True):
     incarnation: str
 
 
-class ClaimedJobView(JobView, frozen=True, kw_only=True):
+class ClaimedJobView(JobView, frozen=True, kw_only=True, gc=False):
     """A job with its fence, as the answer to a claim has it."""
 
     fence: FenceView | None
@@ -169,9 +174,50 @@ class ClaimedJobView(JobView, frozen=True, kw_only=True):
 
 
 def claimed_job_view(job: "Job") -> ClaimedJobView:
+    return ClaimedJobView(*_view_values(job, raw=True), fence=_fence_view(job))
+
+
+def _fence_view(job: "Job") -> FenceView | None:
     fence = job.fence
-    view = None if fence is None else FenceView(fence.job_id, fence.attempt, fence.token, fence.worker, fence.incarnation)
-    return ClaimedJobView(**_view_fields(job, raw=True), fence=view)
+    return None if fence is None else FenceView(fence.job_id, fence.attempt, fence.token, fence.worker, fence.incarnation)
+
+
+class WorkView(Shape, frozen=True, gc=False):
+    """What a worker needs of a job that it has claimed."""
+
+    id: int
+    queue: str
+    kind: str
+    attempt: int
+    args: Any
+    checkpoint: Any
+    has_checkpoint: bool
+    """Whether there is a checkpoint, which may be null."""
+    correlation_id: str
+    trace_id: str | None
+    claim_expires_at: datetime | None
+    policy: Policy | None
+    fence: FenceView | None
+    """Null if the claim was repeated and the job is no longer held under it."""
+
+
+def work_view(job: "Job") -> WorkView:
+    record = job.record
+    checkpoint, expires_at = record.checkpoint, record.lease_expires_at
+    return WorkView(
+        record.id,
+        record.queue,
+        record.kind,
+        record.attempt,
+        msgspec.Raw(record.args),
+        None if checkpoint is None else msgspec.Raw(checkpoint),
+        checkpoint is not None,
+        record.correlation_id,
+        record.trace_id,
+        None if expires_at is None else to_datetime(expires_at),
+        record.policy,
+        _fence_view(job),
+    )
 
 
 class JobAnswer(Shape, frozen=True):
@@ -234,6 +280,16 @@ class PlacedJob(Shape, frozen=True):
 
 class PlacementAnswer(Shape, frozen=True):
     jobs: list[PlacedJob]
+
+
+class ChangedJob(Shape, frozen=True):
+    job_id: int
+    status: Status
+    rev: int
+
+
+class OutcomeAnswer(Shape, frozen=True):
+    jobs: list[ChangedJob]
 
 
 class AssistAnswer(Shape, frozen=True):

@@ -54,3 +54,16 @@ def test_a_job_of_another_queue_is_not_found(filled: RunningServer, open_page: O
     page = open_page("/jobs/1", role="reader", queues=("mail",))
 
     expect(page.locator("h1")).to_have_text("Not found")
+
+
+def test_a_violation_of_the_policy_is_noticed(served: RunningServer, open_page: Open, watcher: Watcher) -> None:
+    page = open_page("/help")
+    page.evaluate("""new Promise((done) => {
+        document.addEventListener("securitypolicyviolation", done);
+        document.body.append(Object.assign(document.createElement("img"), {src: "data:image/png;base64,AA=="}));
+    })""")
+    page.goto(served.url + "/jobs")
+    expect(page.locator("h1")).to_have_text("Jobs")
+
+    assert "img-src data" in watcher.problems
+    watcher.problems.clear()

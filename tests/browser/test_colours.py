@@ -59,8 +59,28 @@ def hues(theme: str) -> dict[str, str]:
 @pytest.mark.parametrize("theme", GROUNDS)
 def test_hues_can_be_seen_on_their_grounds(theme: str) -> None:
     assert len(hues(theme)) == 8
-    low = {name: round(contrast(hue, ground), 2) for name, hue in hues(theme).items() for ground in GROUNDS[theme]}
-    assert {name: found for name, found in low.items() if found < CONTRAST_MIN} == {}
+    found = {(name, ground): round(contrast(hue, ground), 2) for name, hue in hues(theme).items() for ground in GROUNDS[theme]}
+    assert len(found) == 8 * len(GROUNDS[theme])
+    assert {pair: value for pair, value in found.items() if value < CONTRAST_MIN} == {}
+
+
+@pytest.mark.parametrize("theme", GROUNDS)
+def test_texts_can_be_read_on_their_grounds(theme: str) -> None:
+    text = (FOLDER / "css" / "base.css").read_text()
+    block = text[text.index(":root.dark") :] if theme == "dark" else text
+    colours = dict(re.findall(r"--([a-z-]+): (#[0-9A-Fa-f]{6});", block[: block.index("}")]))
+    assert (colours["bg"], colours["surface"]) == GROUNDS[theme]
+    grounds = [colours[name] for name in ("bg", "surface", "tint", "code")]
+    low = [(name, ground) for name in ("text", "muted", "link") for ground in grounds if contrast(colours[name], ground) < 4.5]
+    assert low == []
+    assert contrast(colours["on-danger"], colours["danger"]) >= 4.5
+    assert min(contrast(colours["border"], ground) for ground in GROUNDS[theme]) >= CONTRAST_MIN
+
+
+def test_the_measures_are_those_of_the_standards() -> None:
+    assert round(contrast("#000000", "#FFFFFF"), 2) == 21.0
+    assert round(contrast("#777777", "#FFFFFF"), 2) == 4.48
+    assert [round(part) for part in seen("#FF0000", "normal")] == [53, 80, 67]
 
 
 @pytest.mark.parametrize("eyes", SEEN)

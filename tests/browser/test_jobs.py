@@ -136,3 +136,31 @@ def test_the_keyboard_goes_through_the_list(filled: RunningServer, open_page: Op
     page.keyboard.type("1")
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_contain_text("index_page #1")
+
+
+def test_columns_are_chosen_and_kept_in_the_browser(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    def heads() -> list[str]:
+        return page.locator("thead th").all_inner_texts()[1:]
+
+    page = open_page("/jobs?queue=mail")
+    assert heads() == ["Id", "Kind", "Queue", "Status", "Attempt", "Worker", "Age", "Changed", "Why"]
+    page.locator("tbody input[type=checkbox]").nth(1).check()
+    page.click("text=Columns")
+    page.get_by_label("Queue", exact=True).and_(page.locator("input[type=checkbox]")).uncheck()
+    page.get_by_label("Priority").check()
+
+    chosen = ["Id", "Kind", "Status", "Attempt", "Worker", "Age", "Changed", "Priority", "Why"]
+    assert heads() == chosen
+    expect(page.locator("tbody input:checked")).to_have_count(1)
+    expect(page.locator(".sheet")).to_contain_text("1 job selected")
+    page.keyboard.press("Escape")
+    expect(page.get_by_label("Priority")).to_be_hidden()
+    page.reload()
+    expect(page.locator("tbody tr").first).to_be_visible()
+    assert heads() == chosen
+    priorities = [str(job.priority) for job in reversed(ledger.list(queue="mail"))]
+    assert page.locator("tbody td[data-label=Priority]").all_inner_texts() == priorities
+    page.evaluate("localStorage.setItem('holdfast.columns', '{broken')")
+    page.reload()
+    expect(page.locator("tbody tr").first).to_be_visible()
+    assert len(heads()) == 9

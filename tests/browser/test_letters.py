@@ -57,3 +57,16 @@ def test_a_token_is_made_shown_once_and_revoked(served: RunningServer, ledger: L
     page.click("[data-confirm]")
     expect(row).to_contain_text("revoked")
     assert ledger.find_token(text) is None
+
+
+def test_a_line_shows_the_depth_of_each_queue(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    page = open_page("/queues")
+
+    depths = {queue: ledger.history(metric="depth", queue=queue).points for queue in ledger.counts()}
+    lines = page.locator("tbody td[data-label='Waiting, 1 h'] svg")
+    expect(lines).to_have_count(len(depths))
+    for queue, points in depths.items():
+        most = max(point.values["depth"] or 0 for point in points if point.values is not None)
+        row = page.locator("tbody tr", has=page.locator(f"a[href='/queues/{queue}']"))
+        label = row.locator("svg.spark").get_attribute("aria-label")
+        assert label == f"Waiting jobs of the last hour, at most {most}"

@@ -1,9 +1,13 @@
 """The first page: its numbers are the ledger's, and lead to what they count."""
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from holdfast import Ledger
+from holdfast.services import HistoryService
+from holdfast.testing import ManualClock
 from tests.browser.conftest import Open, Watcher
+from tests.browser.sample import claim
 from tests.support.server import RunningServer
 
 
@@ -27,6 +31,42 @@ def test_the_numbers_equal_the_ledger_and_lead_to_their_jobs(filled: RunningServ
     assert page.url.endswith("/jobs?status=queued")
     page.go_back()
     expect(page.locator("h1")).to_have_text("Overview")
+
+
+TILES = {"waiting": "queued", "running": "running", "stalled": "stalled", "failed": "failed", "dead letters": "dead_lettered"}
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_each_number_leads_to_as_many_jobs(
+    filled: RunningServer, ledger: Ledger, clock: ManualClock, open_page: Open, name: str
+) -> None:
+    ledger.set_policy(kind="k", attempts_max=1)
+    for _ in range(3):
+        ledger.enqueue("k", queue="q")
+        ledger.fail(claim(ledger, "q", "w-1"), "no route")
+    ledger.discard(max(job.id for job in ledger.list(status="dead_lettered")), actor="kim")
+    ledger.enqueue("slow", queue="q")
+    ledger.stall(claim(ledger, "q", "w-1"))
+    HistoryService(ledger, "test").tick()
+    page = open_page("/")
+    number = int(tile(page, name))
+    assert number > 0
+    page.click(f'[data-tile="{name}"]')
+
+    rows = page.locator("[aria-label='Dead letters'] tbody tr, [aria-label=Jobs] tbody tr")
+    expect(rows).to_have_count(number)
+    if name != "dead letters":
+        assert number == len(ledger.list(status=TILES[name]))
+
+
+def test_a_ledger_that_is_well_says_so(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    ledger.sign_in("w-1", incarnation="boot1", body={"queues": ["q"], "kinds": ["k"]})
+    ledger.enqueue("k", queue="q")
+    ledger.complete(claim(ledger, "q", "w-1"))
+    HistoryService(ledger, "test").tick()
+    page = open_page("/")
+
+    expect(page.locator(".answer")).to_have_text("Nothing needs a person.")
 
 
 def test_an_empty_ledger_teaches(open_page: Open) -> None:

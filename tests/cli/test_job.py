@@ -1,5 +1,6 @@
 """`holdfast job` and `holdfast queue`: jobs are enqueued, shown, cancelled and replayed."""
 
+import getpass
 import json
 import re
 from collections.abc import Iterator
@@ -307,6 +308,7 @@ def test_an_item_that_is_refused_does_not_affect_the_others(here: JobCommands) -
         ("reprioritise", ["--priority", "3"], "reprioritised"),
         ("reschedule", ["--delay", "2h"], "rescheduled"),
         ("replay", [], "replayed"),
+        ("dead-letter", ["--reason-code", "timeout"], "dead-lettered"),
     ],
 )
 def test_each_job_that_was_refused_has_a_line(here: JobCommands, verb: str, options: list[str], word: str) -> None:
@@ -562,3 +564,31 @@ def test_the_ledger_may_be_named_before_the_noun(here: JobCommands, folder: Path
         assert [job["id"] for job in answer["data"]["jobs"]] == [id_]
     assert not (folder / "another.db").exists()
     assert f"--db {here._url}" in here._run("--db", here._url, "explain", id_).out
+
+
+def test_a_stalled_job_is_requeued(jobs_cli: JobCommands) -> None:
+    job = jobs_cli.ledger.enqueue("index")
+    fence = jobs_cli.held()
+    code, error, _ = jobs_cli.refused("job", "requeue", job.id)
+    assert (code, error) == (1, "invalid_transition")
+    jobs_cli.ledger.stall(fence, reason="TRANSIENT_ERROR")
+    [done] = jobs_cli.said("job", "requeue", job.id, "--reason", "the worker is gone", "--request-id", "r-1")["jobs"]
+    assert (done["status"], done["rev"]) == ("queued", jobs_cli.ledger.get(job.id).rev)
+    assert jobs_cli.said("job", "requeue", job.id, "--reason", "the worker is gone", "--request-id", "r-1")["jobs"] == [done]
+    event = jobs_cli.ledger.events(job.id)[-1]
+    assert (event.type, event.reason, event.actor) == ("requeued", "the worker is gone", f"system:{getpass.getuser()}")
+
+
+def test_live_jobs_are_dead_lettered_with_a_reason_code(jobs_cli: JobCommands) -> None:
+    first, second = jobs_cli.ledger.enqueue("index").id, jobs_cli.ledger.enqueue("index").id
+    assert jobs_cli("job", "dead-letter", first).code == 2
+    assert jobs_cli("job", "dead-letter", first, second, "--expected-rev", 1, "--reason-code", "timeout").code == 2
+    assert jobs_cli.refused("job", "dead-letter", first, "--expected-rev", 7, "--reason-code", "timeout")[1] == "conflict"
+    done = jobs_cli("job", "dead-letter", first, second, "--reason-code", "policy_violation", "--stage", "input")
+    assert done.out == f"Job {first} is dead-lettered.\nJob {second} is dead-lettered.\n"
+    letters = jobs_cli.said("dlq", "list")["dead_letters"]
+    assert [(one["job_id"], one["reason_code"], one["failure_stage"]) for one in letters] == [
+        (first, "policy_violation", "input"),
+        (second, "policy_violation", "input"),
+    ]
+    assert jobs_cli.ledger.events(first)[-1].actor.partition(":")[0] == "operator"

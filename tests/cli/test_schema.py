@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 import holdfast
+from holdfast import Ledger
 from holdfast.cli import main
 from holdfast.cli.answer_shapes import SHAPES, schema_of
 from tests.cli.conftest import Done, Run
@@ -74,6 +75,17 @@ def said(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     return Said(capsys)
 
 
+def assist_and_requeue(said: Said, ledger: Ledger, running: int) -> None:
+    said("job", "assist", running)
+    said("job", "unassist", running)
+    ledger.enqueue("index", queue="stalls")
+    [held] = ledger.claim("ada", ["stalls"], start=True)
+    assert held.fence is not None
+    ledger.stall(held.fence, reason="WORKER_ERROR")
+    said("job", "requeue", held.id)
+    said("job", "dead-letter", held.id, "--reason-code", "timeout")
+
+
 ELSEWHERE = {"beat", "demo", "events append", "mcp", "serve", "worker run", "supervise", "task run"}
 """Commands that need their own process: see below."""
 
@@ -91,8 +103,7 @@ def test_answers_match_their_schema(said: Said, folder: Path) -> None:
         ledger.heartbeat(held.fence, stage="TASK", progress=1, checkpoint={"at": 1})
         said("gate", held.id)
         said("job", "get", held.id)
-        said("job", "assist", held.id)
-        said("job", "unassist", held.id)
+        assist_and_requeue(said, ledger, held.id)
         ledger.fail(held.fence, RuntimeError("no"), retryable=False)
         dead = [ledger.enqueue("index").id for _ in range(2)]
         for id_ in dead:

@@ -1,16 +1,22 @@
 """Agents of the ledger under test, and an empty schema for each test, which is emptied and reused, as are the connections."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
 import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
+from holdfast.proof.keys import KeyFile
 from holdfast.testing import ManualClock
+from tests.contract import builders as b
+from tests.support.host import Host
+from tests.support.near import serves
 from tests.support.schemas import ReusedConnections
-from tests.support.server import Host
-from tests.support.signers import enrol, opened
+from tests.support.signers import ALL_KEYS, SERVER, enrol, opened
+
+OpenKeyed = Callable[[Iterable[KeyFile]], Ledger]
 
 
 @pytest.fixture(scope="module")
@@ -27,45 +33,88 @@ def empty_schema(reused_url: str, reused_connections: ReusedConnections) -> Iter
         yield reused_url
 
 
+_AGENT = "the verbs of agents have no fence that a proof could belong to"
+_RENEWAL = "a signed lease is renewed by heartbeats: a claim has no fence that a proof could belong to"
+_SERVER_KEY = "the server has its key, and signs for the system"
+_OPERATOR = "an operator signs near the database"
+_VOUCHES = "the server's own key vouches for what an admin does"
+SERVED = ("http", "http-postgres")
+"""A server of a ledger on SQLite, and one on PostgreSQL."""
+COUNTED = "a remote ledger is opened with a token, which is counted"
+OF_A_STORE = "it looks at how a store settles the rows of one claim, and a server sends jobs with fences instead"
 NOT_SERVED = {
-    "test_access.py": "browser sessions and login codes are made on the server",
-    "test_bulk.py::test_a_repeated_request_has_the_same_answers": "a server has no batches of chosen jobs yet",
-    "test_escalation.py": "a relay runs near the database",
-    "test_history.py": "a server has no readings for dashboards yet",
-    "test_outbox.py": "a relay runs near the database",
-    "test_queues.py::test_queues_with_the_numbers_of_the_totals": "the totals are written near the database",
-    "test_readings.py": "a server has no readings for dashboards yet",
-    "test_runs.py": "a supervisor needs the database",
-    "test_diagnose.py::test_a_dead_sink_is_reported": "a relay runs near the database",
-    "test_dialects.py::test_a_sink_gets_events_in_its_dialect": "a relay runs near the database",
-    "test_dialects.py::test_a_sink_without_payloads_gets_no_secret": "a relay runs near the database",
-    "test_agents.py::test_another_agents_task_is_a_conflict_with_holder_and_time": "a time in a context is a text over HTTP",
-    "test_cascades.py::test_the_number_of_dependents_and_the_size_of_a_cascade_are_limited": "it checks 10,000 jobs one by one",
-    "test_clock.py::test_a_sweep_that_could_not_reach_the_store_stalls_no_holder": "it replaces the store",
+    "test_append.py::test_a_holder_acknowledges_a_cancel_by_its_signature": _OPERATOR,
+    "test_signed.py::test_an_agent_signs_its_events": _AGENT,
+    "test_signed.py::test_an_agent_without_a_key_skips_tasks_that_require_signatures": _AGENT,
+    "test_signed.py::test_an_agent_without_its_former_key_takes_another_task": _AGENT,
+    "test_signed.py::test_a_renewing_claim_is_a_signed_beat": _RENEWAL,
+    "test_signed.py::test_a_signed_renewal_for_another_ttl_keeps_the_fence": _RENEWAL,
+    "test_signed.py::test_a_fence_without_a_worker_name_is_accepted": "a server is told who acts",
+    "test_signed.py::test_a_gc_without_the_server_key_skips_signed_jobs": _SERVER_KEY,
+    "test_signed.py::test_a_sweeper_without_the_server_key_skips_signed_jobs": _SERVER_KEY,
+    "test_signed.py::test_a_sweeper_that_cannot_sign_drops_its_duty": _SERVER_KEY,
+    "test_signed.py::test_a_stall_by_id_needs_the_server_key": _SERVER_KEY,
+    "test_signed.py::test_a_late_holder_waits_for_a_process_with_the_server_key": _SERVER_KEY,
+    "test_signed.py::test_the_system_signs_the_outcome_of_an_undo_job": _SERVER_KEY,
+    "test_signed.py::test_a_server_key_that_was_revoked_signs_nothing": _SERVER_KEY,
+    "test_signed.py::test_changes_by_operators_are_signed_with_their_key": _OPERATOR,
+    "test_signed.py::test_lowering_the_signed_policy_requires_a_key": _VOUCHES,
+    "test_signed.py::test_an_amendment_keeps_the_other_fields": _VOUCHES,
+    "test_signed.py::test_a_declaration_lowers_signed_only_with_a_key": _VOUCHES,
+    "test_access.py::test_an_expired_token_does_not_count": COUNTED,
+    "test_access.py::test_tokens_that_a_server_made_for_itself_do_not_count": COUNTED,
     "test_preconditions.py::test_a_role_that_the_table_allows_is_the_actor_of_the_event": "no caller acts as the system by name",
-    "test_retention.py::test_the_focus_of_an_agent_is_deleted_if_it_holds_nothing": "it reads the store",
-    "test_timeline.py": "a server has no readings for dashboards yet",
-    "test_settle_many.py": "it settles the rows of a claim, which a server does not send",
+    "test_settle_many.py::test_a_claim_that_is_settled_at_once_looks_like_single_completions": OF_A_STORE,
+    "test_settle_many.py::test_a_late_claim_is_settled_by_the_usual_way": OF_A_STORE,
+    "test_settle_many.py::test_an_older_attempt_cannot_settle_a_claim": OF_A_STORE,
+    "test_settle_many.py::test_batches_of_several_callers_keep_their_own_ids": OF_A_STORE,
+    "test_settle_many.py::test_only_jobs_of_one_claim_can_be_settled_alike": OF_A_STORE,
+    "test_settle_many.py::test_settling_a_claim_again_changes_nothing": OF_A_STORE,
+    "test_settle_many.py::test_settling_a_claim_leaves_out_jobs_that_were_lost": OF_A_STORE,
 }
-"""Files and tests of what a remote ledger does not have, and why."""
+"""Tests of what a remote ledger does not have, and why."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run on a server only the tests that use `ledger`, and not those of `NOT_SERVED`."""
+    """Run on a server only the tests that use `ledger` or `signing`, and not those of `NOT_SERVED`."""
     left_out = [item for item in items if _is_served(item) and not _can_be_served(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
 
 
-def _is_served(item: pytest.Item) -> bool:
+ON_POSTGRES = {
+    "test_batches.py",
+    "test_claiming.py",
+    "test_late_holder.py",
+    "test_readings.py",
+    "test_request_answers.py",
+    "test_request_ids.py",
+    "test_timeline.py",
+}
+"""The files that also run through a server on PostgreSQL: keys, batches, late holders, and answers whose SQL differs most.
+
+All files run on PostgreSQL, and through a server on SQLite. All of them through both would take as long as both together.
+"""
+
+
+def _store_kind(item: pytest.Item) -> str | None:
     called = getattr(item, "callspec", None)
-    return called is not None and called.params.get("store_url") == "http"
+    return None if called is None else called.params.get("store_url")
+
+
+def _is_served(item: pytest.Item) -> bool:
+    return _store_kind(item) in SERVED
 
 
 def _can_be_served(item: pytest.Item) -> bool:
+    if _store_kind(item) == "http-postgres" and item.path.name not in ON_POSTGRES:
+        return False
     name = getattr(item, "originalname", item.name)
-    return "ledger" in item.fixturenames and not {item.path.name, f"{item.path.name}::{name}"} & NOT_SERVED.keys()  # type: ignore[attr-defined]
+    if "signing" in item.fixturenames and b.aborting in item.callspec.params.values():  # type: ignore[attr-defined]
+        return False  # `b.aborting` cancels as an operator, who signs near the database
+    is_open_on_a_server = not {"ledger", "signing"}.isdisjoint(item.fixturenames)  # type: ignore[attr-defined]
+    return is_open_on_a_server and f"{item.path.name}::{name}" not in NOT_SERVED
 
 
 @pytest.fixture(scope="module")
@@ -75,20 +124,27 @@ def host() -> Iterator[Host]:
         yield host
 
 
-@pytest.fixture(params=["sqlite", "postgres", "http"])
+@pytest.fixture(params=["sqlite", "postgres", *SERVED])
 def store_url(request: pytest.FixtureRequest) -> str:
-    """The address of an empty store of each kind. `http` is SQLite, and `ledger` is open on a server of it."""
-    found: str = request.getfixturevalue("empty_schema" if request.param == "postgres" else "sqlite_url")
+    """The address of an empty store of each kind. For those of `SERVED`, `ledger` is open on a server of it."""
+    found: str = request.getfixturevalue("empty_schema" if request.param.endswith("postgres") else "sqlite_url")
     return found
 
 
 @pytest.fixture
-def ledger(request: pytest.FixtureRequest, store_url: str, clock: ManualClock) -> Iterator[Ledger]:
+def ledger(
+    request: pytest.FixtureRequest, store_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Ledger]:
     """An empty ledger on each kind of store, and on a server."""
     with holdfast.open(store_url, clock=clock) as ledger:
-        if request.node.callspec.params["store_url"] == "http":
+        if request.node.callspec.params["store_url"] in SERVED:
             host: Host = request.getfixturevalue("host")
-            with host.serving(ledger) as server, holdfast.open(server.url, token=server.client().token) as remote:
+            monkeypatch.setattr("holdfast.server.readings.OVERVIEW_SECONDS", 0.0)  # tests change the ledger and look again
+            with (
+                host.serving(ledger) as server,
+                holdfast.open(server.url, token=server.client().token) as remote,
+                serves(ledger, remote),
+            ):
                 yield remote
         else:
             yield ledger
@@ -105,8 +161,21 @@ def bob(ledger: Ledger) -> Agent:
 
 
 @pytest.fixture
-def signing(store_url: str, clock: ManualClock) -> Iterator[Ledger]:
+def open_keyed(request: pytest.FixtureRequest, store_url: str, clock: ManualClock) -> Iterator[OpenKeyed]:
+    """Opens the ledger under test with keys. A server has only its own key: the others sign in the remote ledger."""
+    with contextlib.ExitStack() as stack:
+        if request.node.callspec.params["store_url"] in SERVED:
+            served = stack.enter_context(opened(store_url, clock, [SERVER]))
+            server = stack.enter_context(request.getfixturevalue("host").serving(served))
+            token = server.client().token
+            yield lambda keys: stack.enter_context(opened(server.url, clock, keys, token=token))
+        else:
+            yield lambda keys: stack.enter_context(opened(store_url, clock, keys))
+
+
+@pytest.fixture
+def signing(open_keyed: OpenKeyed) -> Ledger:
     """A ledger with all keys."""
-    with opened(store_url, clock) as ledger:
-        enrol(ledger)
-        yield ledger
+    ledger = open_keyed(ALL_KEYS)
+    enrol(ledger)
+    return ledger

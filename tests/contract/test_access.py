@@ -11,8 +11,10 @@ import pytest
 import holdfast
 from holdfast import Actor, HoldfastError, Ledger, Role
 from holdfast.core import access, limits
+from holdfast.ledger import TokenRecord
 from holdfast.services.pruner import PruneService
 from holdfast.testing import ManualClock
+from tests.support.near import near
 
 HOUR, DAY = 3_600, 86_400
 
@@ -21,9 +23,14 @@ def code_of(refused: pytest.ExceptionInfo[HoldfastError]) -> tuple[str, Any]:
     return refused.value.code, refused.value.context.get("field")
 
 
+def tokens_of(ledger: Ledger) -> list[TokenRecord]:
+    """Return all tokens but the one that a remote ledger was opened with."""
+    return [token for token in ledger.tokens() if token.name != "root"]
+
+
 def test_a_new_token_is_found_by_its_text(ledger: Ledger, clock: ManualClock) -> None:
     made = ledger.new_token("worker", "arm-1", queues=["crawl*"], act_as=["worker:arm-*"], expires="90d", actor="kim")
-    assert ledger.find_token(made.text) == made.token
+    assert near(ledger).find_token(made.text) == made.token
     assert (made.token.role, made.token.name, made.token.queues, made.token.act_as) == (
         "worker",
         "arm-1",
@@ -33,7 +40,7 @@ def test_a_new_token_is_found_by_its_text(ledger: Ledger, clock: ManualClock) ->
     assert (made.token.created_at, made.token.created_by) == (clock.now(), "operator:kim")
     assert made.token.expires_at == clock.now() + timedelta(days=90)
     assert made.token.is_valid
-    assert ledger.tokens() == [made.token]
+    assert tokens_of(ledger) == [made.token]
 
 
 def test_a_token_may_use_all_queues_and_act_only_as_itself_by_default(ledger: Ledger) -> None:
@@ -43,7 +50,7 @@ def test_a_token_may_use_all_queues_and_act_only_as_itself_by_default(ledger: Le
 
 def test_neither_the_text_nor_the_secret_is_stored_or_shown(ledger: Ledger, store_url: str) -> None:
     made = ledger.new_token("admin", "kim")
-    session, code = ledger.new_session(made.token.id), ledger.new_login_code(made.token.id)
+    session, code = near(ledger).new_session(made.token.id), near(ledger).new_login_code(made.token.id)
     parts = access.parse_token(made.text)
     assert parts is not None
     stored = "".join(str(row) for table in ("tokens", "sessions", "login_codes") for row in rows(store_url, table))
@@ -71,23 +78,23 @@ def test_wrong_texts_are_not_found(ledger: Ledger) -> None:
     mixed = access.TokenParts(right.id, rival.secret)
     unknown = access.TokenParts("a" * 12, right.secret)
     for text in (mixed.text, unknown.text, right.secret, made.text + " ", "", "hft_", "\0", "\ud800", None, 7, b"x"):
-        assert ledger.find_token(text) is None, text  # type: ignore[arg-type]
+        assert near(ledger).find_token(text) is None, text  # type: ignore[arg-type]
 
 
 def test_a_token_expires_by_the_ledgers_clock(ledger: Ledger, clock: ManualClock) -> None:
     made = ledger.new_token("reader", "kim", expires="1h")
     clock.advance(HOUR - 1)
-    assert ledger.find_token(made.text) is not None
+    assert near(ledger).find_token(made.text) is not None
     clock.advance(1)
-    assert ledger.find_token(made.text) is None
-    assert [token.is_valid for token in ledger.tokens()] == [False]
+    assert near(ledger).find_token(made.text) is None
+    assert [token.is_valid for token in tokens_of(ledger)] == [False]
 
 
 def test_a_revoked_token_is_refused(ledger: Ledger, clock: ManualClock) -> None:
     made = ledger.new_token("reader", "kim")
     revoked = ledger.revoke_token(made.token.id, actor="ann")
     assert (revoked.revoked_at, revoked.revoked_by, revoked.is_valid) == (clock.now(), "operator:ann", False)
-    assert ledger.find_token(made.text) is None
+    assert near(ledger).find_token(made.text) is None
     clock.advance(5)
     assert ledger.revoke_token(made.token.id, actor="bob") == revoked
     with pytest.raises(HoldfastError) as refused:
@@ -116,7 +123,7 @@ def test_wrong_arguments_make_no_token(ledger: Ledger, arguments: dict[str, Any]
     with pytest.raises(HoldfastError) as refused:
         ledger.new_token(**({"role": "client", "name": "kim"} | arguments))
     assert code_of(refused) == ("validation_error", field)
-    assert ledger.tokens() == []
+    assert tokens_of(ledger) == []
 
 
 @pytest.mark.parametrize("expires", ["59s", 0, -1, "3661d"])
@@ -124,11 +131,12 @@ def test_the_time_of_a_token_is_limited(ledger: Ledger, expires: Any) -> None:
     with pytest.raises(HoldfastError) as refused:
         ledger.new_token("client", "kim", expires=expires)
     assert refused.value.code in ("limit_exceeded", "validation_error")
-    assert ledger.tokens() == []
+    assert tokens_of(ledger) == []
 
 
 def test_tokens_come_in_pages(ledger: Ledger) -> None:
-    ids = sorted(ledger.new_token("client", "kim").token.id for _ in range(5))
+    there = [token.id for token in ledger.tokens()]
+    ids = sorted([*there, *(ledger.new_token("client", "kim").token.id for _ in range(5))])
     first = ledger.tokens(limit=3)
     assert [token.id for token in [*first, *ledger.tokens(after=first[-1].id)]] == ids
     for wrong in ({"limit": 0}, {"limit": limits.PAGE_MAX + 1}, {"after": 7}):
@@ -140,37 +148,37 @@ def test_the_use_of_a_token_is_recorded_once_an_hour(ledger: Ledger, clock: Manu
     made = ledger.new_token("client", "kim")
 
     def last_used() -> Any:
-        found = ledger.find_token(made.text)
+        found = near(ledger).find_token(made.text)
         assert found is not None
         return found.last_used_at
 
     first = clock.now()
-    ledger.touch_token(made.token.id)
+    near(ledger).touch_token(made.token.id)
     assert last_used() == first
     clock.advance(HOUR - 1)
-    ledger.touch_token(made.token.id)
+    near(ledger).touch_token(made.token.id)
     assert last_used() == first
     clock.advance(1)
-    ledger.touch_token(made.token.id)
+    near(ledger).touch_token(made.token.id)
     assert last_used() == clock.now()
-    ledger.touch_token("unknown")
+    near(ledger).touch_token("unknown")
 
 
 def test_tokens_that_a_server_made_for_itself_do_not_count(ledger: Ledger) -> None:
-    assert not ledger.has_tokens()
-    ledger.local_login_code()
+    assert not near(ledger).has_tokens()
+    near(ledger).local_login_code()
     assert [token.created_by for token in ledger.tokens()] == ["system:ledger"]
-    assert not ledger.has_tokens()
+    assert not near(ledger).has_tokens()
     made = ledger.new_token("client", "kim")
-    assert ledger.has_tokens()
+    assert near(ledger).has_tokens()
     ledger.revoke_token(made.token.id)
-    assert not ledger.has_tokens()
+    assert not near(ledger).has_tokens()
 
 
 def test_an_expired_token_does_not_count(ledger: Ledger, clock: ManualClock) -> None:
     ledger.new_token("client", "kim", expires="1h")
     clock.advance(HOUR)
-    assert not ledger.has_tokens()
+    assert not near(ledger).has_tokens()
 
 
 # Sessions
@@ -178,7 +186,7 @@ def test_an_expired_token_does_not_count(ledger: Ledger, clock: ManualClock) -> 
 
 def test_a_session_has_the_rights_of_its_token(ledger: Ledger, clock: ManualClock) -> None:
     token = ledger.new_token("operator", "kim", queues=["mail"], act_as=["worker:*"]).token
-    found = ledger.find_session(ledger.new_session(token.id))
+    found = near(ledger).find_session(near(ledger).new_session(token.id))
     assert found is not None
     assert (found.role, found.name, found.queues, found.act_as, found.token_id) == (
         "operator",
@@ -191,34 +199,34 @@ def test_a_session_has_the_rights_of_its_token(ledger: Ledger, clock: ManualCloc
 
 
 def test_a_session_without_requests_ends_after_12_hours(ledger: Ledger, clock: ManualClock) -> None:
-    secret = ledger.new_session(ledger.new_token("reader", "kim").token.id)
+    secret = near(ledger).new_session(ledger.new_token("reader", "kim").token.id)
     clock.advance(12 * HOUR - 1)
-    assert ledger.find_session(secret) is not None
+    assert near(ledger).find_session(secret) is not None
     clock.advance(1)
-    assert ledger.find_session(secret) is None
-    ledger.touch_session(secret)
-    assert ledger.find_session(secret) is None, "a session that is over stays so"
+    assert near(ledger).find_session(secret) is None
+    near(ledger).touch_session(secret)
+    assert near(ledger).find_session(secret) is None, "a session that is over stays so"
 
 
 def test_requests_move_the_end_of_a_session_up_to_7_days(ledger: Ledger, clock: ManualClock) -> None:
     began = clock.now()
-    secret = ledger.new_session(ledger.new_token("reader", "kim").token.id)
+    secret = near(ledger).new_session(ledger.new_token("reader", "kim").token.id)
     for _ in range(7 * 24 // 6 - 1):
         clock.advance(6 * HOUR)
-        ledger.touch_session(secret)
-    found = ledger.find_session(secret)
+        near(ledger).touch_session(secret)
+    found = near(ledger).find_session(secret)
     assert found is not None and found.expires_at == began + timedelta(days=7)
     clock.advance(6 * HOUR)
-    assert ledger.find_session(secret) is None
+    assert near(ledger).find_session(secret) is None
 
 
 def test_the_use_of_a_session_is_recorded_once_a_minute(ledger: Ledger, clock: ManualClock) -> None:
-    secret = ledger.new_session(ledger.new_token("reader", "kim").token.id)
+    secret = near(ledger).new_session(ledger.new_token("reader", "kim").token.id)
     seen = []
     for _ in range(5):
         clock.advance(20)
-        ledger.touch_session(secret)
-        found = ledger.find_session(secret)
+        near(ledger).touch_session(secret)
+        found = near(ledger).find_session(secret)
         assert found is not None
         seen.append((clock.now() - found.seen_at).total_seconds())
     assert seen == [20, 40, 0, 20, 40]
@@ -226,56 +234,59 @@ def test_the_use_of_a_session_is_recorded_once_a_minute(ledger: Ledger, clock: M
 
 def test_a_session_ends_with_its_token(ledger: Ledger, clock: ManualClock) -> None:
     revoked, expiring = ledger.new_token("reader", "kim").token, ledger.new_token("reader", "kim", expires="1h").token
-    secrets = [ledger.new_session(revoked.id), ledger.new_session(expiring.id)]
+    secrets = [near(ledger).new_session(revoked.id), near(ledger).new_session(expiring.id)]
     ledger.revoke_token(revoked.id)
-    assert [ledger.find_session(secret) is None for secret in secrets] == [True, False]
+    assert [near(ledger).find_session(secret) is None for secret in secrets] == [True, False]
     clock.advance(HOUR)
-    assert ledger.find_session(secrets[1]) is None
+    assert near(ledger).find_session(secrets[1]) is None
     for token in (revoked, expiring):
         with pytest.raises(HoldfastError) as refused:
-            ledger.new_session(token.id)
+            near(ledger).new_session(token.id)
         assert refused.value.code == "not_found"
 
 
 def test_a_session_can_be_ended(ledger: Ledger) -> None:
     token = ledger.new_token("reader", "kim").token
-    first, second = ledger.new_session(token.id), ledger.new_session(token.id)
-    ledger.end_session(first)
-    ledger.end_session(first)
-    ledger.end_session("no secret")
-    assert ledger.find_session(first) is None
-    assert ledger.find_session(second) is not None
+    first, second = near(ledger).new_session(token.id), near(ledger).new_session(token.id)
+    near(ledger).end_session(first)
+    near(ledger).end_session(first)
+    near(ledger).end_session("no secret")
+    assert near(ledger).find_session(first) is None
+    assert near(ledger).find_session(second) is not None
 
 
 def test_a_person_has_a_session_without_a_token(ledger: Ledger) -> None:
-    found = ledger.find_session(ledger.new_person_session("kim@example.org", "operator", queues=["mail*"]))
+    found = near(ledger).find_session(near(ledger).new_person_session("kim@example.org", "operator", queues=["mail*"]))
     assert found is not None
     wrongs: list[dict[str, Any]] = [{"name": ""}, {"role": "owner"}, {"queues": []}]
     assert (found.name, found.role, found.queues, found.token_id) == ("kim@example.org", "operator", ("mail*",), None)
     for wrong in wrongs:
         with pytest.raises(HoldfastError) as refused:
-            ledger.new_person_session(**({"name": "kim", "role": "reader"} | wrong))
+            near(ledger).new_person_session(**({"name": "kim", "role": "reader"} | wrong))
         assert refused.value.code == "validation_error"
 
 
 def test_one_owner_has_a_limited_number_of_sessions(ledger: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SESSIONS_PER_OWNER_MAX", 3)
     token = ledger.new_token("reader", "kim").token
-    other = [ledger.new_session(ledger.new_token("reader", "kim").token.id), ledger.new_person_session("kim", "reader")]
+    other = [
+        near(ledger).new_session(ledger.new_token("reader", "kim").token.id),
+        near(ledger).new_person_session("kim", "reader"),
+    ]
     secrets = []
     for _ in range(5):
         clock.advance(1)
-        secrets.append(ledger.new_session(token.id))
-    assert [ledger.find_session(secret) is not None for secret in secrets] == [False, False, True, True, True]
-    assert all(ledger.find_session(secret) for secret in other)
+        secrets.append(near(ledger).new_session(token.id))
+    assert [near(ledger).find_session(secret) is not None for secret in secrets] == [False, False, True, True, True]
+    assert all(near(ledger).find_session(secret) for secret in other)
 
 
 @pytest.mark.parametrize("secret", ["", "x", "a" * 43, "a" * 44, "\0" * 43, "\ud800" * 43, None, 7, b"a" * 43])
 def test_wrong_secrets_find_no_session(ledger: Ledger, secret: Any) -> None:
-    assert ledger.find_session(secret) is None
-    assert ledger.log_in(secret) is None
-    ledger.touch_session(secret)
-    ledger.end_session(secret)
+    assert near(ledger).find_session(secret) is None
+    assert near(ledger).log_in(secret) is None
+    near(ledger).touch_session(secret)
+    near(ledger).end_session(secret)
 
 
 # Login codes
@@ -283,36 +294,36 @@ def test_wrong_secrets_find_no_session(ledger: Ledger, secret: Any) -> None:
 
 def test_a_login_code_begins_one_session(ledger: Ledger) -> None:
     token = ledger.new_token("admin", "kim").token
-    code = ledger.new_login_code(token.id)
-    secret = ledger.log_in(code)
+    code = near(ledger).new_login_code(token.id)
+    secret = near(ledger).log_in(code)
     assert secret is not None
-    found = ledger.find_session(secret)
+    found = near(ledger).find_session(secret)
     assert found is not None and (found.token_id, found.role) == (token.id, "admin")
-    assert ledger.log_in(code) is None
-    assert ledger.find_session(code) is None and ledger.log_in(secret) is None
+    assert near(ledger).log_in(code) is None
+    assert near(ledger).find_session(code) is None and near(ledger).log_in(secret) is None
 
 
 def test_a_login_code_is_valid_for_10_minutes(ledger: Ledger, clock: ManualClock) -> None:
     token = ledger.new_token("admin", "kim").token
-    early, late = ledger.new_login_code(token.id), ledger.new_login_code(token.id)
+    early, late = near(ledger).new_login_code(token.id), near(ledger).new_login_code(token.id)
     clock.advance(599)
-    assert ledger.log_in(early) is not None
+    assert near(ledger).log_in(early) is not None
     clock.advance(1)
-    assert ledger.log_in(late) is None
+    assert near(ledger).log_in(late) is None
 
 
 def test_a_login_code_ends_with_its_token(ledger: Ledger) -> None:
     token = ledger.new_token("admin", "kim").token
-    code = ledger.new_login_code(token.id)
+    code = near(ledger).new_login_code(token.id)
     ledger.revoke_token(token.id)
-    assert ledger.log_in(code) is None
+    assert near(ledger).log_in(code) is None
     with pytest.raises(HoldfastError) as refused:
-        ledger.new_login_code(token.id)
+        near(ledger).new_login_code(token.id)
     assert refused.value.code == "not_found"
 
 
 def test_of_many_who_use_one_code_at_once_one_succeeds(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
-    code = ledger.new_login_code(ledger.new_token("admin", "kim").token.id)
+    code = near(ledger).new_login_code(ledger.new_token("admin", "kim").token.id)
     answers: list[str | None] = []
     gate = threading.Barrier(6)
 
@@ -331,14 +342,14 @@ def test_of_many_who_use_one_code_at_once_one_succeeds(ledger: Ledger, store_url
 
 
 def test_the_local_login_uses_one_admin_token(ledger: Ledger) -> None:
-    codes = [ledger.local_login_code() for _ in range(2)]
-    [token] = ledger.tokens()
+    codes = [near(ledger).local_login_code() for _ in range(2)]
+    [token] = tokens_of(ledger)
     assert (token.role, token.name) == ("admin", "local")
-    assert all(ledger.log_in(code) for code in codes)
+    assert all(near(ledger).log_in(code) for code in codes)
     ledger.revoke_token(token.id)
-    secret = ledger.log_in(ledger.local_login_code())
+    secret = near(ledger).log_in(near(ledger).local_login_code())
     assert secret is not None
-    found = ledger.find_session(secret)
+    found = near(ledger).find_session(secret)
     assert found is not None and found.token_id != token.id
 
 
@@ -347,19 +358,19 @@ def test_the_local_login_uses_one_admin_token(ledger: Ledger) -> None:
 
 def test_sessions_and_codes_that_are_over_are_pruned(ledger: Ledger, store_url: str, clock: ManualClock) -> None:
     token = ledger.new_token("admin", "kim").token
-    ledger.new_login_code(token.id)
-    ledger.new_session(token.id)
+    near(ledger).new_login_code(token.id)
+    near(ledger).new_session(token.id)
     clock.advance(12 * HOUR + 1)
-    fresh = ledger.new_session(token.id)
+    fresh = near(ledger).new_session(token.id)
     assert ledger.prune(sessions_before=clock.now(), batch=10) == {"sessions": 2}
     assert ledger.prune(sessions_before=clock.now(), batch=10) == {"sessions": 0}
-    assert ledger.find_session(fresh) is not None
+    assert near(ledger).find_session(fresh) is not None
     assert (len(rows(store_url, "sessions")), len(rows(store_url, "login_codes"))) == (1, 0)
-    assert ledger.tokens() == [token]
+    assert tokens_of(ledger) == [token]
 
 
 def test_workers_prune_sessions_a_day_after_their_end(ledger: Ledger, clock: ManualClock) -> None:
-    ledger.new_session(ledger.new_token("admin", "kim").token.id)
+    near(ledger).new_session(ledger.new_token("admin", "kim").token.id)
     prune = PruneService(ledger, "a")
     clock.advance(12 * HOUR + DAY)
     assert prune.tick()["sessions"] == 0

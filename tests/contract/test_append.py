@@ -1,7 +1,6 @@
 """append: events that other processes have signed are accepted once, in this ledger and for this attempt only."""
 
 import json
-from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -16,18 +15,18 @@ from holdfast.proof.keys import KeyFile
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused_without_trace
+from tests.contract.conftest import OpenKeyed
 from tests.property.model import micros
-from tests.support.signers import ALL_KEYS, LIVENESS, SERVER, WORKER, key, opened
+from tests.support.signers import ALL_KEYS, LIVENESS, SERVER, WORKER, key
 
 WINDOW = {"resume_window": "60s"}
 MINUTE = 60_000_000
 
 
 @pytest.fixture
-def ledger(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledger]:
+def ledger(signing: Ledger, open_keyed: OpenKeyed) -> Ledger:
     """A ledger with the server's key and without the keys of workers."""
-    with opened(store_url, clock, [SERVER]) as ledger:
-        yield ledger
+    return open_keyed([SERVER])
 
 
 def beat_envelope(ledger: Ledger, made: Made, counter: int = 1, *, signer: KeyFile = WORKER, **changes: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from holdfast import Ledger, PolicyFields
 from holdfast.agent import Agent
 from holdfast.testing import ManualClock
 from tests.contract.builders import WINDOW, claim, claimed, queued, refused, running, running_stalled, types
+from tests.support.near import near
 
 STEPS = [-3_600, -1, 0, 1, 3_600]
 
@@ -126,7 +127,7 @@ def test_a_claimed_job_with_heartbeats_is_not_stalled(ledger: Ledger, clock: Man
 
 def test_a_sweep_that_could_not_reach_the_store_stalls_no_holder(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
-    ledger._sweeper._cut_off = True
+    near(ledger)._sweeper._cut_off = True
     clock.advance(61)
     assert ledger.sweep() == {}
     assert ledger.get(made.id).status == "running"

@@ -12,6 +12,7 @@ from holdfast.services import CallableSink, Relay
 from holdfast.testing import ManualClock
 from tests.contract import builders
 from tests.contract.builders import trace
+from tests.support.near import near
 
 STORE = {"schema", "durability", "permissions", "disk", "oldest_transaction", "horizon", "locked_jobs", "clock"}
 
@@ -75,7 +76,7 @@ def test_a_dead_sink_is_reported(ledger: Ledger):
         raise OSError("out of order")
 
     builders.queued(ledger)
-    Relay(ledger, [CallableSink(broken, name="audit", start="beginning", attempts_max=1)]).tick()
+    Relay(near(ledger), [CallableSink(broken, name="audit", start="beginning", attempts_max=1)]).tick()
     assert wrong(ledger)["sinks"].words == "1 sink is dead: audit (OSError: out of order)"
     ledger.drop_sink("audit")
     assert wrong(ledger) == {}

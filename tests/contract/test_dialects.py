@@ -19,6 +19,7 @@ from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused
 from tests.property.model import micros
+from tests.support.near import near
 from tests.support.signers import LIVENESS, SERVER, WORKER, enrol, opened
 
 OTHERS = [dialect for dialect in Dialect if dialect is not Dialect.HOLDFAST]
@@ -277,7 +278,9 @@ def test_the_holder_in_a_stall_is_written_as_the_robot(ledger: Ledger):
 @pytest.mark.parametrize("dialect", OTHERS)
 def test_a_sink_gets_events_in_its_dialect(ledger: Ledger, dialect: Dialect):
     received: list[Message] = []
-    relay = Relay(ledger, [CallableSink(received.append, name="other", start="beginning", dialect=dialect, include_payload=True)])
+    relay = Relay(
+        near(ledger), [CallableSink(received.append, name="other", start="beginning", dialect=dialect, include_payload=True)]
+    )
     everything(ledger)
     while relay.tick():
         pass
@@ -295,7 +298,7 @@ def test_a_sink_gets_events_in_its_dialect(ledger: Ledger, dialect: Dialect):
 @pytest.mark.parametrize("dialect", OTHERS)
 def test_a_sink_without_payloads_gets_no_secret(ledger: Ledger, dialect: Dialect):
     received: list[Message] = []
-    relay = Relay(ledger, [CallableSink(received.append, name="other", start="beginning", dialect=dialect)])
+    relay = Relay(near(ledger), [CallableSink(received.append, name="other", start="beginning", dialect=dialect)])
     everything(ledger)
     while relay.tick():
         pass

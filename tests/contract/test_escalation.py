@@ -7,12 +7,15 @@ from holdfast import Ledger
 from holdfast.services import CallableSink, Relay
 from holdfast.testing import ManualClock
 from tests.property.model import micros
+from tests.support.near import near
 
 
 def escalations(ledger: Ledger) -> list[dict[str, Any]]:
     """The messages of a sink from the first event on, without plain changes of status."""
     heard: list[dict[str, Any]] = []
-    with Relay(ledger, [CallableSink(lambda message: heard.append(message.as_dict()), name="pager", start="beginning")]) as relay:
+    with Relay(
+        near(ledger), [CallableSink(lambda message: heard.append(message.as_dict()), name="pager", start="beginning")]
+    ) as relay:
         while relay.tick():
             pass
     ledger.drop_sink("pager")

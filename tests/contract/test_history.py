@@ -16,6 +16,7 @@ from holdfast.services.history import HistoryService
 from holdfast.testing import ManualClock
 from tests.contract.builders import BUILDERS, queued, refused, refused_without_trace, running, succeeded
 from tests.support.histories import all_events
+from tests.support.near import near
 
 QUEUES = ("crawl", "mail", "robots")
 KINDS = ("index", "send")
@@ -24,7 +25,7 @@ REFUSALS = ("invalid_transition", "fence_lost", "conflict", "not_stalled_yet", "
 
 def counted(ledger: Ledger) -> None:
     """Count every event up to now."""
-    while ledger.history_writer.advance(1_000):
+    while near(ledger).history_writer.advance(1_000):
         pass
 
 
@@ -125,7 +126,7 @@ def test_totals_equal_a_plain_count(ledger: Ledger, clock: ManualClock, seed: in
         for _ in range(life.chance.randrange(8)):
             life.step()
         if life.chance.random() < 0.3:
-            ledger.history_writer.advance(life.chance.choice([1, 5, 50]))
+            near(ledger).history_writer.advance(life.chance.choice([1, 5, 50]))
         if life.chance.random() < 0.2:
             counted(ledger)
             assert total(ledger) == plain(ledger)
@@ -141,7 +142,7 @@ def test_history_counts_every_event_once(ledger: Ledger, clock: ManualClock, see
     for number in range(150):
         life.step() if life.chance.random() < 0.9 else None
         if number % 10 == 0:
-            ledger.history_writer.advance(7)
+            near(ledger).history_writer.advance(7)
     counted(ledger)
     found: Counter[str] = Counter()
     for metric in ("throughput", "errors"):
@@ -217,7 +218,7 @@ def test_a_page_is_not_saved_if_its_jobs_were_deleted_meanwhile(ledger: Ledger, 
     """The service reads a page without a lock. Between the reading and the writing, the jobs go."""
     succeeded(ledger)
     clock.advance(1)
-    store = ledger._store
+    store = near(ledger)._store
     page = store.read(lambda session: session.tally(store.stable_pos(), 1_000))
     assert page is not None
     assert ledger.prune(jobs_before=clock.now()) == {"jobs": 1}
@@ -229,7 +230,7 @@ def test_a_page_is_not_saved_if_its_jobs_were_deleted_meanwhile(ledger: Ledger, 
 def test_two_services_count_a_page_once(ledger: Ledger):
     for _ in range(3):
         queued(ledger)
-    store = ledger._store
+    store = near(ledger)._store
     until = store.stable_pos()
     page, same = (store.read(lambda session: session.tally(until, 1_000)) for _ in range(2))
     assert page is not None
@@ -243,7 +244,7 @@ def test_two_services_count_a_page_once(ledger: Ledger):
 
 def test_a_service_that_dies_while_it_writes_leaves_nothing(ledger: Ledger):
     queued(ledger)
-    store = ledger._store
+    store = near(ledger)._store
     page = store.read(lambda session: session.tally(store.stable_pos(), 1_000))
     assert page is not None
 
@@ -263,7 +264,7 @@ def test_a_service_that_dies_while_it_writes_leaves_nothing(ledger: Ledger):
 
 def test_one_service_has_the_duty(ledger: Ledger, clock: ManualClock):
     queued(ledger)
-    first, second = HistoryService(ledger, "a"), HistoryService(ledger, "b")
+    first, second = HistoryService(near(ledger), "a"), HistoryService(near(ledger), "b")
     assert (first.tick(), second.tick()) == (1, 0)
     assert ledger.job_totals().statuses == {"queued": 1}
     first.close()
@@ -276,7 +277,7 @@ def test_a_service_that_is_behind_ticks_again_soon(ledger: Ledger, monkeypatch: 
     monkeypatch.setattr(service, "TICK_SECONDS", 0.0)
     for _ in range(3):
         queued(ledger)
-    counting = HistoryService(ledger, "a")
+    counting = HistoryService(near(ledger), "a")
     counting.tick()
     assert counting.every_s == service.BUSY_EVERY_SECONDS
     while counting.every_s == service.BUSY_EVERY_SECONDS:
@@ -287,7 +288,7 @@ def test_a_service_that_is_behind_ticks_again_soon(ledger: Ledger, monkeypatch: 
 def test_old_counts_are_deleted(ledger: Ledger, clock: ManualClock):
     succeeded(ledger)
     counted(ledger)
-    writer = ledger.history_writer
+    writer = near(ledger).history_writer
     assert writer.delete_old(100) == 0
     clock.advance(50 * 3_600)
     assert writer.delete_old(100) == 3
@@ -304,7 +305,7 @@ def test_events_from_before_the_kept_time_are_only_in_the_totals(ledger: Ledger,
     clock.advance(100 * 86_400)
     counted(ledger)
     assert ledger.job_totals().statuses == {"succeeded": 1}
-    assert ledger.history_writer.delete_old(100) == 0
+    assert near(ledger).history_writer.delete_old(100) == 0
 
 
 # Charts

@@ -13,6 +13,7 @@ from holdfast.services.relay import retry_us
 from holdfast.testing import ManualClock
 from tests.contract.builders import queued, refused, running, succeeded
 from tests.support.duties import GrantEveryDuty
+from tests.support.near import near
 
 
 class Inbox:
@@ -68,7 +69,7 @@ def drain(relay: Relay) -> int:
 
 def test_the_events_of_a_job_are_sent_in_order(ledger: Ledger, inbox: Inbox):
     made = succeeded(ledger)
-    relay = Relay(ledger, [sink(inbox)])
+    relay = Relay(near(ledger), [sink(inbox)])
     assert relay.tick() == {"inbox.delivered": 4}
     assert inbox.delivered == [f"{made.id}-{rev} {to}" for rev, to in enumerate(["queued", "claimed", "running", "succeeded"], 1)]
     assert relay.tick() == {}
@@ -76,14 +77,14 @@ def test_the_events_of_a_job_are_sent_in_order(ledger: Ledger, inbox: Inbox):
 
 def test_messages_have_queue_and_kind(ledger: Ledger, inbox: Inbox):
     succeeded(ledger, queue="mail", kind="send")
-    Relay(ledger, [sink(inbox)]).tick()
+    Relay(near(ledger), [sink(inbox)]).tick()
     assert {(message.data.queue, message.data.kind) for message in inbox.messages} == {("mail", "send")}
 
 
 def test_heartbeats_are_not_sent(ledger: Ledger, inbox: Inbox):
     made = running(ledger)
     ledger.heartbeat(made.fence, progress=1)
-    Relay(ledger, [sink(inbox)]).tick()
+    Relay(near(ledger), [sink(inbox)]).tick()
     assert len(inbox.messages) == 3
     assert state(ledger).behind == 0
 
@@ -91,7 +92,7 @@ def test_heartbeats_are_not_sent(ledger: Ledger, inbox: Inbox):
 def test_a_stall_under_operator_coverage_is_escalated(ledger: Ledger, inbox: Inbox):
     made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
     ledger.stall(made.fence, reason="WORKER_ERROR")
-    Relay(ledger, [sink(inbox, messages=["ESCALATION_NEEDED"])]).tick()
+    Relay(near(ledger), [sink(inbox, messages=["ESCALATION_NEEDED"])]).tick()
     [message] = inbox.messages
     assert (message.data.reason, message.data.message, message.event.id) == ("WORKER_ERROR", "ESCALATION_NEEDED", f"{made.id}-4")
 
@@ -110,7 +111,7 @@ def test_a_stall_under_operator_coverage_is_escalated(ledger: Ledger, inbox: Inb
 def test_a_sink_gets_the_types_it_selected(ledger: Ledger, inbox: Inbox, choice: dict[str, Any], expected: list[str]):
     queued(ledger, queue="b", kind="two")
     succeeded(ledger, queue="a", kind="one")
-    Relay(ledger, [sink(inbox, **choice)]).tick()
+    Relay(near(ledger), [sink(inbox, **choice)]).tick()
     assert [message.data.to_status.value for message in inbox.messages] == expected
     assert state(ledger).behind == 0
 
@@ -118,7 +119,7 @@ def test_a_sink_gets_the_types_it_selected(ledger: Ledger, inbox: Inbox, choice:
 def test_args_are_sent_only_on_request(ledger: Ledger):
     plain, whole = Inbox(), Inbox()
     ledger.enqueue("send", {"to": "a private address"})
-    Relay(ledger, [sink(plain, name="plain"), sink(whole, name="whole", include_payload=True)]).tick()
+    Relay(near(ledger), [sink(plain, name="plain"), sink(whole, name="whole", include_payload=True)]).tick()
     assert b"private" not in plain.messages[0].body
     assert whole.messages[0].as_dict()["data"]["payload"]["args"] == {"to": "a private address"}
 
@@ -128,7 +129,7 @@ def test_args_are_sent_only_on_request(ledger: Ledger):
 
 def test_a_new_sink_starts_at_the_current_position(ledger: Ledger, inbox: Inbox):
     queued(ledger)
-    relay = Relay(ledger, [CallableSink(inbox, name="inbox")])
+    relay = Relay(near(ledger), [CallableSink(inbox, name="inbox")])
     assert relay.tick() == {}
     made = queued(ledger)
     assert relay.tick() == {"inbox.delivered": 1}
@@ -138,7 +139,7 @@ def test_a_new_sink_starts_at_the_current_position(ledger: Ledger, inbox: Inbox)
 def test_the_position_of_a_sink_outlives_its_relay(ledger: Ledger, inbox: Inbox):
     for _ in range(2):
         queued(ledger)
-        with Relay(ledger, [sink(inbox)]) as relay:
+        with Relay(near(ledger), [sink(inbox)]) as relay:
             assert drain(relay) == 1
     assert len(set(inbox.tried)) == 2
 
@@ -146,7 +147,7 @@ def test_the_position_of_a_sink_outlives_its_relay(ledger: Ledger, inbox: Inbox)
 def test_a_tick_sends_one_batch_to_each_sink(ledger: Ledger):
     one, other = Inbox(), Inbox()
     ledger.enqueue_many([{"kind": "work"}] * 250)
-    relay = Relay(ledger, [sink(one, name="one"), sink(other, name="other")])
+    relay = Relay(near(ledger), [sink(one, name="one"), sink(other, name="other")])
     assert relay.tick() == {"one.delivered": 100, "other.delivered": 100}
     assert drain(relay) == 300
     assert one.tried == other.tried == [f"msg_{ledger.id}_{id_}-1_jobs" for id_ in range(1, 251)]
@@ -155,7 +156,7 @@ def test_a_tick_sends_one_batch_to_each_sink(ledger: Ledger):
 def test_a_slow_batch_ends_early_and_keeps_its_position(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     ledger.enqueue_many([{"kind": "work"}] * 10)
     inbox.refuse = lambda message: clock.advance(2)
-    relay = Relay(ledger, [sink(inbox)])
+    relay = Relay(near(ledger), [sink(inbox)])
     assert relay.tick() == {"inbox.delivered": 3}
     assert drain(relay) == 7
     assert len(inbox.tried) == len(set(inbox.tried)) == 10
@@ -165,7 +166,7 @@ def test_a_very_slow_sink_gets_both_messages_of_an_event(ledger: Ledger, clock: 
     made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
     ledger.stall(made.fence)
     inbox.refuse = lambda message: clock.advance(9)
-    relay = Relay(ledger, [sink(inbox, types=["stalled"])])
+    relay = Relay(near(ledger), [sink(inbox, types=["stalled"])])
     assert relay.tick() == {"inbox.delivered": 2}
     assert state(ledger).behind == 0
 
@@ -173,7 +174,7 @@ def test_a_very_slow_sink_gets_both_messages_of_an_event(ledger: Ledger, clock: 
 def test_sinks_are_listed_by_name(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     assert ledger.sinks() == []
     ledger.enqueue_many([{"kind": "work"}] * 3)
-    Relay(ledger, [sink(inbox, name="b"), CallableSink(inbox, name="a")]).tick()
+    Relay(near(ledger), [sink(inbox, name="b"), CallableSink(inbox, name="a")]).tick()
     clock.advance(1)
     queued(ledger)
     a, b = ledger.sinks()
@@ -186,13 +187,13 @@ def test_sinks_are_listed_by_name(ledger: Ledger, clock: ManualClock, inbox: Inb
 
 def test_a_dropped_sink_is_forgotten(ledger: Ledger, inbox: Inbox):
     queued(ledger)
-    with Relay(ledger, [sink(inbox)]) as relay:
+    with Relay(near(ledger), [sink(inbox)]) as relay:
         drain(relay)
     ledger.drop_sink("inbox")
     assert ledger.sinks() == []
     with refused("not_found"):
         ledger.drop_sink("inbox")
-    assert drain(Relay(ledger, [sink(inbox)])) == 1
+    assert drain(Relay(near(ledger), [sink(inbox)])) == 1
     assert len(inbox.tried) == 2
 
 
@@ -202,7 +203,7 @@ def test_a_dropped_sink_is_forgotten(ledger: Ledger, inbox: Inbox):
 def test_no_later_event_is_sent_before_the_failed_one(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     first, second, third = (queued(ledger) for _ in range(3))
     inbox.refuse = lambda message: OSError("not you") if message.data.job_id == second.id else None
-    relay = Relay(ledger, [sink(inbox)])
+    relay = Relay(near(ledger), [sink(inbox)])
     assert relay.tick() == {"inbox.delivered": 1, "inbox.failed": 1}
     failing = state(ledger)
     assert (failing.failures, failing.last_error, failing.behind) == (1, "OSError: not you", 2)
@@ -223,7 +224,7 @@ def test_skipped_events_before_a_failure_are_not_read_again(ledger: Ledger, inbo
     for queue in ("a", "a", "b", "a"):
         queued(ledger, queue=queue)
     inbox.refuse_all()
-    Relay(ledger, [sink(inbox, queues=["b"])]).tick()
+    Relay(near(ledger), [sink(inbox, queues=["b"])]).tick()
     assert (state(ledger).pos, state(ledger).failures) == (ledger.events()[1].pos, 1)
 
 
@@ -236,7 +237,7 @@ def test_a_failing_sink_delays_no_other_sink(ledger: Ledger):
     good, bad = Inbox(), Inbox()
     bad.refuse_all()
     queued(ledger)
-    relay = Relay(ledger, [sink(bad, name="bad"), sink(good, name="good")])
+    relay = Relay(near(ledger), [sink(bad, name="bad"), sink(good, name="good")])
     assert relay.tick() == {"bad.failed": 1, "good.delivered": 1}
 
 
@@ -253,7 +254,7 @@ def fail_until_dead(relay: Relay, clock: ManualClock, ledger: Ledger) -> int:
 def test_a_sink_that_keeps_failing_is_marked_dead_and_logged_once(
     ledger: Ledger, clock: ManualClock, inbox: Inbox, caplog: pytest.LogCaptureFixture
 ):
-    relay = Relay(ledger, [sink(inbox)])
+    relay = Relay(near(ledger), [sink(inbox)])
     relay.tick()
     queued(ledger)
     inbox.refuse_all()
@@ -273,13 +274,13 @@ def test_a_sink_that_keeps_failing_is_marked_dead_and_logged_once(
 def test_a_final_failure_marks_the_sink_dead_at_once(ledger: Ledger, inbox: Inbox):
     queued(ledger)
     inbox.refuse_all(DeliveryFailed("HTTP 410", final=True))
-    Relay(ledger, [sink(inbox)]).tick()
+    Relay(near(ledger), [sink(inbox)]).tick()
     assert (state(ledger).failures, state(ledger).last_error) == (1, "HTTP 410")
     assert state(ledger).dead_at is not None
 
 
 def test_a_revived_sink_continues_at_its_position(ledger: Ledger, clock: ManualClock, inbox: Inbox):
-    relay = Relay(ledger, [sink(inbox, attempts_max=2)])
+    relay = Relay(near(ledger), [sink(inbox, attempts_max=2)])
     relay.tick()
     made = [queued(ledger) for _ in range(3)]
     inbox.refuse_all()
@@ -294,7 +295,7 @@ def test_a_revived_sink_continues_at_its_position(ledger: Ledger, clock: ManualC
 def test_reviving_ends_the_wait_after_a_failure(ledger: Ledger, inbox: Inbox):
     queued(ledger)
     inbox.refuse_all()
-    relay = Relay(ledger, [sink(inbox)])
+    relay = Relay(near(ledger), [sink(inbox)])
     relay.tick()
     inbox.accept()
     ledger.revive_sink("inbox")
@@ -304,7 +305,7 @@ def test_reviving_ends_the_wait_after_a_failure(ledger: Ledger, inbox: Inbox):
 def test_an_event_that_cannot_be_delivered_can_be_skipped(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     first, poison, last = (queued(ledger) for _ in range(3))
     inbox.refuse = lambda message: OSError("poison") if message.data.job_id == poison.id else None
-    relay = Relay(ledger, [sink(inbox, attempts_max=1)])
+    relay = Relay(near(ledger), [sink(inbox, attempts_max=1)])
     relay.tick()
     skipped = ledger.skip_sink_event("inbox")
     assert (skipped.failures, skipped.dead_at, skipped.behind) == (0, None, 1)
@@ -326,7 +327,7 @@ def test_all_messages_of_an_event_are_sent_again_until_the_sink_is_dead(ledger: 
     made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
     ledger.stall(made.fence)
     inbox.refuse = lambda message: OSError("no") if message.data.message == "ESCALATION_NEEDED" else None
-    relay = Relay(ledger, [sink(inbox, attempts_max=3, types=["stalled"])])
+    relay = Relay(near(ledger), [sink(inbox, attempts_max=3, types=["stalled"])])
     for _ in range(5):
         relay.tick()
         clock.advance(900)
@@ -338,7 +339,7 @@ def test_all_messages_of_an_event_are_sent_again_until_the_sink_is_dead(ledger: 
 def test_the_error_of_a_sink_is_kept_in_one_short_line(ledger: Ledger, inbox: Inbox):
     queued(ledger)
     inbox.refuse_all(ValueError("ä\n\0" * 2_000 + "\udc80"))
-    Relay(ledger, [sink(inbox)]).tick()
+    Relay(near(ledger), [sink(inbox)]).tick()
     kept = state(ledger).last_error
     assert kept is not None
     assert 990 <= len(kept.encode()) <= 1_000
@@ -349,7 +350,7 @@ def test_the_error_of_a_sink_is_kept_in_one_short_line(ledger: Ledger, inbox: In
 
 
 def test_one_relay_at_a_time_serves_a_sink(ledger: Ledger, clock: ManualClock, inbox: Inbox):
-    first, second = (Relay(ledger, [sink(inbox)]) for _ in range(2))
+    first, second = (Relay(near(ledger), [sink(inbox)]) for _ in range(2))
     queued(ledger)
     assert [first.tick(), second.tick()] == [{"inbox.delivered": 1}, {}]
     queued(ledger)
@@ -362,7 +363,7 @@ def test_one_relay_at_a_time_serves_a_sink(ledger: Ledger, clock: ManualClock, i
 
 
 def test_a_closed_relay_is_replaced_at_once(ledger: Ledger, inbox: Inbox):
-    first, second = (Relay(ledger, [sink(inbox)]) for _ in range(2))
+    first, second = (Relay(near(ledger), [sink(inbox)]) for _ in range(2))
     queued(ledger)
     assert first.tick() == {"inbox.delivered": 1}
     first.close()
@@ -371,7 +372,7 @@ def test_a_closed_relay_is_replaced_at_once(ledger: Ledger, inbox: Inbox):
 
 
 def test_closing_drops_no_duty_of_another_holder(ledger: Ledger, inbox: Inbox):
-    first, second = (Relay(ledger, [sink(inbox)]) for _ in range(2))
+    first, second = (Relay(near(ledger), [sink(inbox)]) for _ in range(2))
     first.tick()
     second.close()
     queued(ledger)
@@ -380,25 +381,25 @@ def test_closing_drops_no_duty_of_another_holder(ledger: Ledger, inbox: Inbox):
 
 def test_each_sink_has_its_own_duty(ledger: Ledger):
     one, other = Inbox(), Inbox()
-    first = Relay(ledger, [sink(one, name="one")])
-    second = Relay(ledger, [sink(one, name="one"), sink(other, name="other")])
+    first = Relay(near(ledger), [sink(one, name="one")])
+    second = Relay(near(ledger), [sink(one, name="one"), sink(other, name="other")])
     queued(ledger)
     assert [first.tick(), second.tick()] == [{"one.delivered": 1}, {"other.delivered": 1}]
 
 
 @pytest.mark.parametrize(("duty_ttl", "seconds"), [("1s", 1), ("1h", 3_600)])
 def test_the_relay_sets_the_length_of_its_duties(ledger: Ledger, clock: ManualClock, inbox: Inbox, duty_ttl: str, seconds: int):
-    Relay(ledger, [sink(inbox)], duty_ttl=duty_ttl).tick()
+    Relay(near(ledger), [sink(inbox)], duty_ttl=duty_ttl).tick()
     queued(ledger)
     clock.advance(seconds)
-    assert Relay(ledger, [sink(inbox)]).tick() == {}
+    assert Relay(near(ledger), [sink(inbox)]).tick() == {}
     clock.advance(0.001)
-    assert Relay(ledger, [sink(inbox)]).tick() == {"inbox.delivered": 1}
+    assert Relay(near(ledger), [sink(inbox)]).tick() == {"inbox.delivered": 1}
 
 
 def test_duties_are_renewed_seldom(ledger: Ledger, clock: ManualClock, inbox: Inbox):
     duties = GrantEveryDuty()
-    relay = Relay(ledger, [sink(inbox)], duties=duties)
+    relay = Relay(near(ledger), [sink(inbox)], duties=duties)
     for _ in range(60):
         relay.tick()
         clock.advance(1)
@@ -409,7 +410,7 @@ def test_a_slow_sink_stays_with_its_relay(ledger: Ledger, clock: ManualClock, in
     """Each delivery takes as long as the time limit of a webhook."""
     ledger.enqueue_many([{"kind": "work"}] * 6)
     inbox.refuse = lambda message: clock.advance(20)
-    relay, other = Relay(ledger, [sink(inbox)]), Relay(ledger, [sink(Inbox())])
+    relay, other = Relay(near(ledger), [sink(inbox)]), Relay(near(ledger), [sink(Inbox())])
     for _ in range(6):
         assert [relay.tick(), other.tick()] == [{"inbox.delivered": 1}, {}]
 
@@ -419,14 +420,14 @@ def test_a_slow_sink_does_not_delay_other_sinks_of_its_relay(ledger: Ledger, clo
     made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
     ledger.stall(made.fence)
     rivals: list[dict[str, int]] = []
-    rival = Relay(ledger, [sink(Inbox(), name="quick")])
+    rival = Relay(near(ledger), [sink(Inbox(), name="quick")])
 
     def dawdle(message: Message) -> None:
         clock.advance(19)
         rivals.append(rival.tick())
 
     inbox.refuse = dawdle
-    relay = Relay(ledger, [sink(inbox, name="slow", types=["stalled"]), sink(Inbox(), name="quick", types=["stalled"])])
+    relay = Relay(near(ledger), [sink(inbox, name="slow", types=["stalled"]), sink(Inbox(), name="quick", types=["stalled"])])
     assert relay.tick() == {"slow.delivered": 2, "quick.delivered": 2}
     assert rivals == [{}, {}]
 
@@ -434,7 +435,7 @@ def test_a_slow_sink_does_not_delay_other_sinks_of_its_relay(ledger: Ledger, clo
 def test_a_relay_that_lost_its_duty_does_not_move_the_position(ledger: Ledger, inbox: Inbox):
     """While it sends, another relay reaches a later position."""
     made = queued(ledger)
-    rival = Relay(ledger, [sink(Inbox())], duties=GrantEveryDuty())
+    rival = Relay(near(ledger), [sink(Inbox())], duties=GrantEveryDuty())
 
     def overtake(message: Message) -> None:
         if message.data.job_id == made.id:
@@ -442,7 +443,7 @@ def test_a_relay_that_lost_its_duty_does_not_move_the_position(ledger: Ledger, i
             assert drain(rival) == 2
 
     inbox.refuse = overtake
-    relay = Relay(ledger, [sink(inbox)], duties=GrantEveryDuty())
+    relay = Relay(near(ledger), [sink(inbox)], duties=GrantEveryDuty())
     assert relay.tick() == {"inbox.delivered": 1}
     assert (state(ledger).pos, state(ledger).behind) == (ledger.events()[1].pos, 0)
     queued(ledger)
@@ -475,9 +476,9 @@ def test_a_sink_with_wrong_settings_is_refused(options: dict[str, Any], inbox: I
 
 def test_two_sinks_of_one_name_are_refused(ledger: Ledger, inbox: Inbox):
     with refused("validation_error"):
-        Relay(ledger, [sink(inbox), sink(inbox)])
+        Relay(near(ledger), [sink(inbox), sink(inbox)])
     with refused("validation_error"):
-        Relay(ledger, [inbox])  # type: ignore[list-item]
+        Relay(near(ledger), [inbox])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
@@ -486,4 +487,4 @@ def test_two_sinks_of_one_name_are_refused(ledger: Ledger, inbox: Inbox):
 )
 def test_a_duty_outside_its_limits_is_refused(ledger: Ledger, inbox: Inbox, duty_ttl: object, code: str):
     with refused(code):
-        Relay(ledger, [sink(inbox)], duty_ttl=duty_ttl)
+        Relay(near(ledger), [sink(inbox)], duty_ttl=duty_ttl)

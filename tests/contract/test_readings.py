@@ -24,6 +24,7 @@ from tests.contract.builders import (
     succeeded,
 )
 from tests.contract.test_history import counted
+from tests.support.near import near
 
 # The overview
 
@@ -160,13 +161,27 @@ def test_what_waits_for_a_person(ledger: Ledger, clock: ManualClock):
     assert [item.job_id for item in ledger.attention()] == [helped.id, covered.id, broken.id]
 
 
+def test_a_request_for_assistance_is_not_hidden_by_older_stalls(
+    ledger: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+):
+    crowd = [running(ledger, policy={"requires_operator_coverage": True}) for _ in range(4)]
+    for made in crowd:
+        ledger.stall(made.fence)
+    clock.advance(60)
+    asking = running(ledger)
+    ledger.heartbeat(asking.fence, assist_requested=True)
+    assert [item.job_id for item in ledger.attention(limit=2)] == [crowd[0].id, asking.id]
+    monkeypatch.setattr(limits, "SWEEP_MAX", 2)
+    assert [item.job_id for item in ledger.attention()] == [crowd[0].id, asking.id]
+
+
 def test_a_sink_that_was_given_up_waits_for_a_person(ledger: Ledger, clock: ManualClock):
     def refuse(_: Any) -> None:
         raise OSError("no route")
 
     queued(ledger)
     sink = CallableSink(refuse, name="pager", start="beginning")
-    with Relay(ledger, [sink]) as relay:
+    with Relay(near(ledger), [sink]) as relay:
         for _ in range(100):
             relay.tick()
             clock.advance(86_400)
@@ -278,6 +293,19 @@ def test_a_graph_is_bounded(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
         ledger.enqueue("b", depends_on=[first])
     found = ledger.graph(first.id)
     assert (len(found.nodes), len(found.edges), found.cut) == (4, 3, 4)
+
+
+def test_what_a_graph_leaves_out_is_counted_beyond_the_edges_that_are_read(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "GRAPH_NODES_MAX", 4)
+    monkeypatch.setattr(limits, "GRAPH_EDGES_MAX", 5)
+    first = ledger.enqueue("a")
+    second = [ledger.enqueue("b", depends_on=[first]) for _ in range(3)]
+    for _ in range(7):
+        ledger.enqueue("c", depends_on=second)
+    ledger.enqueue("d", depends_on=[second[0]])
+    found = ledger.graph(first.id)
+    assert (len(found.nodes), found.cut) == (4, 8)
+    assert ledger.graph(first.id, depth=1).cut == 0
 
 
 def test_a_wrong_graph_is_refused(ledger: Ledger):

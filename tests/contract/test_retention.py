@@ -20,6 +20,7 @@ from tests.contract.builders import (
     running,
     succeeded,
 )
+from tests.support.near import near
 
 OPEN = ("failed", "dead_lettered")
 
@@ -306,7 +307,7 @@ def test_a_time_without_zone_is_refused(ledger: Ledger, clock: ManualClock, fiel
 def _known(ledger: Ledger) -> list[tuple[str, str]]:
     """The agents whose focus the ledger has stored."""
     asked = [("ada", "agent"), ("ada", "other"), ("bob", "agent"), ("eve", "agent")]
-    return ledger._store.transact("work", lambda session: [one for one in asked if session.find_agent(*one).last])
+    return near(ledger)._store.transact("work", lambda session: [one for one in asked if session.find_agent(*one).last])
 
 
 def test_the_focus_of_an_agent_is_deleted_if_it_holds_nothing(ledger: Ledger, clock: ManualClock):

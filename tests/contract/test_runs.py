@@ -11,6 +11,7 @@ from holdfast.core.restart import RestartController, RestartPolicyConfig, Termin
 from holdfast.ledger.verbs.services import RunBody
 from holdfast.testing import ManualClock
 from tests.contract.builders import refused
+from tests.support.near import near
 
 CONFIG = RestartPolicyConfig(
     max_restarts=3,
@@ -28,13 +29,13 @@ def body(holder: str = "h", **more: Any) -> RunBody:
 
 
 def begin(ledger: Ledger, name: str = "web", **more: Any) -> None:
-    assert ledger.supervision.take(name, "h", 15)
-    ledger.supervision.keep(name, body(**more), 15)
+    assert near(ledger).supervision.take(name, "h", 15)
+    near(ledger).supervision.keep(name, body(**more), 15)
 
 
 def test_a_stored_run_is_found(ledger: Ledger, clock: ManualClock):
     begin(ledger, restarts=2, exit_code=-9, job_id=7, receipt=msgspec.Raw(b'{"run_id":"web/1"}'))
-    found = ledger.supervision.find("web")
+    found = near(ledger).supervision.find("web")
     assert found is not None and not isinstance(found.controller, msgspec.UnsetType)
     assert RestartController.from_json(bytes(found.controller)).config == CONFIG
     [state] = ledger.runs()
@@ -44,48 +45,48 @@ def test_a_stored_run_is_found(ledger: Ledger, clock: ManualClock):
 
 
 def test_a_ledger_without_runs_finds_none(ledger: Ledger):
-    assert ledger.supervision.find("web") is None
+    assert near(ledger).supervision.find("web") is None
     assert ledger.runs() == []
 
 
 def test_a_second_supervisor_is_refused(ledger: Ledger, clock: ManualClock):
     begin(ledger)
-    assert not ledger.supervision.take("web", "other", 15)
+    assert not near(ledger).supervision.take("web", "other", 15)
     with refused("conflict"):
-        ledger.supervision.keep("web", body("other", restarts=9), 15)
+        near(ledger).supervision.keep("web", body("other", restarts=9), 15)
     assert ledger.runs()[0].restarts == 0
-    assert ledger.supervision.take("api", "other", 15)
+    assert near(ledger).supervision.take("api", "other", 15)
 
 
 def test_keeping_a_run_keeps_its_duty(ledger: Ledger, clock: ManualClock):
     begin(ledger)
     for _ in range(3):
         clock.advance(10)
-        ledger.supervision.keep("web", body(), 15)
-    assert not ledger.supervision.take("web", "other", 15)
+        near(ledger).supervision.keep("web", body(), 15)
+    assert not near(ledger).supervision.take("web", "other", 15)
     clock.advance(16)
-    assert ledger.supervision.take("web", "other", 15)
+    assert near(ledger).supervision.take("web", "other", 15)
     with refused("conflict"):
-        ledger.supervision.keep("web", body(), 15)
+        near(ledger).supervision.keep("web", body(), 15)
 
 
 def test_a_dropped_run_can_be_taken_at_once(ledger: Ledger):
     begin(ledger)
-    ledger.supervision.drop("web", "other")
-    assert not ledger.supervision.take("web", "other", 15)
-    ledger.supervision.drop("web", "h")
-    assert ledger.supervision.take("web", "other", 15)
+    near(ledger).supervision.drop("web", "other")
+    assert not near(ledger).supervision.take("web", "other", 15)
+    near(ledger).supervision.drop("web", "h")
+    assert near(ledger).supervision.take("web", "other", 15)
 
 
 @pytest.mark.parametrize("reason", list(TerminalReason))
 def test_a_reset_removes_the_restarts_and_the_reason(ledger: Ledger, reason: TerminalReason):
     begin(ledger, run=4, terminal_reason=reason)
-    ledger.supervision.drop("web", "h")
+    near(ledger).supervision.drop("web", "h")
     needs = reason in ("restart_limit_exceeded", "circuit_breaker_open", "stall_timeout")
     assert [(state.terminal_reason, state.needs_reset) for state in ledger.runs()] == [(reason, needs)]
     state = ledger.reset_run("web", actor="ada")
     assert (state.run, state.terminal_reason, state.needs_reset, state.reset_by) == (4, None, False, "ada")
-    found = ledger.supervision.find("web")
+    found = near(ledger).supervision.find("web")
     assert found is not None and found.is_over and found.controller is UNSET
 
 
@@ -105,15 +106,15 @@ def test_runs_by_name_and_page(ledger: Ledger):
 
 
 def test_a_tick_is_a_millisecond_of_ledger_time(ledger: Ledger, clock: ManualClock):
-    first = ledger.supervision.tick()
+    first = near(ledger).supervision.tick()
     clock.advance(1.5)
-    assert ledger.supervision.tick() == first + 1_500
+    assert near(ledger).supervision.tick() == first + 1_500
 
 
 def test_a_run_too_large_is_refused(ledger: Ledger):
-    assert ledger.supervision.take("web", "h", 15)
+    assert near(ledger).supervision.take("web", "h", 15)
     with refused("limit_exceeded"):
-        ledger.supervision.keep("web", body(program="x" * 70_000), 15)
+        near(ledger).supervision.keep("web", body(program="x" * 70_000), 15)
     assert ledger.runs() == []
 
 

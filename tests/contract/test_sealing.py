@@ -1,8 +1,10 @@
 """The sealed log: everything in one tree, heads that can be checked independently, and a tree that is not continued if
 it was changed."""
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
+from hashlib import sha256
 
 import pytest
 
@@ -69,6 +71,8 @@ def test_a_job_can_be_proved_with_the_head_alone(ledger: Ledger, clock: ManualCl
     assert auditor.read_head(found.head.note, SERVER.public.public)[1:] == (found.head.size, found.head.root)
     for proven in found.events:
         assert auditor.is_included(proven.leaf, proven.index, found.head.size, proven.proof, found.head.root)
+        text = proven.sealed_payload
+        assert (None if text is None else sha256(text.encode()).hexdigest()) == json.loads(proven.leaf)[15]
 
 
 def test_jobs_that_are_not_sealed_have_no_proof(ledger: Ledger):

@@ -1,6 +1,5 @@
 """Policies that require signatures: who signs what, and that nothing else is accepted."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,23 +11,22 @@ from holdfast.services.sweeper import SweepService
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.contract.builders import Made, refused_without_trace
-from tests.support.signers import ALL, ALL_KEYS, LIVENESS, SERVER, WORKER, key, opened
+from tests.contract.conftest import OpenKeyed
+from tests.support.signers import ALL, ALL_KEYS, LIVENESS, SERVER, WORKER, key
 
 WINDOW = {"resume_window": "60s"}
 
 
 @pytest.fixture
-def bare(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledger]:
+def bare(signing: Ledger, open_keyed: OpenKeyed) -> Ledger:
     """The same ledger in a process without keys."""
-    with opened(store_url, clock, ()) as ledger:
-        yield ledger
+    return open_keyed(())
 
 
 @pytest.fixture
-def robot(signing: Ledger, store_url: str, clock: ManualClock) -> Iterator[Ledger]:
+def robot(signing: Ledger, open_keyed: OpenKeyed) -> Ledger:
     """The same ledger in a process that has only the worker's key."""
-    with opened(store_url, clock, [WORKER]) as ledger:
-        yield ledger
+    return open_keyed([WORKER])
 
 
 def signers(ledger: Ledger, job_id: int) -> list[tuple[str, str | None]]:
@@ -169,11 +167,11 @@ def test_a_token_without_its_suffix_is_refused(bare: Ledger, signing: Ledger):
         bare.heartbeat(stripped)
 
 
-def test_the_key_must_be_that_of_the_holder(signing: Ledger, store_url: str, clock: ManualClock):
+def test_the_key_must_be_that_of_the_holder(signing: Ledger, open_keyed: OpenKeyed):
     other = key("worker", "w-2")
     signing.enrol_key(other.public, role="worker", name="w-2")
     made = b.running(signing, policy=LIVENESS)
-    with opened(store_url, clock, [other]) as stranger, refused_without_trace(signing, "signature_invalid"):
+    with open_keyed([other]) as stranger, refused_without_trace(signing, "signature_invalid"):
         stranger.heartbeat(made.fence)
 
 
@@ -385,9 +383,9 @@ def test_a_revoked_key_signs_nothing_more(signing: Ledger, robot: Ledger):
     assert signing.check(made.id) == []
 
 
-def test_a_rotated_key_takes_over_at_once(signing: Ledger, store_url: str, clock: ManualClock):
+def test_a_rotated_key_takes_over_at_once(signing: Ledger, open_keyed: OpenKeyed):
     fresh = key("worker", "w-1", 2)
-    with opened(store_url, clock, [WORKER, fresh]) as holder:
+    with open_keyed([WORKER, fresh]) as holder:
         made = b.running(holder, policy=LIVENESS)
         holder.heartbeat(made.fence)
         signing.rotate_key(WORKER.key_id, fresh.public)
@@ -398,18 +396,18 @@ def test_a_rotated_key_takes_over_at_once(signing: Ledger, store_url: str, clock
     assert signing.check(made.id) == []
 
 
-def test_a_key_that_is_not_enrolled_signs_nothing(signing: Ledger, store_url: str, clock: ManualClock):
+def test_a_key_that_is_not_enrolled_signs_nothing(signing: Ledger, open_keyed: OpenKeyed):
     made = b.running(signing, policy=LIVENESS)
-    with opened(store_url, clock, [key("worker", "w-1", 9)]) as stranger, refused_without_trace(signing, "signature_invalid"):
+    with open_keyed([key("worker", "w-1", 9)]) as stranger, refused_without_trace(signing, "signature_invalid"):
         stranger.heartbeat(made.fence)
 
 
-def test_a_server_key_that_was_revoked_signs_nothing(signing: Ledger, clock: ManualClock, store_url: str):
+def test_a_server_key_that_was_revoked_signs_nothing(signing: Ledger, clock: ManualClock, open_keyed: OpenKeyed):
     spare = key("server", "spare")
     signing.enrol_key(spare.public, role="server", name="spare")
     made = b.running(signing, policy=WINDOW | LIVENESS)
     clock.advance(61)
-    with opened(store_url, clock, [SERVER]) as old, opened(store_url, clock, [spare]) as fresh:
+    with open_keyed([SERVER]) as old, open_keyed([spare]) as fresh:
         fresh.revoke_key(SERVER.key_id)
         assert old.sweep() == {"unsigned": 1}
         assert fresh.sweep() == {"stalled": 1}
@@ -419,9 +417,9 @@ def test_a_server_key_that_was_revoked_signs_nothing(signing: Ledger, clock: Man
 # Errors name what is missing
 
 
-def test_a_refusal_names_the_missing_key_and_the_loaded_keys(signing: Ledger, bare: Ledger, store_url: str, clock: ManualClock):
+def test_a_refusal_names_the_missing_key_and_the_loaded_keys(signing: Ledger, bare: Ledger, open_keyed: OpenKeyed):
     made = b.running(signing, policy=ALL)
-    with opened(store_url, clock, [key("worker", "arm-1")]) as other:
+    with open_keyed([key("worker", "arm-1")]) as other:
         for ledger, loaded in ((bare, "none"), (other, "worker arm-1")):
             for verb in (ledger.heartbeat, ledger.complete, ledger.release):
                 with pytest.raises(SignatureInvalid, match=rf"no key of worker 'w-1' \(loaded: {loaded}\)"):

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from docs.generate import ROOT
 from holdfast.cli import main
-from holdfast.mcp.http import PATH
+from holdfast.mcp.app import PATH
 from tests.docs.pages import blocks
 from tests.mcp.conftest import Served
 

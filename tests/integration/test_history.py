@@ -3,11 +3,14 @@
 import threading
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import psycopg
+import pytest
 
 import holdfast
 from holdfast import Ledger
+from holdfast.store.postgres.session import PostgresSession
 from tests.support.histories import all_jobs
 from tests.support.processes import Program, fleet
 
@@ -86,3 +89,32 @@ def test_services_writers_and_pruners_at_once(store_url: str, real: Ledger) -> N
             thread.join()
     assert failures == []
     check(real)
+
+
+def test_a_job_that_is_moved_while_it_is_counted_under_the_lock_is_counted_once(
+    pg_url: str, on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page is read by several statements, and another connection moves a job between two of them."""
+    with holdfast.open(pg_url) as other:
+        other.move(other.enqueue("k", queue="a").id, "b")
+        counted(on_postgres)
+        job = other.enqueue("k", queue="a")
+        done = other.enqueue("k", queue="done")
+        other.cancel(done.id)
+        interruptions = [
+            # The page that was read first can no longer be saved: one of its jobs is deleted. So it is counted under the lock.
+            lambda: other.prune(jobs_before=other.now() + timedelta(seconds=1), batch=100),
+            lambda: other.move(job.id, "c"),
+        ]
+        run = PostgresSession.rows
+
+        def rows(session: PostgresSession, name: str, /, **params: Any) -> list[tuple[Any, ...]]:
+            found = run(session, name, **params)
+            if name == "tally_events" and interruptions:
+                interruptions.pop(0)()
+            return found
+
+        monkeypatch.setattr(PostgresSession, "rows", rows)
+        on_postgres.history_writer.advance(500)
+        assert not interruptions
+        check(on_postgres)

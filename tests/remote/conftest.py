@@ -1,5 +1,6 @@
 """A real server of a real SQLite ledger, and a proxy before it that cuts connections."""
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -42,3 +43,19 @@ def remote(line: Proxy, token: str) -> Iterator[Ledger]:
     """The ledger through the proxy."""
     with holdfast.open(f"http://127.0.0.1:{line.port}", token=token) as ledger:
         yield ledger
+
+
+@pytest.fixture
+def routes(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
+    """The routes of the requests that the server has answered, in their order."""
+    caplog.set_level(logging.INFO, "holdfast.server")
+    found: list[str] = []
+
+    class Seen(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(getattr(record, "route", None) or "-")
+
+    seen = Seen()
+    logging.getLogger("holdfast.server").addHandler(seen)
+    yield found
+    logging.getLogger("holdfast.server").removeHandler(seen)

@@ -68,6 +68,19 @@ def test_a_lost_heartbeat_is_followed_by_another(remote: Ledger, line: Proxy, wh
     assert line.was_cut.is_set()
 
 
+def test_a_heartbeat_without_an_answer_is_sent_on_another_connection(
+    remote: Ledger, line: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.remote.transport.BEAT_SECONDS", 0.3)
+    remote.enqueue("index_page")
+    [held] = remote.claim("w-1", start=True)
+    assert held.fence is not None
+    remote.heartbeat_many([held.fence])
+    line.fall_silent()
+    [beat] = remote.heartbeat_many([held.fence])
+    assert isinstance(beat, holdfast.Beat)
+
+
 def test_idle_connections_that_were_closed_are_replaced(remote: Ledger, behind: Ledger, line: Proxy) -> None:
     remote.enqueue("index_page")
     line.go_away()

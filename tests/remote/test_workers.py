@@ -52,3 +52,17 @@ def test_a_worker_beats_while_it_works(fleet: Fleet, behind: Ledger, tmp_path: P
     wait_until(lambda: len(behind.events(job.id, types=["heartbeat"])) >= 3, what="three heartbeats")
     go.touch()
     assert behind.result(job, timeout=30)["attempt"] == 1
+
+
+def test_a_job_is_begun_as_soon_as_it_is_enqueued(
+    fleet: Fleet, behind: Ledger, served: RunningServer, tmp_path: Path, routes: list[str]
+) -> None:
+    """An idle worker looks by itself only every 30 seconds, and sends no requests while it waits for a wake-up."""
+    fleet.start("ant")
+    wait_until(lambda: served.server.claims._listeners, what="a worker that waits")
+    before = len(routes)
+    for number in range(3):
+        job = behind.enqueue("count", {"log": str(tmp_path / "log"), "n": number})
+        behind.result(job, timeout=20)
+        wait_until(lambda: served.server.claims._listeners, what="a worker that waits again")
+    assert 0 < routes[before:].count("/v1/claims") < 20

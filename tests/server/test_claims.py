@@ -149,3 +149,18 @@ def _open_claim(live: RunningServer) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", live.port))
     connection.sendall(head.encode() + body)
     return connection
+
+
+def test_a_claim_answers_only_what_a_worker_needs(worker: Client, ledger: Ledger) -> None:
+    first = ledger.enqueue("greet", {"name": "Ada"}, trace_id="t-1")
+    answer = worker.post("/v1/claims?return=work", {"queues": ["default"], "start": True}, Idempotency_Key="c-1")
+    whole = worker.post("/v1/claims", {"queues": ["default"], "start": True}, Idempotency_Key="c-1")
+    [work], [job] = answer.data["work"], whole.data["jobs"]
+    assert (answer.data.keys(), work["id"], work["args"], work["trace_id"]) == ({"work"}, first.id, {"name": "Ada"}, "t-1")
+    assert work == {name: job[name] for name in work}
+    assert len(answer.body) * 2 < len(whole.body)
+    beat = worker.post(f"/v1/jobs/{first.id}/heartbeat", {"fence": work["fence"], "checkpoint": None})
+    assert beat.status == 200
+    worker.post(f"/v1/jobs/{first.id}/release", {"fence": work["fence"]})
+    [again] = worker.post("/v1/claims?return=work", {"queues": ["default"]}).data["work"]
+    assert (again["attempt"], again["checkpoint"], again["has_checkpoint"]) == (2, None, True)

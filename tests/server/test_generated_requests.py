@@ -36,7 +36,7 @@ def check_answers(folder: Path, url: str, role: str, *options: str, seconds: flo
     with holdfast.open(url, keys=[KEY]) as ledger:
         fences = fill(ledger)
         token = ledger.new_token(role, "arm-1", **more).text
-    with serving(folder, url=url) as server:
+    with serving(folder, db=url) as server:
         said = send_generated(folder, server.url, token, fences, *options, seconds=seconds)
         assert f"Tested: {len(ROUTES) - 1}" in said, said  # all but the document itself
         assert Client(server.port, token).get("/v1/me").data["role"] == role, "the token is valid to the end"

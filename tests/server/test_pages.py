@@ -91,6 +91,18 @@ def test_modules_are_short_and_write_text_only(script: Path) -> None:
     assert not FORBIDDEN.search(text)
 
 
+PAGE_EXPORTS = {"title", "load", "watch", "draw", "update", "leave", "onEvent"}
+
+
+def test_every_export_is_used_by_another_module() -> None:
+    texts = {script: script.read_text() for script in SCRIPTS}
+    for script, text in texts.items():
+        for name in re.findall(r"^export (?:async )?(?:function|const|class) (\w+)", text, re.MULTILINE):
+            is_page = script.parent.name == "pages" and name in PAGE_EXPORTS
+            used = (re.search(rf"\b{name}\b", other) for path, other in texts.items() if path != script)
+            assert is_page or any(used), f"{script.name} exports {name}, which no other module uses"
+
+
 def test_the_shell_has_no_inline_script_or_style() -> None:
     page = (FOLDER / "index.html").read_text()
 
@@ -98,7 +110,8 @@ def test_the_shell_has_no_inline_script_or_style() -> None:
 
 
 COMMANDS = sorted(
-    {found for script in SCRIPTS for found in re.findall(r"[`\"]holdfast ((?:[a-z]+ ?){1,2})", script.read_text())}, key=str.strip
+    {found for script in SCRIPTS for found in re.findall(r"[`\"]holdfast ((?:[a-z]+(?:-[a-z]+)* ?){1,2})", script.read_text())},
+    key=str.strip,
 )
 
 

@@ -1,5 +1,8 @@
 """What a dashboard reads, and verbs on many chosen jobs, over HTTP."""
 
+import gzip
+import json
+
 from holdfast import Ledger
 from holdfast.services import HistoryService
 from tests.support.server import Client, RunningServer
@@ -15,6 +18,9 @@ def test_the_overview_counts_jobs(served: RunningServer, ledger: Ledger, admin: 
     part = reader.get("/v1/overview").data
     assert (part["counts"], [queue["name"] for queue in part["queues"]], part["findings"]) == ({"queued": 1}, ["mail"], [])
     assert [(kind["kind"], kind["counts"]) for kind in reader.get("/v1/kinds").data["kinds"]] == [("k", {"queued": 1})]
+    assert [(row["queue"], row["n"]) for row in admin.get("/v1/totals").data["rows"]] == [("crawl", 1), ("mail", 1)]
+    totals = reader.get("/v1/totals").data
+    assert (totals["statuses"], [row["queue"] for row in totals["rows"]]) == ({"queued": 1}, ["mail"])
     assert reader.get("/v1/history").status == 403
     assert reader.get("/v1/history?queue=mail").status == 200
     assert reader.get("/v1/dead-letters/groups").status == 403
@@ -45,6 +51,8 @@ def test_a_batch_skips_jobs_that_have_changed(served: RunningServer, ledger: Led
     assert [ledger.get(id_).status for id_ in ids] == ["cancelled", "queued", "queued"]
     replayed = admin.post("/v1/batches/replay", {"jobs": [{"id": ids[0]}]}).data["answers"]
     assert replayed == [{"job_id": ids[0], "replay_id": 4, "is_new": True}]
+    [whole] = admin.post("/v1/batches/replay?return=jobs", {"jobs": [{"id": ids[0]}]}).data["answers"]
+    assert (whole["is_new"], whole["job"]["id"], whole["job"]["replay_of"]) == (False, 4, ids[0])
 
 
 def test_a_batch_happens_once(ledger: Ledger, admin: Client) -> None:
@@ -55,3 +63,22 @@ def test_a_batch_happens_once(ledger: Ledger, admin: Client) -> None:
 
     assert first == second
     assert [event.type for event in ledger.events(job_id)] == ["enqueued", "dead_lettered"]
+
+
+def test_data_is_compressed_for_those_who_take_that(served: RunningServer, admin: Client) -> None:
+    plain = admin.get("/v1/history")
+    zipped = admin.get("/v1/history", Accept_Encoding="gzip, br")
+
+    assert "content-encoding" not in plain.headers
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert int(zipped.headers["content-length"]) == len(zipped.body) < len(plain.body)
+    assert json.loads(gzip.decompress(zipped.body))["points"] == plain.data["points"]
+
+
+def test_short_answers_and_answers_to_changes_are_not_compressed(served: RunningServer, admin: Client) -> None:
+    assert "content-encoding" not in admin.get("/v1/now", Accept_Encoding="gzip").headers
+    made = admin.post(
+        "/v1/tokens", {"role": "reader", "name": "eye", "queues": [f"{n:0>100}" for n in range(20)]}, Accept_Encoding="gzip"
+    )
+    assert len(made.body) > 1_024
+    assert "content-encoding" not in made.headers

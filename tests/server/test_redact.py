@@ -69,23 +69,23 @@ def test_the_view_of_a_job_is_redacted(ledger: Ledger) -> None:
     ledger.fail(held.fence, {"message": "card 4111"}, retryable=False)
     for raw in (False, True):
         view = job_view(ledger.get(job.id), raw=raw)
-        shown = msgspec.json.decode(msgspec.json.encode(SECRETS.job(view)))
+        shown = msgspec.json.decode(msgspec.json.encode(SECRETS.fields(view)))
         assert shown["args"] == {"card": "[redacted]", "password": "[redacted]", "n": 1}
         assert shown["checkpoint"] == {"deep": {"password": "[redacted]"}}
         assert shown["error"] == shown["last_error"] == {"message": "[redacted]"}
         assert (shown["kind"], shown["id"]) == ("pay", job.id)
         assert b"4111" in msgspec.json.encode(view)
-    text = msgspec.json.encode([*map(SECRETS.event, ledger.events(job.id))])
+    text = msgspec.json.encode([*map(SECRETS.fields, ledger.events(job.id))])
     assert b"4111" not in text and b'"x"' not in text
 
 
 def test_a_view_without_a_match_is_the_same_object(ledger: Ledger) -> None:
     view = job_view(ledger.enqueue("pay", {"n": 1}))
-    assert SECRETS.job(view) is view
+    assert SECRETS.fields(view) is view
 
 
 def test_fields_outside_of_contents_are_never_hidden(ledger: Ledger) -> None:
-    shown = Redaction(["*"]).job(job_view(ledger.enqueue("pay", {"n": 1})))
+    shown = Redaction(["*"]).fields(job_view(ledger.enqueue("pay", {"n": 1})))
     assert (shown.kind, shown.queue, shown.args, shown.result) == ("pay", "default", "[redacted]", None)
 
 
@@ -101,8 +101,8 @@ def test_the_fields_of_an_answer_are_redacted() -> None:
 def test_a_signed_statement_is_redacted(ledger: Ledger) -> None:
     [event] = ledger.events(ledger.enqueue("k").id)
     signed = msgspec.structs.replace(event, statement='{"jobId":1,"args":{"card":"4111"}}')
-    assert SECRETS.event(signed).statement == '{"jobId":1,"args":{"card":"[redacted]"}}'
-    assert SECRETS.event(event) is event
+    assert SECRETS.fields(signed).statement == '{"jobId":1,"args":{"card":"[redacted]"}}'
+    assert SECRETS.fields(event) is event
 
 
 @pytest.mark.parametrize("patterns", [[""], [7], ["a\nb"], ["a"] * 1_001, ["a" * 501]])
@@ -110,3 +110,12 @@ def test_wrong_patterns_are_refused(patterns: Any) -> None:
     with pytest.raises(HoldfastError) as refused:
         Redaction(patterns)
     assert refused.value.context["field"] == "redact"
+
+
+def test_the_text_of_a_sealed_payload_is_redacted() -> None:
+    sealed = '{"queue":"q","args":{"card":"4111","n":1.10}}'
+
+    shown = Redaction(["*.card"]).fields({"events": [{"sealed_payload": sealed}]})
+    assert shown["events"][0]["sealed_payload"] == '{"queue":"q","args":{"card":"[redacted]","n":1.10}}'
+    same = {"events": [{"sealed_payload": sealed}]}
+    assert Redaction(["*.pin"]).fields(same) is same

@@ -118,6 +118,18 @@ def test_a_queue_outside_of_the_token_does_not_exist(served: RunningServer, ledg
     assert ledger.get(2).status == "queued"
 
 
+@pytest.mark.parametrize("queues", [["mail"], ["ma*"]])
+def test_an_agent_resumes_only_from_queues_of_its_token(served: RunningServer, ledger: Ledger, queues: list[str]) -> None:
+    ledger.enqueue("k", queue="crawl", priority=9)
+    job = ledger.enqueue("k", queue="mail")
+    agent = served.client("worker", "arm-1", queues=queues)
+    assert agent.post("/v1/tasks/resume", {"queues": ["crawl"]}).status == 403
+    assert agent.post("/v1/tasks/resume").data["task"]["id"] == job.id
+    agent.post(f"/v1/tasks/{job.id}/complete")
+    assert agent.post("/v1/tasks/resume").data["task"] is None
+    assert served.client("worker", "arm-2", queues=["none-*"]).post("/v1/tasks/resume").status == 400
+
+
 def test_one_key_of_two_callers_is_two_requests(served: RunningServer, ledger: Ledger) -> None:
     for name in ("shop", "bank"):
         served.client("client", name).post("/v1/jobs", {"kind": "k"}, Idempotency_Key="same")

@@ -1,16 +1,22 @@
 """`holdfast serve` as a process of its own."""
 
+import http.client
 import json
 import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
 import holdfast
-from tests.support.served_process import SECONDS, serving
-from tests.support.server import Client
+from tests.support.provider import query_of, running_provider, sign_in_at
+from tests.support.served_process import SECONDS, free_port, serving
+from tests.support.server import Answer, Client
+from tests.support.waiting import wait_until
 
 
 def test_a_person_signs_in_by_the_printed_link(tmp_path: Path) -> None:
@@ -79,3 +85,81 @@ def test_options_are_read_from_the_settings(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
     assert (ended.returncode, "colour" in ended.stderr) == (2, True)
+
+
+def test_a_public_server_needs_no_token_if_persons_sign_in_by_a_provider(tmp_path: Path) -> None:
+    """The settings of the guide, on an address that others can reach, behind a proxy that has TLS."""
+    (tmp_path / "secret").touch(mode=0o600)
+    (tmp_path / "secret").write_text("drawn-at-random-4711\n")
+    with running_provider() as issuer:
+        (tmp_path / "holdfast.toml").write_text(
+            '[server]\nbehind_proxy = ["127.0.0.1"]\npublic_url = "https://jobs.example.org"\n'
+            f'[server.oidc]\nissuer = "{issuer}"\nclient_id = "holdfast"\nclient_secret_file = "secret"\n'
+            '[server.oidc.roles]\nops = "operator"\n'
+        )
+        with holdfast.open(f"sqlite:///{tmp_path}/ledger.db"), serving(tmp_path, port=free_port()) as server:
+            browser = Client(server.port, None, Host="jobs.example.org", X_Forwarded_Proto="https")
+            begun = browser.get("/auth/login")
+            back = sign_in_at(begun.headers["location"], "kim")
+            assert back.startswith("https://jobs.example.org/auth/callback?")
+            login = begun.cookies[0].partition(";")[0]
+            page = browser.get(back.removeprefix("https://jobs.example.org"), Cookie=login)
+            assert page.status == 200 and page.cookies[0].startswith("__Host-holdfast=") and "; Secure" in page.cookies[0]
+            session = page.cookies[0].partition(";")[0]
+            assert browser.get("/v1/me", Cookie=session).data["name"] == "kim@example.org"
+            assert browser.get(back.removeprefix("https://jobs.example.org"), Cookie=login).status == 401
+            assert server.stop() == 0
+    log = (tmp_path / "log").read_text()
+    assert '"route":"/auth/callback"' in log and "a sign-in failed" in log
+    for secret in (login.partition("=")[2], session.partition("=")[2], *query_of(back).values(), "drawn-at-random"):
+        assert secret not in log
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ('issuer = "http://login.example.org"', "issuer must be https"),
+        ('issuer = "https://login.example.org"\nclient_secret_file = "absent"', "the file absent cannot be used"),
+        ('issuer = "https://login.example.org"\nclient_secret_file = "open"', "the file open cannot be used"),
+        ('issuer = "https://login.example.org"\nroles = {arm = "worker"}', "roles must give one of"),
+    ],
+)
+def test_wrong_settings_of_a_provider_end_the_start(tmp_path: Path, settings: str, words: str) -> None:
+    (tmp_path / "open").write_text("drawn-at-random-4711")
+    (tmp_path / "open").chmod(0o644)
+    roles = "" if "roles" in settings else '\nroles = {ops = "operator"}'
+    (tmp_path / "holdfast.toml").write_text(f'[server.oidc]\nclient_id = "x"\n{settings}{roles}\n')
+    command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert (ended.returncode, words in " ".join(ended.stderr.split())) == (2, True), ended.stderr
+
+
+def test_a_server_that_is_told_to_stop_ends_what_waits_and_drops_its_duties(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        token = ledger.new_token("worker", "arm-1").text
+        with serving(tmp_path) as server:
+            arm, answers = Client(server.port, token), Queue[Answer]()
+            body = {"queues": ["default"], "wait_s": 25}
+            waiting = threading.Thread(target=lambda: answers.put(arm.post("/v1/claims", body)), daemon=True)
+            waiting.start()
+            reader = Client(server.port, ledger.new_token("reader", "eye").text)
+            stream = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
+            stream.request("GET", "/v1/events/stream", headers={"Authorization": f"Bearer {reader.token}"})
+            following = stream.getresponse()
+            while not following.readline().startswith(b"event: hello"):
+                pass
+            wait_until(lambda: b"holdfast_http_claims_waiting 1.0" in reader.get("/metrics").body)
+            wait_until(lambda: arm.get("/readyz").data["services"]["history"] == "active")
+            assert server.stop() == 0
+            assert answers.get(timeout=SECONDS).data["jobs"] == []
+            assert following.read().count(b"event: bye") == 1
+        assert ledger.take_duty("history", "another", ttl=1), "the duty was dropped"
+    stopped = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [line for line in stopped if line["level"] in ("error", "critical")] == []
+
+
+def test_a_second_signal_ends_a_server_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(SECONDS) == 0

@@ -73,7 +73,8 @@ def test_a_public_address_needs_credentials_and_tls(host: str, certificate: tupl
     assert refused_field(host=host, **tls) is None
     assert refused_field(host=host, **PROXY) is None
     provider = OidcOptions(issuer="https://login.example.org", client_id="holdfast", roles={"ops": AccessRole.OPERATOR})
-    assert refused_field(has_tokens=False, oidc=provider, host=host, **tls) is None
+    assert refused_field(has_tokens=False, oidc=provider, host=host, **tls) == "public_url"
+    assert refused_field(has_tokens=False, oidc=provider, host=host, public_url="https://jobs.example.org", **tls) is None
 
 
 def test_a_server_behind_a_proxy_is_public_on_any_address() -> None:

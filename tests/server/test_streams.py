@@ -1,15 +1,21 @@
 """Events as a stream that resumes and misses none."""
 
+import asyncio
 import http.client
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from holdfast import Ledger
+from holdfast.server.streams import EventFeed
 from tests.support.server import Client, RunningServer, running
+
+WAIT_SECONDS = 30.0
+SECONDS = 20.0
 
 
 @pytest.fixture
@@ -27,7 +33,9 @@ class Follower:
     def next(self) -> dict[str, Any]:
         """Return the next message with data: its event, id and data."""
         found: dict[str, Any] = {}
+        until = time.monotonic() + WAIT_SECONDS
         while True:
+            assert time.monotonic() < until, f"no message with data came: {found}"
             line = self.response.readline().decode()
             assert line, "the stream has ended"
             if line == "\n" and "data" in found:
@@ -125,3 +133,83 @@ def test_a_caller_may_have_twenty_streams(live: RunningServer) -> None:
             stack.enter_context(following(client)).next()
         refused = client.get("/v1/events/stream")
         assert (refused.status, refused.data["code"]) == (429, "too_many_requests")
+
+
+class HeldReads:
+    """Runs reads at once, and holds the answers that a test chooses until it releases them."""
+
+    def __init__(self, hold: Callable[[Any, Any], asyncio.Event | None]) -> None:
+        self._hold = hold
+
+    async def call(self, work: Callable[[], Any]) -> Any:
+        answer = work()
+        held = self._hold(work, answer)
+        if held is not None:
+            await held.wait()
+        return answer
+
+
+def test_two_followers_that_join_at_once_miss_nothing(ledger: Ledger) -> None:
+    """The second one must not set the feed back while the reader is in the middle of a page."""
+
+    async def join_and_follow() -> list[int]:
+        joined, reading, read = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        positions: list[int] = []
+        late: list[int] = []
+
+        def hold(work: Any, answer: Any) -> asyncio.Event | None:
+            if work == ledger.stable_position:
+                positions.append(answer)
+                return joined if len(positions) == 1 else None
+            if not reading.is_set() and answer and late and answer[-1].job_id == late[0]:
+                reading.set()
+                return read
+            return None
+
+        async def follow_late() -> list[int]:
+            async with feed.joined("late"):
+                started.set()
+                await asyncio.wait_for(read.wait(), SECONDS)
+                found: list[int] = []
+                pos = positions[0]
+                while len(found) < 2:
+                    entries, pos = await feed.after(pos, SECONDS)
+                    found += [entry.event.job_id for entry in entries]
+                return found
+
+        feed, started = EventFeed(ledger, HeldReads(hold)), asyncio.Event()  # type: ignore[arg-type]
+        task = asyncio.create_task(follow_late())
+        while not positions:
+            await asyncio.sleep(0)
+        async with feed.joined("early"):
+            first = ledger.enqueue("k").id
+            feed.notify()
+            await feed.after(positions[0], SECONDS)
+            late.append(ledger.enqueue("k").id)
+            feed.notify()
+            await asyncio.wait_for(reading.wait(), SECONDS)
+            joined.set()
+            await asyncio.wait_for(started.wait(), SECONDS)
+            read.set()
+            found = await asyncio.wait_for(task, SECONDS)
+        return [id_ - first for id_ in found]
+
+    assert asyncio.run(join_and_follow()) == [0, 1]
+
+
+def test_the_reader_of_a_feed_survives_an_error_that_is_none_of_ours(ledger: Ledger) -> None:
+    async def follow() -> list[int]:
+        failures = [ZeroDivisionError("a defect")]
+
+        def hold(work: Any, answer: Any) -> None:
+            if work != ledger.stable_position and answer and failures:
+                raise failures.pop()
+
+        feed = EventFeed(ledger, HeldReads(hold))  # type: ignore[arg-type]
+        async with feed.joined("one"):
+            before, job = feed.pos, ledger.enqueue("k")
+            feed.notify()
+            found, _ = await feed.after(before, SECONDS)
+        return [entry.event.job_id - job.id for entry in found]
+
+    assert asyncio.run(follow()) == [0]

@@ -1,6 +1,6 @@
 """A small stand-in for curl, for machines without one. It knows the options that the guides use, and refuses others.
 
-`-s`, `-S`, `--fail-with-body`, `-H NAME: VALUE`, `-d DATA`, `-X METHOD` and one address.
+`-s`, `-S`, `--fail-with-body`, `-H NAME: VALUE`, `-d DATA`, `-o FILE`, `-w FORMAT` with the status, and one address.
 """
 
 import http.client
@@ -28,19 +28,25 @@ def path_with_curl(folder: Path) -> str:
 
 def main(words: list[str]) -> int:
     headers: dict[str, str] = {}
-    url = data = method = None
+    url = data = None
+    file, shown = "/dev/stdout", ""
+    fails = False
     left = iter(words)
     for word in left:
         match word:
-            case "-sS" | "-s" | "-S" | "--fail-with-body":
+            case "-sS" | "-s" | "-S":
                 pass
+            case "--fail-with-body":
+                fails = True
             case "-H":
                 name, _, value = next(left).partition(":")
                 headers[name.strip()] = value.strip()
             case "-d":
                 data = next(left)
-            case "-X":
-                method = next(left)
+            case "-o":
+                file = next(left)
+            case "-w":
+                shown = next(left)
             case _ if word.startswith("-") or url is not None:
                 sys.exit(f"curl: {word} is not known here")
             case _:
@@ -50,10 +56,15 @@ def main(words: list[str]) -> int:
     assert parts.scheme == "http" and parts.hostname is not None, url
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
-    connection.request(method or ("GET" if data is None else "POST"), target, data, headers)
+    connection.request("GET" if data is None else "POST", target, data, headers)
     answer = connection.getresponse()
-    sys.stdout.buffer.write(answer.read())
-    return FAILED if answer.status >= http.HTTPStatus.BAD_REQUEST else 0
+    body = answer.read()
+    if file == "/dev/stdout":
+        sys.stdout.buffer.write(body)
+    else:
+        Path(file).write_bytes(body)
+    sys.stdout.write(shown.replace("%{http_code}", str(answer.status)).replace("\\n", "\n"))
+    return FAILED if fails and answer.status >= http.HTTPStatus.BAD_REQUEST else 0
 
 
 if __name__ == "__main__":

@@ -7,17 +7,18 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from queue import SimpleQueue
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import uvicorn
 
 from holdfast import Ledger
 from holdfast.core.hosts import AllowedHosts
-from holdfast.server.access import Gatekeeper
+from holdfast.server.access import AccessRules
 from holdfast.server.app import Server
 from holdfast.server.connections import ConnectionLimits, connection_class
+from holdfast.server.mcp_mount import McpMount
 from holdfast.server.origins import SiteOrigins
+from holdfast.server.serve import bind_socket
 
 STARTED_SECONDS = 20.0
 
@@ -27,6 +28,8 @@ class Answer(NamedTuple):
     headers: dict[str, str]
     """Names are in lower case."""
     body: bytes
+    cookies: tuple[str, ...] = ()
+    """The values of all Set-Cookie headers."""
 
     @property
     def data(self) -> Any:
@@ -58,7 +61,8 @@ class Client:
         try:
             connection.request(method, path, sent, named)
             response = connection.getresponse()
-            return Answer(response.status, {name.lower(): text for name, text in response.getheaders()}, response.read())
+            headers = {name.lower(): text for name, text in response.getheaders()}
+            return Answer(response.status, headers, response.read(), tuple(response.headers.get_all("Set-Cookie", ())))
         finally:
             connection.close()
 
@@ -86,81 +90,39 @@ class RunningServer:
         return Client(self.port)
 
 
-class Host:
-    """A listening server. It serves one ledger at a time, so the tests of a module can share it."""
-
-    def __init__(self) -> None:
-        self._app: Server | None = None
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        # Accepted sockets inherit this. asyncio sets it only on sockets that it has made itself.
-        self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.port: int = self._listening.getsockname()[1]
-        config = uvicorn.Config(
-            self._answer,
-            http=connection_class(ConnectionLimits()),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            ws="none",
-            interface="asgi3",
-        )
-        self._server = uvicorn.Server(config)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="server", daemon=True)
-
-    async def _run(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(self._started.set)
-        await self._server.serve(sockets=[self._listening])
-
-    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        assert self._app is not None
-        await self._app(scope, receive, send)
-
-    @contextmanager
-    def serving(self, ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
-        origins = options.pop("origins", None) or SiteOrigins(AllowedHosts("127.0.0.1", ()), "http")
-        app = Server(ledger, Gatekeeper(ledger, origins, secure=False, **options))
-        messages: asyncio.Queue[str] = asyncio.Queue()
-        answered: SimpleQueue[str] = SimpleQueue()
-        assert self._loop is not None
-        loop = self._loop
-
-        async def receive() -> dict[str, str]:
-            return {"type": await messages.get()}
-
-        async def send(message: dict[str, str]) -> None:
-            answered.put(message["type"])
-
-        def tell(message: str) -> None:
-            loop.call_soon_threadsafe(messages.put_nowait, message)
-            assert answered.get(timeout=STARTED_SECONDS) == f"{message}.complete"
-
-        lifespan = asyncio.run_coroutine_threadsafe(app({"type": "lifespan"}, receive, send), loop)
-        tell("lifespan.startup")
-        self._app = app
-        try:
-            yield RunningServer(ledger, app, self.port)
-        finally:
-            tell("lifespan.shutdown")
-            lifespan.result(STARTED_SECONDS)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._started.wait(STARTED_SECONDS)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join(STARTED_SECONDS)
-        assert not self._thread.is_alive()
-        self._listening.close()
-
-
 @contextmanager
 def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
-    """Serve a ledger until the block ends, on a server of its own."""
-    with Host() as host, host.serving(ledger, **options) as server:
-        yield server
+    """Serve a ledger until the block ends.
+
+    `make_sign_in` returns how persons sign in to the server with this url. `mcp` lets agents reach it at /mcp.
+    """
+    with bind_socket("127.0.0.1", 0) as listening:
+        port = listening.getsockname()[1]
+        origins = options.pop("origins", None) or SiteOrigins(AllowedHosts("127.0.0.1", ()), "http")
+        make_sign_in = options.pop("make_sign_in", None)
+        sign_in = None if make_sign_in is None else make_sign_in(f"http://127.0.0.1:{port}")
+        mcp = McpMount(ledger) if options.pop("mcp", False) else None
+        app = Server(ledger, AccessRules(ledger, origins, secure=False, **options), sign_in, mcp)
+        guarded = connection_class(ConnectionLimits())
+        config = uvicorn.Config(
+            app, http=guarded, log_config=None, access_log=False, lifespan="on", server_header=False, ws="none"
+        )
+        server = uvicorn.Server(config)
+        started = threading.Event()
+        original = server.startup
+
+        async def startup(sockets: Any = None) -> None:
+            await original(sockets)
+            started.set()
+
+        server.startup = startup  # type: ignore[method-assign]
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)
+        thread.start()
+        assert started.wait(STARTED_SECONDS)
+        try:
+            yield RunningServer(ledger, app, port)
+        finally:
+            app.end()
+            server.should_exit = True
+            thread.join(STARTED_SECONDS)
+            assert not thread.is_alive()

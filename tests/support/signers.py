@@ -28,6 +28,6 @@ def enrol(ledger: Ledger, keys: Iterable[KeyFile] = ALL_KEYS) -> None:
         ledger.enrol_key(each.public, role=each.role, name=each.name)
 
 
-def opened(url: str, clock: Any, keys: Iterable[KeyFile] = ALL_KEYS) -> Ledger:
+def opened(url: str, clock: Any, keys: Iterable[KeyFile] = ALL_KEYS, token: str | None = None) -> Ledger:
     """A ledger that signs with these keys."""
-    return holdfast.open(url, clock=clock, keys=list(keys), actor="ann")
+    return holdfast.open(url, clock=clock, keys=list(keys), actor="ann", token=token)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
-from docs.generate import METRIC_FAMILIES
+from docs.generate import PROCESS_FAMILIES
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import ValidationError
@@ -60,7 +60,7 @@ def test_every_family_is_on_the_page_and_no_other(small: Ledger) -> None:
     small.enqueue("a")
     page = render(small).decode()
     names = {line.split()[2] for line in page.splitlines() if line.startswith("# TYPE")}
-    assert names == {family.name for family in METRIC_FAMILIES}
+    assert names == {family.name for family in PROCESS_FAMILIES}
 
 
 def test_metrics_without_a_ledger_have_no_gauges_of_it() -> None:

@@ -130,13 +130,6 @@ def test_a_reader_does_not_act_as_others() -> None:
     assert refused.value.context["field"] == "act_as"
 
 
-@pytest.mark.parametrize("role", ["owner", "", None, 7, "Admin", []])
-def test_an_unknown_role_is_refused(role: Any) -> None:
-    with pytest.raises(HoldfastError) as refused:
-        access.check_role(role)
-    assert refused.value.context["field"] == "role"
-
-
 def test_validity_ends_at_its_time() -> None:
     assert access.is_valid_at(9, None, None)
     assert access.is_valid_at(9, None, 10)

@@ -256,6 +256,10 @@ def test_dead_and_failing_sinks_are_reported():
     assert finding("sinks", sinks=(well,)).words == "1 sink, none stuck"
     assert finding("sinks").words == "there are no sinks"
     assert finding("sinks", sinks=(well, failing)).severity is Severity.NOTE
+    left = SinkHealth("left", 0, False, None, None, 3, T0 - 61 * SECOND)
+    found = finding("sinks", sinks=(well, left, msgspec.structs.replace(left, name="served", relay="w-1#a")))
+    assert (found.severity, found.words) == (Severity.WARNING, "events wait, and no process delivers them: left (3 events)")
+    assert finding("sinks", sinks=(msgspec.structs.replace(left, waiting_since=T0 - 60 * SECOND),)).severity is Severity.WELL
     found = finding("sinks", sinks=(well, failing, dead))
     assert (found.severity, found.words) == (Severity.WARNING, "1 sink is dead: c d (OSError: gone)")
     assert "holdfast sink revive 'c d'" in found.action
@@ -345,3 +349,15 @@ def test_schedules_that_need_attention():
     assert "holdfast schedule get 'a b'" in found.action
     ended = ScheduleHealth("old", None, "there is no job 7")
     assert finding("schedule_refused", schedules=(ended,)).words.startswith("the last firing of schedule old")
+
+
+def test_the_process_that_seals_is_named():
+    assert finding("seal", sealed_pos=9, sealed_at=T0).words.endswith("; no process seals")
+    assert finding("seal", sealed_pos=9, sealed_at=T0, sealer="a1").words.endswith("; a1 seals")
+
+
+def test_counting_is_reported_once_events_were_counted():
+    assert finding("counting", uncounted=0).words == "all events are in totals and history"
+    assert finding("counting", uncounted=2, counter="server#a").words == "2 events not in totals and history yet; server#a counts"
+    left = finding("counting", uncounted=1)
+    assert (left.severity, left.words) == (Severity.NOTE, "1 event not in totals and history yet, and no process counts")

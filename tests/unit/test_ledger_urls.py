@@ -136,6 +136,10 @@ def test_a_scheme_may_be_typed_in_any_case() -> None:
         ("http://127.0.0.1:8470", ("http", "127.0.0.1", 8470, ""), True),
         ("http://localhost", ("http", "localhost", 80, ""), True),
         ("http://[::1]:8470", ("http", "::1", 8470, ""), True),
+        ("http://LocalHost", ("http", "localhost", 80, ""), True),
+        ("http://127.9.9.9", ("http", "127.9.9.9", 80, ""), True),
+        ("http://127.999.1.1", ("http", "127.999.1.1", 80, ""), False),
+        ("http://127.1", ("http", "127.1", 80, ""), False),
         ("http://127.example.org", ("http", "127.example.org", 80, ""), False),
     ],
 )

@@ -1,7 +1,7 @@
 """Counters of signed statements: rising for each worker, and not affected by a counter far ahead."""
 
 from holdfast.core.limits import INTEGER_MAX, SKEW_US_MAX
-from holdfast.ledger.signing import StatementCounters
+from holdfast.ledger.keyring import StatementCounters
 from tests.unit.histories import T0
 
 

@@ -1,10 +1,15 @@
 """JSON that every parser reads in the same way."""
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holdfast.core import strict_json
+from holdfast.core.limits import NESTING_MAX
 from holdfast.errors import HoldfastError, LimitExceeded
 
 MOST = 1_000
@@ -124,3 +129,51 @@ def test_subclasses_of_text_and_numbers_are_written_as_their_base() -> None:
     assert strict_json.encode("args", value, 1_000) == b'{"a":["b",null,true,1.5,[3,{"c":"d"}]]}'
     with pytest.raises(LimitExceeded):
         strict_json.encode("args", [Text("a" * 1_000)], 1_000)
+
+
+_TEXTS = st.text(alphabet=st.sampled_from('ab "\\[]{}:,\t\n\u00e4\u2028\U0001f600\x000123456789'), max_size=20)
+_NUMBERS = st.integers() | st.floats(allow_nan=False) | st.sampled_from([0, -0.0, 1e22, 2**53 - 1, 2**53, -(2**53), 10**30])
+_VALUES = st.recursive(
+    st.none() | st.booleans() | _NUMBERS | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
+    max_leaves=20,
+)
+_WRITTEN = st.builds(
+    lambda value, indent, escaped, spread: json.dumps(
+        value, indent=indent, ensure_ascii=escaped, separators=(" , ", " :\t") if spread else (",", ":")
+    ),
+    _VALUES,
+    st.none() | st.integers(0, 2),
+    st.booleans(),
+    st.booleans(),
+)
+_PIECES = [*"[]{}:,1 \n", '"a"', "-0", "1.50", "1e400", "NaN", '"\\u0061"', '"\\ud800"', '"]"', '"["']
+_MANGLED = st.lists(st.sampled_from(_PIECES), max_size=16).map("".join)
+_DEEP = st.builds(
+    lambda levels, first, last: first * levels + "1" + last * levels,
+    st.integers(NESTING_MAX - 2, NESTING_MAX + 6),
+    st.sampled_from(["[", '["]",', '{"a":', '{"[":']),
+    st.sampled_from(["]", ',"["]', "}", ',"]":2}']),
+)
+
+
+@settings(max_examples=1_000)
+@given(_WRITTEN | _MANGLED | _DEEP, st.sampled_from([0, 4]))
+def test_the_fast_way_to_check_bytes_refuses_the_same_as_the_slow_one(text: str, levels_around: int) -> None:
+    body = text.encode("utf-8", "surrogatepass")
+
+    def slow() -> None:
+        strict_json._check_value("body", strict_json.parse("body", body, 10_000), 1 - levels_around)
+
+    def fast() -> None:
+        assert strict_json.check("body", body, 10_000, levels_around=levels_around) is body
+
+    assert _refusal(fast) == _refusal(slow)
+
+
+def _refusal(work: Callable[[], None]) -> tuple[str, str] | None:
+    try:
+        work()
+    except HoldfastError as error:
+        return error.code, error.message
+    return None

@@ -199,7 +199,7 @@ def test_refusals_of_the_ledger_are_raised(app: App) -> None:
 def test_an_unknown_option_is_refused_with_the_known_ones(app: App) -> None:
     with pytest.raises(ValidationError, match="handler has no option 'atempts_max'; did you mean 'attempts_max'") as typo:
         app.handler("a", atempts_max=3)  # type: ignore[call-overload]
-    assert "attempts_max, available_at, check_result" in typo.value.action
+    assert "attempts_max, available_at, batch, batch_wait, check_result" in typo.value.action
     with pytest.raises(ValidationError, match=r"^handler has no option 'max_retries'$"):
         app.handler("a", max_retries=3)  # type: ignore[call-overload]
     with pytest.raises(ValidationError, match=r"^enqueue has no option 'countdown'$") as late:

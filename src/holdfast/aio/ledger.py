@@ -113,7 +113,7 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     async def attention(self, *, limit: int = limits.ATTENTION_MAX) -> builtins.list[AttentionItem]:
-        """Return what waits for a person, oldest first.
+        """Return what waits for a person, oldest first. If it is more than `limit`, requests for assistance stay in the list.
 
         That is: holders that request assistance, stalls under a policy that requires operator coverage, jobs that an operator
         assists, failed compensations, and sinks to which deliveries were given up.

@@ -299,7 +299,7 @@ def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool, serve
     with show_elapsed("opening the ledger"):
         return holdfast.open(
             url,
-            actor=_default_actor(keys),
+            actor=default_actor(keys),
             keys=keys,
             create=create,
             validators=validators,
@@ -308,7 +308,7 @@ def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool, serve
         )
 
 
-def _default_actor(keys: "Sequence[KeyFile]") -> str:
+def default_actor(keys: "Sequence[KeyFile]") -> str:
     """Return the actor to record: the operator, if the operator keys all have one name; else the name of the account."""
     names = {key.name for key in keys if key.role == "operator"}
     if len(names) == 1:

@@ -20,6 +20,7 @@ from holdfast.cli.output import CommandError, usage_error
 if TYPE_CHECKING:
     from holdfast.ledger.validators import Hooks
     from holdfast.proof.keys import KeyFile
+    from holdfast.services.sinks import Sink
     from holdfast.worker import App
 
 
@@ -137,6 +138,14 @@ def load_apps(names: Sequence[str], db: str | None, keys: "Sequence[KeyFile]" = 
     if db is None:
         _warn_about_other_ledger(urls.pop())
     return apps
+
+
+def load_sinks(name: str | None) -> "Sequence[Sink]":
+    """Return the sinks of the app that is named `module:app`. Without a name there are none."""
+    if name is None:
+        return ()
+    _add_current_folder_to_path()
+    return _load_app(name).sinks
 
 
 def _warn_about_other_ledger(url: str) -> None:

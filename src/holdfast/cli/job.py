@@ -1,4 +1,4 @@
-"""`holdfast job`: enqueue, show, list, cancel, move, replay and discard jobs."""
+"""`holdfast job`: enqueue, show, list, cancel, move, requeue, replay and discard jobs."""
 
 import uuid
 from collections.abc import Callable
@@ -22,6 +22,7 @@ from holdfast.cli.bulk import (
 from holdfast.cli.command import CommandResult, GeneratedRequestId, NounGroup, request_option, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
 from holdfast.cli.job_enqueue import enqueue
+from holdfast.cli.job_outcomes import dead_letter, requeue
 from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import JOB_ID, EventTypes, format_time, resolve_since, schedule_options, type_option, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
@@ -459,3 +460,5 @@ def events(ledger: "Ledger", *, id: int, types: tuple[tuple[str, ...], ...], aft
 
 
 job.add_command(enqueue)
+job.add_command(requeue)
+job.add_command(dead_letter)

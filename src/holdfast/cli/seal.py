@@ -1,7 +1,6 @@
 """`holdfast seal`: seal the event log. Also the options for anchoring heads, which `worker run` shares."""
 
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -15,15 +14,11 @@ from holdfast.cli.command import CommandResult, with_ledger
 from holdfast.cli.output import Page, ProgressLine
 from holdfast.cli.values import duration
 from holdfast.core.limits import SEAL_EVENTS_MAX
-from holdfast.errors import LeaseConflictError, ValidationError
+from holdfast.errors import LeaseConflictError
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
-    from holdfast.services.anchors import Anchor
     from holdfast.services.sealer import Sealer
-
-
-SECRET_VARIABLE = "HOLDFAST_ANCHOR_SECRET"  # noqa: S105 - a name, not a secret
 
 
 def anchor_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,24 +32,11 @@ def anchor_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="The shortest time between two anchored heads.",
         ),
         click.option("--anchor-private", is_flag=True, help="Allow a private address for --anchor-url."),
-        click.option("--anchor-url", metavar="URL", help=f"POST heads to this address, signed with {SECRET_VARIABLE}."),
+        click.option("--anchor-url", metavar="URL", help="POST heads to this address, signed with HOLDFAST_ANCHOR_SECRET."),
         click.option("--anchor", type=path, metavar="FILE", help="Append heads to this file."),
     ):
         function = option(function)
     return function
-
-
-def anchors_from_options(ledger: "Ledger", file: Path | None, url: str | None, private: bool) -> "list[Anchor]":
-    """Return the anchors that the options name."""
-    from holdfast.services.anchors import FileAnchor, WebhookAnchor
-
-    found: list[Anchor] = [] if file is None else [FileAnchor(file)]
-    if url is not None:
-        secret = os.environ.get(SECRET_VARIABLE)
-        if not secret:
-            raise ValidationError(f"--anchor-url needs {SECRET_VARIABLE}: whsec_ and base64", field="anchor_url")
-        found.append(WebhookAnchor(ledger, url, secret=secret, allow_private=private))
-    return found
 
 
 log = logging.getLogger("holdfast.seal")
@@ -94,9 +76,10 @@ def seal(
     Example:
       holdfast seal --once --key main.key --anchor heads.txt
     """
+    from holdfast.services.anchors import make_anchors
     from holdfast.services.sealer import Sealer
 
-    anchors = anchors_from_options(ledger, anchor, anchor_url, anchor_private)
+    anchors = make_anchors(ledger, anchor, anchor_url, private=anchor_private)
     with Sealer(ledger, every=every, every_events=every_events, anchors=anchors, anchor_every=anchor_every) as sealer:
         if not once:
             keys = [key.key_id for key in ledger.ring if key.role == "server"]

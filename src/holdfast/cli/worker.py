@@ -25,7 +25,7 @@ from holdfast.cli.command import (
 )
 from holdfast.cli.config import load_apps
 from holdfast.cli.output import CommandError, Page, usage_error
-from holdfast.cli.seal import anchor_options, anchors_from_options
+from holdfast.cli.seal import anchor_options
 from holdfast.cli.values import duration, duration_or_never, queues
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.text import format_age
@@ -241,7 +241,9 @@ def _anchor_arguments(app: "App", seal: bool, file: Path | None, url: str | None
         return {}
     if not seal:
         raise usage_error("--anchor and --anchor-url are for a worker that seals", action="Add --seal.")
-    return {"anchors": anchors_from_options(app.ledger, file, url, private)}
+    from holdfast.services.anchors import make_anchors
+
+    return {"anchors": make_anchors(app.ledger, file, url, private=private)}
 
 
 @worker.command("list")

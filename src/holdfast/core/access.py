@@ -17,7 +17,6 @@ from holdfast.errors import ValidationError
 
 TOKEN_PREFIX = "hft_"  # noqa: S105 - every token begins with it
 ID_CHARACTERS = 12
-SECRET_CHARACTERS = 43
 _TOKEN = re.compile(r"hft_([a-z2-7]{12})_([A-Za-z0-9_-]{43})([A-Za-z0-9_-]{6})", re.ASCII)
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 ANY = "*"
@@ -116,13 +115,6 @@ def matches(pattern: str, name: str) -> bool:
 
 def matches_any(patterns: tuple[str, ...], name: str) -> bool:
     return any(matches(pattern, name) for pattern in patterns)
-
-
-def check_role(given: Any) -> AccessRole:
-    try:
-        return AccessRole(given)
-    except (ValueError, TypeError, RecursionError):
-        raise ValidationError(f"role must be one of {', '.join(AccessRole)}", field="role") from None
 
 
 def check_queue_patterns(given: Any) -> tuple[str, ...]:

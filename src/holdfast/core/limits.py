@@ -54,6 +54,7 @@ TIMELINE_ATTEMPTS_MAX = 500
 TIMELINE_SPANS_MAX = 100
 """Phases, leases and stalls of each attempt of a timeline."""
 GRAPH_NODES_MAX = 500
+GRAPH_EDGES_MAX = 10_000
 GRAPH_DEPTH_MAX = 10
 GROUPS_MAX = 200
 """Groups of dead letters."""
@@ -178,11 +179,13 @@ HTTP_PRINCIPALS_MAX = 10_000
 HTTP_WRONG_TOKENS_MAX = 20
 """Wrong tokens that one address may send in HTTP_WRONG_TOKENS_MS."""
 HTTP_WRONG_TOKENS_MS = 60_000
+HTTP_SIGN_INS_MAX = 8
+"""Sign-ins of persons that wait for the identity provider at once. A further one is refused."""
 OIDC_CODE_BYTES_MAX = 4_096
 """The code with which an OpenID Connect provider sends a browser back."""
 OIDC_ANSWER_BYTES_MAX = 1_048_576
 OIDC_ANSWER_MS_MAX = 10_000
-"""How long a server waits for an answer of the provider."""
+"""How long a server waits for the answers of the provider that one step of a sign-in needs."""
 OIDC_KEYS_MS = 3_600_000
 """How long the configuration and the keys of the provider are kept."""
 OIDC_KEYS_ANEW_MS = 60_000

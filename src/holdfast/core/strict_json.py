@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import partial
@@ -17,7 +16,6 @@ DIGITS_MAX = len(str(-INTEGER_MAX))
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 LONG_DIGITS = len(str(INTEGER_MAX))
-_LONG_DIGITS = re.compile(rb"[0-9]{%d}" % LONG_DIGITS)
 
 
 def encode(what: str, value: Any, bytes_max: int) -> bytes:
@@ -37,22 +35,59 @@ def encode(what: str, value: Any, bytes_max: int) -> bytes:
         _check_value(what, value, 1)
         body, faithful = _encode(_to_plain(value)), True  # it has a subclass of str, int or float, which the encoder refuses
     size = len(body)
-    if not faithful or (size >= LONG_DIGITS and _LONG_DIGITS.search(body)) or (size > 2 * NESTING_MAX and _is_too_deep(body)):
+    if not faithful or _has_long_number(body) or (size > 2 * NESTING_MAX and _is_deeper(body, NESTING_MAX)):
         _check_value(what, value, 1)
     if size > bytes_max:
         check_size(what, size, bytes_max)
     return body
 
 
-def _is_too_deep(body: bytes) -> bool:
-    """Return whether `body` may be nested too deep, because it has more opening brackets than the limit."""
-    return body.count(b"[") + body.count(b"{") > NESTING_MAX
-
-
 def check(what: str, body: bytes, bytes_max: int, *, levels_around: int = 0) -> bytes:
-    """Return `body` if it is strict JSON within the limits. `levels_around` are outer levels that do not count as nesting."""
-    _check_value(what, parse(what, body, bytes_max), 1 - levels_around)
+    """Return `body` if it is strict JSON within the limits. `levels_around` are outer levels that do not count as nesting.
+
+    The fast path decodes and encodes again: bytes that are the same except for blanks lost nothing. They are read value by value
+    only if they are not the same (a key given twice, a number written in another way), or may have a long number.
+    """
+    check_size(what, len(body), bytes_max)
+    if not _is_plain(body, NESTING_MAX + levels_around):
+        _check_value(what, parse(what, body, bytes_max), 1 - levels_around)
     return body
+
+
+def _is_plain(body: bytes, levels_max: int) -> bool:
+    """Return whether `body` is strict JSON that is written as an encoder writes it, with blanks anywhere between its parts."""
+    try:
+        again = _encode(_decode(body))
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return False
+    is_same = again == body or again.translate(None, _BLANKS) == body.translate(None, _BLANKS)
+    return is_same and not _has_long_number(again) and not _is_deeper(again, levels_max)
+
+
+_BLANKS = b" \t\r\n"
+_TO_ZERO = bytes(ord("0") if chr(code) in "0123456789" else ord(" ") for code in range(256))
+_ZEROS = b"0" * LONG_DIGITS
+_NOT_STRUCTURE = bytes(code for code in range(256) if chr(code) not in '[]{}"')
+_TO_BRACES = bytes.maketrans(b"[]", b"{}")
+
+
+def _has_long_number(body: bytes) -> bool:
+    """Return whether `body` has a number, or a text, with as many digits as a number that is too large."""
+    return len(body) >= LONG_DIGITS and _ZEROS in body.translate(_TO_ZERO)
+
+
+def _is_deeper(body: bytes, levels_max: int) -> bool:
+    """Return whether valid JSON may be nested deeper than this."""
+    if body.count(b"[") + body.count(b"{") <= levels_max:
+        return False
+    if b"\\" in body:
+        return True
+    braces = b"".join(body.translate(_TO_BRACES, _NOT_STRUCTURE).split(b'"')[::2])
+    for _ in range(levels_max):
+        if not braces:
+            return False
+        braces = braces.replace(b"{}", b"")  # it removes the innermost level
+    return bool(braces)
 
 
 def parse(what: str, body: bytes, bytes_max: int, digits_max: int = DIGITS_MAX) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 from urllib.parse import unquote, unquote_plus
 
+from holdfast.core.hosts import PORT_MAX, is_loopback
 from holdfast.errors import ValidationError
 
 HIDDEN = "…"
@@ -41,8 +42,6 @@ _REMOTE = re.compile(r"https?://", re.ASCII | re.IGNORECASE)
 _REMOTE_PARTS = re.compile(
     r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?((?:/[A-Za-z0-9._~-]+)*)/?", re.ASCII | re.IGNORECASE
 )
-_LOOPBACK = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1", re.ASCII | re.IGNORECASE)
-_PORT_MAX = 65_535
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")
 _CREDENTIALS = re.compile(r"([^:@/]*)(?::([^@/]*))?@")
 """User and password, found as libpq does it: up to the first @, unless a / comes before it."""
@@ -98,7 +97,7 @@ class RemoteUrl(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        return _LOOPBACK.fullmatch(self.host) is not None
+        return is_loopback(self.host)
 
 
 def is_sqlite(url: str) -> bool:
@@ -122,9 +121,9 @@ def parse_remote_url(url: str) -> RemoteUrl:
         )
     scheme = found[1].lower()
     port = int(found[3]) if found[3] else 443 if scheme == "https" else 80
-    if not 0 < port <= _PORT_MAX:
-        raise ValidationError(f"a port is from 1 to {_PORT_MAX}", field="url")
-    return RemoteUrl(scheme, found[2].strip("[]"), port, found[4])
+    if not 0 < port <= PORT_MAX:
+        raise ValidationError(f"a port is from 1 to {PORT_MAX}", field="url")
+    return RemoteUrl(scheme, found[2].strip("[]").lower(), port, found[4])
 
 
 def sqlite_file(url: str) -> str:

@@ -56,7 +56,7 @@ def demo(*, db: str | None, jobs: int, workers: int, serve: bool, as_json: bool)
         with holdfast.open(url, actor="demo") as ledger:
             report = Demo(ledger, Page(quiet=as_json), url, NAMES[:workers]).run(jobs)
             if server is not None:
-                server.serve_ledger(ledger, server.plan_of(ledger, {"port": 0, "link": True}), announce=click.echo)
+                server.serve_ledger(ledger, server.plan_of(ledger, server.ServerOptions(port=0, link=True)), announce=click.echo)
     except (DemoError, DemoWorkerError) as error:
         raise CommandError("demo_failed", str(error)) from None
     if as_json:

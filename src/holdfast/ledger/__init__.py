@@ -1,8 +1,9 @@
 """The ledger: its verbs, and the commit pipeline through which they change the store."""
 
 from holdfast.ledger.export import ExportVerbs
+from holdfast.ledger.keyring import Keyring
 from holdfast.ledger.public import Beat, Change, Event, Job, JobPage, WorkerRecord
-from holdfast.ledger.signing import Keyring
+from holdfast.ledger.signing import SignedFence
 from holdfast.ledger.verbs.access import LoginVerbs, NewToken, SessionRecord, SessionVerbs, TokenRecord
 from holdfast.ledger.verbs.bulk import BulkVerbs
 from holdfast.ledger.verbs.explaining import ExplainVerbs
@@ -36,6 +37,7 @@ __all__ = [
     "QueueRecord",
     "ScheduleRecord",
     "SessionRecord",
+    "SignedFence",
     "SinkState",
     "TokenRecord",
     "TreeHead",

@@ -14,10 +14,11 @@ from holdfast.core.model import JobRecord as Record
 from holdfast.errors import HoldfastError
 from holdfast.ledger import validate
 from holdfast.ledger.commit import CommitPipeline, only_answer
+from holdfast.ledger.keyring import KeyBookCache, Keyring
 from holdfast.ledger.metrics import Totals
 from holdfast.ledger.public import Beat, Change, Job, to_datetime
-from holdfast.ledger.requests import Request, is_repeated
-from holdfast.ledger.signing import KeyBookCache, Keyring, Signer
+from holdfast.ledger.requests import Request, is_repeated, repeats
+from holdfast.ledger.signing import Signer
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.ledger.transaction import StepTransactions
 from holdfast.ledger.validators import HookSource, Validation
@@ -139,11 +140,13 @@ class LedgerBase:
         """Change the ledger's own settings. This makes no event. A repeated request id is still recognised."""
         who, request = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id)
 
-        def once(session: Session) -> None:
-            if request is None or not is_repeated(session, who, request, verb, validate.body_hash(verb, *body)):
-                work(session)
+        def once(session: Session) -> bool:
+            if request is not None and is_repeated(session, who, request, verb, validate.body_hash(verb, *body)):
+                return True
+            work(session)
+            return False
 
-        self._pipeline.transact(once)
+        repeats.count += self._pipeline.transact(once)
 
     def _fire_schedules(self, made: Counter[str]) -> None:
         from holdfast.ledger.schedules import ScheduleFirer
@@ -182,16 +185,20 @@ class LedgerBase:
         beats: Sequence[c.Heartbeat] = (),
     ) -> list[Any]:
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
+        admitted, refused = self._signer.admit_proofs(commands)
+        beats, _ = self._signer.admit_proofs(beats)
         answers: list[Any] = []
-        for number, part in enumerate(chunks(commands, limits.WRITE_CHUNK)):
+        for number, part in enumerate(chunks(admitted, limits.WRITE_CHUNK)):
             request = self._hot_request(verb, part, request_id, chunk=number, waits=waits, beats=beats if number == 0 else ())
             answers += self._pipeline.submit(request).answers
+        for place in sorted(refused):
+            answers.insert(place, refused[place])
         return [answer if isinstance(answer, HoldfastError) else convert(answer) for answer in answers]
 
     def _on_job(self, verb: str, command: c.JobCommand, request_id: str | None, body: tuple[Any, ...] = ()) -> Job:
         fence = getattr(command, "fence", None)
         hashed = validate.body_hash(verb, command.job_id, command.expected_rev, fence and (fence.attempt, fence.token), body)
-        request = Request(verb, [command], request_id is not None, keep=True, body_hash=hashed)
+        request = Request(verb, [self._signer.admit_proof(command)], request_id is not None, keep=True, body_hash=hashed)
         return public_job(only_answer(self._pipeline.submit(request)))
 
 
@@ -203,6 +210,11 @@ def without_validators(ledger: D) -> D:
     copied = copy(ledger)
     copied.validation = None
     return copied
+
+
+def sign_as_server(ledger: LedgerBase) -> None:
+    """Let the ledger sign only for the system from now on, with the server's own keys. Workers sign in their own processes."""
+    ledger.ring = ledger._signer.ring = ledger.ring.of_server()  # noqa: SLF001 - a part of the same class
 
 
 class ServiceAccess:

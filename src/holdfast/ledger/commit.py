@@ -20,7 +20,7 @@ from holdfast.core.commands import ClaimNext, Enqueue, Replay, ReplayMany
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger import metrics
 from holdfast.ledger.dispatch import execute
-from holdfast.ledger.requests import Request, Result, is_locked
+from holdfast.ledger.requests import Request, Result, is_locked, repeats
 from holdfast.ledger.signing import Signer
 from holdfast.store.base import END_TRANSACTION_ACTION, Contention, Lane, Session, StatementFailed, Store, lock_refusal
 from holdfast.store.callers import unwrap, use_connection
@@ -193,6 +193,7 @@ class CommitPipeline:
         except HoldfastError as error:
             metrics.count_refusal(self._metrics, error)
             raise
+        repeats.count += result.repeated
         metrics.count_answers(self._metrics, result)
         return result
 
@@ -326,6 +327,7 @@ class CommitPipeline:
         for place, answer in zip(places, part.answers, strict=True):
             merged.answers[place] = answer
         merged.locked, merged.changed = part.locked, before.changed or part.changed
+        merged.repeated = before.repeated or part.repeated
         merged.outcomes, merged.queues = before.outcomes + part.outcomes, before.queues | part.queues
         return merged
 

@@ -49,7 +49,9 @@ def decide_each(session: Session, items: Sequence[Item], signer: TransactionSign
         try:
             item.answer(_decide_one(session, jobs, item, now, signer))
         except HoldfastError as refusal:
-            item.answer(_done_before(session, item.command) or refusal)
+            before = _done_before(session, item.command)
+            item.answer(before or refusal)
+            item.result.repeated = item.result.repeated or isinstance(before, AppliedCommand)
 
 
 def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: int, signer: TransactionSigner) -> Any:
@@ -63,7 +65,7 @@ def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: i
         command = msgspec.structs.replace(command, policy=policy, paused=paused)
     if isinstance(command, c.MoveJob) and job is not None and job.dedupe_key is not None:
         command = msgspec.structs.replace(command, key_holder=session.key_holder(command.queue, job.dedupe_key))
-    outcome = signer.decide(job, command, now, own=item.result.request.verb != "append")
+    outcome = signer.decide(job, command, now)
     if outcome.events:
         session.save(outcome.job, outcome.events)
         item.result.changed = True

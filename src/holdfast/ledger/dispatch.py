@@ -274,6 +274,7 @@ def answer_appends(session: Session, results: Iterable[Result]) -> None:
             is_refused = isinstance(result.answers[0], HoldfastError)
             if event is not None and (not is_refused or _is_newest(session, event)):
                 result.answers[0] = event
+                result.repeated = is_refused
 
 
 def _event_of(session: Events, command: Any) -> EventRecord | None:

@@ -231,7 +231,18 @@ def _ages(workers: list[WorkerRow], now: Micros) -> WorkerAges:
     return WorkerAges(fresh, late, len(ages) - fresh - late, silent[:SILENT_NAMED_MAX])
 
 
-def attention_of(session: Session) -> list[AttentionItem]:
+def attention_of(session: Session, limit: int = limits.ATTENTION_MAX) -> list[AttentionItem]:
+    """Return what waits for a person, oldest first. If there is too much, requests for assistance stay before all others."""
+    found = _waiting_for_a_person(session)
+
+    def age(item: AttentionItem) -> tuple[datetime, int]:
+        return item.since, item.job_id or 0
+
+    kept = sorted(found, key=lambda item: (item.reason != AttentionReason.ASSIST_REQUESTED, age(item)))[:limit]
+    return sorted(kept, key=age)
+
+
+def _waiting_for_a_person(session: Session) -> list[AttentionItem]:
     jobs = session.attention_jobs(limits.SWEEP_MAX)
     policies = session.policies_of({job.policy_id for job in jobs if job.policy_id is not None})
     covered = {id_ for id_, policy in policies.items() if policy.requires_operator_coverage}
@@ -255,7 +266,7 @@ def attention_of(session: Session) -> list[AttentionItem]:
         for sink in session.sinks()
         if sink.dead_at is not None
     ]
-    return sorted(found, key=lambda item: (item.since, item.job_id or 0))[: limits.ATTENTION_MAX]
+    return found
 
 
 def _job_items(job: AttentionJob, *, is_covered: bool) -> list[AttentionItem]:

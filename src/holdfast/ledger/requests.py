@@ -3,6 +3,7 @@
 A request id makes a request safe to send again: the answer is stored with the change, and a repetition gets the stored answer.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from holdfast.ledger.signing import TransactionSigner
 from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow, Requests, Session
 from holdfast.store.events import EventFilter
 from holdfast.store.requests import StoredRequest
-from holdfast.store.rows import ClaimedJobs
+from holdfast.store.rows import ClaimedJobs, row_id_and_rev
 
 
 class Request(NamedTuple):
@@ -42,7 +43,7 @@ class Request(NamedTuple):
 class Result:
     """The result of one run of a request. Each run makes a new one, so that a run that is rolled back leaves nothing behind."""
 
-    __slots__ = ("answers", "changed", "locked", "outcomes", "queues", "request")
+    __slots__ = ("answers", "changed", "locked", "outcomes", "queues", "repeated", "request")
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -52,6 +53,8 @@ class Result:
         """Something was written."""
         self.locked = False
         """Some commands were not run, because another transaction has locked a row that they need."""
+        self.repeated = False
+        """The answer, or a part of it, is that of an earlier request with the same id."""
         self.outcomes: list[Decision] = []
         """The decisions about commands that were decided one by one."""
         self.queues: set[str] = set()
@@ -63,6 +66,15 @@ class Result:
             self.outcomes.append(outcome)
             if outcome.job.status is Status.QUEUED:
                 self.queues.add(outcome.job.queue)
+
+
+class RepeatCount(threading.local):
+    """How many calls of this thread were answered as repetitions of an earlier request."""
+
+    count = 0
+
+
+repeats = RepeatCount()
 
 
 class Item(NamedTuple):
@@ -132,7 +144,10 @@ def encode_answer(result: Result) -> bytes:
     verb, answers = result.request.verb, result.answers
     found = answers[0] if verb in ("claim", "replay_many") else answers
     token = answers[0].token if verb == "claim_job" else getattr(result.request.commands[0], "token", None)
-    return msgspec.json.encode(KeptAnswer(tuple(_kept_item(answer) for answer in found), token))
+    if isinstance(found, ClaimedJobs):
+        # The records of these jobs are made only if the caller reads them.
+        return msgspec.json.encode(KeptAnswer(tuple(KeptItem(*pair) for pair in map(row_id_and_rev, found.rows)), token))
+    return msgspec.json.encode(KeptAnswer(tuple(map(_kept_item, found)), token))
 
 
 def _kept_item(answer: Any) -> KeptItem:
@@ -180,6 +195,7 @@ def answer_repeats(session: Session, results: Sequence[Result]) -> tuple[list[Re
             result.locked = True
         elif key in known:
             result.answers = _answer_again(session, result.request, known[key])
+            result.repeated = not isinstance(result.answers[0], IdempotencyConflict)
         elif key in seen:
             repeats.append(result)
         else:

@@ -5,22 +5,21 @@ a revoked key is refused from its position on. If it turns out only there that a
 job's lock. Every signature is verified before it is written.
 """
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core.decide import Decision, decide
-from holdfast.core.limits import SKEW_US_MAX
-from holdfast.core.model import Actor, EventRecord, EventType, JobRecord, Micros, Policy, Role
+from holdfast.core.model import Actor, EventRecord, EventType, Fence, JobRecord, Micros, Policy, Role
 from holdfast.core.policy import must_be_signed
-from holdfast.errors import SignatureInvalid, ValidationError
+from holdfast.errors import HoldfastError, SignatureInvalid
+from holdfast.ledger.keyring import KeyBookCache, Keyring, StatementCounters
 from holdfast.proof.envelopes import Envelope
 from holdfast.proof.key_book import KeyBook
-from holdfast.proof.keys import KeyFile, KeyRole, PublicKey, SecretKey, verify
-from holdfast.proof.signing import STATED_TYPES, UNSIGNED_UNDER, Signed, holder_statement, signer_of
+from holdfast.proof.keys import KeyRole, PublicKey, SecretKey, verify
+from holdfast.proof.signing import STATED_TYPES, UNSIGNED_UNDER, Signed, check_stated, holder_statement, signer_of
 from holdfast.proof.statements import (
     Statement,
     encode_ledger_statement,
@@ -31,114 +30,10 @@ from holdfast.proof.statements import (
 from holdfast.store.base import Keys, Store
 
 
-class Keyring:
-    """Secret keys, each with its role and name. One role and name may have several keys during a rotation."""
+class SignedFence(Fence, frozen=True, gc=False, kw_only=True):
+    """A fence with a statement that its holder has signed, in another process, for one command."""
 
-    def __init__(self, keys: Iterable[KeyFile] = ()) -> None:
-        self._keys: dict[str, KeyFile] = {}
-        for key in keys:
-            if key.secret is None:
-                raise ValidationError(f"the key {key.key_id} has no secret to sign with", field="keys", key_id=key.key_id)
-            self._keys[key.key_id] = key
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __iter__(self) -> Iterator[KeyFile]:
-        """Iterate in the order in which the keys were given."""
-        return iter(self._keys.values())
-
-    def __repr__(self) -> str:
-        return f"Keyring({', '.join(f'{key.role.value} {key.name!r} {key.key_id}' for key in self)})"
-
-    def secret(self, key_id: str) -> SecretKey | None:
-        found = self._keys.get(key_id)
-        return None if found is None else found.secret
-
-    def find(self, book: KeyBook, role: KeyRole, name: str | None = None) -> SecretKey | None:
-        """Return the last key that is valid in the book for this role, and for this name if one is given."""
-        valid = [key.secret for key in self if key.role is role and book.valid(key.key_id, role, name)]
-        return valid[-1] if valid else None
-
-    def missing_key(self, book: KeyBook, worker: str) -> str | None:
-        """Return why no key of this ring may sign for the worker of this name, or None if one may."""
-        if self.find(book, KeyRole.WORKER, worker) is not None:
-            return None
-        own = [key.key_id for key in self if (key.role, key.name) == (KeyRole.WORKER, worker)]
-        if own:
-            state = "is not enrolled" if book.find(own[-1]) is None else "was revoked"
-            return f"the key {own[-1]} of worker {worker!r}, which this process has, {state}"
-        loaded = ", ".join(f"{key.role.value} {key.name}" for key in self)
-        return f"this process has no key of worker {worker!r} (loaded: {loaded or 'none'})"
-
-    @property
-    def worker(self) -> str | None:
-        """The name of its worker keys, if they all have the same one."""
-        names = {key.name for key in self if key.role is KeyRole.WORKER}
-        return names.pop() if len(names) == 1 else None
-
-    def server(self, book: KeyBook) -> SecretKey | None:
-        """Return the key that signs for the system, and that signs heads."""
-        return self.find(book, KeyRole.SERVER)
-
-    def voucher(self, book: KeyBook, name: str, role: str) -> SecretKey | None:
-        """Return the key that vouches for a change of a key of this role.
-
-        It is the key of the operator `name`, else a server's, else any operator's. For a server's key, only a server's vouches.
-        """
-        if role == KeyRole.SERVER:
-            return self.server(book)
-        return self.find(book, KeyRole.OPERATOR, name) or self.server(book) or self.find(book, KeyRole.OPERATOR)
-
-
-class KeyBookCache:
-    """The key book as this process has last read it."""
-
-    def __init__(self) -> None:
-        self._book = KeyBook()
-
-    @property
-    def known(self) -> KeyBook:
-        """The book as it was last read. It may have changed since."""
-        return self._book
-
-    def current(self, session: Keys) -> KeyBook:
-        """Return the book, locked against changes until the transaction ends.
-
-        Call this before the transaction draws positions for signed events.
-        """
-        book = self._book
-        if book.last_change_pos != session.last_key_change():
-            book = self._book = KeyBook(session.key_log())
-        return book
-
-    def latest(self, session: Keys) -> KeyBook:
-        """Read the book. It is not locked: another transaction may change it at any time."""
-        book = self._book = KeyBook(session.key_log())
-        return book
-
-
-class StatementCounters:
-    """The counters of the statements that this process signs. They increase, for each worker."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._newest: dict[str, int] = {}
-        """The newest counter of each worker, by name."""
-
-    def next(self, worker: str, at: Micros, last: int) -> int:
-        """Return a counter above all that this process has signed for `worker`, and above `last`, the newest of the job.
-
-        It is at least the time `at`, so that it also increases over a restart. A counter that is too far ahead of the time to be
-        accepted is continued only for the job whose `last` it is.
-        """
-        ahead_max = at + SKEW_US_MAX
-        with self._mutex:
-            own = self._newest.get(worker, 0) + 1
-            count = max(own if own <= ahead_max else 0, last + 1, at)
-            if count <= ahead_max:
-                self._newest[worker] = count
-            return count
+    envelope: Envelope
 
 
 _SIGN_AGAIN = frozenset({"missing", "counter", "key"})
@@ -163,7 +58,12 @@ class Signer:
     # Before the transaction
 
     def sign_many(self, commands: Sequence[Any]) -> Sequence[Any]:
-        """Return the hot commands, signed for their holders if the fence requires that and this process has the key."""
+        """Return the hot commands, signed for their holders if the fence requires that and this process has the key.
+
+        A statement that came with a fence is verified instead.
+        """
+        if any(map(_has_proof, commands)):
+            commands = [self.admit_proof(command) for command in commands]
         if not self.ring or not any(map(_needs_signature, commands)):
             return commands
         secrets: dict[str, SecretKey | None] = {}
@@ -190,6 +90,29 @@ class Signer:
         found = self.ring.find(self.books.known, KeyRole.WORKER, worker)
         return found or self.ring.find(self._store.read_statement(self.books.latest), KeyRole.WORKER, worker)
 
+    def admit_proof(self, command: Any) -> Any:
+        """Return the command with the statement of its fence, if that has one. Raise if it is not of this command."""
+        if not _has_proof(command):
+            return command
+        given: SignedFence = command.fence
+        signed = self.admit(given.envelope)
+        check_stated(signed, command, Actor(Role.WORKER, given.worker, given.incarnation), given.attempt)
+        fence = Fence(given.job_id, given.attempt, given.token, given.worker, given.incarnation)
+        return msgspec.structs.replace(command, fence=fence, signed=signed)
+
+    def admit_proofs(self, commands: Sequence[Any]) -> tuple[Sequence[Any], dict[int, HoldfastError]]:
+        """Return the commands whose proofs are valid or that have none, and the refusals of the others, by their place."""
+        if not any(map(_has_proof, commands)):
+            return commands, {}
+        admitted: list[Any] = []
+        refused: dict[int, HoldfastError] = {}
+        for place, command in enumerate(commands):
+            try:
+                admitted.append(self.admit_proof(command))
+            except HoldfastError as error:
+                refused[place] = error
+        return admitted, refused
+
     def admit(self, envelope: Envelope) -> Signed:
         """Verify a statement that another process has signed, and that its key is enrolled for its actor."""
         content = read_statement(envelope.statement)
@@ -199,9 +122,26 @@ class Signer:
         if book.find(envelope.key_id) is None:
             book = self._store.read_statement(self.books.latest)
         check_signer(book, envelope.key_id, content.actor)
-        return _verified(
-            book.public_key(envelope.key_id), Signed(envelope.key_id, envelope.signature, envelope.statement, content)
-        )
+        signed = Signed(envelope.key_id, envelope.signature, envelope.statement, content, is_given=True)
+        return _verified(book.public_key(envelope.key_id), signed)
+
+    def sign_again(self, command: Any, refusal: HoldfastError) -> Any:
+        """Return a command that the server has refused with a signature that it accepts, or None if that does not help.
+
+        Raise the refusal with the missing key in its message, if that is why the command was not signed.
+        """
+        is_kept = isinstance(refusal, SignatureInvalid) and not refusal.context  # the kept answer of a repeated batch
+        if not is_kept and not _can_sign_again(command, refusal):
+            return None
+        fence: Fence | None = getattr(command, "fence", None)
+        holder = command.actor if fence is None else Actor(Role.WORKER, fence.worker, fence.incarnation)
+        book = self._store.read_statement(self.books.latest)
+        secret = self.ring.find(book, KeyRole.WORKER, holder.name)
+        if secret is None or not holder.incarnation:
+            raise explained(refusal, self.ring.missing_key(book, holder.name)) from None
+        attempt = refusal.context["attempt"] if fence is None else fence.attempt
+        signed = self.sign(secret, command, holder, attempt, refusal.context.get("last") or 0)
+        return msgspec.structs.replace(command, signed=signed)
 
     # Before and inside the transaction
 
@@ -240,9 +180,13 @@ class TransactionSigner:
         """Return why this process cannot sign for the worker what the policy requires, or None if it can or need not."""
         return self._signer.ring.missing_key(self.book, worker) if must_be_signed(policy, EventType.HEARTBEAT) else None
 
-    def decide(self, job: JobRecord | None, command: Any, now: Micros, *, own: bool = True) -> Decision:
-        """Decide what `command` does, with every signature that its events need. This process signs its `own` commands."""
+    def decide(self, job: JobRecord | None, command: Any, now: Micros) -> Decision:
+        """Decide what `command` does, with every signature that its events need.
+
+        This process signs its own commands, not those that another process has signed.
+        """
         signed: Signed | None = getattr(command, "signed", None)
+        own = signed is None or not signed.is_given
         if signed is None and (job is None or job.policy is None or job.policy.signed == "none"):
             return decide(job, command, now)
         try:
@@ -252,27 +196,21 @@ class TransactionSigner:
         except SignatureInvalid as refusal:
             again = self._signed_here(job, command, refusal) if own and job is not None else None
             if job is None or again is None:
-                raise (self._explained(job, refusal) if own and job is not None else refusal) from None
+                missing = self._signer.ring.missing_key(self.book, _holder_name(job)) if own and job is not None else None
+                raise explained(refusal, missing) from None
             outcome = decide(job, again, now)
         return outcome if job is None else self._attested(job, outcome)
 
     def _signed_here(self, job: JobRecord, command: Any, refusal: SignatureInvalid) -> Any:
         """Return the command signed for the job's holder, or None if signing again does not help or the key is missing."""
-        if refusal.context.get("why") not in _SIGN_AGAIN or type(command) not in STATED_TYPES:
+        if not _can_sign_again(command, refusal):
             return None
-        holder = Actor(Role.WORKER, job.owner or job.last_owner or "", job.incarnation or "")
+        holder = Actor(Role.WORKER, _holder_name(job), job.incarnation or "")
         secret = self._signer.ring.find(self.book, KeyRole.WORKER, holder.name)
         if secret is None:
             return None
         signed = self._signer.sign(secret, command, holder, job.attempt, job.counter or 0)
         return msgspec.structs.replace(command, signed=signed)
-
-    def _explained(self, job: JobRecord, refusal: SignatureInvalid) -> SignatureInvalid:
-        """Return the refusal, with the missing key in its message if that is why the command was not signed."""
-        missing = self._signer.ring.missing_key(self.book, job.owner or job.last_owner or "")
-        if missing is None or refusal.context.get("why") != "missing":
-            return refusal
-        return SignatureInvalid(f"{refusal.message}: {missing}", **refusal.context)
 
     def _attested(self, job: JobRecord, outcome: Decision) -> Decision:
         """Sign the events for the system, or for the operator who acts, if the policy of the attempt requires it."""
@@ -303,8 +241,27 @@ class TransactionSigner:
         return msgspec.structs.replace(event, key_id=signed.key_id, signature=signed.signature, statement=signed.statement)
 
 
+def explained(refusal: HoldfastError, missing: str | None) -> HoldfastError:
+    """Return the refusal, with the missing key in its message if that is why the command was not signed."""
+    if missing is None or refusal.context.get("why") != "missing":
+        return refusal
+    return SignatureInvalid(f"{refusal.message}: {missing}", **refusal.context)
+
+
+def _holder_name(job: JobRecord) -> str:
+    return job.owner or job.last_owner or ""
+
+
+def _can_sign_again(command: Any, refusal: HoldfastError) -> bool:
+    return isinstance(refusal, SignatureInvalid) and refusal.context.get("why") in _SIGN_AGAIN and type(command) in STATED_TYPES
+
+
+def _has_proof(command: Any) -> bool:
+    return type(getattr(command, "fence", None)) is SignedFence
+
+
 def _needs_signature(command: Any) -> bool:
-    return command.fence.signed not in UNSIGNED_UNDER[type(command)]
+    return command.signed is None and command.fence.signed not in UNSIGNED_UNDER[type(command)]
 
 
 def _lacks_statement(job: JobRecord, event: EventRecord) -> bool:

@@ -12,7 +12,7 @@ from holdfast.errors import FenceLost, HoldfastError, NotFound, SignatureInvalid
 from holdfast.ledger import metrics, validate
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.decisions import apply
-from holdfast.ledger.requests import Request, Result, kept_answer
+from holdfast.ledger.requests import Request, Result, kept_answer, repeats
 from holdfast.ledger.signing import Signer, TransactionSigner
 from holdfast.ledger.sweep import Entropy
 from holdfast.store.base import Session, Store
@@ -160,6 +160,7 @@ class StepTransactions:
             if verb == "task_start":
                 metrics.count_conflict(self._metrics, error)
             raise
+        repeats.count += acted.replayed
         metrics.count_answers(self._metrics, result)
         return acted
 

@@ -313,9 +313,14 @@ class EnqueueReader:
             head = self._heads[kind, queue]
         except (KeyError, TypeError):
             return None
-        if type(args) is not dict or len(item) != _PLAIN:
+        if len(item) != _PLAIN:
             return None
-        body = strict_json.encode("args", args, limits.PAYLOAD_BYTES_MAX)
+        if type(args) is dict:
+            body = strict_json.encode("args", args, limits.PAYLOAD_BYTES_MAX)
+        elif type(args) is msgspec.Raw:
+            body = _args_json(args)
+        else:
+            return None
         return c.Enqueue(actor=who, request_id=request, queue=queue, kind=kind, payload=head + body + b"}", bare=True)
 
     def command(
@@ -330,9 +335,7 @@ class EnqueueReader:
         else:
             if not isinstance(args, dict | msgspec.Raw):
                 raise ValidationError("args must be an object: a dict, or Raw JSON", field="args")
-            body = json_value("args", args, limits.PAYLOAD_BYTES_MAX)
-            if body[:1] != b"{":
-                raise ValidationError("args must be a JSON object", field="args")
+            body = _args_json(args)
         if not options:
             return c.Enqueue(actor=who, request_id=request, queue=queue, kind=kind, payload=head + body + b"}", bare=True)
         return self._full(who, request, kind, queue, body, options)
@@ -361,6 +364,13 @@ class EnqueueReader:
             trace_id=trace_id,
             **chosen,
         )
+
+
+def _args_json(args: Any) -> bytes:
+    body = json_value("args", args, limits.PAYLOAD_BYTES_MAX)
+    if body[:1] != b"{":
+        raise ValidationError("args must be a JSON object", field="args")
+    return body
 
 
 _OPTIONS = frozenset(

@@ -4,7 +4,7 @@ import hmac
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
@@ -13,7 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.core import limits
 from holdfast.core.hosts import AllowedHosts
-from holdfast.mcp.server import CLIENT_SCOPE_KEY, SESSION_HEADER
+from holdfast.mcp.rights import CLIENT_SCOPE_KEY
+from holdfast.mcp.server import SESSION_HEADER
 
 log = logging.getLogger("holdfast.mcp")
 
@@ -28,23 +29,23 @@ class TransportSessions:
 
     def __init__(self, most: int, idle_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._most, self._idle_s, self._monotonic = most, idle_s, monotonic
-        self._clients: dict[str, int] = {}
+        self._clients: dict[str, Hashable] = {}
         self._used_at: dict[str, float] = {}
         """When the last request of each session ended. A session with a request under way has no entry."""
         self._under_way: Counter[str] = Counter()
-        self._opening: Counter[int] = Counter()
+        self._opening: Counter[Hashable] = Counter()
 
-    def belongs_to_another(self, secret: str, client: int) -> bool:
+    def belongs_to_another(self, secret: str, client: Hashable) -> bool:
         return self._clients.get(secret, client) != client
 
-    def has_capacity(self, client: int) -> bool:
+    def has_capacity(self, client: Hashable) -> bool:
         """End the sessions that were idle for too long. Return whether the client may open another session."""
         now = self._monotonic()
         for secret in [secret for secret, at in self._used_at.items() if now - at > self._idle_s]:
             self.end(secret)
         return self._opening[client] + sum(owner == client for owner in self._clients.values()) < self._most
 
-    def begin(self, secret: str | None, client: int) -> None:
+    def begin(self, secret: str | None, client: Hashable) -> None:
         """Record the start of a request. `secret` is its session id, None if it may open a session."""
         if secret is None:
             self._opening[client] += 1
@@ -52,7 +53,7 @@ class TransportSessions:
             self._under_way[secret] += 1
             self._used_at.pop(secret, None)
 
-    def done(self, secret: str | None, client: int, opened: str | None) -> None:
+    def done(self, secret: str | None, client: Hashable, opened: str | None) -> None:
         """Record the end of a request. `opened` is the id of the session that it has opened, if any."""
         if secret is None:
             self._opening[client] -= 1
@@ -100,17 +101,66 @@ def _refusal_reason(headers: Headers) -> str:
     return "unknown token" if given.partition(" ")[0].lower() == "bearer" else "not a Bearer token"
 
 
+class SessionAccess:
+    """Passes a request on if its client may use its session, or open another one. The scope has the client."""
+
+    def __init__(self, app: ASGIApp, most: int, session_s: float) -> None:
+        self._app = app
+        self._most = most
+        self._sessions = TransportSessions(most, session_s)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers, client = Headers(scope=scope), scope[CLIENT_SCOPE_KEY]
+        refused = self._check(scope, headers, client)
+        await (self._forward(scope, receive, send, headers, client) if refused is None else refused(scope, receive, send))
+
+    def _check(self, scope: Scope, headers: Headers, client: Hashable) -> PlainTextResponse | None:
+        secret = headers.get(SESSION_HEADER)
+        if secret is not None and self._sessions.belongs_to_another(secret, client):
+            return PlainTextResponse("Session not found", status_code=404)
+        if secret is None and _may_open_session(scope, headers) and not self._sessions.has_capacity(client):
+            text = f"Too many sessions: at most {self._most} may be open for this client. End some with DELETE."
+            return PlainTextResponse(text, status_code=429, headers=RETRY_HEADERS)
+        return None
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send, headers: Headers, client: Hashable) -> None:
+        secret = headers.get(SESSION_HEADER)
+        uses_session = secret is not None or _may_open_session(scope, headers)
+        status, is_counted = 0, uses_session
+
+        async def watch_send(message: Message) -> None:
+            nonlocal status, is_counted
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                opened = Headers(raw=message["headers"]).get(SESSION_HEADER) if status < _BAD_REQUEST else None
+                if is_counted and secret is None and opened is not None:
+                    # The session has its client before anyone can know its id.
+                    self._sessions.done(None, client, opened)
+                    is_counted = False
+            await send(message)
+
+        if uses_session:
+            self._sessions.begin(secret, client)
+        try:
+            await self._app(scope, receive, watch_send)
+        finally:
+            if is_counted:
+                self._sessions.done(secret, client, None)
+            if secret is not None and (status == _NOT_FOUND or (scope["method"] == "DELETE" and status == _OK)):
+                self._sessions.end(secret)
+
+
 class AccessControl:
     """Passes a request on if its host is allowed, its token is valid (if there are tokens) and its client is within its share."""
 
-    def __init__(self, app: ASGIApp, hosts: AllowedHosts, tokens: Sequence[str], requests_max: int, session_s: float) -> None:
-        share = max(1, len(tokens))
+    def __init__(self, app: ASGIApp, hosts: AllowedHosts, tokens: Sequence[str], requests_max: int) -> None:
         self._app = app
         self._hosts = hosts
         self._tokens = [token.encode() for token in tokens]
-        self._requests_max = max(1, requests_max // share)
-        self._sessions_max = max(1, limits.MCP_SESSIONS_MAX // share)
-        self._sessions = TransportSessions(self._sessions_max, session_s)
+        self._requests_max = requests_max
         self._under_way: Counter[int] = Counter()
         self._refusals = RefusedTokenLog()
 
@@ -120,41 +170,19 @@ class AccessControl:
             return
         headers = Headers(scope=scope)
         client = self._client_of(headers)
-        refused = self._check_host(headers) or self._check_client(scope, headers, client)
+        refused = self._check_host(headers) or self._check_client(client)
         if refused is not None:
             if refused.status_code == _UNAUTHORIZED:
                 self._refusals.note(scope, headers)
             await refused(scope, receive, send)
             return
         assert client is not None
+        scope[CLIENT_SCOPE_KEY] = client
         self._under_way[client] += 1
         try:
-            await self._forward(scope, receive, send, headers, client)
+            await self._app(scope, receive, send)
         finally:
             self._under_way[client] -= 1
-
-    async def _forward(self, scope: Scope, receive: Receive, send: Send, headers: Headers, client: int) -> None:
-        secret = headers.get(SESSION_HEADER)
-        uses_session = secret is not None or _may_open_session(scope, headers)
-        status, opened = 0, None
-
-        async def watch_send(message: Message) -> None:
-            nonlocal status, opened
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                opened = Headers(raw=message["headers"]).get(SESSION_HEADER) if status < _BAD_REQUEST else None
-            await send(message)
-
-        scope[CLIENT_SCOPE_KEY] = client
-        if uses_session:
-            self._sessions.begin(secret, client)
-        try:
-            await self._app(scope, receive, watch_send)
-        finally:
-            if uses_session:
-                self._sessions.done(secret, client, opened)
-            if secret is not None and (status == _NOT_FOUND or (scope["method"] == "DELETE" and status == _OK)):
-                self._sessions.end(secret)
 
     def _check_host(self, headers: Headers) -> PlainTextResponse | None:
         """Refuse a request that uses another host name than the server's: it may come from a browser after DNS rebinding."""
@@ -174,17 +202,11 @@ class AccessControl:
         matches = [hmac.compare_digest(given, token) for token in self._tokens]  # all of them, so that the time is constant
         return matches.index(True) if scheme.lower() == "bearer" and any(matches) else None
 
-    def _check_client(self, scope: Scope, headers: Headers, client: int | None) -> PlainTextResponse | None:
+    def _check_client(self, client: int | None) -> PlainTextResponse | None:
         if client is None:
             return PlainTextResponse("Unauthorized", status_code=_UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
         if self._under_way[client] >= self._requests_max:
             text = f"Too many requests: at most {self._requests_max} may be under way for this client at once."
-            return PlainTextResponse(text, status_code=429, headers=RETRY_HEADERS)
-        secret = headers.get(SESSION_HEADER)
-        if secret is not None and self._sessions.belongs_to_another(secret, client):
-            return PlainTextResponse("Session not found", status_code=404)
-        if secret is None and _may_open_session(scope, headers) and not self._sessions.has_capacity(client):
-            text = f"Too many sessions: at most {self._sessions_max} may be open for this client. End some with DELETE."
             return PlainTextResponse(text, status_code=429, headers=RETRY_HEADERS)
         return None
 

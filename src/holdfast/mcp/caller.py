@@ -1,6 +1,6 @@
 """The client of one tool call, and the jobs that the server holds for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +12,7 @@ from holdfast.core.model import Actor
 from holdfast.errors import FenceLost, HoldfastError, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.mcp import schemas
+from holdfast.mcp.rights import ALL_RIGHTS, CallerRights
 from holdfast.mcp.schemas import TaskResult
 from holdfast.mcp.sessions import ClientSessions, SessionKey
 
@@ -56,10 +57,17 @@ class Caller:
     """The client of one call. Its session is that of its transport; if the transport has none, the client gives one."""
 
     def __init__(
-        self, sessions: ClientSessions, name: str, session: str | None, new_session_name: Callable[[], str], client: int = 0
+        self,
+        sessions: ClientSessions,
+        name: str,
+        session: str | None,
+        new_session_name: Callable[[], str],
+        client: Hashable = 0,
+        rights: CallerRights = ALL_RIGHTS,
     ) -> None:
         self._sessions = sessions
-        self._client = client
+        self.rights = rights
+        self.client = client
         self._name = name
         self._session = session
         self._new_session_name = new_session_name
@@ -76,6 +84,16 @@ class Caller:
     @property
     def ledger(self) -> Ledger:
         return self._sessions.ledger
+
+    def check_visible(self, job_id: int) -> int:
+        """Return the id of a job that the caller may see. Raise NotFound for any other."""
+        if self.rights is not ALL_RIGHTS:
+            self.rights.check_visible(self.ledger, job_id)
+        return job_id
+
+    def actor(self, request: schemas.ToolArguments) -> str | Actor:
+        """Return the actor of jobs that the caller adds."""
+        return self.rights.actor(self.session(request.session)) or self._name
 
     def session(self, named: str | None) -> str | None:
         """Return the client's session, if it has one. Raise ValidationError if `named` differs from the transport's."""
@@ -107,7 +125,7 @@ class Caller:
     def claim(self, request: schemas.WriteArguments, verb: Callable[[Agent, str | None], Any], job_id: int | None = None) -> Any:
         """Run a verb that gives the caller a job, and track the job."""
         key = self.session_key(request)
-        self._sessions.check_capacity(key, job_id, self._client)
+        self._sessions.check_capacity(key, job_id, self.client)
         agent = self._agent(key)
         answer = verb(agent, self.scoped_request_id(request))
         if answer.task is not None:
@@ -117,6 +135,7 @@ class Caller:
     def act_on_held(self, request: schemas.HeldJobArguments, verb: Callable[..., Task], **options: Any) -> TaskResult:
         """Run a verb on a job that the caller holds, and track the job."""
         key = self.session_key(request)
+        self.check_visible(request.id)
         agent = self._agent(key)
         try:
             task = verb(agent, request.id, attempt=request.attempt, request_id=self.scoped_request_id(request), **options)
@@ -133,9 +152,9 @@ class Caller:
     def _track(self, agent: Agent, task: Task, replayed: bool | msgspec.UnsetType) -> None:
         """Track the job of an answer. A replayed answer has an old state, so read the job's current state for it."""
         if replayed is not True:
-            self._sessions.track(agent, task, self._client)
+            self._sessions.track(agent, task, self.client)
             return
         with suppress(HoldfastError):
             now = task_of(self.ledger.get(task.id).record)
             if now.attempt == task.attempt:
-                self._sessions.track(agent, now, self._client)
+                self._sessions.track(agent, now, self.client)

@@ -8,20 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-import anyio
 import h11
 import uvicorn
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast.core import limits
 from holdfast.core.hosts import AllowedHosts
-from holdfast.mcp.access import AccessControl
-from holdfast.mcp.server import SESSION_HEADER, session_name
+from holdfast.mcp.access import AccessControl, SessionAccess
+from holdfast.mcp.app import GRACE_S, PATH, SessionEndNotifier, ShutdownMiddleware
 
 RESERVED_FILES = 128
 """File descriptors reserved for the ledger if the system's limit is low."""
@@ -113,74 +109,6 @@ def connection_class(most: int) -> Any:
 
 log = logging.getLogger("holdfast.mcp")
 
-PATH = "/mcp"
-GRACE_S = 2
-"""How long calls may continue after the server has begun to stop."""
-_OK = 200
-
-
-class SessionEndNotifier:
-    """Calls `on_session_end` when a client ends its session with DELETE."""
-
-    def __init__(self, app: ASGIApp, on_session_end: Callable[[str], None]) -> None:
-        self._app = app
-        self._on_session_end = on_session_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "DELETE":
-            await self._app(scope, receive, send)
-            return
-        status = 0
-
-        async def watch_send(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        await self._app(scope, receive, watch_send)
-        secret = Headers(scope=scope).get(SESSION_HEADER)
-        if status == _OK and secret is not None:
-            self._on_session_end(session_name(secret))
-
-
-class ShutdownMiddleware:
-    """Ends open requests when the server stops: streams at once, calls after GRACE_S."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-        self._stopping = anyio.Event()
-
-    def close(self) -> None:
-        self._stopping.set()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        is_begun = is_ended = False
-
-        async def watch_send(message: Message) -> None:
-            nonlocal is_begun, is_ended
-            is_begun, is_ended = True, message["type"] == "http.response.body" and not message.get("more_body", False)
-            await send(message)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._cancel_on_shutdown, scope["method"], tasks.cancel_scope)
-            await self._app(scope, receive, watch_send)
-            tasks.cancel_scope.cancel()
-        if not self._stopping.is_set() or is_ended:
-            return
-        if is_begun:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        else:
-            await PlainTextResponse("The server is stopping", status_code=503)(scope, receive, send)
-
-    async def _cancel_on_shutdown(self, method: str, scope: anyio.CancelScope) -> None:
-        await self._stopping.wait()
-        if method != "GET":
-            await anyio.sleep(GRACE_S)
-        scope.cancel()
-
 
 class HttpServer(uvicorn.Server):
     """A uvicorn server that logs its address when it has started and leaves signals to the program."""
@@ -224,17 +152,18 @@ def build_http_server(
         max_sessions=limits.MCP_SESSIONS_MAX,
     )
     shutdown, most = ShutdownMiddleware(SessionEndNotifier(app, on_session_end)), connections_max()
-    requests_max = most * limits.MCP_REQUESTS_MAX // limits.MCP_CONNECTIONS_MAX
+    requests_max, share = most * limits.MCP_REQUESTS_MAX // limits.MCP_CONNECTIONS_MAX, max(1, len(tokens))
+    sessions = SessionAccess(shutdown, max(1, limits.MCP_SESSIONS_MAX // share), session_s)
     return HttpServer(
         uvicorn.Config(
-            AccessControl(shutdown, AllowedHosts(host, allowed_hosts), tokens, requests_max, session_s),
+            AccessControl(sessions, AllowedHosts(host, allowed_hosts), tokens, max(1, requests_max // share)),
             http=connection_class(most),
             log_config=None,
             access_log=False,
             lifespan="on",
             server_header=False,
             ws="none",
-            timeout_graceful_shutdown=GRACE_S + 1,
+            timeout_graceful_shutdown=int(GRACE_S) + 1,
         ),
         shutdown,
     )

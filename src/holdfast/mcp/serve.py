@@ -16,7 +16,7 @@ from mcp.server.stdio import stdio_server
 
 from holdfast.core import limits
 from holdfast.ledger import Ledger, validate
-from holdfast.mcp.server import DEFAULT_AGENT_NAME, CallerResolver, build_server
+from holdfast.mcp.server import DEFAULT_AGENT_NAME, CallerResolver, build_server, quiet_loggers
 from holdfast.mcp.sessions import SHUTDOWN_S, ClientSessions, HeartbeatThread
 from holdfast.mcp.stdio import STDIN, LineReader, MessageReader, MessageWriter, reserve_stdout
 from holdfast.signals import stop_on_signals
@@ -124,9 +124,7 @@ def _exit_if_stuck(heartbeats: HeartbeatThread) -> None:
 
 def _create_sessions(ledger: Ledger, options: ServeOptions, clients: int = 1) -> ClientSessions:
     """Return the sessions. Raise an error for an invalid agent or session name now, not with the first call."""
-    for logger_name in ("mcp", "uvicorn"):
-        # At lower levels the SDK logs session ids, which are enough to act as their clients.
-        logging.getLogger(logger_name).setLevel(logging.WARNING)
+    quiet_loggers()
     validate.worker(
         DEFAULT_AGENT_NAME if options.agent is None else options.agent,
         DEFAULT_AGENT_NAME if options.session is None else options.session,

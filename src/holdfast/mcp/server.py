@@ -1,6 +1,7 @@
 """The MCP server: protocol requests, resources, instructions and prompts."""
 
 import hashlib
+import logging
 import re
 from collections.abc import Callable
 from functools import partial
@@ -15,9 +16,9 @@ from mcp.server.lowlevel import Server
 from holdfast.agent import get_history, get_task
 from holdfast.core import limits
 from holdfast.errors import HoldfastError, LimitExceeded, NotFound, ValidationError, error_fields
-from holdfast.ledger import Ledger
 from holdfast.mcp import tools
 from holdfast.mcp.caller import Caller
+from holdfast.mcp.rights import ALL_RIGHTS, CLIENT_SCOPE_KEY, RIGHTS_SCOPE_KEY, CallerRights
 from holdfast.mcp.schemas import input_schema, to_json_value
 from holdfast.mcp.sessions import ClientSessions
 from holdfast.version import __version__
@@ -82,26 +83,26 @@ TEMPLATES = [
 ]
 
 
-def read_json(ledger: Ledger, uri: str) -> str:
+def read_json(caller: Caller, uri: str) -> str:
     """Return a resource as JSON. Raise not_found for an unknown address."""
     for pattern, reader in _READERS:
         if match := pattern.fullmatch(uri):
-            return msgspec.json.encode(reader(ledger, *match.groups())).decode()
+            return msgspec.json.encode(caller.rights.show(reader(caller, *match.groups()))).decode()
     raise NotFound(f"there is no resource {uri!r:.200}", uri=uri[:200])
 
 
-def _read_job(ledger: Ledger, id_: str) -> Any:
-    return get_task(ledger, int(id_))
+def _read_job(caller: Caller, id_: str) -> Any:
+    return get_task(caller.ledger, caller.check_visible(int(id_)))
 
 
-def _read_events(ledger: Ledger, id_: str, after: str | None) -> Any:
-    page = get_history(ledger, int(id_), after=int(after or 0), limit=limits.MCP_PAGE_MAX)
+def _read_events(caller: Caller, id_: str, after: str | None) -> Any:
+    page = get_history(caller.ledger, caller.check_visible(int(id_)), after=int(after or 0), limit=limits.MCP_PAGE_MAX)
     more = None if page.next_after is None else f"holdfast://jobs/{id_}/events?after={page.next_after}"
     return {**msgspec.structs.asdict(page), "next": more}
 
 
-def _read_counts(ledger: Ledger) -> Any:
-    return {"counts": ledger.counts(max_age=1)}
+def _read_counts(caller: Caller) -> Any:
+    return {"counts": {queue: n for queue, n in caller.ledger.counts(max_age=1).items() if caller.rights.sees(queue)}}
 
 
 _READERS: tuple[tuple[re.Pattern[str], Callable[..., Any]], ...] = (
@@ -112,8 +113,6 @@ _READERS: tuple[tuple[re.Pattern[str], Callable[..., Any]], ...] = (
 
 
 SESSION_HEADER = "mcp-session-id"
-CLIENT_SCOPE_KEY = "holdfast.client"
-"""The key in a request's scope for the index of its token."""
 DEFAULT_AGENT_NAME = "mcp"
 NAME_CHARACTERS_MAX = 64
 _UNSAFE_CHARACTERS = re.compile(r"[^a-z0-9._-]+")
@@ -142,11 +141,13 @@ class CallerResolver:
 
     def caller(self, ctx: Context) -> Caller:
         params = ctx.session.client_params
-        name = self._agent or agent_name("" if params is None else params.client_info.name)
+        scope = {} if ctx.request is None else ctx.request.scope
+        rights: CallerRights = scope.get(RIGHTS_SCOPE_KEY, ALL_RIGHTS)
+        name = rights.agent or self._agent or agent_name("" if params is None else params.client_info.name)
         if self.has_one_client and params is not None:
             self._agent = name  # If the client changed its name later, its jobs would belong to another agent.
-        client = 0 if ctx.request is None else ctx.request.scope.get(CLIENT_SCOPE_KEY, 0)
-        return Caller(self.sessions, name, self._session or _transport_session(ctx), self._new_session_name, client)
+        session, client = self._session or _transport_session(ctx), scope.get(CLIENT_SCOPE_KEY, 0)
+        return Caller(self.sessions, name, session, self._new_session_name, client, rights)
 
     async def track_activity(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Record the activity of a client on every message. Refuse a second initialize, which could change its name."""
@@ -171,12 +172,18 @@ def session_name(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()[:16]
 
 
+def quiet_loggers() -> None:
+    """Log only warnings of the SDK. At lower levels it logs session ids, which are enough to act as their clients."""
+    for logger_name in ("mcp", "uvicorn"):
+        logging.getLogger(logger_name).setLevel(logging.WARNING)
+
+
 def build_server(resolver: CallerResolver) -> Server[Any]:
     """Return the server. Blocking calls run in threads, with a limit for each session."""
-    ledger, calls = resolver.sessions.ledger, resolver.sessions.calls
+    calls = resolver.sessions.calls
 
     async def list_tools(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=tools.tool_list())
+        return types.ListToolsResult(tools=tools.tool_list(resolver.caller(ctx).rights))
 
     async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         tool = tools.TOOLS.get(params.name)
@@ -184,7 +191,7 @@ def build_server(resolver: CallerResolver) -> Server[Any]:
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name!r:.80}")
         caller = resolver.caller(ctx)
         key = caller.transport_session or str((params.arguments or {}).get("session"))
-        return await calls.call(key, partial(tools.call_tool, tool, caller, params.arguments))
+        return await calls.call((caller.client, key), partial(tools.call_tool, tool, caller, params.arguments))
 
     async def list_resources(ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return types.ListResourcesResult(resources=RESOURCES)
@@ -194,7 +201,8 @@ def build_server(resolver: CallerResolver) -> Server[Any]:
 
     async def read_resource(ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         try:
-            text = await calls.call(resolver.caller(ctx).transport_session, partial(read_json, ledger, params.uri))
+            caller = resolver.caller(ctx)
+            text = await calls.call((caller.client, caller.transport_session), partial(read_json, caller, params.uri))
         except HoldfastError as error:
             code = types.INVALID_PARAMS if isinstance(error, NotFound | ValidationError | LimitExceeded) else types.INTERNAL_ERROR
             raise MCPError(code=code, message=error.message, data=to_json_value(error_fields(error))) from None

@@ -3,7 +3,7 @@
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -45,7 +45,7 @@ class ClientSession:
 
     __slots__ = ("agent", "called_at", "client", "held_jobs", "idle_until")
 
-    def __init__(self, agent: Agent, now: float, client: int = 0) -> None:
+    def __init__(self, agent: Agent, now: float, client: Hashable = 0) -> None:
         self.agent = agent
         self.client = client
         self.called_at = now
@@ -92,7 +92,7 @@ class ClientSessions:
     def __init__(self, ledger: Ledger, monotonic: Callable[[], float], clients: int = 1) -> None:
         self.ledger = ledger
         self.clients = clients
-        """How many clients share the server, each with its own token."""
+        """How many clients share the server equally. More clients than these share its sessions as they come."""
         self.monotonic = monotonic
         self.changed = threading.Condition()
         self.calls = KeyedThreadPool("holdfast-mcp-call", threads_max=CALLS_AT_ONCE_MAX, per_key_max=CALLS_AT_ONCE)
@@ -121,7 +121,7 @@ class ClientSessions:
             held = None if entry is None else entry.held_jobs.get(job_id)
             return None if held is None else held.attempt
 
-    def check_capacity(self, key: SessionKey, job_id: int | None, client: int = 0) -> None:
+    def check_capacity(self, key: SessionKey, job_id: int | None, client: Hashable = 0) -> None:
         """Raise limit_exceeded if the session holds too many jobs, or the client has too many sessions.
 
         `job_id` is the job to be claimed. A session may always claim a job that it holds. A call without `job_id` is allowed,
@@ -136,12 +136,13 @@ class ClientSessions:
                 if sum(not held.lost for held in entry.held_jobs.values()) >= most:
                     raise TooManyHeldJobs(f"a session holds at most {most} tasks at once", field="tasks", limit=most)
 
-    def _check_sessions(self, client: int) -> None:
+    def _check_sessions(self, client: Hashable) -> None:
         most = max(1, limits.MCP_SESSIONS_MAX // self.clients)
-        if sum(entry.idle_until is None and entry.client == client for entry in self._sessions.values()) >= most:
+        busy = [entry.client for entry in self._sessions.values() if entry.idle_until is None]
+        if busy.count(client) >= most or len(busy) >= limits.MCP_SESSIONS_MAX:
             raise TooManySessions(f"tasks are held for at most {most} sessions at once", field="sessions", limit=most)
 
-    def track(self, agent: Agent, task: Task, client: int = 0) -> None:
+    def track(self, agent: Agent, task: Task, client: Hashable = 0) -> None:
         """Record from the ledger's answer whether this session holds the job.
 
         Answers about an attempt before the held one are outdated and ignored. A job for a session that has ended meanwhile is

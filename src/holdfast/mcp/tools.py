@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError, NotFound, ValidationError, error_fiel
 from holdfast.mcp import schemas
 from holdfast.mcp.caller import Caller
 from holdfast.mcp.formatting import format_answer
+from holdfast.mcp.rights import CallerRights, Need
 from holdfast.mcp.schemas import (
     AttemptEndResult,
     ContentsResult,
@@ -40,7 +41,7 @@ def list_jobs(caller: Caller, request: schemas.ListJobsArguments) -> TaskListRes
     status = [one.value for one in request.status] if request.status else None
     filters: dict[str, Any] = {"status": status, "phase": request.phase, "queue": request.queue, "kind": request.kind}
     page = caller.ledger.list(**filters, after=request.after, limit=request.limit, **holder)
-    rows = [task_of(job.record, _short_args(job.record)) for job in page]
+    rows = [task_of(job.record, _short_args(job.record)) for job in page if caller.rights.sees(job.queue)]
     return TaskListResult(rows, page.next_after)
 
 
@@ -51,21 +52,21 @@ def _short_args(job: JobRecord) -> dict[str, Any]:
 
 
 def get_job(caller: Caller, request: schemas.GetJobArguments) -> TaskDetails:
-    return get_task(caller.ledger, request.id, bytes_max=limits.AGENT_VALUE_BYTES_MAX)
+    return get_task(caller.ledger, caller.check_visible(request.id), bytes_max=limits.AGENT_VALUE_BYTES_MAX)
 
 
 def get_contents(caller: Caller, request: schemas.GetContentsArguments) -> ContentsResult:
-    body: bytes | None = getattr(caller.ledger.get(request.id).record, request.part)
+    body: bytes | None = getattr(caller.ledger.get(caller.check_visible(request.id)).record, request.part)
     if body is None:
         raise NotFound(f"job {request.id} has no {request.part}", job_id=request.id)
-    text = body.decode()
+    text = caller.rights.show_json(request.part, body).decode()
     end = request.offset + request.limit
     next_offset = end if end < len(text) else None
     return ContentsResult(request.id, request.part, text[request.offset : end], request.offset, len(text), next_offset)
 
 
 def explain(caller: Caller, request: schemas.GetJobArguments) -> Explanation:
-    explanation = caller.ledger.explain(request.id, to_claim=True)
+    explanation = caller.ledger.explain(caller.check_visible(request.id), to_claim=True)
     if explanation.situation not in (Situation.READY, Situation.REQUEUED):
         return explanation
     claim = Remedy(f"claim_job with id {request.id}", "claims and starts it for you")
@@ -77,13 +78,15 @@ def claim_job(caller: Caller, request: schemas.ClaimJobArguments) -> TaskResult:
     def start(agent: Agent, request_id: str | None) -> TaskResult:
         return TaskResult(agent.start(request.id, ttl=request.ttl_s, attempt=request.attempt, request_id=request_id))
 
-    done: TaskResult = caller.claim(request, start, request.id)
+    done: TaskResult = caller.claim(request, start, caller.check_visible(request.id))
     return done
 
 
 def resume(caller: Caller, request: schemas.ResumeArguments) -> Brief:
+    queues = caller.rights.claimable(caller.ledger, request.queues)
+
     def resume_agent(agent: Agent, request_id: str | None) -> Brief:
-        return agent.resume(queues=request.queues, kinds=request.kinds, ttl=request.ttl_s, request_id=request_id)
+        return agent.resume(queues=queues, kinds=request.kinds, ttl=request.ttl_s, request_id=request_id)
 
     brief: Brief = caller.claim(request, resume_agent)
     return brief
@@ -129,13 +132,14 @@ def _with_attempts_left(caller: Caller, done: TaskResult) -> AttemptEndResult:
 
 
 def enqueue(caller: Caller, request: schemas.EnqueueArguments) -> EnqueueResult:
+    caller.rights.check_queue(request.queue)
     names = ("queue", "priority", "dedupe_key", "correlation_id")
     given = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
     if request.depends_on:
         given |= {"depends_on": request.depends_on, "on_dependency_failure": request.on_dependency_failure}
     given |= {"delay": request.delay_s} if request.delay_s else {}
     job = caller.ledger.enqueue(
-        request.kind, request.args, actor=caller.name, request_id=caller.scoped_request_id(request), **given
+        request.kind, request.args, actor=caller.actor(request), request_id=caller.scoped_request_id(request), **given
     )
     return EnqueueResult(task_of(job.record), job.is_new)
 
@@ -160,6 +164,7 @@ class ToolEntry(NamedTuple):
     arguments: type[schemas.ToolArguments]
     answer: type[msgspec.Struct]
     hints: ToolHints
+    need: Need
     verb: Callable[[Caller, Any], Any]
 
 
@@ -172,6 +177,7 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.ResumeArguments,
         Brief,
         ADDITIVE,
+        "hold",
         resume,
     ),
     "list_jobs": ToolEntry(
@@ -181,6 +187,7 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.ListJobsArguments,
         TaskListResult,
         READ_ONLY,
+        "read",
         list_jobs,
     ),
     "get_job": ToolEntry(
@@ -190,6 +197,7 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.GetJobArguments,
         TaskDetails,
         READ_ONLY,
+        "read",
         get_job,
     ),
     "get_contents": ToolEntry(
@@ -199,6 +207,7 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.GetContentsArguments,
         ContentsResult,
         READ_ONLY,
+        "read",
         get_contents,
     ),
     "explain": ToolEntry(
@@ -208,6 +217,7 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.GetJobArguments,
         Explanation,
         READ_ONLY,
+        "read",
         explain,
     ),
     "claim_job": ToolEntry(
@@ -217,6 +227,7 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.ClaimJobArguments,
         TaskResult,
         IDEMPOTENT,
+        "hold",
         claim_job,
     ),
     "heartbeat": ToolEntry(
@@ -226,6 +237,7 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.HeldJobArguments,
         TaskResult,
         IDEMPOTENT,
+        "hold",
         heartbeat,
     ),
     "progress": ToolEntry(
@@ -235,6 +247,7 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.ProgressArguments,
         TaskResult,
         IDEMPOTENT,
+        "hold",
         progress,
     ),
     "complete": ToolEntry(
@@ -244,6 +257,7 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.CompleteArguments,
         TaskResult,
         DESTRUCTIVE,
+        "hold",
         complete,
     ),
     "fail": ToolEntry(
@@ -253,6 +267,7 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.FailArguments,
         AttemptEndResult,
         DESTRUCTIVE,
+        "hold",
         fail,
     ),
     "release": ToolEntry(
@@ -263,6 +278,7 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.ReleaseArguments,
         AttemptEndResult,
         ADDITIVE,
+        "hold",
         release,
     ),
     "enqueue": ToolEntry(
@@ -272,12 +288,14 @@ TOOLS: dict[str, ToolEntry] = {
         schemas.EnqueueArguments,
         EnqueueResult,
         ADDITIVE,
+        "enqueue",
         enqueue,
     ),
 }
 
 
-def tool_list() -> list[types.Tool]:
+def tool_list(rights: CallerRights) -> list[types.Tool]:
+    """Return the tools that the caller may use."""
     return [
         types.Tool(
             name=name,
@@ -288,6 +306,7 @@ def tool_list() -> list[types.Tool]:
             annotations=_annotations(tool.hints),
         )
         for name, tool in TOOLS.items()
+        if rights.may(tool.need)
     ]
 
 
@@ -309,7 +328,8 @@ def call_tool(tool: ToolEntry, caller: Caller, arguments: Mapping[str, Any] | No
     try:
         request = _parse_arguments(tool.arguments, arguments)
         caller.note_activity(request.session)
-        answer = tool.verb(caller, request)
+        caller.rights.check(tool.need, tool.verb.__name__)
+        answer = caller.rights.show(tool.verb(caller, request))
         return _call_result(to_json_value(answer), format_answer(answer))
     except HoldfastError as error:
         return _error_result(error)

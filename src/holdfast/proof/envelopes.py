@@ -29,16 +29,21 @@ def read_envelope(given: Any) -> Envelope:
     if absent:
         words = f"the envelope is not signed: {' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing"
         raise SignatureInvalid(words, why="missing", fields=absent)
-    if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
-        raise ValidationError(f"keyId must be {KEY_ID_DIGITS} hex digits", field="keyId")
-    found = from_base64("signature", signature) if isinstance(signature, str) else b""
-    if len(found) != SIGNATURE_BYTES:
-        raise ValidationError(f"a signature has {SIGNATURE_BYTES} bytes, in base64", field="signature")
     body = canonical(fields)
     if len(body) > STATEMENT_BYTES_MAX:
         limit = STATEMENT_BYTES_MAX
         raise LimitExceeded(f"a statement has at most {limit} bytes", field="envelope", actual=len(body), limit=limit)
-    return Envelope(body, key_id, found)
+    return read_parts(body, key_id, signature)
+
+
+def read_parts(statement: bytes, key_id: Any, signature: Any) -> Envelope:
+    """Return an envelope whose statement is given as it was signed. The content of the statement is not checked."""
+    if not isinstance(key_id, str) or not _KEY_ID.fullmatch(key_id):
+        raise ValidationError(f"the id of a key must be {KEY_ID_DIGITS} hex digits", field="keyId")
+    found = from_base64("signature", signature) if isinstance(signature, str) else b""
+    if len(found) != SIGNATURE_BYTES:
+        raise ValidationError(f"a signature has {SIGNATURE_BYTES} bytes, in base64", field="signature")
+    return Envelope(statement, key_id, found)
 
 
 def sign_envelope(fields: dict[str, Any], secret: SecretKey) -> dict[str, Any]:

@@ -192,6 +192,8 @@ class Signed(msgspec.Struct, frozen=True):
     statement: bytes
     content: Statement
     """The fields that are encoded in `statement`."""
+    is_given: bool = False
+    """Another process has made it. This process then does not sign the command again."""
 
     @property
     def signer(self) -> Actor:
@@ -267,6 +269,24 @@ def holder_statement(
         payload_sha256=sha256(signed_payload(command) or b"").hexdigest(),
         reason=signed_reason(command),
     )
+
+
+def check_stated(signed: Signed, command: c.JobCommand, holder: Actor, attempt: int) -> None:
+    """Raise SignatureInvalid unless the holder would sign this statement for this command. `decide` checks the rest."""
+    found = signed.content
+    wanted = holder_statement(found.ledger, command, holder, attempt, counter=found.counter or 0, at=found.at)
+    for name in Statement.__struct_fields__:
+        if name != "counter" and getattr(found, name) != getattr(wanted, name):
+            what = _STATED_NAMES.get(name, name)
+            raise SignatureInvalid(
+                f"the signed statement does not match the request for job {command.job_id}: its {what}",
+                why=what,
+                job_id=command.job_id,
+            )
+
+
+_STATED_NAMES = {"job_id": "job", "payload_sha256": "payload"}
+"""Names of fields in refusals that differ from those of a statement."""
 
 
 def _check_counter(job: JobRecord, statement: Statement) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.core.model import JobRecord, Micros, Phase, Policy, Status
 from holdfast.errors import HoldfastError
-from holdfast.ledger.public import Beat, Change, to_micros
+from holdfast.ledger.public import Beat, Change, Event, to_micros
 from holdfast.remote.refusals import ProblemFields, error_of
 from holdfast.store.base import AppliedCommand
 
@@ -155,6 +155,12 @@ class PageAnswer(msgspec.Struct, frozen=True):
     next_cursor: str | None = None
     searched: int | None = None
     stopped: bool = False
+
+
+class EventsAnswer(msgspec.Struct, frozen=True):
+    events: list[Event]
+    next_after: int | None = None
+    """Where to go on after a full page. Events that the caller may not see are left out of it."""
 
 
 class CreatedAnswer(msgspec.Struct, frozen=True):

@@ -1,7 +1,9 @@
-"""Commands as the bodies of requests."""
+"""Commands as the paths and bodies of requests."""
 
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -16,6 +18,11 @@ from holdfast.ledger.schedules import job_command
 _enqueued = msgspec.json.Decoder(payloads.EnqueuedPayload)
 _succeeded = msgspec.json.Decoder(payloads.SucceededPayload)
 Body = dict[str, Any]
+
+
+def path(*parts: str | int) -> str:
+    """Return the path of a route. Each part is escaped, so that a name with a slash in it stays one part."""
+    return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
 def without_none(**fields: Any) -> Body:
@@ -88,6 +95,20 @@ def fence_body(fence: Fence) -> Body:
     return {"job_id": fence.job_id, "attempt": fence.attempt, "token": fence.token, **named}
 
 
+def holder_fields(command: Any) -> Body:
+    """Return the fence of a command, and its proof if it is signed. Both are left out without a fence."""
+    if command.fence is None:
+        return {}
+    return without_none(fence=fence_body(command.fence), proof=_proof(command.signed))
+
+
+def _proof(signed: c.SignedStatement | None) -> Body | None:
+    if signed is None:
+        return None
+    signature = b64encode(signed.signature).decode()
+    return {"key_id": signed.key_id, "signature": signature, "statement": signed.statement.decode()}
+
+
 def beat_body(command: c.Heartbeat) -> Body:
     beat = command.beat
     body = without_none(stage=beat.stage, progress=beat.progress, assist_requested=beat.assist_requested)
@@ -95,11 +116,11 @@ def beat_body(command: c.Heartbeat) -> Body:
         body["checkpoint"] = beat.checkpoint
     if not isinstance(beat.undo, msgspec.UnsetType):
         body["undo"] = {"kind": beat.undo.kind, "args": beat.undo.args}
-    return {"fence": fence_body(command.fence), **body}
+    return holder_fields(command) | body
 
 
 def completion_body(command: c.Complete) -> Body:
-    return {"fence": fence_body(command.fence), "result": _succeeded.decode(command.payload).result}
+    return holder_fields(command) | {"result": _succeeded.decode(command.payload).result}
 
 
 def _complete(command: c.Complete) -> Body:
@@ -108,8 +129,7 @@ def _complete(command: c.Complete) -> Body:
 
 def _fail(command: c.Fail) -> Body:
     after = None if command.retry_after_us is None else milliseconds(command.retry_after_us // 1_000)
-    return without_none(
-        fence=fence_body(command.fence),
+    return holder_fields(command) | without_none(
         error=msgspec.Raw(command.error),
         retryable=command.retryable,
         reason_code=command.reason_code,
@@ -119,8 +139,7 @@ def _fail(command: c.Fail) -> Body:
 
 
 def _stall(command: c.Stall) -> Body:
-    return without_none(
-        fence=None if command.fence is None else fence_body(command.fence),
+    return holder_fields(command) | without_none(
         reason=command.reason,
         error=raw(command.error),
         reason_code=command.reason_code,
@@ -133,7 +152,7 @@ def raw(body: bytes | None) -> msgspec.Raw | None:
 
 
 def _with_fence(command: Any) -> Body:
-    return without_none(fence=None if command.fence is None else fence_body(command.fence), reason=command.reason)
+    return holder_fields(command) | without_none(reason=command.reason)
 
 
 def _reason(command: Any) -> Body:
@@ -150,7 +169,7 @@ Writer = Callable[[Any], tuple[str, Body]]
 
 ON_JOB: dict[type[c.Command], Writer] = {
     c.ClaimJob: lambda x: ("claim", {} if x.ttl_ms is None else {"ttl": milliseconds(x.ttl_ms)}),
-    c.Start: lambda x: ("start", {"fence": fence_body(x.fence)}),
+    c.Start: lambda x: ("start", holder_fields(x)),
     c.Heartbeat: lambda x: ("heartbeat", beat_body(x)),
     c.Complete: lambda x: ("complete", _complete(x)),
     c.CompleteGated: lambda x: ("complete", _complete(x)),

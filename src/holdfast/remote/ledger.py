@@ -15,8 +15,8 @@ from holdfast.errors import HoldfastError, ValidationError
 from holdfast.ledger import Event, Job, KeyRecord, Ledger, SinkState, validate
 from holdfast.ledger.base import claimed_job
 from holdfast.ledger.commit import CommitPipeline
+from holdfast.ledger.keyring import Keyring
 from holdfast.ledger.requests import Request
-from holdfast.ledger.signing import Keyring
 from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.transaction import StepTransactions
 from holdfast.ledger.validators import HookSource
@@ -28,11 +28,13 @@ from holdfast.proof.envelopes import read_envelope
 from holdfast.proof.statements import read_statement
 from holdfast.remote import answers as a
 from holdfast.remote import items
-from holdfast.remote.paths import path
+from holdfast.remote.fleet import RemoteFleetVerbs
+from holdfast.remote.items import path
 from holdfast.remote.pipeline import Identity, RemotePipeline
 from holdfast.remote.reading import RemoteReadVerbs
 from holdfast.remote.schedules import SCHEDULE_SETTINGS, RemoteScheduleVerbs
 from holdfast.remote.store import RemoteStore
+from holdfast.remote.summaries import RemoteSummaryVerbs
 from holdfast.remote.tasks import RemoteSteps
 from holdfast.remote.transport import Transport
 from holdfast.store.base import Store
@@ -44,7 +46,7 @@ OPEN_SECONDS = 10.0
 """How long to try to reach the server before a ledger is opened."""
 
 
-class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
+class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, RemoteFleetVerbs, RemoteSummaryVerbs, Ledger):
     """A ledger on a server. `holdfast.open` returns one for a url that starts with https:// or http://."""
 
     def __init__(
@@ -74,7 +76,7 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
             validators=validators,
         )
         self._transport = transport
-        self._remote = RemotePipeline(transport, identity, self.metrics, entropy.nonce)
+        self._remote = RemotePipeline(transport, identity, self.metrics, entropy.nonce, self._signer)
         # Both have the methods that verbs use.
         self._pipeline = cast(CommitPipeline, self._remote)
         self.step_transactions = cast(StepTransactions, RemoteSteps(self._remote, transport, entropy.nonce, self.metrics))
@@ -94,8 +96,12 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
         limits.check_count(verb, len(commands), limits.WRITE_BATCH_MAX)
         if not commands:
             return []
-        result = self._remote.submit_many(Request(verb, commands, waits=waits, beats=beats))
+        sign = self._signer.sign_many
+        result = self._remote.submit_many(Request(verb, sign(commands), waits=waits, beats=sign(beats)))
         return [answer if isinstance(answer, HoldfastError) else convert(answer) for answer in result.answers]
+
+    def _submit_chosen(self, request: Request) -> list[Any]:
+        return self._remote.submit_chosen(request).answers if request.commands else []
 
     def _set(
         self,
@@ -162,23 +168,20 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
         statement = read_statement(read_envelope(given).statement)
         sent = {"envelope": given} if content is payloads.UNSET else {"envelope": given, "content": content}
         target = path("jobs", statement.job_id, "events")
-        return self._changed("POST", target, "event", Event, statement.actor, body=sent)
+        signer = statement.actor if statement.actor.role is Role.WORKER else None
+        return self._changed("POST", target, "event", Event, signer, body=sent)
 
     # Operators
 
     def sweep(self, *, limit: int = 1_000) -> dict[str, int]:
-        return cast(
-            dict[str, int],
-            self._send_change("POST", "/v1/sweep", a.having("events", dict[str, int]), body={"limit": limit}).events,
-        )
+        return self._changed("POST", "/v1/sweep", "events", dict[str, int], body={"limit": limit})
 
     def prune(self, *, batch: int = 1_000, **before: Any) -> dict[str, int]:
         limits.check_integer("batch", batch, 1, limits.PRUNE_BATCH_MAX)
         sent = {name: at for name, at in before.items() if at is not None}
         for name, at in sent.items():
             validate.moment(name, at)
-        found = self._send_change("POST", "/v1/prune", a.having("deleted", dict[str, int]), body={**sent, "batch": batch})
-        return cast(dict[str, int], found.deleted)
+        return self._changed("POST", "/v1/prune", "deleted", dict[str, int], body={**sent, "batch": batch})
 
     def revive_sink(self, name: str) -> SinkState:
         return self._sink(name, "revive")
@@ -188,7 +191,7 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
 
     def _sink(self, name: str, verb: str) -> SinkState:
         limits.check_name("sink", name)
-        return cast(SinkState, self._send_change("POST", path("sinks", name, verb), a.having("sink", SinkState), body={}).sink)
+        return self._changed("POST", path("sinks", name, verb), "sink", SinkState, body={})
 
     def drop_sink(self, name: str) -> None:
         limits.check_name("sink", name)
@@ -197,7 +200,7 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
     def reset_run(self, name: str, *, actor: str | Actor | None = None) -> RunState:
         limits.check_name("name", name)
         who = validate.actor(actor, Role.OPERATOR, self._actor)
-        return cast(RunState, self._send_change("POST", path("runs", name, "reset"), a.having("run", RunState), who, body={}).run)
+        return self._changed("POST", path("runs", name, "reset"), "run", RunState, who, body={})
 
     # Tokens
 
@@ -211,7 +214,7 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
         expires: Any = None,
         actor: str | Actor | None = None,
     ) -> NewToken:
-        allowed = access.check_role(role)
+        allowed = validate.choice("role", access.AccessRole, role)
         sent = items.without_none(
             role=allowed,
             name=limits.check_name("name", name),
@@ -225,7 +228,7 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
     def revoke_token(self, token_id: str, *, actor: str | Actor | None = None) -> TokenRecord:
         limits.check_name("token_id", token_id)
         who = validate.actor(actor, Role.OPERATOR, self._actor)
-        return cast(TokenRecord, self._send_change("DELETE", path("tokens", token_id), a.having("token", TokenRecord), who).token)
+        return self._changed("DELETE", path("tokens", token_id), "token", TokenRecord, who)
 
     # Keys. The server's own key vouches.
 
@@ -237,17 +240,12 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, Ledger):
     def revoke_key(self, key_id: str, *, actor: str | Actor | None = None) -> KeyRecord:
         limits.check_name("key_id", key_id)
         who = validate.actor(actor, Role.OPERATOR, self._actor)
-        return cast(
-            KeyRecord, self._send_change("POST", path("keys", key_id, "revoke"), a.having("key", KeyRecord), who, body={}).key
-        )
+        return self._changed("POST", path("keys", key_id, "revoke"), "key", KeyRecord, who, body={})
 
     def rotate_key(self, key_id: str, public: PublicLike, *, actor: str | Actor | None = None) -> KeyRecord:
         limits.check_name("key_id", key_id)
         who, sent = validate.actor(actor, Role.OPERATOR, self._actor), {"public": admit_public(public).public.hex()}
-        return cast(
-            KeyRecord,
-            self._send_change("POST", path("keys", key_id, "rotate"), a.having("key", KeyRecord), who, body=sent).key,
-        )
+        return self._changed("POST", path("keys", key_id, "rotate"), "key", KeyRecord, who, body=sent)
 
 
 def _token_time(given: Any) -> str:

@@ -15,12 +15,14 @@ from holdfast.core.access import matches_any
 from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import SYSTEM, Actor, Fence, Role
 from holdfast.core.payloads import NO_BEAT
-from holdfast.errors import Forbidden, HoldfastError, ValidationError
+from holdfast.errors import Forbidden, HoldfastError, SignatureInvalid, ValidationError
 from holdfast.ledger import metrics
 from holdfast.ledger.public import Beat, Change, to_datetime, to_micros
 from holdfast.ledger.requests import FoundJob, Request, Result
+from holdfast.ledger.signing import Signer
 from holdfast.remote import answers as a
 from holdfast.remote import items
+from holdfast.remote.refusals import StoreOnly
 from holdfast.remote.transport import Transport
 from holdfast.store.base import EnqueuedRow
 from holdfast.telemetry.metrics import Metrics
@@ -61,12 +63,15 @@ class Identity:
         return found
 
 
-class RemotePipeline:
+class RemotePipeline(StoreOnly):
     """Sends requests to a server. It takes the place of the ledger's CommitPipeline."""
 
-    def __init__(self, transport: Transport, identity: Identity, counters: Metrics, nonce: Callable[[], str]) -> None:
+    def __init__(
+        self, transport: Transport, identity: Identity, counters: Metrics, nonce: Callable[[], str], signer: Signer
+    ) -> None:
         self._transport = transport
         self._identity = identity
+        self._signer = signer
         self._metrics = counters
         self._nonce = nonce
 
@@ -78,6 +83,10 @@ class RemotePipeline:
         """Send heartbeats or completions of many jobs. Each has its own answer."""
         return self._counted(request, self._answers_of_many)
 
+    def submit_chosen(self, request: Request) -> Result:
+        """Send the commands of an operator on many jobs in one request. Each has its own answer."""
+        return self._counted(request, self._on_chosen)
+
     def _counted(self, request: Request, run: Callable[[Request], list[Any]]) -> Result:
         result = Result(request)
         try:
@@ -86,7 +95,7 @@ class RemotePipeline:
             metrics.count_refusal(self._metrics, error)
             raise
         # The answer does not say whether it is a repeated one, nor how long jobs have waited.
-        result.changed = request.verb in ("enqueue", "heartbeat", "replay")
+        result.changed = request.verb in ("enqueue", "heartbeat", "replay", "replay_jobs")
         metrics.count_answers(self._metrics, result)
         return result
 
@@ -113,17 +122,8 @@ class RemotePipeline:
                 return [self._replay_many(command)]
             case c.Heartbeat() as command if command.request_id is None and command.expected_rev is None:
                 return self._answers_of_many(request)
-        if len(request.commands) == 1:
-            return [self._on_job(request.commands[0])]
-        return [self._on_one_of_many(command) for command in request.commands]
-
-    def _on_one_of_many(self, command: Any) -> Any:
-        """Send one of many commands that an operator has chosen, with a key of its own. Its refusal is its answer."""
-        key = f"{command.request_id}.{command.job_id}"
-        try:
-            return self._on_job(msgspec.structs.replace(command, request_id=key))
-        except HoldfastError as error:
-            return error
+        [only] = request.commands
+        return [self._on_job(only)]
 
     def _answers_of_many(self, request: Request) -> list[Any]:
         """Send the commands of each worker in a request of its own, and return the answers in the order of the commands."""
@@ -136,6 +136,26 @@ class RemotePipeline:
         return [answers[place] for place in range(len(commands))]
 
     def _of_worker(self, request: Request, commands: Sequence[Any]) -> list[Any]:
+        """Send commands of one worker. Those that have to be signed, or signed again, are signed and sent once more."""
+        answers = self._sent_by(request, commands)
+        again: dict[int, Any] = {}
+        for place, answer in enumerate(answers):
+            try:
+                signed = self._signer.sign_again(commands[place], answer)
+            except HoldfastError as error:
+                answers[place] = error
+            else:
+                again |= {} if signed is None else {place: signed}
+        if again:
+            # If one of the others was accepted, the answers are kept under the key of the call.
+            suffix = "" if len(again) == len(answers) else ".signed"
+            renamed = [_with_suffix(command, suffix) for command in again.values()]
+            answers_again = self._sent_by(request._replace(beats=()), renamed)
+            for place, answer in zip(again, answers_again, strict=True):
+                answers[place] = answer
+        return answers
+
+    def _sent_by(self, request: Request, commands: Sequence[Any]) -> list[Any]:
         match commands[0]:
             case c.Heartbeat():
                 return self._beats(commands, wait=request.waits)
@@ -147,21 +167,28 @@ class RemotePipeline:
     # One job
 
     def _on_job(self, command: Any) -> Any:
+        """Send a command. If it has to be signed, or signed again, it is signed and sent once more."""
+        try:
+            return self._sent_on_job(command)
+        except SignatureInvalid as refusal:
+            signed = self._signer.sign_again(command, refusal)
+            if signed is None:
+                raise
+        return self._sent_on_job(signed)
+
+    def _sent_on_job(self, command: Any) -> Any:
         verb, body = items.ON_JOB[type(command)](command)
-        path = f"/v1/jobs/{command.job_id}/{verb}"
+        path, rev = f"/v1/jobs/{command.job_id}/{verb}", command.expected_rev
         match command:
             case c.Heartbeat():
-                return a.applied(self._send(command, path, a.having("beat", Beat), body).beat)
+                return a.applied(self._send(command, path, a.having("beat", Beat), body, rev=rev).beat)
             case c.Start() | c.Complete():
-                return a.applied(self._send(command, path, a.having("change", Change), body).change)
-        found = self._send(command, path, a.FoundAnswer, body)
-        record = a.record_of(found.job)
-        return FoundJob(record, found.is_new) if isinstance(command, c.Replay) else record
+                return a.applied(self._send(command, path, a.having("change", Change), body, rev=rev).change)
+        return _job_of(command, self._send(command, path, a.FoundAnswer, body, rev=rev))
 
-    def _send(self, command: Any, path: str, answer: Any, body: Any, **options: Any) -> Any:
+    def _send(self, command: Any, path: str, answer: Any, body: Any, *, rev: int | None = None, **options: Any) -> Any:
         _check_role(command)
         headers = self._identity.headers(_actor(command))
-        rev = getattr(command, "expected_rev", None)
         if rev is not None:
             headers["If-Match"] = f'"{rev}"'
         key = command.request_id or self._nonce()
@@ -176,6 +203,15 @@ class RemotePipeline:
         )
 
     # Many jobs
+
+    def _on_chosen(self, request: Request) -> list[Any]:
+        """Send one verb for many jobs, each with the revision at which it was seen."""
+        commands: Sequence[Any] = request.commands
+        verb, options = items.ON_JOB[type(commands[0])](commands[0])
+        jobs = [items.without_none(id=command.job_id, rev=command.expected_rev) for command in commands]
+        target, query = f"/v1/batches/{verb}", {"return": "jobs"}
+        found = self._send(commands[0], target, _ITEMS, {"jobs": jobs, **options}, query=query).answers
+        return [item.error or _job_of(command, item) for command, item in zip(commands, found, strict=True)]
 
     def _enqueue(self, commands: Sequence[c.Enqueue]) -> list[Any]:
         """Create jobs. The record of a new one is folded from its command, so the answer need not have it.
@@ -220,8 +256,8 @@ class RemotePipeline:
 
     def _beats(self, commands: Sequence[c.Heartbeat], *, wait: bool) -> list[Any]:
         """Send heartbeats in one request. They have no key: a fresh heartbeat follows one that is lost."""
-        plain = [place for place, command in enumerate(commands) if command.beat == NO_BEAT]
-        others = [place for place, command in enumerate(commands) if command.beat != NO_BEAT]
+        plain = [place for place, command in enumerate(commands) if _is_plain(command)]
+        others = [place for place, command in enumerate(commands) if not _is_plain(command)]
         body = {
             "fences": [items.fence_body(commands[place].fence) for place in plain],
             "beats": [items.beat_body(commands[place]) for place in others],
@@ -244,9 +280,26 @@ class RemotePipeline:
         return answers
 
 
+def _job_of(command: Any, found: Any) -> Any:
+    """Return the job of an answer, as the ledger's own pipeline answers it."""
+    record = a.record_of(found.job)
+    return FoundJob(record, found.is_new) if isinstance(command, c.Replay) else record
+
+
 def _actor(command: Any) -> Actor:
     fence = getattr(command, "fence", None)
     return command.actor if fence is None else Actor(Role.WORKER, fence.worker, fence.incarnation)
+
+
+def _with_suffix(command: Any, suffix: str) -> Any:
+    """Return a completion with another key. Heartbeats have none, and the answers of `settle_many` are not kept."""
+    if not suffix or type(command) is not c.Complete:
+        return command
+    return msgspec.structs.replace(command, request_id=f"{command.request_id}{suffix}")
+
+
+def _is_plain(command: c.Heartbeat) -> bool:
+    return command.beat == NO_BEAT and command.signed is None
 
 
 def _check_role(command: Any) -> None:

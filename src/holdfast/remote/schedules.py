@@ -11,8 +11,8 @@ from holdfast.ledger.public import Duration
 from holdfast.ledger.verbs.schedules import ScheduleVerbs, read_timing
 from holdfast.remote import answers as a
 from holdfast.remote import items
-from holdfast.remote.paths import path
-from holdfast.remote.reading import RemoteReadVerbs
+from holdfast.remote.base import RemoteReads
+from holdfast.remote.items import path
 
 SCHEDULE_SETTINGS: dict[str, Callable[..., tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]]] = {
     "set_schedule": lambda name, body: ("PUT", path("schedules", name), None, items.schedule_fields(name, body)),
@@ -22,7 +22,7 @@ SCHEDULE_SETTINGS: dict[str, Callable[..., tuple[str, str, dict[str, Any] | None
 """How schedules are changed: method, path, query and body."""
 
 
-class RemoteScheduleVerbs(RemoteReadVerbs, ScheduleVerbs):
+class RemoteScheduleVerbs(RemoteReads, ScheduleVerbs):
     def declare_schedules(
         self, kind: str, schedules: Mapping[str, Mapping[str, Any]], *, actor: str | Actor | None = None
     ) -> list[str]:

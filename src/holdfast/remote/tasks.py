@@ -10,7 +10,7 @@ from holdfast.errors import HoldfastError
 from holdfast.ledger import metrics, validate
 from holdfast.ledger.transaction import StepsAnswer
 from holdfast.remote import items
-from holdfast.remote.paths import path
+from holdfast.remote.items import path
 from holdfast.remote.pipeline import RemotePipeline
 from holdfast.remote.transport import Transport
 from holdfast.telemetry.metrics import Metrics

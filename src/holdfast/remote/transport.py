@@ -6,32 +6,47 @@ key, and can go on repeating the call.
 """
 
 import contextlib
+import http
 import http.client
 import os
-import select
 import ssl
-import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
 
+from holdfast.core.limits import EXPORT_LINE_BYTES_MAX
 from holdfast.core.urls import RemoteUrl
 from holdfast.errors import HoldfastError, TooManyRequests, Unavailable, ValidationError
+from holdfast.remote.connections import (
+    ANSWER_BYTES_MAX,
+    Answer,
+    AnswerLost,
+    AnswerTooLarge,
+    ConnectionLane,
+    NotSent,
+    Sent,
+    ServerConnection,
+    StaleConnection,
+    answer_read,
+    closed_on_error,
+    read_body,
+)
 from holdfast.remote.refusals import ProblemFields, error_of
+from holdfast.sockets import RequestDeadline
 from holdfast.version import __version__
 
 T = TypeVar("T")
 
-Lane = Literal["work", "beat", "wait"]
+Lane = Literal["work", "beat", "wait", "stream"]
 """Connections by kind of call. A call that waits for a change must not delay others, and nothing may delay a heartbeat."""
-CONNECTIONS_MAX: dict[Lane, int] = {"work": 10, "beat": 1, "wait": 5}
+CONNECTIONS_MAX: dict[Lane, int] = {"work": 10, "beat": 1, "wait": 3, "stream": 2}
 CALL_SECONDS = 30.0
 """The time for one call, with all of its tries."""
-IDLE_SECONDS = 60.0
-"""A connection that was idle for longer is not used again. Servers and proxies close idle connections after about this time."""
+BEAT_SECONDS = 5.0
+"""The time for one try of a heartbeat. It is then sent again on another connection, while the lease still lasts."""
 PAUSE_SECONDS = 0.05
 """The pause before the second try. It doubles with each further one."""
 PAUSE_SECONDS_MAX = 2.0
@@ -43,90 +58,10 @@ _TOKEN_BYTES_MAX = 4_096
 _problems = msgspec.json.Decoder(ProblemFields)
 
 
-class Sent(NamedTuple):
-    """One request. It is sent unchanged with each try."""
-
-    method: str
-    path: str
-    body: bytes | None
-    headers: dict[str, bytes]
-    """Names of actors and keys may have any letter. The server reads them as UTF-8."""
-    changes: bool
-    """Whether the request changes something, so that a lost answer leaves its outcome unknown."""
-
-
-class Answer(NamedTuple):
-    status: int
-    kind: str
-    retry_after: str | None
-    body: bytes
-
-
-class NotSent(Exception):
-    """The server could not be reached, so the request was not sent."""
-
-
-class AnswerLost(Exception):
-    """The request may have arrived, and there is no answer."""
-
-
-class StaleConnection(AnswerLost):
-    """The server closed a connection that was used before, before the first byte of an answer."""
-
-
-class _Connections:
-    """The connections of one lane: idle ones to use again, and a limit for all."""
-
-    def __init__(self, most: int) -> None:
-        self._idle: list[tuple[http.client.HTTPConnection, float]] = []
-        self._free = threading.BoundedSemaphore(most)
-
-    @contextlib.contextmanager
-    def place(self, seconds: float) -> Iterator[None]:
-        if not self._free.acquire(timeout=max(0.0, seconds)):
-            raise NotSent("all connections of this process to the server are in use")
-        try:
-            yield
-        finally:
-            self._free.release()
-
-    def take(self, now: float) -> http.client.HTTPConnection | None:
-        """Return the connection that was used last, unless it was idle for too long or was closed."""
-        while self._idle:
-            connection, since = self._idle.pop()
-            if now - since < IDLE_SECONDS and not _is_readable(connection):
-                return connection
-            connection.close()
-        return None
-
-    def keep(self, connection: http.client.HTTPConnection, now: float) -> None:
-        self._idle.append((connection, now))
-
-    def close(self) -> None:
-        while self._idle:
-            self._idle.pop()[0].close()
-
-
-def _is_readable(connection: http.client.HTTPConnection) -> bool:
-    """Return whether the server has sent something, or has closed the connection: an idle connection has nothing to read."""
-    poll = select.poll()
-    poll.register(connection.sock, select.POLLIN)
-    return bool(poll.poll(0))
-
-
 class Transport:
     """A pool of connections to one server. Safe to use from many threads, but not after a fork."""
 
-    def __init__(
-        self,
-        url: RemoteUrl,
-        *,
-        token: str | None,
-        ca_file: str | None = None,
-        jitter: Callable[[], float],
-        monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, url: RemoteUrl, *, token: str | None, ca_file: str | None = None, jitter: Callable[[], float]) -> None:
         """`jitter` returns a factor for pauses."""
         if token is not None and url.scheme != "https" and not url.is_loopback:
             raise ValidationError("a token is sent only over https, or to this machine", field="url", action="Use https://.")
@@ -134,9 +69,7 @@ class Transport:
         self._headers = _common_headers(token)
         self._tls = _tls_context(ca_file) if url.scheme == "https" else None
         self._jitter = jitter
-        self._monotonic = monotonic
-        self._sleep = sleep
-        self._lanes = {lane: _Connections(most) for lane, most in CONNECTIONS_MAX.items()}
+        self._lanes = {lane: ConnectionLane(most) for lane, most in CONNECTIONS_MAX.items()}
         self.seconds = CALL_SECONDS
         """The time for one call, with all of its tries."""
         self._pid = os.getpid()
@@ -160,37 +93,65 @@ class Transport:
 
         `key` is the idempotency key. `changes` is False for a request with a body that only reads.
         """
-        self._check_usable()
-        more = dict(self._headers) | (headers or {})
+        more = {} if headers is None else dict(headers)
         data = None if body is None else msgspec.json.encode(body)
         if data is not None:
             more["Content-Type"] = "application/json"
         if key is not None:
             more["Idempotency-Key"] = key
-        encoded = {name: value.encode() for name, value in more.items()}
-        sent = Sent(method, self._target(path, query), data, encoded, method != "GET" if changes is None else changes)
+        sent = self._request(method, path, query, data, more, changes=method != "GET" if changes is None else changes)
         return self._settle(sent, answer, key, self.seconds if seconds is None else seconds, lane)
 
-    def lines(self, path: str, query: dict[str, Any]) -> Iterator[bytes]:
-        """Yield the lines of a file, as the server sends it. Raise Unavailable if it is cut."""
-        self._check_usable()
-        headers = {name: value.encode() for name, value in self._headers.items()}
-        sent = Sent("GET", self._target(path, query), None, headers, changes=False)
-        with self._lanes["wait"].place(self.seconds):
+    def begin(self, path: str, answer: type[T], query: dict[str, Any]) -> "PendingAnswer[T]":
+        """Send a request that only reads, and whose answer may take long. Raise Unavailable if that is not possible now."""
+        sent, lane, deadline = self._request("GET", path, query), self._lanes["wait"], RequestDeadline(self.seconds)
+        with contextlib.ExitStack() as place:
             try:
-                connection = self._connect(self.seconds)
-            except NotSent as error:
+                place.enter_context(lane.place(0.0))
+                connection = lane.take() or ServerConnection(self._url, self._tls, deadline)
+                with closed_on_error(connection):
+                    connection.send(sent, deadline)
+            except (NotSent, AnswerLost, TimeoutError) as error:
                 raise Unavailable(str(error)) from error
-            with contextlib.closing(connection):
-                try:
-                    connection.request(sent.method, sent.path, None, sent.headers)
-                    response = connection.getresponse()
-                    if response.status != http.HTTPStatus.OK:
-                        kind = response.getheader("Content-Type") or ""
-                        self._read(sent, Answer(response.status, kind, None, response.read()), dict)
-                    yield from response
-                except (OSError, http.client.HTTPException) as error:
-                    raise Unavailable(f"the connection was cut: {error}") from error
+            return PendingAnswer(self, sent, answer, connection, place.pop_all())
+
+    def lines(
+        self, path: str, query: dict[str, Any], media_type: str, *, deadline: RequestDeadline | None = None
+    ) -> Generator[bytes, None, None]:
+        """Yield the lines of a file or a stream, as the server sends it. Raise Unavailable if it is cut.
+
+        Each line has the time of a call. A stream has a `deadline` of its own, and is refused at once if there are too many.
+        """
+        sent, first = self._request("GET", path, query), deadline or RequestDeadline(self.seconds)
+        try:
+            with (
+                self._lanes["stream"].place(self.seconds if deadline is None else 0.0),
+                contextlib.closing(ServerConnection(self._url, self._tls, first)) as connection,
+            ):
+                connection.send(sent, first)
+                response = connection.begin_answer(first)
+                self._check_stream(sent, response, media_type)
+                while line := self._line(connection, response, deadline):
+                    yield line
+        except (NotSent, AnswerLost, TimeoutError) as error:
+            raise Unavailable(str(error)) from error
+
+    def _check_stream(self, sent: Sent, response: http.client.HTTPResponse, media_type: str) -> None:
+        """Raise the error that the server answered instead of a stream."""
+        kind = response.getheader("Content-Type") or ""
+        if response.status != http.HTTPStatus.OK or kind.partition(";")[0].strip() != media_type:
+            with answer_read():
+                body = read_body(response)
+            self.read(sent, Answer(response.status, kind, None, body), msgspec.Raw)
+            raise Unavailable(f"{self._url.host} answered {kind or 'an untyped body'} instead of {media_type}", retryable=False)
+
+    def _line(self, connection: ServerConnection, response: http.client.HTTPResponse, deadline: RequestDeadline | None) -> bytes:
+        connection.limit(deadline or RequestDeadline(self.seconds))
+        with answer_read():
+            line = response.readline(EXPORT_LINE_BYTES_MAX + 1)
+        if len(line) > EXPORT_LINE_BYTES_MAX:
+            raise AnswerLost(f"a line has more than {EXPORT_LINE_BYTES_MAX} bytes")
+        return line
 
     def close(self) -> None:
         self._closed = True
@@ -199,29 +160,40 @@ class Transport:
 
     # Steps
 
-    def _check_usable(self) -> None:
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, Any] | None,
+        body: bytes | None = None,
+        more: dict[str, str] | None = None,
+        *,
+        changes: bool = False,
+    ) -> Sent:
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
         if self._closed:
             raise Unavailable("this ledger is closed", retryable=False)
-
-    def _target(self, path: str, query: dict[str, Any] | None) -> str:
         given = {} if query is None else {name: value for name, value in query.items() if value is not None}
-        return self._url.prefix + path + (f"?{urlencode(given, doseq=True)}" if given else "")
+        target = self._url.prefix + path + (f"?{urlencode(given, doseq=True)}" if given else "")
+        headers = {name: value.encode() for name, value in {**self._headers, **(more or {})}.items()}
+        return Sent(method, target, body, headers, changes)
 
     def _settle(self, sent: Sent, wanted: type[T], key: str | None, seconds: float, lane: Lane) -> T:
         """Send the request until it is answered, or its time is over."""
-        deadline = self._monotonic() + seconds
+        end = time.monotonic() + seconds
         in_doubt = False
         tries = 0
         while True:
             retry_after: str | None = None
+            left = end - time.monotonic()
+            deadline = RequestDeadline(min(left, BEAT_SECONDS) if lane == "beat" else left)
             try:
                 found = self._exchange(sent, deadline, lane)
                 retry_after = found.retry_after
-                return self._read(sent, found, wanted)
-            except NotSent as error:
-                failed = Unavailable(str(error))
+                return self.read(sent, found, wanted)
+            except (NotSent, TimeoutError) as error:
+                failed = Unavailable(str(error) or "the server did not answer in time")
             except AnswerLost as error:
                 in_doubt |= sent.changes
                 failed = Unavailable(str(error))
@@ -235,9 +207,9 @@ class Transport:
                     raise
                 failed = error
             pause = self._pause(tries, retry_after)
-            if self._monotonic() + pause >= deadline:
+            if time.monotonic() + pause >= end:
                 raise _unsettled(failed, key, in_doubt=in_doubt)
-            self._sleep(pause)
+            time.sleep(pause)
             tries += 1
 
     def _pause(self, tries: int, retry_after: str | None) -> float:
@@ -245,50 +217,36 @@ class Transport:
             return float(min(int(retry_after), int(CALL_SECONDS))) * self._jitter()
         return min(PAUSE_SECONDS * 2.0 ** min(tries, 10), PAUSE_SECONDS_MAX) * self._jitter()
 
-    def _exchange(self, sent: Sent, deadline: float, lane: Lane) -> Answer:
+    def _exchange(self, sent: Sent, deadline: RequestDeadline, lane: Lane) -> Answer:
         """Send the request on a free connection and read the whole answer."""
         connections = self._lanes[lane]
-        with connections.place(deadline - self._monotonic()):
-            connection = connections.take(self._monotonic())
-            was_used = connection is not None
-            left = max(0.001, deadline - self._monotonic())
-            if connection is None:
-                connection = self._connect(left)
-            assert connection.sock is not None
-            try:
-                connection.sock.settimeout(left)
-                found, keeps = _send(connection, sent, was_used=was_used)
-            except BaseException:
-                connection.close()
-                raise
-            if keeps and not self._closed:
-                connections.keep(connection, self._monotonic())
-            else:
-                connection.close()
+        with connections.place(deadline.left()):
+            connection = connections.take() or ServerConnection(self._url, self._tls, deadline)
+            with closed_on_error(connection):
+                connection.send(sent, deadline)
+                found = self._whole(connection, sent, deadline)
+            self.give_back(connection, lane)
             return found
 
-    def _connect(self, seconds: float) -> http.client.HTTPConnection:
-        url = self._url
-        connection = (
-            http.client.HTTPConnection(url.host, url.port, timeout=seconds)
-            if self._tls is None
-            else http.client.HTTPSConnection(url.host, url.port, timeout=seconds, context=self._tls)
-        )
+    def _whole(self, connection: ServerConnection, sent: Sent, deadline: RequestDeadline) -> Answer:
         try:
-            connection.connect()  # it sets TCP_NODELAY
-        except ssl.SSLCertVerificationError as error:
-            connection.close()
+            return connection.read_answer(deadline)
+        except AnswerTooLarge:
             raise Unavailable(
-                f"the certificate of {url.host} is not valid: {error.verify_message}",
+                f"an answer of {self._url.host} has more than {ANSWER_BYTES_MAX} bytes",
+                outcome="unknown" if sent.changes else "none",
                 retryable=False,
-                action="Use the name that the certificate has, or pass the authority's certificate as ca_file.",
+                action="Ask for fewer at once.",
             ) from None
-        except OSError as error:
-            connection.close()
-            raise NotSent(f"cannot reach {url.host}:{url.port}: {error.strerror or error}") from error
-        return connection
 
-    def _read(self, sent: Sent, found: Answer, wanted: type[T]) -> T:
+    def give_back(self, connection: ServerConnection, lane: Lane) -> None:
+        """Keep a connection whose answer was read, for another request."""
+        if connection.is_open and not self._closed:
+            self._lanes[lane].keep(connection)
+        else:
+            connection.close()
+
+    def read(self, sent: Sent, found: Answer, wanted: type[T]) -> T:
         """Return the body of an answer. Raise its error if it is a refusal."""
         kind = found.kind.partition(";")[0].strip().lower()
         if found.status == http.HTTPStatus.NO_CONTENT and wanted is type(None):
@@ -310,6 +268,47 @@ class Transport:
             ) from None
 
 
+class PendingAnswer(Generic[T]):
+    """A request that was sent. It has a connection of its own until its answer is read or it is closed."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        sent: Sent,
+        answer: type[T],
+        connection: ServerConnection,
+        place: contextlib.ExitStack,
+    ) -> None:
+        self._transport = transport
+        self._sent = sent
+        self._wanted = answer
+        self._connection = connection
+        self._place = place
+        self._is_read = False
+
+    def has_come(self, seconds: float) -> bool:
+        """Wait for the answer. Return False if it has not come after this many seconds."""
+        return self._connection.is_readable(seconds)
+
+    def read(self) -> T:
+        """Return the answer. Raise the error that the server answered, or Unavailable."""
+        self._is_read = True
+        with self._place:
+            try:
+                with closed_on_error(self._connection):
+                    found = self._connection.read_answer(RequestDeadline(self._transport.seconds))
+            except (AnswerLost, AnswerTooLarge) as error:
+                raise Unavailable(str(error)) from error
+            self._transport.give_back(self._connection, "wait")
+        return self._transport.read(self._sent, found, self._wanted)
+
+    def close(self) -> None:
+        """Give up the answer. Nothing happens if it was read: its connection may be used again."""
+        if not self._is_read:
+            self._connection.close()
+            self._place.close()
+
+
 def _common_headers(token: str | None) -> dict[str, str]:
     headers = {"Accept": "application/json", "User-Agent": f"holdfast/{__version__}"}
     if token is not None:
@@ -327,29 +326,6 @@ def _tls_context(ca_file: str | None) -> ssl.SSLContext:
         except (OSError, ssl.SSLError) as error:
             raise ValidationError(f"{ca_file} has no certificate that can be read: {error}", field="ca_file") from None
     return context
-
-
-def _send(connection: http.client.HTTPConnection, sent: Sent, *, was_used: bool) -> tuple[Answer, bool]:
-    """Send the request, and return the answer and whether the connection can be used again."""
-    try:
-        connection.request(sent.method, sent.path, sent.body, sent.headers)
-        response = connection.getresponse()
-    except (ConnectionError, http.client.RemoteDisconnected) as error:
-        if was_used:
-            raise StaleConnection(str(error)) from error
-        raise AnswerLost(f"the connection was cut: {error}") from error
-    except TimeoutError as error:
-        raise AnswerLost("the server did not answer in time") from error
-    except (OSError, http.client.HTTPException) as error:
-        raise AnswerLost(f"there is no answer: {str(error) or type(error).__name__}") from error
-    try:
-        body = response.read()
-    except TimeoutError as error:
-        raise AnswerLost("the server did not answer in time") from error
-    except (OSError, http.client.HTTPException) as error:
-        raise AnswerLost(f"the connection was cut within an answer: {str(error) or type(error).__name__}") from error
-    kind, retry_after = response.getheader("Content-Type") or "", response.getheader("Retry-After")
-    return Answer(response.status, kind, retry_after, body), not response.will_close
 
 
 def _unsettled(failed: Unavailable, key: str | None, *, in_doubt: bool) -> HoldfastError:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.doctor import Diagnosis
+from holdfast.server.background import with_services
 from holdfast.server.call import Call
 from holdfast.server.routes import route
 from holdfast.version import __version__
@@ -58,7 +59,7 @@ def now(call: Call) -> Any:
 def doctor(call: Call) -> Any:
     """Examine the ledger. The findings speak of all queues, so a token for some of them does not get them."""
     call.check_scope(None)
-    return call.ledger.diagnose()
+    return with_services(call.ledger.diagnose(), call.server.services())
 
 
 @route("GET", "/v1/ledger", "reader", answer=LedgerAnswer, verb="read")

@@ -18,7 +18,7 @@ from holdfast.server.principal import Principal, anonymous
 from holdfast.server.redact import Redaction
 from holdfast.server.throttles import RequestRates, RequestSlots, WrongTokens, network_of
 
-__all__ = ["CallerLimits", "Gatekeeper", "Principal"]
+__all__ = ["AccessRules", "CallerLimits", "Principal"]
 
 CallInThread = Callable[[Callable[[], Principal | None]], Awaitable[Principal | None]]
 REDACT_FOR = frozenset({AccessRole.READER, AccessRole.CLIENT})
@@ -37,7 +37,7 @@ class CallerLimits(NamedTuple):
 DEFAULT_LIMITS = CallerLimits()
 
 
-class Gatekeeper:
+class AccessRules:
     """Identifies the callers of a server and keeps them within their limits. Used on the event loop."""
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.access import AccessRole
-from holdfast.errors import NotFound, Unauthenticated, Unavailable, ValidationError
+from holdfast.errors import NotFound, Unauthenticated, ValidationError
 from holdfast.ledger.verbs.access import TokenRecord
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
@@ -59,7 +59,7 @@ def tokens(call: Call) -> Any:
 def revoke_token(call: Call) -> Any:
     """Revoke a token, and end its sessions."""
     revoked = call.ledger.revoke_token(call.parameters["token_id"], actor=call.actor)
-    call.server.gatekeeper.forget_tokens()
+    call.server.access.forget_tokens()
     return {"token": revoked}
 
 
@@ -76,7 +76,7 @@ def begin_session(call: Call) -> Reply:
     body = call.body
     if (body.code is None) == (body.token is None):
         raise ValidationError("a session begins with a code or a token", field="code")
-    call.server.gatekeeper.check_wrong(call.exchange.peer)
+    call.server.access.check_wrong(call.exchange.peer)
     secret: str | None
     if body.code is not None:
         secret = call.ledger.log_in(body.code)
@@ -84,9 +84,9 @@ def begin_session(call: Call) -> Reply:
         found = call.ledger.find_token(body.token or "")
         secret = None if found is None else call.ledger.new_session(found.id)
     if secret is None:
-        call.server.gatekeeper.note_wrong(call.exchange.peer)
+        call.server.access.note_wrong(call.exchange.peer)
         raise Unauthenticated("this code or token is not valid", action="Take a new link, or another token.")
-    return Reply(None, 204, {"Set-Cookie": call.server.gatekeeper.session_cookie(secret)})
+    return Reply(None, 204, cookies=(call.server.access.session_cookie(secret),))
 
 
 @route("DELETE", "/v1/session", "any", answer=None, status=204, verb="session")
@@ -94,7 +94,7 @@ def end_session(call: Call) -> Reply:
     """End the browser session."""
     if call.principal.session is not None:
         call.ledger.end_session(call.principal.session)
-    return Reply(None, 204, {"Set-Cookie": call.server.gatekeeper.session_cookie("")})
+    return Reply(None, 204, cookies=(call.server.access.session_cookie(""),))
 
 
 # The server itself
@@ -104,19 +104,23 @@ class Health(msgspec.Struct, frozen=True):
     status: str
 
 
+class Readiness(msgspec.Struct, frozen=True):
+    status: str
+    services: dict[str, str]
+    """What each service of this server does: `active`, `standby`, `failing` or `off`. None of them makes it unready."""
+
+
 @route("GET", "/healthz", "none", answer=Health, verb="health", awaits=True)
 async def health(call: Call) -> Any:
     """Say that the process runs. The store is not asked."""
     return {"status": "ok"}
 
 
-@route("GET", "/readyz", "none", answer=Health, verb="health")
+@route("GET", "/readyz", "none", answer=Readiness, verb="health")
 def ready(call: Call) -> Any:
     """Say whether requests can be served."""
-    if call.server.ending:
-        raise Unavailable("ending")
     call.server.check_ready()
-    return {"status": "ok"}
+    return {"status": "ok", "services": {name: found.state for name, found in call.server.services().items()}}
 
 
 @route("GET", "/openapi.json", "none", answer=dict, verb="health")
@@ -151,4 +155,4 @@ def problem_page(call: Call) -> Any:
 def metrics(call: Call) -> Reply:
     """Return the counts of this ledger for Prometheus. They are of all queues, so a token for some of them does not get them."""
     call.check_scope(None)
-    return Reply(render(call.ledger), headers={"Content-Type": CONTENT_TYPE})
+    return Reply(render(call.ledger, call.server.metrics.collect), headers={"Content-Type": CONTENT_TYPE})

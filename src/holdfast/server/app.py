@@ -6,6 +6,7 @@ ledger's verb. The first step that refuses it decides the answer.
 
 import asyncio
 import contextlib
+import gzip
 import logging
 import re
 import secrets
@@ -28,6 +29,7 @@ from holdfast.errors import (
     Unavailable,
 )
 from holdfast.ledger import Job, Ledger
+from holdfast.ledger.base import sign_as_server
 from holdfast.server import (
     about,
     access_log,
@@ -41,20 +43,27 @@ from holdfast.server import (
     readings,
     schedules,
     services,
+    sign_in,
     streams,
     tasks,
 )
-from holdfast.server.access import Gatekeeper
-from holdfast.server.call import JSON_TYPE, Call, Reply
+from holdfast.server.access import AccessRules
+from holdfast.server.background import ServiceState
+from holdfast.server.call import JSON_TYPE, SENT, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
+from holdfast.server.clock import LedgerClock
+from holdfast.server.mcp_mount import MCP, MCP_PATH, McpMount, serve_mcp
+from holdfast.server.metrics import ServerMetrics
 from holdfast.server.origins import Headers, is_preflight
 from holdfast.server.pages import PAGE, Pages
 from holdfast.server.principal import Principal, check_incarnation
 from holdfast.server.problems import PROBLEM_TYPE, problem, retry_after
 from holdfast.server.request import ClientGone, check_content_type, decode_body, etag_rev, read_body, read_headers, read_query
 from holdfast.server.routes import PREFLIGHT, ROUTES, Route, Router
+from holdfast.server.sign_in import SignIn
 from holdfast.server.streams import EventFeed, Stream
 from holdfast.server.threads import thread_pools
+from holdfast.telemetry.tracing import attached_to, read_traceparent
 from holdfast.version import __version__
 
 T = TypeVar("T")
@@ -64,7 +73,22 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger("holdfast.server")
 
-HANDLERS = (jobs, holders, tasks, fleet, schedules, policies, services, proofs, about, readings, streams, exports, accounts)
+HANDLERS = (
+    jobs,
+    holders,
+    tasks,
+    fleet,
+    schedules,
+    policies,
+    services,
+    proofs,
+    about,
+    readings,
+    streams,
+    exports,
+    accounts,
+    sign_in,
+)
 """The modules that fill the table of routes."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 _SECURITY = (
@@ -74,15 +98,18 @@ _SECURITY = (
     (b"cache-control", b"no-store"),
     (b"holdfast-version", __version__.encode()),
 )
+API_PREFIX = b"/v1/"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 CLIENT_GONE = 499
 """The status in the access log of a request whose client has gone before it was complete."""
-END_POLL_SECONDS = 1.0
+END_POLL_SECONDS = 0.25
 """How often a request that waits for a job's end reads the job again if no change was told."""
 END_PAUSE_SECONDS = 0.02
 """A request that waits for a job's end reads the job at most this often, however busy the ledger is."""
 READY_SECONDS = 1.0
 SMALL_BYTES = 65_536
+ZIPPED_BYTES_MIN = 1_024
+"""Shorter answers are not compressed."""
 SEND_SECONDS_MAX = 30.0
 """A stream is closed if its client takes nothing for this long."""
 
@@ -90,14 +117,30 @@ SEND_SECONDS_MAX = 30.0
 class Server:
     """The state of a server that its requests share."""
 
-    def __init__(self, ledger: Ledger, gatekeeper: Gatekeeper) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        access: AccessRules,
+        sign_in: SignIn | None = None,
+        mcp: McpMount | None = None,
+        services: Callable[[], dict[str, ServiceState]] = dict,
+    ) -> None:
+        sign_as_server(ledger)
         self.ledger = ledger
-        self.gatekeeper = gatekeeper
+        self.access = access
+        self.sign_in = sign_in
+        """How persons sign in; None if a token is the only way."""
+        self.mcp = mcp
+        """The tools of agents at /mcp; None if they are not installed."""
+        self.services = services
+        """Returns the states of the services that run in this process."""
         self.router = Router(ROUTES)
         self.pages = Pages()
         self.pools = thread_pools(limits.HTTP_REQUESTS_WAITING_MAX)
         self.claims = Claims(ledger, self.pools["write"], self.pools["read"])
         self.feed = EventFeed(ledger, self.pools["read"])
+        self.clock = LedgerClock(ledger.now, self.pools["read"].call)
+        self.metrics = ServerMetrics(self)
         self.ending = False
         self._watcher: ChangeWatcher | None = None
         self._ready_until = float("-inf")
@@ -130,7 +173,7 @@ class Server:
 
     def verbs_of(self, who: Principal) -> list[str]:
         """Return the verbs that the caller may use."""
-        return who.can([(one.verb, one.least) for one in ROUTES if one.least != "none"])
+        return who.can((one.verb, one.least) for one in ROUTES)
 
     # The ASGI interface
 
@@ -146,9 +189,12 @@ class Server:
             if message["type"] == "lifespan.startup":
                 self._watcher = ChangeWatcher(self.ledger, asyncio.get_running_loop(), self._notify)
                 self._watcher.start()
+                await self.clock.measure()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 self.end()
+                if self.mcp is not None:
+                    await self.mcp.close()
                 if self._watcher is not None:
                     self._watcher.close()
                 for pool in self.pools.values():
@@ -161,6 +207,8 @@ class Server:
         self.ending = True
         self.claims.end()
         self.feed.end()
+        if self.mcp is not None:
+            self.mcp.end()
 
     def _notify(self) -> None:
         self.claims.notify()
@@ -170,13 +218,15 @@ class Server:
         began = time.monotonic()
         record = access_log.AccessEntry(scope["method"], scope.get("client"))
         exchange = Exchange(scope, receive, send, record)
+        if scope["raw_path"].startswith(API_PREFIX):
+            exchange.clock = self.clock
         try:
             exchange.headers = read_headers(scope["headers"])
             reply, route = await self._answer(exchange)
             if isinstance(reply.body, Stream):
                 await self._send_stream(exchange, reply.body, reply.headers)
-            else:
-                await exchange.send_answer(reply, route.status)
+            elif reply.body is not SENT:
+                await exchange.send_answer(reply, route.status, self.read)
         except ClientGone:
             record.status = CLIENT_GONE
         except Exception as error:  # noqa: BLE001 - every error becomes an answer
@@ -184,16 +234,21 @@ class Server:
             record.code = known.code
             await exchange.send_problem(known)
         finally:
-            record.write(log, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            record.write(log, seconds)
+            self.metrics.note(record.method, record.route, record.status, seconds)
 
     async def _answer(self, exchange: "Exchange") -> tuple[Reply, Route]:
         headers, scope, record = exchange.headers, exchange.scope, exchange.record
         record.request_id = _request_id(headers)
-        self.gatekeeper.check_host(headers)
-        exchange.more = self.gatekeeper.origins.cors_headers(scope["method"], headers)
+        self.access.check_host(headers)
+        exchange.more = self.access.origins.cors_headers(scope["method"], headers)
         if is_preflight(scope["method"], headers):
             return Reply(None, 204), PREFLIGHT
         path = scope["raw_path"].partition(b"?")[0]
+        if path == MCP_PATH:
+            await serve_mcp(self, exchange)
+            return Reply(SENT), MCP
         try:
             found = self.router.find(scope["method"], path)
         except NotFound:
@@ -206,18 +261,20 @@ class Server:
         record.route = route.path
         if self.ending:
             raise Unavailable("the server is stopping", outcome="none")
-        principal = await self._principal(route, exchange)
-        with self.gatekeeper.under_way(principal):
+        principal = await self.principal_of(route, exchange)
+        with self.access.under_way(principal):
             call = Call(self.ledger, principal)
             call.server, call.parameters, call.exchange = self, found.parameters, exchange
-            call.redaction = self.gatekeeper.redaction(principal)
-            call.traceparent, call.last_event_id = headers.get("traceparent"), headers.get("last-event-id")
+            call.redaction = self.access.redaction(principal)
+            call.traceparent, call.last_event_id = read_traceparent(headers.get("traceparent")), headers.get("last-event-id")
             call.incarnation = check_incarnation(headers.get("holdfast-incarnation"))
             call.query = read_query(scope["query_string"], route.query)
             if scope["method"] not in ("GET", "HEAD"):
                 await self._read_write(call, route, exchange)
             answer = await self._run(route, call)
         reply = answer if isinstance(answer, Reply) else Reply(answer)
+        if call.is_repeated:
+            reply = reply._replace(headers={**reply.headers, "Idempotent-Replayed": "true"})
         if call.redaction is not None and not isinstance(reply.body, Stream):
             reply = reply._replace(body=await self.read(partial(call.redaction.fields, reply.body)))
         tag = headers.get("if-none-match")
@@ -225,10 +282,10 @@ class Server:
             return Reply(None, 304, reply.headers), route
         return reply, route
 
-    async def _principal(self, route: Route, exchange: "Exchange") -> Principal:
+    async def principal_of(self, route: Route, exchange: "Exchange") -> Principal:
         """Return the caller. Raise Unauthenticated, Forbidden, or TooManyRequests."""
         method, record = exchange.scope["method"], exchange.record
-        principal = await self.gatekeeper.identify(exchange.headers, exchange.peer, method, self.pools["read"].call)
+        principal = await self.access.identify(exchange.headers, exchange.peer, method, self.pools["read"].call)
         if not principal.is_anonymous:
             record.principal, record.role, record.token_id = principal.name, principal.role_name, principal.token_id
         elif route.least != "none":
@@ -292,13 +349,19 @@ class Server:
     async def _run(self, route: Route, call: Call) -> Any:
         if route.awaits:
             return await route.handler(call)
-        return await self.pools[route.pool].call(partial(route.handler, call))
+        return await self.pools[route.pool].call(partial(_run_traced, route, call))
+
+
+def _run_traced(route: Route, call: Call) -> Any:
+    """Run a handler. Spans of the ledger continue the trace of the request."""
+    with attached_to(call.traceparent):
+        return call.run(partial(route.handler, call))
 
 
 class Exchange:
     """One request and its answer, as ASGI has them."""
 
-    __slots__ = ("_begun", "headers", "more", "peer", "receive", "record", "scope", "send")
+    __slots__ = ("_begun", "clock", "cookies", "headers", "more", "peer", "receive", "record", "scope", "send")
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, record: access_log.AccessEntry) -> None:
         self.scope = scope
@@ -309,6 +372,9 @@ class Exchange:
         self.peer: str = (scope.get("client") or ("", 0))[0]
         self.more: dict[str, str] = {}
         """Headers of the answer that do not depend on the route."""
+        self.cookies: tuple[str, ...] = ()
+        self.clock: LedgerClock | None = None
+        """The ledger's time, if the answer has it."""
         self._begun = False
 
     async def wait_until_gone(self) -> None:
@@ -316,11 +382,20 @@ class Exchange:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
-    async def send_answer(self, reply: Reply, status: int) -> None:
-        status = reply.status or status
+    async def send_answer(self, reply: Reply, status: int, read: Callable[[Callable[[], bytes]], Awaitable[bytes]]) -> None:
+        status, self.cookies = reply.status or status, reply.cookies
         kind = reply.headers.get("Content-Type", JSON_TYPE)
         body = reply.body if isinstance(reply.body, bytes) else b"" if reply.body is None else _encode(reply.body)
-        await self._send(status, body, kind, {name: text for name, text in reply.headers.items() if name != "Content-Type"})
+        more = {name: text for name, text in reply.headers.items() if name != "Content-Type"}
+        if kind == JSON_TYPE and len(body) >= ZIPPED_BYTES_MIN and "ETag" not in more and self._takes_zipped_data():
+            zip_ = partial(gzip.compress, body, 1, mtime=0)
+            body = zip_() if len(body) <= SMALL_BYTES else await read(zip_)
+            more["Content-Encoding"] = "gzip"
+        await self._send(status, body, kind, more)
+
+    def _takes_zipped_data(self) -> bool:
+        """Whether the answer may be compressed. That to a change may not: it can have a secret, which its length would tell."""
+        return self.scope["method"] == "GET" and "gzip" in (self.headers.get("accept-encoding") or "")
 
     async def send_problem(self, error: HoldfastError) -> None:
         if self._begun:
@@ -343,13 +418,29 @@ class Exchange:
         given = {name.lower().encode() for name in more}
         headers = [(name, text) for name, text in _SECURITY if name not in given]
         headers.append((b"x-request-id", self.record.request_id.encode()))
+        if self.clock is not None:
+            headers.append((b"holdfast-now", self.clock.header()))
         if kind is not None:
             headers.append((b"content-type", kind.encode()))
         if size is not None:
             headers.append((b"content-length", str(size).encode()))
         headers += [(name.lower().encode(), text.encode("latin-1", "replace")) for name, text in {**self.more, **more}.items()]
+        headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in self.cookies]
         with contextlib.suppress(OSError):
             await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def pass_on(self, message: Any) -> None:
+        """Send a message of another application, with the headers that every answer has."""
+        if message["type"] == "http.response.start":
+            self._begun, self.record.status = True, message["status"]
+            given = {name.lower() for name, _ in message["headers"]}
+            more = [(name.lower().encode(), text.encode("latin-1", "replace")) for name, text in self.more.items()]
+            own = [(b"x-request-id", self.record.request_id.encode()), *_SECURITY, *more]
+            headers = [*message["headers"], *((name, text) for name, text in own if name not in given)]
+            message = {**message, "headers": headers}
+        else:
+            self.record.size += len(message.get("body", b""))
+        await asyncio.wait_for(self.send(message), SEND_SECONDS_MAX)
 
     async def send_part(self, part: bytes) -> None:
         self.record.size += len(part)

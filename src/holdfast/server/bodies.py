@@ -8,9 +8,9 @@ import msgspec
 from holdfast.core.audit import Violation
 from holdfast.core.model import FailureStage, Policy, ReasonCode
 from holdfast.ledger import Beat, Change, QueueRecord
-from holdfast.server.call import FenceGiven
+from holdfast.server.call import FenceGiven, ProofGiven
 from holdfast.server.problems import Problem
-from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView
+from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView, WorkView
 
 ABSENT = msgspec.Raw(b"")
 """The value of a field with any JSON that was not sent."""
@@ -39,7 +39,7 @@ class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     """An object with these fields and no others."""
 
 
-class EnqueueBody(Body, frozen=True):
+class EnqueueBody(Body, frozen=True, gc=False):
     kind: str
     args: msgspec.Raw = msgspec.field(default_factory=absent)
     queue: str = "default"
@@ -56,7 +56,7 @@ class EnqueueBody(Body, frozen=True):
     on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None = None
 
 
-class EnqueueItem(EnqueueBody, frozen=True):
+class EnqueueItem(EnqueueBody, frozen=True, gc=False):
     """One of many jobs. The others may name it by its `ref` in their `depends_on`."""
 
     depends_on: list[int | str] | None = None  # type: ignore[assignment]
@@ -110,8 +110,15 @@ class ClaimedAnswer(msgspec.Struct, frozen=True):
     job: ClaimedJobView
 
 
-class ClaimsAnswer(msgspec.Struct, frozen=True):
-    jobs: list[ClaimedJobView]
+class ClaimsQuery(Body, frozen=True):
+    return_: Literal["jobs", "work"] = msgspec.field(default="jobs", name="return")
+
+
+class ClaimsAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The jobs, or with `return=work` only what a worker needs of them."""
+
+    jobs: list[ClaimedJobView] | msgspec.UnsetType = msgspec.UNSET
+    work: list[WorkView] | msgspec.UnsetType = msgspec.UNSET
 
 
 class CancelledAnswer(msgspec.Struct, frozen=True):
@@ -206,11 +213,13 @@ class ClaimBody(Body, frozen=True):
 
 class FenceBody(Body, frozen=True):
     fence: FenceGiven
+    proof: ProofGiven | None = None
     reason: str | None = None
 
 
 class HeartbeatBody(Body, frozen=True):
     fence: FenceGiven
+    proof: ProofGiven | None = None
     stage: str | None = None
     progress: int | None = None
     assist_requested: bool | None = None
@@ -220,6 +229,7 @@ class HeartbeatBody(Body, frozen=True):
 
 class CompleteBody(Body, frozen=True):
     fence: FenceGiven
+    proof: ProofGiven | None = None
     result: msgspec.Raw = msgspec.field(default_factory=absent)
     gate: bool = False
 
@@ -227,6 +237,7 @@ class CompleteBody(Body, frozen=True):
 class FailBody(Body, frozen=True):
     fence: FenceGiven
     error: msgspec.Raw
+    proof: ProofGiven | None = None
     retryable: bool = True
     reason_code: ReasonCode | None = None
     failure_stage: FailureStage | None = None
@@ -235,6 +246,7 @@ class FailBody(Body, frozen=True):
 
 class StallBody(Body, frozen=True):
     fence: FenceGiven | None = None
+    proof: ProofGiven | None = None
     reason: str | None = None
     error: msgspec.Raw = msgspec.field(default_factory=absent)
     reason_code: ReasonCode | None = None
@@ -243,6 +255,7 @@ class StallBody(Body, frozen=True):
 
 class ResumeBody(Body, frozen=True):
     fence: FenceGiven | None = None
+    proof: ProofGiven | None = None
     reason: str | None = None
 
 
@@ -250,8 +263,9 @@ class GateBody(Body, frozen=True):
     fence: FenceGiven
 
 
-class BeatEntry(Body, frozen=True):
+class BeatEntry(Body, frozen=True, gc=False):
     fence: FenceGiven
+    proof: ProofGiven | None = None
     stage: str | None = None
     progress: int | None = None
     assist_requested: bool | None = None
@@ -276,8 +290,9 @@ class BeatsAnswer(msgspec.Struct, frozen=True):
     answers: list[BeatItem]
 
 
-class CompletionEntry(Body, frozen=True):
+class CompletionEntry(Body, frozen=True, gc=False):
     fence: FenceGiven
+    proof: ProofGiven | None = None
     result: msgspec.Raw = msgspec.field(default_factory=absent)
 
 

@@ -1,18 +1,30 @@
 """One request on its way to the ledger: who calls, what was sent, and what the handler answers."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.agent import Brief, TaskDetails
 from holdfast.core import limits
+from holdfast.core.access import ANY
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, NotFound, ValidationError
-from holdfast.ledger import Job, Ledger
+from holdfast.ledger import Job, Ledger, SignedFence
+from holdfast.ledger.requests import repeats
+from holdfast.proof.envelopes import read_parts
 from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
 from holdfast.shapes import JobView, job_view
 
+R = TypeVar("R", bound=Brief | TaskDetails)
+T = TypeVar("T")
+
 JSON_TYPE = "application/json"
+
+
+SENT = object()
+"""The body of a reply that was sent already."""
 
 
 class Reply(NamedTuple):
@@ -21,6 +33,8 @@ class Reply(NamedTuple):
     body: Any
     status: int | None = None
     headers: dict[str, str] = {}  # noqa: RUF012 - never changed
+    cookies: tuple[str, ...] = ()
+    """The values of Set-Cookie headers."""
 
 
 class Call:
@@ -32,6 +46,7 @@ class Call:
         "exchange",
         "expected_rev",
         "incarnation",
+        "is_repeated",
         "last_event_id",
         "ledger",
         "parameters",
@@ -51,6 +66,8 @@ class Call:
         self.body: Any = None
         self.request_id: str | None = None
         self.expected_rev: int | None = None
+        self.is_repeated = False
+        """The ledger has answered this request before. Set by `run`."""
         self.incarnation = ""
         """The header Holdfast-Incarnation, or the default."""
         self.traceparent: str | None = None
@@ -61,6 +78,13 @@ class Call:
         self.server: Any = None
         """The shared state of the server, for the few handlers that wait or stream."""
         self._actor: Actor | None = None
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Call the ledger, in the thread of the caller. Note whether its answer is a repeated one."""
+        before = repeats.count
+        answer = work()
+        self.is_repeated = repeats.count > before
+        return answer
 
     # Who
 
@@ -86,7 +110,11 @@ class Call:
             )
         return actor
 
-    def fence(self, given: "FenceGiven", job_id: int | None = None) -> Fence:
+    def held(self) -> Fence:
+        """Return the fence of a body on the job of the path, with its proof if it has one."""
+        return self.fence(self.body.fence, self.job_id, self.body.proof)
+
+    def fence(self, given: "FenceGiven", job_id: int | None = None, proof: "ProofGiven | None" = None) -> Fence:
         """Return the fence that the caller sent, which has to be one of its own."""
         worker = self.worker
         if job_id is not None and given.job_id not in (None, job_id):
@@ -96,7 +124,10 @@ class Call:
             raise ValidationError("the fence has no job_id", field="fence")
         if given.worker not in (None, worker.name) or given.incarnation not in (None, worker.incarnation):
             raise Forbidden(f"this fence was not issued to {worker.name}#{worker.incarnation}", holder=given.worker)
-        return Fence(found, given.attempt, given.token, worker.name, worker.incarnation)
+        if proof is None:
+            return Fence(found, given.attempt, given.token, worker.name, worker.incarnation)
+        envelope = read_parts(proof.statement.encode(), proof.key_id, proof.signature)
+        return SignedFence(found, given.attempt, given.token, worker.name, worker.incarnation, envelope=envelope)
 
     # What
 
@@ -143,14 +174,37 @@ class Call:
 
     def view(self, job: Job) -> JobView:
         view = job_view(job, raw=True)
-        return view if self.redaction is None else self.redaction.job(view)
+        return view if self.redaction is None else self.redaction.fields(view)
 
     def changed(self, job: Job) -> Reply:
         """Answer a job that was changed, with its new revision."""
         return Reply({"job": self.view(job)}, headers={"ETag": f'"{job.rev}"'})
 
 
-class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+def claimable_queues(principal: Principal, ledger: Ledger) -> list[str] | None:
+    """Return the queues from which a caller claims if it names none. None: all of them."""
+    if principal.sees_all:
+        return None
+    named = [pattern for pattern in principal.queues if ANY not in pattern]
+    if len(named) < len(principal.queues):
+        named += [queue.name for queue in ledger.queues(totals=True) if principal.sees(queue.name) and queue.name not in named]
+    if not named:
+        action = f"Name the queues. This token covers {', '.join(principal.queues)}."
+        raise ValidationError("this token covers no queue that has jobs", action=action, field="queues")
+    return named[: limits.NAMES_PER_CLAIM_MAX]
+
+
+def visible_related(principal: Principal, ledger: Ledger, answer: R) -> R:
+    """Return an answer about a task without the tasks of hidden queues that it waits for or that wait for it."""
+    if principal.sees_all:
+        return answer
+    origins = ledger.outbox.origins([one.id for one in (*answer.blocked_by, *answer.unlocks)])
+    shown = {id_ for id_, origin in origins.items() if principal.sees(origin.queue)}
+    blocked_by, unlocks = ([one for one in found if one.id in shown] for found in (answer.blocked_by, answer.unlocks))
+    return msgspec.structs.replace(answer, blocked_by=blocked_by, unlocks=unlocks)
+
+
+class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """The fence of a claim's answer, sent back as it came. The path or `job_id` names the job."""
 
     attempt: int
@@ -158,3 +212,13 @@ class FenceGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_id: int | None = None
     worker: str | None = None
     incarnation: str | None = None
+
+
+class ProofGiven(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The holder's signature of a command, if the policy of its attempt wants one."""
+
+    key_id: str
+    signature: str
+    """In base64, over the prefix of statements and `statement`."""
+    statement: str
+    """The exact text that was signed, in Holdfast's form."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from holdfast.errors import HoldfastError, TooManyRequests, Unavailable
 from holdfast.ledger import Job, Ledger
 from holdfast.server.call import Call
 from holdfast.server.threads import WorkThreads
+from holdfast.services.ticker import Outage
 from holdfast.store.rows import chunks
 
 ClaimKey = tuple[tuple[str, ...], tuple[str, ...] | None]
@@ -20,6 +22,8 @@ ClaimKey = tuple[tuple[str, ...], tuple[str, ...] | None]
 SLICE_SECONDS = 0.25
 """The longest single wait of the thread that waits for changes, so that the server stops soon."""
 OUTAGE_SECONDS = 1.0
+CLOSE_SECONDS = 1.0
+log = logging.getLogger("holdfast.server")
 GROUPS_WOKEN_MAX = 8
 """With more groups of waiting claims than this, a change wakes only those whose queues have a job that is ready."""
 
@@ -32,6 +36,7 @@ class ChangeWatcher:
         self._loop = loop
         self._on_change = on_change
         self._stopping = threading.Event()
+        self._outage = Outage(log, "waiting for changes")
         self._thread = threading.Thread(target=self._run, name="holdfast-changes", daemon=True)
 
     def start(self) -> None:
@@ -41,21 +46,27 @@ class ChangeWatcher:
         while not self._stopping.is_set():
             try:
                 self._watch()
-            except HoldfastError:
+            except Exception as error:  # noqa: BLE001 - without this thread, claims would wait for their whole time
+                self._outage.began(error)
                 self._stopping.wait(OUTAGE_SECONDS)
 
     def _watch(self) -> None:
         waiter = self._ledger.waiter()
         try:
             while not self._stopping.is_set():
-                if waiter.wait(SLICE_SECONDS):
+                woken = waiter.wait(SLICE_SECONDS)
+                self._outage.over()
+                if woken:
                     with contextlib.suppress(RuntimeError):  # the loop is closed
                         self._loop.call_soon_threadsafe(self._on_change)
         finally:
             waiter.close()
 
     def close(self) -> None:
+        """Stop. The thread uses the ledger, so wait for it, but not for long: a store out of reach may hold it."""
         self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_SECONDS)
 
 
 class WaitingClaim:
@@ -89,14 +100,17 @@ class Claims:
     async def claim(self, call: Call) -> list[Job]:
         body, worker = call.body, call.worker
         attempt = partial(
-            self._ledger.claim,
-            worker.name,
-            body.queues,
-            limit=body.limit,
-            start=body.start,
-            kinds=body.kinds,
-            incarnation=worker.incarnation,
-            request_id=call.request_id,
+            call.run,
+            partial(
+                self._ledger.claim,
+                worker.name,
+                body.queues,
+                limit=body.limit,
+                start=body.start,
+                kinds=body.kinds,
+                incarnation=worker.incarnation,
+                request_id=call.request_id,
+            ),
         )
         before = self._changes
         jobs = await self._writes.call(attempt)

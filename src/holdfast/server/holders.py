@@ -1,21 +1,25 @@
 """Routes of workers: claims, heartbeats, outcomes, signed events."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.core import limits
 from holdfast.core.liveness import LivenessHeartbeatReceiptV1
-from holdfast.errors import Forbidden, HoldfastError, ValidationError
+from holdfast.core.model import Actor, Role
+from holdfast.errors import Forbidden, HoldfastError, SignatureInvalid, ValidationError
+from holdfast.proof.envelopes import read_envelope
+from holdfast.proof.statements import read_statement
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
 from holdfast.server.routes import route
-from holdfast.shapes import EventAnswer, claimed_job_view
+from holdfast.shapes import EventAnswer, claimed_job_view, work_view
 
 
-@route("POST", "/v1/claims", "worker", body=b.ClaimBody, answer=b.ClaimsAnswer, awaits=True)
+@route("POST", "/v1/claims", "worker", body=b.ClaimBody, query=b.ClaimsQuery, answer=b.ClaimsAnswer, awaits=True)
 async def claim(call: Call) -> Any:
     """Claim jobs that are ready. With `wait_s`, wait for some if there are none."""
     for queue in call.body.queues:
@@ -23,6 +27,8 @@ async def claim(call: Call) -> Any:
     if not 0 <= call.body.wait_s <= limits.HTTP_WAIT_SECONDS_MAX:
         raise ValidationError(f"wait_s is from 0 to {limits.HTTP_WAIT_SECONDS_MAX:g}", field="wait_s")
     jobs = await call.server.claims.claim(call)
+    if call.query.return_ == "work":
+        return {"work": [work_view(job) for job in jobs]}
     return {"jobs": [claimed_job_view(job) for job in jobs]}
 
 
@@ -48,7 +54,7 @@ def _fenced(call: Call, **more: Any) -> dict[str, Any]:
 @route("POST", "/v1/jobs/{job_id}/start", "worker", body=b.FenceBody, answer=b.ChangeAnswer)
 def start(call: Call) -> Reply:
     """Start the work on a claimed job."""
-    return _change(call.ledger.start(call.fence(call.body.fence, call.job_id), **_fenced(call)))
+    return _change(call.ledger.start(call.held(), **_fenced(call)))
 
 
 def _change(change: Any) -> Reply:
@@ -59,17 +65,17 @@ def _change(change: Any) -> Reply:
 def heartbeat(call: Call) -> Reply:
     """Renew the lease, and record progress."""
     fields = msgspec.structs.asdict(call.body)
-    del fields["fence"]
+    del fields["fence"], fields["proof"]
     if fields["checkpoint"] == b.ABSENT:
         del fields["checkpoint"]
-    beat = call.ledger.heartbeat(call.fence(call.body.fence, call.job_id), **_fenced(call, **fields))
+    beat = call.ledger.heartbeat(call.held(), **_fenced(call, **fields))
     return Reply({"beat": beat}, headers={"ETag": f'"{beat.rev}"'})
 
 
 @route("POST", "/v1/jobs/{job_id}/complete", "worker", body=b.CompleteBody, answer=b.ChangeAnswer)
 def complete(call: Call) -> Reply:
     """Complete a job with its result."""
-    fence = call.fence(call.body.fence, call.job_id)
+    fence = call.held()
     return _change(call.ledger.complete(fence, b.sent(call.body.result), **_fenced(call, gate=call.body.gate)))
 
 
@@ -77,21 +83,21 @@ def complete(call: Call) -> Reply:
 def fail(call: Call) -> Reply:
     """Record that the attempt failed. It is retried if attempts are left."""
     fields = msgspec.structs.asdict(call.body) | {"error": b.error_sent(call.body.error)}
-    del fields["fence"]
-    return call.changed(call.ledger.fail(call.fence(call.body.fence, call.job_id), **_fenced(call, **fields)))
+    del fields["fence"], fields["proof"]
+    return call.changed(call.ledger.fail(call.held(), **_fenced(call, **fields)))
 
 
 @route("POST", "/v1/jobs/{job_id}/release", "worker", body=b.FenceBody, answer=b.JobOnly)
 def release(call: Call) -> Reply:
     """Give a job back without an outcome."""
-    fence = call.fence(call.body.fence, call.job_id)
+    fence = call.held()
     return call.changed(call.ledger.release(fence, **_fenced(call, reason=call.body.reason)))
 
 
 @route("POST", "/v1/jobs/{job_id}/acknowledge-cancel", "worker", body=b.FenceBody, answer=b.JobOnly)
 def acknowledge_cancel(call: Call) -> Reply:
     """Confirm that the work has stopped after a request to cancel."""
-    fence = call.fence(call.body.fence, call.job_id)
+    fence = call.held()
     return call.changed(call.ledger.acknowledge_cancel(fence, **_fenced(call, reason=call.body.reason)))
 
 
@@ -99,7 +105,7 @@ def acknowledge_cancel(call: Call) -> Reply:
 def stall(call: Call) -> Reply:
     """Report a stall: the holder with its fence, or an operator once the job is past a limit."""
     fields = msgspec.structs.asdict(call.body) | {"error": b.error_sent(call.body.error)}
-    del fields["fence"]
+    del fields["fence"], fields["proof"]
     return call.changed(call.ledger.stall(_target(call), **_outside(call, **fields)))
 
 
@@ -111,7 +117,9 @@ def resume(call: Call) -> Reply:
 
 def _target(call: Call) -> Any:
     if call.body.fence is not None:
-        return call.fence(call.body.fence, call.job_id)
+        return call.held()
+    if call.body.proof is not None:
+        raise ValidationError("a proof is sent with the fence of its holder", field="proof")
     if not call.principal.may("operator"):
         raise Forbidden("without a fence only an operator can do this", allowed=["operator"])
     return call.check_visible()
@@ -172,7 +180,9 @@ def _beats(call: Call) -> list[Any]:
     pairs = []
     for entry in call.body.beats:
         fields = {name: getattr(entry, name) for name in ("stage", "progress", "assist_requested")}
-        pairs.append((call.fence(entry.fence), {name: value for name, value in fields.items() if value is not None}))
+        pairs.append(
+            (call.fence(entry.fence, proof=entry.proof), {name: value for name, value in fields.items() if value is not None})
+        )
     return pairs
 
 
@@ -191,7 +201,7 @@ def _one(name: str, answer: Any) -> dict[str, Any]:
 )
 def complete_many(call: Call) -> Any:
     """Complete many jobs in one call. Each has its own answer."""
-    results = [(call.fence(entry.fence), b.sent(entry.result)) for entry in call.body.completions]
+    results = [(call.fence(entry.fence, proof=entry.proof), b.sent(entry.result)) for entry in call.body.completions]
     if not call.body.settle:
         changes = call.ledger.complete_many(results, request_id=call.request_id)
         return {"answers": [_one("change", answer) for answer in changes]}
@@ -215,17 +225,21 @@ def complete_many(call: Call) -> Any:
 )
 def append(call: Call) -> Any:
     """Record an event that its signer has signed, in Holdfast's shape or in the robots'."""
-    worker, given = call.worker, call.body
-    own = "envelope" in given and given.keys() <= {"envelope", "content"}
-    envelope = given["envelope"] if own else given
-    if not isinstance(envelope, dict):
-        raise ValidationError("the envelope is not an object", field="envelope")
-    named = envelope.get("jobId", envelope.get("job_id"))
-    if str(named) not in (str(call.job_id), f"{call.ledger.id}-{call.job_id}"):
-        raise ValidationError(f"the envelope is of job {named!r:.80}, not of job {call.job_id}", field="jobId")
-    more = {"content": given["content"]} if own and "content" in given else {}
-    enrolled = {key.key_id: key for key in call.ledger.keys()}  # noqa: SIM118 - a ledger is no dict
-    signer = enrolled.get(str(envelope.get("keyId")))
-    if signer is not None and (signer.role, signer.name) != ("worker", worker.name):
-        raise Forbidden(f"key {signer.key_id} is of {signer.role} {signer.name}, and this token is of worker {worker.name}")
-    return {"event": call.ledger.append(envelope, **more)}
+    given = call.body
+    has_content = given.keys() == {"envelope", "content"}
+    envelope = given["envelope"] if has_content or given.keys() == {"envelope"} else given
+    statement = read_statement(read_envelope(envelope).statement)
+    if statement.job_id != call.job_id:
+        raise SignatureInvalid(f"this was signed for job {statement.job_id}, not for job {call.job_id}", why="job")
+    _check_sender(call, statement.actor)
+    event = call.run(partial(call.ledger.append, envelope, **({"content": given["content"]} if has_content else {})))
+    return Reply({"event": event}, status=200 if call.is_repeated else 201)
+
+
+def _check_sender(call: Call, signer: Actor) -> None:
+    """Raise Forbidden unless the caller is the worker that signed. What another server has signed, an operator may send."""
+    if signer.role is Role.WORKER:
+        if call.worker.name != signer.name:
+            raise Forbidden(f"this was signed by {signer}, and the caller is worker {call.worker.name}")
+    elif not call.principal.may("operator"):
+        raise Forbidden("only an operator can send what a server has signed", allowed=["operator"])

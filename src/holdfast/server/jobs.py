@@ -1,6 +1,5 @@
 """Routes on jobs: enqueue, read, and what clients and operators do with one."""
 
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,7 +9,7 @@ from holdfast.core.explain import Explanation
 from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
 from holdfast.errors import HoldfastError, NotFound, ValidationError
-from holdfast.ledger import Event, Job, Ledger
+from holdfast.ledger import Event, Job
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
@@ -19,17 +18,13 @@ from holdfast.shapes import DeadLetterAnswer, EnqueueAnswer, EventPageAnswer, Jo
 
 ERROR_CHARACTERS_MAX = 200
 """How much of an error a brief list shows."""
-HIDDEN_PAGES_MAX = 100
-"""Pages of events of hidden queues that one request skips. Then it answers none, and where to go on."""
 
 
 def _item(call: Call, given: Any) -> dict[str, Any]:
-    """Return a job to enqueue as the ledger takes it. A job without a trace of its own gets that of the request."""
+    """Return a job to enqueue as the ledger takes it."""
     call.see_queue(given.queue)
     fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
     fields["args"] = b.sent(given.args)
-    if call.traceparent is not None:
-        fields.setdefault("trace_id", call.traceparent)
     return fields
 
 
@@ -125,32 +120,17 @@ def _events(call: Call, job_id: int | None) -> Any:
     given = msgspec.structs.asdict(call.query)
     types = given.pop("types")
     if given.pop("stable"):
-        if (
-            job_id is not None
-            or types is not None
-            or any(given[name] is not None for name in ("since", "until", "correlation_id"))
-        ):
+        others = (job_id, types, given["since"], given["until"], given["correlation_id"])
+        if any(one is not None for one in others):
             raise ValidationError("stable events are read without other filters", field="stable")
-        read = partial(call.ledger.stable_events, limit=given["limit"])
+        found = call.ledger.stable_events(given["after"], limit=given["limit"])
     else:
         given["types"] = None if types is None else types.split(",")
-        del given["after"]
-        read = partial(_read_events, call.ledger, job_id, given)
-    found = read(call.query.after)
-    shown = _visible_events(call, found)
-    pages = 1
-    while not shown and len(found) == call.query.limit and pages < HIDDEN_PAGES_MAX:
-        found = read(found[-1].pos)
-        shown = _visible_events(call, found)
-        pages += 1
+        found = call.ledger.events(job_id, **given)
     after = found[-1].pos if len(found) == call.query.limit else None
-    if call.redaction is not None:
-        shown = [call.redaction.event(event) for event in shown]
-    return {"events": shown, "next_after": after}
-
-
-def _read_events(ledger: Ledger, job_id: int | None, given: dict[str, Any], after: int) -> list[Event]:
-    return ledger.events(job_id, after=after, **given)
+    if job_id is None:
+        found = _visible_events(call, found)
+    return {"events": found, "next_after": after}
 
 
 def _visible_events(call: Call, found: list[Event]) -> list[Event]:
@@ -280,7 +260,7 @@ def dead_letters(call: Call) -> Any:
     if wanted == "jobs":
         return {"jobs": [call.view(job) for job in shown], "next_after": after}
     replays = call.ledger.newest_replays(job.id for job in shown)
-    return {"dead_letters": [_letter(call, job, replays.get(job.id)) for job in shown], "next_after": after}
+    return {"dead_letters": [dead_letter_fields(job, replays.get(job.id)) for job in shown], "next_after": after}
 
 
 @route("GET", "/v1/dead-letters/{job_id}", "reader", answer=DeadLetterAnswer, verb="read")
@@ -290,13 +270,7 @@ def dead_letter_in_full(call: Call) -> Any:
     if job.dead_letter is None:
         raise NotFound(f"job {job.id} is not a dead letter", job_id=job.id, status=job.status.value)
     types = [kind.value for kind in EventType if kind is not EventType.HEARTBEAT]
-    details = dead_letter_details(job, call.ledger.events(job.id, types=types), call.ledger.list(replay_of=job.id))
-    return details if call.redaction is None else call.redaction.fields(details)
-
-
-def _letter(call: Call, job: Job, newest: Job | None) -> dict[str, Any]:
-    fields = dead_letter_fields(job, newest)
-    return fields if call.redaction is None else call.redaction.fields(fields)
+    return dead_letter_details(job, call.ledger.events(job.id, types=types), call.ledger.list(replay_of=job.id))
 
 
 @route("POST", "/v1/dead-letters/replay", "operator", body=b.ReplayManyBody, answer=b.ReplayManyAnswer)

@@ -7,16 +7,11 @@ which the browser came back, and returns the person. Both read from the provider
 import base64
 import hashlib
 import hmac
-import http.client
-import json
 import secrets
 import ssl
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -29,21 +24,24 @@ from holdfast.core import limits
 from holdfast.core.access import AccessRole
 from holdfast.core.hosts import is_loopback
 from holdfast.errors import Forbidden, HoldfastError, Unauthenticated, Unavailable, ValidationError
-from holdfast.server.start import OidcOptions
+from holdfast.server.oidc_http import ProviderRequests
+from holdfast.server.routes import CALLBACK_PATH
+from holdfast.server.sign_in import SignIn
+from holdfast.server.start import OidcOptions, StartPlan, read_secret
 
 ALGORITHMS = ["RS256", "ES256", "EdDSA", "Ed25519"]
 """The signatures that are accepted. There is none with a shared secret, so a public key cannot be used as one."""
-SECURE_COOKIE, PLAIN_COOKIE = "__Host-holdfast-login", "holdfast-login"
-CALLBACK_PATH = "/auth/callback"
 SCOPES = "openid profile email"
 _WELL_KNOWN = "/.well-known/openid-configuration"
 _STRENGTH = (AccessRole.READER, AccessRole.CLIENT, AccessRole.OPERATOR, AccessRole.ADMIN)
 """The roles of persons, the weakest first."""
-CALLBACK_PAGE = (
-    b'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=/">'
-    b'<title>Signed in</title><p><a href="/">Continue</a></p></html>'
-)
-"""The answer to a callback. A redirect would still count as coming from the provider, and the strict cookie would not be sent."""
+
+
+def sign_in_of(options: OidcOptions, plan: StartPlan) -> SignIn:
+    """Return how persons sign in to a server. Raise ValidationError if the options are wrong."""
+    file = options.client_secret_file
+    client = OidcClient(options, plan.url, None if file is None else read_secret("oidc.client_secret_file", file))
+    return SignIn(client, options.label or urlsplit(options.issuer).netloc, plan.url, plan.secure)
 
 
 class Person(NamedTuple):
@@ -60,10 +58,12 @@ class LoginState(msgspec.Struct, frozen=True):
     began_at: float
 
 
-class _Provider(NamedTuple):
+class _ProviderAddresses(NamedTuple):
     authorization: str
     token: str
     jwks: str
+    end: str | None
+    """Where a person ends the session at the provider itself, if it has such an address."""
     auth_methods: list[str]
     read_at: float
 
@@ -79,16 +79,21 @@ class OidcClient:
         *,
         wall: Callable[[], float] = time.time,
         tls: ssl.SSLContext | None = None,
+        answer_s: float = limits.OIDC_ANSWER_MS_MAX / 1_000,
     ) -> None:
-        """`public_origin` is the server's own, such as https://jobs.example.org. `tls` checks the provider's certificate."""
+        """`public_origin` is the server's own, such as https://jobs.example.org. `tls` checks the provider's certificate.
+
+        `answer_s` is how long the answers of the provider may take, all that `begin` or `finish` needs together.
+        """
         _check_options(options)
         self._options = options
         self._secret = client_secret
         self._redirect_uri = public_origin + CALLBACK_PATH
         self._wall = wall
         self._tls = tls
+        self._answer_s = answer_s
         self._lock = threading.Lock()
-        self._known: _Provider | None = None
+        self._known: _ProviderAddresses | None = None
         self._keys: tuple[KeySet, float] | None = None
 
     def begin(self) -> tuple[str, str]:
@@ -105,8 +110,8 @@ class OidcClient:
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
-        address = self._provider().authorization
-        return f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}", _base64(msgspec.json.encode(login))
+        address = self._provider(self._requests()).authorization
+        return _with_query(address, asked), _base64(msgspec.json.encode(login))
 
     def finish(self, query: Mapping[str, str], cookie: str | None) -> Person:
         """Return the person whom the provider has signed in.
@@ -123,8 +128,14 @@ class OidcClient:
         code = query.get("code", "")
         if not code or len(code) > limits.OIDC_CODE_BYTES_MAX:
             _refuse("the provider sent no code")
-        claims = self._check_token(self._exchange(code, login.verifier), login.nonce)
-        return self._person(claims)
+        requests = self._requests()
+        token = self._exchange(requests, code, login.verifier)
+        return self._person(self._check_token(self._verify(requests, token), login.nonce))
+
+    def end_address(self) -> str | None:
+        """Return where a person ends the session at the provider itself. None if it has no such address."""
+        address = self._provider(self._requests()).end
+        return None if address is None else _with_query(address, {"client_id": self._options.client_id})
 
     def _read_login(self, cookie: str | None) -> LoginState:
         try:
@@ -138,12 +149,15 @@ class OidcClient:
 
     # The provider
 
-    def _provider(self) -> _Provider:
+    def _requests(self) -> ProviderRequests:
+        return ProviderRequests(self._tls, self._answer_s)
+
+    def _provider(self, requests: ProviderRequests) -> _ProviderAddresses:
         now = self._wall()
         with self._lock:
             if self._known is not None and 0 <= now - self._known.read_at < limits.OIDC_KEYS_MS / 1_000:
                 return self._known
-        found = self._fetch(self._options.issuer.rstrip("/") + _WELL_KNOWN)
+        found = requests.fetch(self._options.issuer.rstrip("/") + _WELL_KNOWN)
         if found.get("issuer") != self._options.issuer:
             raise Unavailable("the provider's configuration is of another issuer", outcome="none")
         methods = found.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
@@ -151,14 +165,16 @@ class OidcClient:
         authorization, token, jwks = (str(found.get(name, "")) for name in names)
         if not all(map(_is_safe, (authorization, token, jwks))):
             raise Unavailable("the provider's configuration has no address with TLS for each step", outcome="none")
-        provider = _Provider(authorization, token, jwks, list(map(str, methods)), now)
+        end = found.get("end_session_endpoint")
+        end = end if isinstance(end, str) and _is_safe(end) else None
+        provider = _ProviderAddresses(authorization, token, jwks, end, list(map(str, methods)), now)
         with self._lock:
             self._known = provider
         return provider
 
-    def _exchange(self, code: str, verifier: str) -> str:
+    def _exchange(self, requests: ProviderRequests, code: str, verifier: str) -> str:
         """Return the ID token for a code."""
-        provider = self._provider()
+        provider = self._provider(requests)
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -173,20 +189,20 @@ class OidcClient:
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
             form |= {"client_id": self._options.client_id, "client_secret": self._secret}
-        answer = self._fetch(provider.token, urlencode(form).encode(), headers)
+        answer = requests.fetch(provider.token, urlencode(form).encode(), headers)
         token = answer.get("id_token")
         if not isinstance(token, str):
             _refuse("the provider sent no ID token")
         return token
 
-    def _read_keys(self, *, anew: bool) -> KeySet:
+    def _read_keys(self, requests: ProviderRequests, *, anew: bool) -> KeySet:
         """Return the provider's keys. They are read anew after an hour, or if a signature needs another one, once a minute."""
         now = self._wall()
         kept_ms = limits.OIDC_KEYS_ANEW_MS if anew else limits.OIDC_KEYS_MS
         with self._lock:
             if self._keys is not None and 0 <= now - self._keys[1] < kept_ms / 1_000:
                 return self._keys[0]
-        document = self._fetch(self._provider().jwks)
+        document = requests.fetch(self._provider(requests).jwks)
         try:
             public = [key for key in document["keys"] if key.get("kty") in ("RSA", "EC", "OKP")]
             found = KeySet.import_key_set({"keys": public})
@@ -196,30 +212,10 @@ class OidcClient:
             self._keys = (found, now)
         return found
 
-    def _fetch(self, address: str, form: bytes | None = None, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the JSON object of an answer. Redirects are not followed, and the answer is limited in size and time."""
-        opener = urllib.request.build_opener(_NoRedirects(), urllib.request.HTTPSHandler(context=self._tls))
-        request = urllib.request.Request(address, form, dict(headers or {}))  # noqa: S310 - `_is_safe` has checked its scheme
-        try:
-            with opener.open(request, timeout=limits.OIDC_ANSWER_MS_MAX / 1_000) as answer:
-                body = answer.read(limits.OIDC_ANSWER_BYTES_MAX + 1)
-            found = json.loads(body) if len(body) <= limits.OIDC_ANSWER_BYTES_MAX else None
-        except urllib.error.HTTPError as error:
-            error.close()
-            if form is not None and HTTPStatus.BAD_REQUEST <= error.code < HTTPStatus.INTERNAL_SERVER_ERROR:
-                _refuse("the provider does not accept the code")
-            raise Unavailable(f"the provider answered with status {error.code}", outcome="none") from None
-        except (OSError, http.client.HTTPException, ValueError, RecursionError):
-            raise Unavailable("the provider cannot be reached, or its answer cannot be read", outcome="none") from None
-        if not isinstance(found, dict):
-            raise Unavailable("the provider's answer is not a JSON object, or too large", outcome="none")
-        return found
-
     # The ID token
 
-    def _check_token(self, token: str, nonce: str) -> dict[str, Any]:
-        """Return the claims of an ID token after all checks of OpenID Connect Core, section 3.1.3.7."""
-        claims = self._verify(token)
+    def _check_token(self, claims: dict[str, Any], nonce: str) -> dict[str, Any]:
+        """Return the claims of an ID token whose signature is valid, after all checks of OpenID Connect Core, section 3.1.3.7."""
         now, slack = self._wall(), limits.OIDC_SKEW_MS / 1_000
         audience = claims.get("aud")
         audiences = audience if isinstance(audience, list) else [audience]
@@ -242,9 +238,9 @@ class OidcClient:
             _refuse("the ID token has no subject")
         return claims
 
-    def _verify(self, token: str) -> dict[str, Any]:
+    def _verify(self, requests: ProviderRequests, token: str) -> dict[str, Any]:
         for anew in (False, True):
-            keys = self._read_keys(anew=anew)
+            keys = self._read_keys(requests, anew=anew)
             try:
                 return dict(jwt.decode(token, keys, algorithms=ALGORITHMS).claims)
             except (JoseError, ValueError, TypeError, KeyError, AttributeError):
@@ -266,17 +262,6 @@ class OidcClient:
         return Person(name, max(found, key=_STRENGTH.index))
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
-def set_login_cookie(value: str, *, secure: bool) -> str:
-    """Return the Set-Cookie header of the login cookie. It is Lax: the browser comes back from another site. Empty deletes it."""
-    name, age = SECURE_COOKIE if secure else PLAIN_COOKIE, limits.LOGIN_CODE_MS // 1_000 if value else 0
-    return f"{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={age}{'; Secure' if secure else ''}"
-
-
 def _check_options(options: OidcOptions) -> None:
     if not _is_safe(options.issuer) or urlsplit(options.issuer).query or urlsplit(options.issuer).fragment:
         raise ValidationError("issuer must be https://…, or http:// on a loopback address", field="issuer")
@@ -295,6 +280,10 @@ def _is_safe(address: str) -> bool:
     except ValueError:
         return False
     return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
+
+
+def _with_query(address: str, query: Mapping[str, str]) -> str:
+    return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}"
 
 
 def _is_time(value: Any) -> bool:

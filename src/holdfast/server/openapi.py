@@ -8,7 +8,7 @@ from holdfast import errors
 from holdfast.core import limits
 from holdfast.errors import HoldfastError
 from holdfast.server.problems import PROBLEM_TYPE, Problem
-from holdfast.server.routes import Nothing, Route
+from holdfast.server.routes import CALLBACK_PATH, LOGIN_PATH, Nothing, Route
 from holdfast.server.streams import EVENT_STREAM
 from holdfast.version import __version__
 
@@ -42,6 +42,8 @@ def codes_of(route: Route) -> list[str]:
         codes |= {"forbidden"}
     if "{" in route.path:
         codes |= {"not_found"}
+    if route.path in (LOGIN_PATH, CALLBACK_PATH):
+        codes |= {"not_found", "unauthenticated", "forbidden"}
     if route.method != "GET":
         codes |= set(_WRITE)
     if route.least == "worker":
@@ -148,6 +150,8 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
 
 def _responses(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": "Done."}
+    if route.path.startswith("/v1/"):
+        answer["headers"] = _answer_headers(route)
     if route.answer is not None:
         schema = {} if route.answer in (Any, dict, Nothing) else by_type[repr(route.answer)]
         answer["content"] = {"application/json": {"schema": schema}}
@@ -167,6 +171,15 @@ def _responses(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
     for status, codes in sorted(by_status.items()):
         made[str(status)] = _problem_response(", ".join(codes), by_type)
     return made
+
+
+def _answer_headers(route: Route) -> dict[str, Any]:
+    time = {"type": "string", "format": "date-time"}
+    found = {"Holdfast-Now": {"description": "The ledger's time.", "schema": time}}
+    if route.method != "GET":
+        text = "true if this request was answered before: nothing was changed now."
+        found["Idempotent-Replayed"] = {"description": text, "schema": {"type": "string", "enum": ["true"]}}
+    return found
 
 
 def _problem_response(text: str, by_type: dict[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class SiteOrigins(NamedTuple):
     def check_forgery(self, method: str, headers: Headers) -> None:
         """Raise Forbidden unless a request that a browser sent with its cookie comes from a page of the server itself.
 
-        Use it for requests with the cookie, and for the request that begins a session. GET and HEAD change nothing, and pass.
+        Use it for requests with the cookie. GET and HEAD change nothing, and pass.
         """
         if method in _SAFE_METHODS:
             return

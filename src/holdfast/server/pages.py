@@ -19,7 +19,7 @@ CSP = (
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 _FEATURES = ("accelerometer", "camera", "display-capture", "geolocation", "gyroscope", "microphone", "payment", "usb")
-_DOCUMENT_HEADERS = {
+DOCUMENT_HEADERS = {
     "Content-Security-Policy": CSP,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": ", ".join(f"{name}=()" for name in _FEATURES),
@@ -111,7 +111,7 @@ def _is_name(part: str) -> bool:
 
 def _file(name: str, body: bytes) -> PageFile:
     suffix = Path(name).suffix
-    headers = _DOCUMENT_HEADERS if suffix in _DOCUMENTS else {}
+    headers = DOCUMENT_HEADERS if suffix in _DOCUMENTS else {}
     return PageFile(body, gzip.compress(body, 9, mtime=0), _TYPES[suffix], _hash(body), headers)
 
 

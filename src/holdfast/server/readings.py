@@ -6,9 +6,10 @@ A caller that may see only some queues gets what the ledger can tell about those
 import threading
 import time
 import weakref
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -17,7 +18,7 @@ from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.core.timeline_model import Timeline
 from holdfast.errors import Forbidden, HoldfastError, NotFound
 from holdfast.ledger import Job, Ledger
-from holdfast.ledger.charts import LedgerHistory, Times
+from holdfast.ledger.charts import JobTotal, JobTotals, LedgerHistory, Times
 from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
 from holdfast.ledger.verbs.letters import LetterGroups
 from holdfast.ledger.verbs.timeline import JobGraph
@@ -25,6 +26,7 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call
 from holdfast.server.problems import Problem, problem
 from holdfast.server.routes import route
+from holdfast.shapes import JobView
 
 OVERVIEW_SECONDS = 1.0
 """An overview is made at most this often, for all viewers together."""
@@ -61,13 +63,10 @@ def overview(call: Call) -> Any:
 def _part_of(call: Call, found: Overview) -> Overview:
     """Return an overview of the queues that the caller may see. Numbers that are only known for all queues are left out."""
     sees = call.principal.sees
-    counts: dict[str, int] = defaultdict(int)
-    for row in call.ledger.job_totals().rows:
-        if sees(row.queue):
-            counts[row.status] += row.n
+    counts = _statuses([row for row in call.ledger.job_totals().rows if sees(row.queue)])
     return msgspec.structs.replace(
         found,
-        counts=dict(counts),
+        counts=counts,
         rates=None,
         failed_24h=None,
         stalled=counts.get("stalled", 0),
@@ -77,6 +76,23 @@ def _part_of(call: Call, found: Overview) -> Overview:
         attention=len(_attention(call)),
         findings=[],
     )
+
+
+@route("GET", "/v1/totals", "reader", answer=JobTotals, verb="read")
+def job_totals(call: Call) -> Any:
+    """Return the number of jobs by queue, kind and status, exactly as of a position."""
+    found = call.ledger.job_totals()
+    if call.principal.sees_all:
+        return found
+    rows = [row for row in found.rows if call.principal.sees(row.queue)]
+    return msgspec.structs.replace(found, rows=rows, statuses=_statuses(rows))
+
+
+def _statuses(rows: list[JobTotal]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for row in rows:
+        counts[row.status.value] += row.n
+    return dict(counts)
 
 
 class HistoryQuery(b.Body, frozen=True):
@@ -214,6 +230,10 @@ class DeadLetterBatchBody(b.Body, frozen=True):
     failure_stage: FailureStage | None = None
 
 
+class BatchQuery(b.Body, frozen=True):
+    return_: Literal["brief", "jobs"] = msgspec.field(default="brief", name="return")
+
+
 class ManyAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """The job after the change, and its replay's id if it was replayed; or why it was not changed."""
 
@@ -222,6 +242,8 @@ class ManyAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     status: str | None = None
     replay_id: int | None = None
     is_new: bool | None = None
+    job: JobView | None = None
+    """With `return=jobs`: the whole job, or its replay."""
     problem: Problem | None = None
 
 
@@ -236,7 +258,8 @@ def _on_many(call: Call, verb: Callable[..., list[Job | HoldfastError]], **more:
     jobs = [(one.id, one.rev) for one in call.body.jobs if one.id not in refused]
     changed = verb(jobs, request_id=call.request_id, **{"actor": call.actor, **options, **more})
     answers = refused | dict(zip([id_ for id_, _ in jobs], changed, strict=True))
-    return {"answers": [_item(one.id, answers[one.id]) for one in call.body.jobs]}
+    item = partial(_whole_item, call) if call.query.return_ == "jobs" else _item
+    return {"answers": [item(one.id, answers[one.id]) for one in call.body.jobs]}
 
 
 def _unseen(call: Call) -> dict[int, Job | HoldfastError]:
@@ -257,8 +280,15 @@ def _item(job_id: int, answer: Job | HoldfastError) -> ManyAnswer:
     return ManyAnswer(job_id, rev=answer.rev, status=answer.status.value)
 
 
+def _whole_item(call: Call, job_id: int, answer: Job | HoldfastError) -> ManyAnswer:
+    brief = _item(job_id, answer)
+    return brief if isinstance(answer, HoldfastError) else msgspec.structs.replace(brief, job=call.view(answer))
+
+
 def _batch(name: str, least: Literal["client", "operator"], body: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return route("POST", f"/v1/batches/{name}", least, body=body, answer=BatchAnswer, verb=name.replace("-", "_"))
+    return route(
+        "POST", f"/v1/batches/{name}", least, body=body, query=BatchQuery, answer=BatchAnswer, verb=name.replace("-", "_")
+    )
 
 
 @_batch("cancel", "client", CancelBatchBody)

@@ -16,7 +16,7 @@ from holdfast.core.explain import Explanation
 from holdfast.core.explain.formatting import ERROR_CHARACTERS_MAX
 from holdfast.core.formatting import format_error
 
-S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 HIDDEN = "[redacted]"
 ROOTS = {
     "args": "args",
@@ -25,9 +25,12 @@ ROOTS = {
     "error": "error",
     "last_error": "error",
     "payload": "payload",
+    "sealed_payload": "payload",
     "statement": "statement",
 }
 """The fields that have contents, each with the name that patterns use."""
+TEXTS = {"sealed_payload", "statement"}
+"""The fields whose contents are JSON as a text."""
 _HIDDEN_RAW = msgspec.Raw(b'"[redacted]"')
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -42,19 +45,10 @@ class Redaction:
         limits.check_count("redact", len(patterns), limits.REDACT_PATTERNS_MAX)
         self._patterns = tuple(dict.fromkeys(limits.check_key("redact", pattern) for pattern in patterns))
 
-    def job(self, view: S) -> S:
-        """Return the view of a job, or any other struct with contents, without what is hidden."""
-        found: S = self._visit(view, ())
+    def fields(self, answer: T) -> T:
+        """Return an answer, of dicts, lists and structs, without what is hidden. A signed statement is hidden in the same way."""
+        found: T = self._visit(answer, ())
         return found
-
-    def event(self, event: S) -> S:
-        """Return an event without what is hidden. A signed statement is hidden in the same way."""
-        found: S = self._visit(event, ())
-        return found
-
-    def fields(self, fields: Any) -> Any:
-        """Return the body of any answer, of dicts, lists and structs, without what is hidden."""
-        return self._visit(fields, ())
 
     def json(self, root: str, body: bytes) -> bytes:
         """Return JSON without what is hidden. `root` is the name of the field that has it. Bytes that are not JSON stay."""
@@ -90,10 +84,10 @@ class Redaction:
 
     def _child(self, key: Any, value: Any, paths: _Paths) -> Any:
         inner = _inner_paths(key, paths)
-        if value is not None and inner and self._hides(inner):
+        if value is not None and value is not msgspec.UNSET and inner and self._hides(inner):
             return HIDDEN
-        if key == "statement" and isinstance(value, str):
-            shown = self.json("statement", value.encode()).decode()
+        if key in TEXTS and isinstance(value, str):
+            shown = self.json(key, value.encode()).decode()
             return value if shown == value else shown
         return self._visit(value, inner)
 

@@ -4,6 +4,7 @@ import math
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
+from functools import cache
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -56,9 +57,11 @@ def read_query(raw: bytes, wanted: type) -> Any:
     """Return the query as `wanted` describes it. A parameter that is unknown, or came twice and is no list, is refused."""
     if len(raw) > QUERY_BYTES_MAX:
         raise too_large("the query", len(raw), QUERY_BYTES_MAX)
-    lists = {field.encode_name for field in msgspec.structs.fields(wanted) if "list[" in str(field.type)}
+    if not raw:
+        return _convert({}, wanted)
+    lists = _lists_of(wanted)
     found: dict[str, Any] = {}
-    for pair in raw.split(b"&") if raw else ():
+    for pair in raw.split(b"&"):
         name_bytes, _, value_bytes = pair.partition(b"=")
         try:
             name, value = (unquote_to_bytes(part.replace(b"+", b" ")).decode() for part in (name_bytes, value_bytes))
@@ -71,6 +74,12 @@ def read_query(raw: bytes, wanted: type) -> Any:
         else:
             found[name] = value
     return _convert(found, wanted)
+
+
+@cache
+def _lists_of(wanted: type) -> frozenset[str]:
+    """Return the names of parameters that may come more than once."""
+    return frozenset(field.encode_name for field in msgspec.structs.fields(wanted) if "list[" in str(field.type))
 
 
 def _convert(found: dict[str, Any], wanted: type) -> Any:

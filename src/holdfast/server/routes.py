@@ -12,6 +12,8 @@ from holdfast.server.principal import Least
 
 Pool = Literal["read", "write", "beat"]
 """Threads for calls of the ledger. A slow read must never delay a heartbeat, so each kind of call has its own."""
+LOGIN_PATH, CALLBACK_PATH = "/auth/login", "/auth/callback"
+"""Where the sign-in of a person begins, and where the identity provider sends the browser back to."""
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

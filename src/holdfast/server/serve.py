@@ -6,24 +6,26 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import uvicorn
 import uvloop
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import ValidationError
 from holdfast.ledger import Ledger
-from holdfast.server.access import Gatekeeper
+from holdfast.server.access import AccessRules
 from holdfast.server.app import Server
+from holdfast.server.background import ServerServices
 from holdfast.server.connections import connection_class
-from holdfast.server.start import StartPlan, check_start, read_options
-from holdfast.services.history import HistoryService
-from holdfast.services.pruner import PruneService
-from holdfast.services.sweeper import SweepService
-from holdfast.services.ticker import Service, Ticker
+from holdfast.server.mcp_mount import McpMount
+from holdfast.server.sign_in import SignIn
+from holdfast.server.start import ServerOptions, StartPlan, check_start
 from holdfast.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from holdfast.services.sinks import Sink
 
 log = logging.getLogger("holdfast.server")
 
@@ -33,36 +35,8 @@ BACKLOG = 1_024
 """Connections that the system keeps until the server accepts them."""
 
 
-class UseService:
-    """Records the last use of tokens and sessions, so that no request has to wait for it."""
-
-    name = "token use"
-    every_s = 60.0
-
-    def __init__(self, gatekeeper: Gatekeeper) -> None:
-        self._gatekeeper = gatekeeper
-
-    def tick(self) -> int:
-        return self._gatekeeper.tick()
-
-    def close(self) -> None:
-        with contextlib.suppress(HoldfastError):
-            self._gatekeeper.tick()
-
-
 def _say_nothing(_: str) -> None:
     return None
-
-
-def ledger_services(ledger: Ledger, gatekeeper: Gatekeeper, **kept: Any) -> list[Service]:
-    """Return what a server does beside its requests. Duties make one process of a fleet do each."""
-    holder = f"server#{ledger.incarnation}"
-    return [
-        SweepService(ledger, holder),
-        PruneService(ledger, holder, **kept),
-        HistoryService(ledger, holder),
-        UseService(gatekeeper),
-    ]
 
 
 class LedgerHttpServer(uvicorn.Server):
@@ -112,20 +86,44 @@ class LedgerHttpServer(uvicorn.Server):
         self._app.end()
 
 
-def plan_of(ledger: Ledger, given: Mapping[str, Any]) -> StartPlan:
-    """Return how a server with these options starts. Raise ValidationError if it must not."""
-    return check_start(read_options(given), has_tokens=ledger.has_tokens())
+def plan_of(ledger: Ledger, options: ServerOptions, sinks: "Sequence[Sink]" = ()) -> StartPlan:
+    """Return how a server with these options starts. `sinks` are those of an app. Raise ValidationError if it must not."""
+    plan = check_start(options, has_tokens=ledger.has_tokens(), sinks=sinks)
+    sign_in_of(plan)
+    return plan
 
 
-def serve_ledger(ledger: Ledger, plan: StartPlan, announce: Callable[[str], object] = _say_nothing) -> None:
-    """Serve a ledger until SIGTERM or SIGINT. Raise OSError if the server cannot listen."""
+def sign_in_of(plan: StartPlan) -> SignIn | None:
+    """Return how persons sign in by `[server.oidc]`. Raise ValidationError if that is wrong, or its extra is not installed."""
+    if plan.options.oidc is None:
+        return None
+    try:
+        from holdfast.server import oidc
+    except ImportError as error:
+        if (error.name or "").startswith("holdfast"):
+            raise
+        action = "pip install 'holdfast[oidc]'"
+        raise ValidationError(f"[server.oidc] needs the package {error.name}", action=action, field="oidc") from None
+    return oidc.sign_in_of(plan.options.oidc, plan)
+
+
+def serve_ledger(
+    ledger: Ledger,
+    plan: StartPlan,
+    announce: Callable[[str], object] = _say_nothing,
+    shared: socket.socket | None = None,
+) -> None:
+    """Serve a ledger until SIGTERM or SIGINT. Raise CannotListen, or ValidationError for an option of a service.
+
+    `shared` is the socket of processes that share a port.
+    """
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     options = plan.options
-    with bind_socket(options.host, options.port) as listening:
+    with shared or bind_socket(options.host, options.port) as listening:
         if not options.port:
             chosen = msgspec.structs.replace(options, port=listening.getsockname()[1])
             plan = plan._replace(options=chosen)
-        gatekeeper = Gatekeeper(
+        access = AccessRules(
             ledger,
             plan.origins,
             secure=plan.secure,
@@ -133,14 +131,15 @@ def serve_ledger(ledger: Ledger, plan: StartPlan, announce: Callable[[str], obje
             redact_for=options.redact_for,
             caller_limits=options.limits.of_callers,
         )
-        server = LedgerHttpServer(Server(ledger, gatekeeper), plan, announce)
-        ticker = Ticker(ledger_services(ledger, gatekeeper))
-        ticker.start()
+        mcp = McpMount(ledger) if options.mcp and McpMount.is_installed() else None
+        services = ServerServices(ledger, access, plan)
+        server = LedgerHttpServer(Server(ledger, access, sign_in_of(plan), mcp, services.states), plan, announce)
+        services.start()
         try:
             with stop_on_signals(server.stop, hangup=False):
                 _run_in_thread(server, listening)
         finally:
-            ticker.close()
+            services.close()
 
 
 def _run_in_thread(server: LedgerHttpServer, listening: socket.socket) -> None:
@@ -161,9 +160,16 @@ def _run_in_thread(server: LedgerHttpServer, listening: socket.socket) -> None:
         raise errors[0]
 
 
+class CannotListen(Exception):
+    """The address cannot be listened on. The message says why."""
+
+
 def bind_socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise CannotListen(f"cannot listen at {host}:{port}: {error.strerror}") from error
     # Accepted connections inherit it. Without it an answer may wait 40 ms for an acknowledgement of the client.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening

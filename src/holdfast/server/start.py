@@ -6,13 +6,14 @@ declared. Everything is checked before the server listens.
 
 import ipaddress
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core import policy as policies
 from holdfast.core.access import AccessRole
 from holdfast.core.hosts import PORT_MAX, AllowedHosts, is_loopback, parse_host_and_port
 from holdfast.errors import ValidationError
@@ -21,10 +22,16 @@ from holdfast.server.access import REDACT_FOR, CallerLimits
 from holdfast.server.connections import ConnectionLimits, allowed_connections
 from holdfast.server.origins import SiteOrigins, check_origins
 from holdfast.server.redact import Redaction
+from holdfast.server.service_options import SERVICES, SealOptions, ServiceName, SinkOptions, make_sinks
+from holdfast.services.pruner import KEEP_BEATS, KEEP_MS_MAX
+
+if TYPE_CHECKING:
+    from holdfast.services.sinks import Sink
 
 HOST, PORT = "127.0.0.1", 8470
 EXAMPLE_SECRETS = frozenset({"changeme", "client-secret", "secret", "s3cret", "password", "example"})
 """Secrets that documentation and examples use. A server does not start with them."""
+PROCESSES_MAX = 256
 SECRET_CHARACTERS_MIN = 16
 SECRET_BYTES_MAX = 4_096
 _OTHERS_MAY = 0o077
@@ -77,6 +84,8 @@ class OidcOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The role for each value of that claim. A person with several has the strongest; one with none may not sign in."""
     name_claim: str = "email"
     """The claim with the name of the person in events."""
+    label: str = ""
+    """The name of the provider for people: "Sign in with LABEL". By default the host of the issuer."""
 
 
 class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -85,6 +94,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     host: str = HOST
     """The address to listen on."""
     port: int = PORT
+    processes: int = 1
+    """Server processes that share the port. More than one need PostgreSQL."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: tuple[str, ...] = ()
@@ -99,9 +110,24 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Patterns of contents that some roles do not see."""
     redact_for: tuple[AccessRole, ...] = tuple(sorted(REDACT_FOR))
     oidc: OidcOptions | None = None
+    mcp: bool = True
+    """Whether agents reach the server at /mcp, if the extra `mcp` is installed."""
     link: bool | None = None
     """Whether to print a link that signs in a person. By default on a loopback address without tokens."""
     limits: ServerLimits = ServerLimits()
+    services: tuple[ServiceName, ...] = SERVICES
+    """The services that run inside. A relay needs sinks, and a sealer an enrolled server key."""
+    keep_jobs: float | str | None = None
+    """How long finished jobs are kept, such as 30d. By default they are kept."""
+    keep_failed: float | str | None = None
+    """How long failed jobs and dead letters are kept that are neither discarded nor replayed."""
+    keep_beats: float | str | None = KEEP_BEATS
+    """How long the contents of heartbeats are kept."""
+    sinks: tuple[SinkOptions, ...] = ()
+    """The webhooks to which the relay delivers events."""
+    sinks_of: str | None = None
+    """An app, as module:app, to whose sinks the relay delivers events as well."""
+    seal: SealOptions = SealOptions()
 
 
 class StartPlan(NamedTuple):
@@ -113,6 +139,7 @@ class StartPlan(NamedTuple):
     """Whether browsers see TLS."""
     prints_link: bool
     redaction: Redaction | None
+    sinks: "Sequence[Sink]" = ()
 
     @property
     def url(self) -> str:
@@ -147,16 +174,20 @@ def read_options(given: Mapping[str, Any]) -> ServerOptions:
         return msgspec.convert(dict(given), ServerOptions, strict=True, dec_hook=_to_path)
     except msgspec.ValidationError as error:
         text, _, path = str(error).partition(" - at `$")
-        raise ValidationError(f"server: {text[0].lower()}{text[1:]}", field=path.rstrip("`").lstrip(".") or "server") from None
+        field = path.rstrip("`").lstrip(".")
+        named = f"server.{field}" if field else "server"
+        raise ValidationError(f"{named}: {text[0].lower()}{text[1:]}", field=field or "server") from None
 
 
-def check_start(options: ServerOptions, *, has_tokens: bool) -> StartPlan:
+def check_start(options: ServerOptions, *, has_tokens: bool, sinks: "Sequence[Sink]" = ()) -> StartPlan:
     """Check everything that a server needs to start. Raise ValidationError with the option that is wrong.
 
-    `has_tokens` says that the ledger has a valid token that is not a server's own (`ledger.has_tokens`).
+    `has_tokens` says that the ledger has a valid token that is not a server's own (`ledger.has_tokens`). `sinks` are those of the
+    app that the options name.
     """
     _check_address(options)
     _check_limits(options.limits)
+    _check_kept(options)
     public = _check_public_url(options)
     _check_proxies(options)
     _check_tls(options)
@@ -167,6 +198,12 @@ def check_start(options: ServerOptions, *, has_tokens: bool) -> StartPlan:
             "host",
             f"others can reach {options.host}, and no credentials are configured",
             "Create a token first: holdfast token new --role admin --name YOUR_NAME. Or listen on 127.0.0.1.",
+        )
+    if is_public and options.oidc is not None and public is None:
+        _refuse(
+            "public_url",
+            "an identity provider sends browsers back to the address that they use, and it is not known",
+            "Give --public-url https://…, or listen on 127.0.0.1.",
         )
     if is_public and not (has_tls or options.behind_proxy):
         _refuse(
@@ -179,7 +216,7 @@ def check_start(options: ServerOptions, *, has_tokens: bool) -> StartPlan:
     origins = SiteOrigins(hosts, "https" if secure else "http", public, check_origins(options.allow_origins))
     prints_link = options.link if options.link is not None else not is_public and not has_tokens
     redaction = Redaction(options.redact) if options.redact else None
-    return StartPlan(options, origins, secure, prints_link, redaction)
+    return StartPlan(options, origins, secure, prints_link, redaction, [*make_sinks(options.sinks, read_secret), *sinks])
 
 
 def read_secret(field: str, path: Path) -> str:
@@ -196,6 +233,8 @@ def read_secret(field: str, path: Path) -> str:
 
 
 def _check_address(options: ServerOptions) -> None:
+    if not 1 <= options.processes <= PROCESSES_MAX:
+        _refuse("processes", f"processes must be from 1 to {PROCESSES_MAX}", "Use one for each core.")
     if not 0 <= options.port <= PORT_MAX:
         _refuse("port", f"port must be from 0 to {PORT_MAX}", "Use a free port, such as 8470.")
     for name in options.allowed_hosts:
@@ -211,6 +250,13 @@ def _check_limits(given: ServerLimits) -> None:
     for name in given.__struct_fields__:
         if not getattr(given, name) > 0:
             _refuse(f"limits.{name}", f"limits.{name} must be above 0", "A limit cannot be switched off; raise it.")
+
+
+def _check_kept(options: ServerOptions) -> None:
+    for name in ("keep_jobs", "keep_failed", "keep_beats"):
+        kept = getattr(options, name)
+        if kept not in (None, "never"):
+            policies.duration_ms(name, kept, 0, KEEP_MS_MAX)
 
 
 def _check_public_url(options: ServerOptions) -> str | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -12,12 +13,14 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core import limits, vocabulary
-from holdfast.errors import Conflict, HoldfastError, TooManyRequests, Unavailable, ValidationError
+from holdfast.errors import Conflict, ValidationError
 from holdfast.ledger import Event, Ledger
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.routes import route
 from holdfast.server.threads import WorkThreads
+from holdfast.server.throttles import StreamSlots
+from holdfast.services.ticker import Outage
 from holdfast.text import iso_format
 
 KEEPALIVE_SECONDS = 15.0
@@ -29,8 +32,9 @@ RING_BYTES_MAX = 8_388_608
 PAGE = 500
 READS_MAX = 4
 """Followers that read pages from the store at once."""
-POLL_SECONDS = 1.0
+POLL_SECONDS = 0.25
 """How often the reader looks for events if no change was told."""
+log = logging.getLogger("holdfast.server")
 _POSITION = re.compile(r"[0-9]{1,16}", re.ASCII)
 EVENT_STREAM = "text/event-stream"
 RETRY = b"retry: 2000\n\n"
@@ -64,50 +68,48 @@ class EventFeed:
         """The position up to which all events were read. No event can appear at or before it any more."""
         self._changed = asyncio.Event()
         self._told = asyncio.Event()
+        self.slots = StreamSlots()
         self._followers = 0
-        self._of_principal: dict[str, int] = {}
         self._task: asyncio.Task[None] | None = None
         self._pages = asyncio.Semaphore(READS_MAX)
+        self._outage = Outage(log, "event feed")
         self.ending = False
 
     def notify(self) -> None:
         """Read new events soon."""
         self._told.set()
 
-    def check_room(self, principal: str) -> None:
-        """Raise if there are too many followers, of this caller or in all."""
-        if self._of_principal.get(principal, 0) >= limits.HTTP_STREAMS_OF_ONE_MAX:
-            raise TooManyRequests(f"{principal} has {self._of_principal[principal]} streams already", retry_after_s=5)
-        if self._followers >= limits.HTTP_STREAMS_MAX:
-            raise Unavailable("the server has too many streams")
-
     @contextlib.asynccontextmanager
     async def joined(self, principal: str) -> AsyncIterator[None]:
         """Count a follower. The first one starts the reader, the last one stops it."""
         self._followers += 1
-        self._of_principal[principal] = self._of_principal.get(principal, 0) + 1
         try:
             if self._task is None:
-                self._first = self.pos = await self._reads.call(self._ledger.stable_position)
-                self._ring.clear()
-                self._size = 0
-                if self._task is None:
-                    self._task = asyncio.create_task(self._run())
-            yield
+                pos = await self._reads.call(self._ledger.stable_position)
+                if self._task is None:  # another follower may have started the reader meanwhile
+                    self._start_at(pos)
+            with self.slots.slot(principal):
+                yield
         finally:
             self._followers -= 1
-            self._of_principal[principal] -= 1
-            if not self._of_principal[principal]:
-                del self._of_principal[principal]
             if not self._followers and self._task is not None:
                 self._task.cancel()
                 self._task = None
 
+    def _start_at(self, pos: int) -> None:
+        self._first = self.pos = pos
+        self._ring.clear()
+        self._size = 0
+        self._task = asyncio.create_task(self._run())
+
     async def _run(self) -> None:
         while True:
-            with contextlib.suppress(HoldfastError):
+            try:
                 while found := await self._reads.call(partial(self._ledger.stable_events, self.pos, limit=limits.PAGE_MAX)):
                     self._add(found)
+                self._outage.over()
+            except Exception as error:  # noqa: BLE001 - without its reader, followers would wait forever
+                self._outage.began(error)
             self._told.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._told.wait(), POLL_SECONDS)
@@ -132,13 +134,14 @@ class EventFeed:
                 await asyncio.wait_for(self._changed.wait(), seconds)
         if pos >= self.pos:
             return [], pos
+        complete = self.pos  # the reader may add events while a page is read, and the page may be without them
         if pos >= self._first:
             found = self._newer(pos)
         else:
             async with self._pages:
                 page = await self._reads.call(partial(self._ledger.stable_events, pos, limit=PAGE))
             found = [RingEntry(event, _encode(event)) for event in page]
-        return found, found[-1].event.pos if found else self.pos
+        return found, found[-1].event.pos if found else complete
 
     def _newer(self, pos: int) -> list[RingEntry]:
         """Return the first events of the ring after a position. Most followers lack only the newest, so it is read backwards."""
@@ -195,7 +198,7 @@ async def events_stream(call: Call) -> Reply:
     elif after > (newest := await call.server.read(call.ledger.position)):
         action = "Start anew, without Last-Event-ID: this is another ledger."
         raise Conflict(f"position {after} is beyond this ledger's newest position, {newest}", action=action, pos=newest)
-    feed.check_room(call.principal.key)
+    feed.slots.check(call.principal.key)
     return Reply(Stream(_follow(call, feed, choice, after)))
 
 
@@ -238,7 +241,7 @@ async def _chosen(call: Call, choice: EventChoice, found: list[RingEntry]) -> li
     parts = []
     for entry in found:
         if choice.takes(entry.event, origins.get(entry.event.job_id)):
-            body = entry.body if call.redaction is None else _encode(call.redaction.event(entry.event))
+            body = entry.body if call.redaction is None else _encode(call.redaction.fields(entry.event))
             parts.append(_message("event", body, entry.event.pos))
     return parts
 

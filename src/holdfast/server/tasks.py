@@ -8,7 +8,7 @@ from holdfast.agent import Agent, Brief, Collected, HistoryPage, Task, TaskDetai
 from holdfast.core import limits
 from holdfast.core.model import FailureStage, Phase, ReasonCode, Status
 from holdfast.server import bodies as b
-from holdfast.server.call import Call
+from holdfast.server.call import Call, claimable_queues, visible_related
 from holdfast.server.routes import route
 
 
@@ -82,8 +82,9 @@ def tasks(call: Call) -> Any:
     """List tasks. With `mine`, those that the caller holds."""
     given = msgspec.structs.asdict(call.query)
     agent = Agent(call.ledger, call.principal.name, session=call.incarnation)
-    found = [task for task in agent.list(**given) if call.principal.sees(task.queue)]
-    return {"tasks": found, "next_after": found[-1].id if len(found) == call.query.limit else None}
+    found = agent.list(**given)
+    shown = [task for task in found if call.principal.sees(task.queue)]
+    return {"tasks": shown, "next_after": found[-1].id if len(found) == call.query.limit else None}
 
 
 class TaskQuery(b.Body, frozen=True):
@@ -94,7 +95,8 @@ class TaskQuery(b.Body, frozen=True):
 @route("GET", "/v1/tasks/{job_id}", "reader", query=TaskQuery, answer=TaskDetails, verb="read")
 def task(call: Call) -> Any:
     """Return a task with its details."""
-    return get_task(call.ledger, call.check_visible(), bytes_max=call.query.bytes_max)
+    found = get_task(call.ledger, call.check_visible(), bytes_max=call.query.bytes_max)
+    return visible_related(call.principal, call.ledger, found)
 
 
 @route("GET", "/v1/tasks/{job_id}/history", "reader", query=b.PageQuery, answer=HistoryPage, verb="read")
@@ -107,9 +109,11 @@ def task_history(call: Call) -> Any:
 def task_resume(call: Call) -> Any:
     """Continue the agent's task or claim the next one, and return a brief of it."""
     body = call.body
-    for queue in body.queues or (None,):
-        call.check_scope(queue)
-    return _agent(call).resume(queues=body.queues, kinds=body.kinds, ttl=body.ttl, request_id=call.request_id)
+    for queue in body.queues or ():
+        call.see_queue(queue)
+    queues = claimable_queues(call.principal, call.ledger) if body.queues is None else body.queues
+    brief = _agent(call).resume(queues=queues, kinds=body.kinds, ttl=body.ttl, request_id=call.request_id)
+    return visible_related(call.principal, call.ledger, brief)
 
 
 @route("POST", "/v1/tasks/gc", "worker", body=CollectBody, answer=Collected, verb="task_gc")

@@ -54,7 +54,9 @@ class WorkThreads:
 def thread_pools(waiting_max: int) -> dict[str, WorkThreads]:
     """Return the threads by kind of call. A slow read must never delay a heartbeat, and no file a read.
 
-    A client that takes its file slowly keeps a thread for as long, so files have few threads, and none waits for one.
+    A client that takes its file slowly keeps a thread for as long, and so does an identity provider that answers slowly. Both
+    have few threads, and none waits for one.
     """
     pools = {name: WorkThreads(name, size, waiting_max) for name, size in {"write": 16, "beat": 8, "read": 8}.items()}
-    return {**pools, "file": WorkThreads("file", limits.HTTP_FILES_MAX, 0)}
+    few = {"file": limits.HTTP_FILES_MAX, "provider": limits.HTTP_SIGN_INS_MAX}
+    return {**pools, **{name: WorkThreads(name, size, 0) for name, size in few.items()}}

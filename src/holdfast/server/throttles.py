@@ -1,4 +1,4 @@
-"""Limits of callers: requests under way, requests a second, and wrong tokens from one address.
+"""Limits of callers: requests under way, requests a second, streams, and wrong tokens from one address.
 
 Each class has a clock as an argument and keeps a bounded number of callers. Slots and rates are used on the event loop only, so
 they need no locks.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from holdfast.core import limits
-from holdfast.errors import TooManyRequests
+from holdfast.errors import TooManyRequests, Unavailable
 
 Monotonic = Callable[[], float]
 
@@ -69,6 +69,35 @@ class RequestRates:
         """Forget callers whose bucket is full again: they need no entry. If all are busy, forget all."""
         busy = {key: (left, at) for key, (left, at) in self._buckets.items() if left + (now - at) * self._rate < self._burst}
         self._buckets = busy if len(busy) < limits.HTTP_PRINCIPALS_MAX else {}
+
+
+class StreamSlots:
+    """Counts open streams, of each caller and in all."""
+
+    def __init__(self, of_one: int = limits.HTTP_STREAMS_OF_ONE_MAX, most: int = limits.HTTP_STREAMS_MAX) -> None:
+        self._of_one, self._most = of_one, most
+        self._open: Counter[str] = Counter()
+        self.total = 0
+
+    def check(self, key: str) -> None:
+        """Raise TooManyRequests if the caller has too many streams, and Unavailable if the server has."""
+        if self._open[key] >= self._of_one:
+            raise TooManyRequests(f"this caller has {self._open[key]} streams already", limit=self._of_one, retry_after_s=5)
+        if self.total >= self._most:
+            raise Unavailable("the server has too many streams", outcome="none")
+
+    @contextmanager
+    def slot(self, key: str) -> Iterator[None]:
+        """Count a stream until the block ends."""
+        self._open[key] += 1
+        self.total += 1
+        try:
+            yield
+        finally:
+            self.total -= 1
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
 
 
 class WrongTokens:

@@ -19,6 +19,7 @@ from holdfast.text import iso_format
 log = logging.getLogger("holdfast.seal")
 
 ANCHOR_SECONDS = 60.0
+SECRET_VARIABLE = "HOLDFAST_ANCHOR_SECRET"  # noqa: S105 - a name, not a secret
 _encode = msgspec.json.Encoder().encode
 
 
@@ -93,6 +94,17 @@ class WebhookAnchor:
             "data": {"size": head.size, "position": head.pos, "root": bytes(head.root).hex(), "note": head.note},
         }
         self._sink.send(f"msg_{ledger_id}_head_{head.size}", _encode(document), at)
+
+
+def make_anchors(ledger: Ledger, file: Path | None, url: str | None, *, private: bool) -> list[Anchor]:
+    """Return the anchors that options name. The secret of the webhook is in the environment."""
+    found: list[Anchor] = [] if file is None else [FileAnchor(file)]
+    if url is not None:
+        secret = os.environ.get(SECRET_VARIABLE)
+        if not secret:
+            raise ValidationError(f"an anchor that is a webhook needs {SECRET_VARIABLE}: whsec_ and base64", field="anchor_url")
+        found.append(WebhookAnchor(ledger, url, secret=secret, allow_private=private))
+    return found
 
 
 class AnchorService:

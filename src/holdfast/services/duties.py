@@ -40,6 +40,11 @@ class DutyLeases:
         self.renew()
         return what in self._held
 
+    @property
+    def holds_any(self) -> bool:
+        """Whether this process had one of the duties when they were last renewed."""
+        return bool(self._held)
+
     def renew(self) -> bool:
         """Renew the held duties and try to take the others, if it is time. Return whether a duty was gained."""
         now = self._monotonic()

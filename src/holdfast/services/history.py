@@ -4,9 +4,8 @@ One process of a fleet does it at a time. The counts and the position up to whic
 process that is killed leaves nothing half counted.
 """
 
-import time
-
 from holdfast.ledger import Ledger
+from holdfast.ledger.verbs.services import HISTORY_DUTY
 
 DUTY_SECONDS = 30.0
 EVERY_SECONDS, BUSY_EVERY_SECONDS = 1.0, 0.05
@@ -37,10 +36,10 @@ class HistoryService:
         self.every_s = EVERY_SECONDS
         if not self._has_duty():
             return 0
-        end = time.monotonic() + TICK_SECONDS
+        end = self._writer.monotonic() + TICK_SECONDS
         pages = 0
         more = True
-        while more and (pages == 0 or time.monotonic() < end):
+        while more and (pages == 0 or self._writer.monotonic() < end):
             more = self._writer.advance(PAGE_EVENTS)
             pages += 1
         if more:
@@ -48,6 +47,11 @@ class HistoryService:
         else:
             self._delete_old()
         return pages
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this process had the duty at its last tick."""
+        return self._renewed_at > float("-inf")
 
     def _delete_old(self) -> None:
         """Delete old counts, if it is time. If there are more than one step may delete, the next tick goes on."""
@@ -59,10 +63,10 @@ class HistoryService:
         """Take or renew the duty. A duty that was renewed lately is not renewed again."""
         now = self._writer.monotonic()
         if now - self._renewed_at >= DUTY_SECONDS / 3:
-            taken = self._ledger.take_duty(self.name, self._holder, ttl=DUTY_SECONDS)
+            taken = self._ledger.take_duty(HISTORY_DUTY, self._holder, ttl=DUTY_SECONDS)
             self._renewed_at = now if taken else float("-inf")
-        return self._renewed_at > float("-inf")
+        return self.is_active
 
     def close(self) -> None:
         self._renewed_at = float("-inf")
-        self._ledger.drop_duty(self.name, self._holder)
+        self._ledger.drop_duty(HISTORY_DUTY, self._holder)

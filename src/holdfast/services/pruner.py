@@ -11,6 +11,8 @@ from holdfast.ledger import Ledger
 
 log = logging.getLogger("holdfast.services")
 
+DUTY, SERVER_DUTY = "prune", "prune:server"
+"""The duties of workers and of servers. They are separate, because each side is told how long to keep jobs by itself."""
 DUTY_SECONDS = 120
 EVERY_SECONDS, BUSY_EVERY_SECONDS = 60.0, 1.0
 """The interval between ticks, and the interval if the last one has left something."""
@@ -37,6 +39,7 @@ class PruneService:
         ledger: Ledger,
         holder: str,
         *,
+        duty: str = DUTY,
         requests: Any = "1d",
         workers: Any = "1d",
         agents: Any = timedelta(milliseconds=AGENT_KEPT_MS),
@@ -48,9 +51,13 @@ class PruneService:
         """Set how long to keep each kind of row; None or "never" deletes nothing.
 
         `failed` are failed and dead-lettered jobs that are neither discarded nor replayed, `jobs` all other finished jobs.
+        Processes that share a `duty` should keep the same: the one that has it decides.
         """
         self._ledger = ledger
         self._holder = holder
+        self._duty = duty
+        self.is_active = False
+        """Whether this process had the duty at its last tick."""
         self.every_s = EVERY_SECONDS
         periods = {
             "requests": requests,
@@ -75,7 +82,8 @@ class PruneService:
         """
         pruned: dict[str, int] = {}
         self.every_s = EVERY_SECONDS
-        if not self._kept or not self._ledger.take_duty(self.name, self._holder, ttl=DUTY_SECONDS):
+        self.is_active = bool(self._kept) and self._ledger.take_duty(self._duty, self._holder, ttl=DUTY_SECONDS)
+        if not self.is_active:
             return pruned
         now = self._ledger.now()
         before = {name: now - kept for name, kept in self._kept.items()}
@@ -98,4 +106,5 @@ class PruneService:
         return pruned
 
     def close(self) -> None:
-        self._ledger.drop_duty(self.name, self._holder)
+        self.is_active = False
+        self._ledger.drop_duty(self._duty, self._holder)

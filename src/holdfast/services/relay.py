@@ -13,7 +13,7 @@ from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Unavailable, ValidationError
 from holdfast.ledger import Ledger, public, validate
 from holdfast.ledger.public import to_datetime
-from holdfast.ledger.verbs.services import Outbox
+from holdfast.ledger.verbs.services import Outbox, relay_duty
 from holdfast.services.duties import TTL_SECONDS, Duties, DutyLeases
 from holdfast.services.messages import Message, messages, redacted_event, topics
 from holdfast.services.rounds import RoundService
@@ -175,7 +175,7 @@ class Relay(RoundService):
         if len({sink.name for sink in self._sinks}) != len(self._sinks):
             raise ValidationError("two sinks have the same name and would share a position", field="sinks")
         self._outbox = ledger.outbox
-        names = {sink.name: f"relay:{sink.name}" for sink in self._sinks}
+        names = {sink.name: relay_duty(sink.name) for sink in self._sinks}
         leases = DutyLeases(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
         super().__init__(leases, log, "relay")
         self._stop = threading.Event()

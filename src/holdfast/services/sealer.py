@@ -10,6 +10,7 @@ from holdfast.core import policy as policies
 from holdfast.errors import Forbidden, HoldfastError, SealBroken, SignatureInvalid, ValidationError
 from holdfast.ledger import Ledger
 from holdfast.ledger.verbs.proofs import SealedLog, tile_reader
+from holdfast.ledger.verbs.services import SEAL_DUTY
 from holdfast.proof import key_book
 from holdfast.proof.key_book import KeyBook, KeyChange, may_sign_head
 from holdfast.proof.keys import SecretKey
@@ -220,7 +221,6 @@ def _compare_leaves(page: LeafPage, sealed: Mapping[int, bytes]) -> None:
 
 log = logging.getLogger("holdfast.seal")
 
-DUTY = "seal"
 EVERY_SECONDS = 1.0
 EVERY_EVENTS = 1_000
 HEAD_SECONDS_MIN = 0.2
@@ -260,7 +260,7 @@ class Sealer(RoundService):
         self._log = ledger.sealed_log
         self._every = policies.duration_ms("every", every, limits.SEAL_MS_MIN, limits.SEAL_MS_MAX) / 1_000
         self._every_events = limits.check_integer("every_events", every_events, 1, limits.SEAL_EVENTS_MAX)
-        leases = DutyLeases(duties or ledger, {DUTY: DUTY}, self._log.nonce(), duty_ttl, self._log.monotonic)
+        leases = DutyLeases(duties or ledger, {SEAL_DUTY: SEAL_DUTY}, self._log.nonce(), duty_ttl, self._log.monotonic)
         super().__init__(leases, log, "seal")
         self._leaves = LeafReader(self._log)
         self._keys = HeadKeyring(self._log)
@@ -273,7 +273,7 @@ class Sealer(RoundService):
 
     def tick(self) -> SealStep | None:
         """Seal the events whose order is final, up to a limit, under one new head. Return None if another sealer has the duty."""
-        return self._step() if self._duties.holds(DUTY) else None
+        return self._step() if self._duties.holds(SEAL_DUTY) else None
 
     def seal_all(self, progress: Callable[[int], None] | None = None) -> SealStep | None:
         """Seal until all events whose order is final are sealed. `progress` is called with the number sealed so far.

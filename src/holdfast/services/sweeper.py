@@ -57,6 +57,11 @@ class SweepService:
         left = self._ledger.seconds_to_firing
         return EVERY_SECONDS if left is None else min(EVERY_SECONDS, max(SOONEST_SECONDS, left))
 
+    @property
+    def is_active(self) -> bool:
+        """Whether this process had the duty at its last tick. While there are no jobs to watch, no process has it."""
+        return not self._waits_one_tick
+
     def _take_duty(self) -> bool:
         try:
             taken = self._ledger.take_duty(SWEEP_DUTY, self._holder, ttl=DUTY_SECONDS)

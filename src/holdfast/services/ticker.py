@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InternalError
 
 
 class Outage:
@@ -16,25 +16,34 @@ class Outage:
     def __init__(self, log: logging.Logger, what: str) -> None:
         self._log = log
         self._what = what
-        self._code: str | None = None
+        self.code: str | None = None
+        """The code of the last failure. None after a success."""
         self._since = 0.0
 
-    def began(self, error: HoldfastError) -> None:
+    def began(self, error: Exception) -> None:
         """Note a failure. It is logged if it is the first one or has another code than the last."""
-        if error.code != self._code:
-            if self._code is None:
-                self._since = time.monotonic()
-            self._code = error.code
-            self._log.warning("%s: %s", self._what, error.code, extra={"error": error.message})
+        code = error.code if isinstance(error, HoldfastError) else InternalError.code
+        if code == self.code:
+            return
+        if self.code is None:
+            self._since = time.monotonic()
+        self.code = code
+        if isinstance(error, HoldfastError):
+            self._log.warning("%s: %s", self._what, code, extra={"error": error.message})
+        else:
+            self._log.error("%s failed", self._what, exc_info=error)
 
     def over(self) -> None:
         """Note a success. It is logged if it ends an outage."""
-        if self._code is not None:
-            self._code = None
+        if self.code is not None:
+            self.code = None
             self._log.info("%s: works again after %.0f s", self._what, time.monotonic() - self._since)
 
 
 log = logging.getLogger("holdfast.services")
+
+STOP_SECONDS = 30.0
+"""How long a service has to finish its current work when its process stops."""
 
 
 class Service(Protocol):
@@ -76,22 +85,29 @@ class Ticker:
     def _tick(self, service: Service) -> None:
         try:
             service.tick()
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001 - the other services must continue
             self._outages[service].began(error)
-        except Exception:  # the other services must continue
-            log.exception("%s failed", service.name)
         else:
             self._outages[service].over()
+
+    def failing(self, service: Service) -> str | None:
+        """Return the code of the service's last failure. None if its last tick was successful, or if there was none yet."""
+        return self._outages[service].code
 
     def wake(self) -> None:
         """Make every service tick now."""
         self._woken.set()
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Begin no further tick."""
         self._stopping = True
         self._woken.set()
+
+    def close(self) -> None:
+        """Stop, wait for the tick under way, but not longer than STOP_SECONDS, and drop the duties."""
+        self.stop()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(STOP_SECONDS)
         for service in self._services:
             with contextlib.suppress(HoldfastError):
                 service.close()

@@ -182,12 +182,10 @@ class SqlHistory(StatementSession):
         self._save_history(page.history, now)
         return True
 
-    def count_locked(self, until: int, limit: int, now: Micros) -> bool:
-        """Count the next events in one transaction, while none can be deleted. Return whether there may be more."""
+    def lock_history(self) -> None:
+        """Wait for those who count or delete events. None of them continues before this transaction ends."""
         self.rows("ensure_progress")
         self.rows("lock_progress")
-        page = self.tally(until, limit)
-        return page is not None and not (self.save_tally(page, now) and page.is_last)
 
     def _add_totals(self, changes: Mapping[TotalKey, int]) -> None:
         rows = [(*key, n) for key, n in sorted(changes.items()) if n]

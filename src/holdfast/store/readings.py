@@ -110,6 +110,12 @@ class SqlReadings(SqlPolicies):
         """Return what waits for these jobs."""
         return self.records(Edge, "dependent_edges", ids=self._list(ids), limit=limit)
 
+    def count_left_out(self, waiting: Sequence[int], awaited: Sequence[int], shown: Sequence[int]) -> int:
+        """Return how many jobs are not in `shown` that `waiting` wait for, or that wait for `awaited`."""
+        above = self.value("count_dependencies_left_out", ids=self._list(waiting), shown=self._list(shown))
+        below = self.value("count_dependents_left_out", ids=self._list(awaited), shown=self._list(shown))
+        return int(above + below)
+
     def job_heads(self, ids: Sequence[int]) -> list[JobHead]:
         return self.records(JobHead, "job_heads", ids=self._list(ids))
 

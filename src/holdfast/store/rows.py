@@ -120,6 +120,7 @@ _field = ClaimedRow._fields.index
 row_id, row_queue, row_kind, row_attempt, row_policy_id, row_payload, row_checkpoint_rev = (
     itemgetter(_field(name)) for name in ("id", "queue", "kind", "attempt", "policy_id", "payload", "checkpoint_rev")
 )
+row_id_and_rev = itemgetter(*map(_field, ("id", "rev")))
 row_order = itemgetter(*map(_field, ("available_at", "id")))
 row_priority = itemgetter(_field("priority"))
 row_times = itemgetter(*map(_field, ("kind", "available_at", "created_at", "claimed_at")))

@@ -29,6 +29,16 @@ LEDGER_WAIT = "holdfast_ledger_wait_seconds"
 LEDGER_RUN = "holdfast_ledger_run_seconds"
 JOBS = "holdfast_jobs"
 UP = "holdfast_ledger_up"
+HTTP_REQUESTS = "holdfast_http_requests_total"
+HTTP_SECONDS = "holdfast_http_request_seconds"
+CLAIMS_WAITING = "holdfast_http_claims_waiting"
+SERVICE_UP = "holdfast_service_up"
+SERVICE_ACTIVE = "holdfast_service_active"
+WORKERS = "holdfast_workers"
+OLDEST_READY = "holdfast_oldest_ready_seconds"
+DEAD_LETTERS_WAITING = "holdfast_dead_letters_waiting"
+ATTENTION = "holdfast_attention"
+FINDINGS = "holdfast_findings"
 
 COUNTERS = (
     Family(ENQUEUED, "counter", ("kind",), "jobs created by an enqueue or a replay; one found by its dedupe key does not count"),
@@ -78,3 +88,27 @@ GAUGES = (
     Family(JOBS, "gauge", ("queue", "status"), "jobs in the ledger, at most five seconds old"),
     Family(UP, "gauge", (), "1 if the ledger could be read within the last five seconds, else 0"),
 )
+SERVER_COUNTERS = (
+    Family(HTTP_REQUESTS, "counter", ("method", "route", "status"), "requests that this server answered, by the route's pattern"),
+)
+SERVER_HISTOGRAMS = (
+    Family(HTTP_SECONDS, "histogram", ("route",), "time to answer a request; claims that wait and streams last long"),
+)
+SERVER_GAUGES = (
+    Family(CLAIMS_WAITING, "gauge", (), "claims that wait for jobs at this server"),
+    Family(
+        SERVICE_UP,
+        "gauge",
+        ("service",),
+        "1 if the service of this server works, 0 while it fails; services that are off are missing",
+    ),
+    Family(
+        SERVICE_ACTIVE, "gauge", ("service",), "1 if this server does the work of the service now, 0 while another process does"
+    ),
+    Family(WORKERS, "gauge", ("state",), "workers by the time since they were last seen: fresh (15 s), late (45 s) or silent"),
+    Family(OLDEST_READY, "gauge", ("queue",), "how long the oldest job of the queue could have been claimed"),
+    Family(DEAD_LETTERS_WAITING, "gauge", (), "dead letters that are neither replayed nor discarded, counted up to 1,000"),
+    Family(ATTENTION, "gauge", (), "jobs and sinks that wait for a person"),
+    Family(FINDINGS, "gauge", ("code",), "findings of `holdfast doctor` that need attention"),
+)
+"""Only servers have them. Those of the ledger are at most five seconds old, and missing while the ledger is out of reach."""

@@ -134,14 +134,15 @@ class MetricsSource(Protocol):
     def totals(self, *, max_age: float = 0) -> Readings: ...
 
 
-def render(source: MetricsSource | Metrics) -> bytes:
+def render(source: MetricsSource | Metrics, more: "Callable[[], Iterable[Metric]] | None" = None) -> bytes:
     """Return the page to scrape: the metrics of the process and, for a ledger, its current numbers of jobs.
 
-    If the ledger is out of reach, `holdfast_ledger_up` is 0 and its jobs are missing. The counters are still there.
+    If the ledger is out of reach, `holdfast_ledger_up` is 0 and its jobs are missing. The counters are still there. `more`
+    returns further metrics of the program.
     """
     client = _client()
     registry = client.CollectorRegistry()
-    registry.register(Collector(source))
+    registry.register(Collector(source, more))
     page: bytes = client.generate_latest(registry)
     return page
 
@@ -173,9 +174,10 @@ def _client() -> Any:
 class Collector:
     """A prometheus-client collector: `REGISTRY.register(Collector(ledger))` adds these metrics to the program's own."""
 
-    def __init__(self, source: MetricsSource | Metrics) -> None:
+    def __init__(self, source: MetricsSource | Metrics, more: "Callable[[], Iterable[Metric]] | None" = None) -> None:
         _client()
         self._source = source
+        self._more = more
 
     def describe(self) -> "Iterable[Metric]":
         """Return nothing, so that a registry does not read the ledger when this is registered."""
@@ -184,14 +186,16 @@ class Collector:
     def collect(self) -> "Iterator[Metric]":
         metrics = self._source if isinstance(self._source, Metrics) else self._source.metrics
         readings = metrics.read()
-        yield from _counters(readings, COUNTERS)
-        yield from _histograms(readings, HISTOGRAMS)
+        yield from counters(readings, COUNTERS)
+        yield from histograms(readings, HISTOGRAMS)
         yield from _quantiles(readings, WAIT, RUN)
         if not isinstance(self._source, Metrics):
             yield from _ledger_metrics(self._source)
+        if self._more is not None:
+            yield from self._more()
 
 
-def _counters(readings: Readings, families: Sequence[Family]) -> "Iterator[Metric]":
+def counters(readings: Readings, families: Sequence[Family]) -> "Iterator[Metric]":
     from prometheus_client.core import CounterMetricFamily
 
     for family in families:
@@ -201,7 +205,7 @@ def _counters(readings: Readings, families: Sequence[Family]) -> "Iterator[Metri
         yield metric
 
 
-def _histograms(readings: Readings, families: Sequence[Family]) -> "Iterator[Metric]":
+def histograms(readings: Readings, families: Sequence[Family]) -> "Iterator[Metric]":
     from prometheus_client.core import HistogramMetricFamily
 
     for family in families:
@@ -226,28 +230,28 @@ def _quantiles(readings: Readings, wait: str, run: str) -> "Iterator[Metric]":
     for field, name in (("wait", wait), ("run", run)):
         for share in ("p50", "p95"):
             values = [(kind, getattr(found[kind], f"{field}_{share}")) for kind in kinds]
-            yield _gauge(_GAUGES[f"{name}_{share}"], [((kind,), value) for kind, value in values if value is not None])
+            yield gauge(_GAUGES[f"{name}_{share}"], [((kind,), value) for kind, value in values if value is not None])
 
 
 def _ledger_metrics(source: MetricsSource) -> "Iterator[Metric]":
     try:
         counted, totals = source.counts(max_age=AGE_SECONDS_MAX), source.totals(max_age=AGE_SECONDS_MAX)
     except Unavailable:
-        yield _gauge(_GAUGES[UP], [((), 0)])
+        yield gauge(_GAUGES[UP], [((), 0)])
         return
     jobs: dict[Labels, int] = {}
     for queue, statuses in counted.items():
         for status, count in statuses.items():
             labels = (source.metrics.queue_label(queue), status)
             jobs[labels] = jobs.get(labels, 0) + count
-    yield _gauge(_GAUGES[UP], [((), 1)])
-    yield _gauge(_GAUGES[JOBS], sorted(jobs.items()))
-    yield from _counters(totals, LEDGER_COUNTERS)
-    yield from _histograms(totals, LEDGER_HISTOGRAMS)
+    yield gauge(_GAUGES[UP], [((), 1)])
+    yield gauge(_GAUGES[JOBS], sorted(jobs.items()))
+    yield from counters(totals, LEDGER_COUNTERS)
+    yield from histograms(totals, LEDGER_HISTOGRAMS)
     yield from _quantiles(totals, LEDGER_WAIT, LEDGER_RUN)
 
 
-def _gauge(family: Family, values: Iterable[tuple[Labels, float]]) -> "Metric":
+def gauge(family: Family, values: Iterable[tuple[Labels, float]]) -> "Metric":
     from prometheus_client.core import GaugeMetricFamily
 
     metric = GaugeMetricFamily(family.name, family.description, labels=family.labels)

@@ -4,9 +4,11 @@ A job carries the W3C traceparent of the span that enqueued it, as its `trace_id
 trace.
 """
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 NAME = "holdfast"
 CORRELATION = "correlation_id"
 """The key of the correlation id in W3C baggage."""
+TRACEPARENT_CHARACTERS = 55
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,200})?")
+"""A later version of the format may have more at the end."""
+_inherited: ContextVar[str | None] = ContextVar("holdfast_traceparent", default=None)
 _NO_SPAN: "AbstractContextManager[Span | None]" = nullcontext()
 
 
@@ -47,8 +53,16 @@ def is_loaded() -> bool:
 
 
 def current_traceparent() -> str | None:
-    """Return the current span in W3C form, "00-<trace>-<span>-<flags>", or None."""
-    return _traceparent(None) if is_loaded() else None
+    """Return the current span in W3C form, "00-<trace>-<span>-<flags>", or None.
+
+    Without OpenTelemetry, it is the span of another program whose trace this thread or task continues.
+    """
+    return _traceparent(None) if is_loaded() else _inherited.get()
+
+
+def read_traceparent(header: str | None) -> str | None:
+    """Return a W3C traceparent that another program has sent, or None. One that is not valid is ignored, as W3C wants it."""
+    return header[:TRACEPARENT_CHARACTERS] if header is not None and _TRACEPARENT.fullmatch(header) else None
 
 
 def with_correlation(commands: list[Enqueue]) -> list[Enqueue]:
@@ -83,9 +97,16 @@ def _traceparent(context: "Context | None") -> str | None:
 
 @contextmanager
 def attached_to(traceparent: str | None) -> Iterator[None]:
-    """Continue the trace of another process inside the block. Do nothing without a traceparent or without OpenTelemetry."""
-    if traceparent is None or not is_loaded():
+    """Continue the trace of another process inside the block. Do nothing without a traceparent."""
+    if traceparent is None:
         yield
+        return
+    if not is_loaded():
+        inherited = _inherited.set(traceparent)
+        try:
+            yield
+        finally:
+            _inherited.reset(inherited)
         return
     from opentelemetry import context
 
@@ -105,7 +126,11 @@ def _tracer() -> "Tracer":
 @contextmanager
 def enqueue_span(commands: Sequence[Enqueue]) -> Iterator[list[Enqueue]]:
     """Open one PRODUCER span around an enqueue of any number of jobs. Yield the commands with the span as their trace_id, unless
-    the caller gave one. Call it only if `current_traceparent()` is not None."""
+    the caller gave one. Call it only if `current_traceparent()` is not None. Without OpenTelemetry there is no span of our own,
+    and the trace is that of the program whose trace is continued."""
+    if not is_loaded():
+        yield _with_trace(commands, _inherited.get())
+        return
     from opentelemetry import trace
 
     kinds, queues = {command.kind for command in commands}, {command.queue for command in commands}
@@ -121,11 +146,14 @@ def enqueue_span(commands: Sequence[Enqueue]) -> Iterator[list[Enqueue]]:
         attributes["holdfast.kind"] = commands[0].kind
     name = f"enqueue {commands[0].kind}" if len(kinds) == 1 else "enqueue"
     with _tracer().start_as_current_span(name, kind=trace.SpanKind.PRODUCER, attributes=attributes):
-        traceparent = _traceparent(None)
-        yield [
-            command if command.trace_id is not None else msgspec.structs.replace(command, trace_id=traceparent, bare=False)
-            for command in commands
-        ]
+        yield _with_trace(commands, _traceparent(None))
+
+
+def _with_trace(commands: Sequence[Enqueue], traceparent: str | None) -> list[Enqueue]:
+    return [
+        command if command.trace_id is not None else msgspec.structs.replace(command, trace_id=traceparent, bare=False)
+        for command in commands
+    ]
 
 
 def job_span(job: TraceableJob, worker: str) -> "AbstractContextManager[Span | None]":

@@ -128,6 +128,8 @@ class InlineWorker:
         try:
             if _is_async(context.handler):
                 self._runner.get_loop().run_until_complete(self._attempts.run_async(context))
+            elif context.handler.batch is not None:
+                self._attempts.run_batch([context])
             else:
                 self._attempts.run(context)
         finally:
@@ -198,7 +200,8 @@ def drain(
     """Run all ready jobs, and those that become ready by that, until none is left.
 
     Jobs run in claim order over `queues` (default: all queues with handlers, by name), one at a time, in this thread. The
-    isolation of a handler is ignored. Async handlers run on a separate loop. The ledger is swept whenever no job is ready.
+    isolation of a handler is ignored, and a batch has one job. Async handlers run on a separate loop. The ledger is swept
+    whenever no job is ready.
     With `advance`, the app's ManualClock is advanced to the next job that waits for a delay or a backoff.
     It stops early after `limit` runs, or when `until()` is true after a run. If `until` is a datetime, `advance` stops there.
     Without a `limit`, more than 10,000 runs raise LimitExceeded, which names the most frequent kinds.

@@ -1,7 +1,7 @@
 """Handlers and the workers that run them."""
 
 from holdfast.worker.app import App, worker_of
-from holdfast.worker.context import AsyncContext, Context
+from holdfast.worker.context import AsyncContext, BatchContext, Context
 from holdfast.worker.worker import Worker
 
-__all__ = ["App", "AsyncContext", "Context", "Worker", "worker_of"]
+__all__ = ["App", "AsyncContext", "BatchContext", "Context", "Worker", "worker_of"]

@@ -28,6 +28,7 @@ from holdfast.worker.worker import Worker, WorkerSettings, declare_handlers
 if TYPE_CHECKING:
     from holdfast.services.sinks import Sink
     from holdfast.worker.async_app import AsyncApp
+    from holdfast.worker.context import BatchContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,6 +126,10 @@ class App(EnqueueMethods):
     def handler(self, function: F, /) -> F: ...
     @overload
     def handler(
+        self, kind: str | None = None, *, batch: int, **options: Any
+    ) -> "Callable[[Callable[[list[BatchContext]], Any]], Callable[..., Any]]": ...
+    @overload
+    def handler(
         self,
         kind: str | None = None,
         *,
@@ -163,6 +168,8 @@ class App(EnqueueMethods):
         conflicts: Sequence[Validator] | Validator = (),
         check_result: bool | None = None,
         gate: bool = False,
+        batch: int | None = None,
+        batch_wait: Duration | None = None,
         policy: PolicyFields | None = None,
         lease: Duration | None = None,
         attempts: int | None = None,
@@ -176,7 +183,8 @@ class App(EnqueueMethods):
         An attempt that raises an exception of `retry_on` (by default any) is retried; one of `fail_on` is not. `checks` run
         before the start, `validators` and `conflicts` before a result is recorded. A result that does not match the return
         annotation is a permanent failure, unless `check_result` is false; the default is the app's `check_result`. With `gate`,
-        a result is recorded only if the attempt passes the gate at that moment.
+        a result is recorded only if the attempt passes the gate at that moment. With `batch`, the function takes a list of up to
+        so many jobs, each a BatchContext; a batch that is not full waits up to `batch_wait` for more jobs.
         Other options (priority, tier, …) are the defaults with which its jobs are enqueued.
         """
         if callable(kind):
@@ -204,6 +212,8 @@ class App(EnqueueMethods):
                 check_result=self._check_result if check_result is None else check_result,
                 gate=gate,
                 options=options,
+                batch=batch,
+                batch_wait=batch_wait,
             )
             self.registry.add(registered)
             function.__holdfast_handler__ = registered  # type: ignore[attr-defined]

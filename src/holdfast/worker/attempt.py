@@ -2,12 +2,12 @@
 
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from holdfast.core.model import Actor, FailureStage, Fence, Role, Status
-from holdfast.errors import Conflict, FenceLost, HoldfastError, TransientError
+from holdfast.errors import Conflict, FenceLost, HoldfastError, PermanentError, TransientError
 from holdfast.ledger import Job
 from holdfast.telemetry.logs import JobFields, bind_job
 from holdfast.telemetry.logs import current as current_fields
@@ -42,6 +42,7 @@ class AttemptRunner:
         self._settler = settler
         self.monotonic = runtime.monotonic
         self._forks = _forks
+        runtime.settle_result, runtime.settle_error = self._on_result, self._on_error
 
     def run(self, context: Context, call: Callable[[Context], Any] | None = None) -> None:
         """Run an attempt in this thread. `call` replaces the handler's function if that runs in another process."""
@@ -49,6 +50,31 @@ class AttemptRunner:
             self._run(context, call)
         except BaseException:  # noqa: BLE001 - the thread has other jobs to run
             self._drop_outcome(context)
+
+    def run_batch(self, contexts: list[Context]) -> None:
+        """Run a batch of attempts in this thread. Each has its own outcome."""
+        try:
+            self._run_batch(contexts)
+        except BaseException:  # noqa: BLE001 - as in run
+            for context in contexts:
+                if not context.is_settling:
+                    self._drop_outcome(context)
+
+    def _run_batch(self, contexts: list[Context]) -> None:
+        ready = [context for context in contexts if self._prepare(context) is not None]
+        if not ready:
+            return
+        handler = ready[0].handler
+        try:
+            results = _batch_results(handler, ready, handler.function(ready))
+        except BaseException as error:  # noqa: BLE001 - any exception is the outcome of the jobs that have none yet
+            for context in ready:
+                if not context.is_settling:
+                    self._on_error(context, error)
+            return
+        for context, result in zip(ready, results, strict=True):
+            if not context.is_settling:
+                self._on_result(context, result)
 
     async def run_async(self, context: Context) -> None:
         """Run an attempt on the event loop. Checks and the start call the ledger, so they run in a thread."""
@@ -217,6 +243,15 @@ class AttemptRunner:
             self._settler.failed(context, error, FailureStage.OUTPUT)
         else:
             self._settler.succeeded(context, result)
+
+
+def _batch_results(handler: Handler, contexts: list[Context], returned: Any) -> Sequence[Any]:
+    """Return the result of each job. A handler that returns None has no results."""
+    if returned is None:
+        return [None] * len(contexts)
+    if not isinstance(returned, list | tuple) or len(returned) != len(contexts):
+        raise PermanentError(f"{handler.kind} has to return a list with a result for each of its {len(contexts)} jobs, or None")
+    return returned
 
 
 def _call(context: Context, args: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from holdfast.ledger import Job
 from holdfast.services.ticker import Outage
 from holdfast.store.base import Waiter
 from holdfast.worker import heartbeats
+from holdfast.worker.batches import BatchPool
 from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler
 from holdfast.worker.runtime import WorkerRuntime, log
@@ -55,21 +56,26 @@ def claim_groups(handlers: Sequence[Handler], pools: Mapping[str, AttemptPool]) 
     for handler in handlers:
         start = not handler.checks
         if handler.concurrency is not None:
-            groups.append(ClaimGroup(pools[handler.isolation], (handler.kind,), handler.concurrency, start))
+            groups.append(ClaimGroup(pools[handler.pool], (handler.kind,), handler.concurrency, start))
         else:
-            shared.setdefault((handler.isolation, start), []).append(handler.kind)
-    for (isolation, start), kinds in shared.items():
-        groups.append(ClaimGroup(pools[isolation], tuple(kinds), None, start))
+            shared.setdefault((handler.pool, start), []).append(handler.kind)
+    for (pool, start), kinds in shared.items():
+        groups.append(ClaimGroup(pools[pool], tuple(kinds), None, start))
     return _with_undo_jobs(groups)
 
 
 def _with_undo_jobs(groups: list[ClaimGroup]) -> list[ClaimGroup]:
     """Merge undo jobs into another group: a separate claim for so rare a kind would scan all jobs that are ready."""
     undo_groups = [group for group in groups if group.kinds == (UNDO_KIND,)]
-    other_groups = sorted((group for group in groups if group.kinds != (UNDO_KIND,)), key=lambda group: group.limit is not None)
-    if not undo_groups or not other_groups:
+    other_groups = sorted((group for group in groups if group.kinds != (UNDO_KIND,)), key=_is_restricted)
+    if not undo_groups or not other_groups or isinstance(other_groups[0].pool, BatchPool):
         return groups
     return [other_groups[0]._replace(kinds=(*other_groups[0].kinds, UNDO_KIND), undo_pool=undo_groups[0].pool), *other_groups[1:]]
+
+
+def _is_restricted(group: ClaimGroup) -> bool:
+    """Return whether a group is not claimed for at times when other groups are."""
+    return group.limit is not None or isinstance(group.pool, BatchPool)
 
 
 class QueueOrder:

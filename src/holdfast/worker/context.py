@@ -9,7 +9,16 @@ import msgspec
 from holdfast.core.liveness import LivenessDenialReason, LivenessHeartbeatReceiptV1, check_gate, receipt_of
 from holdfast.core.model import Fence, Micros, Status
 from holdfast.core.model import JobRecord as Record
-from holdfast.errors import GateDenied, HoldfastError, JobCancelled, LeaseConflictError, NotFound, SignatureInvalid, Unavailable
+from holdfast.errors import (
+    GateDenied,
+    HoldfastError,
+    JobCancelled,
+    LeaseConflictError,
+    NotFound,
+    SignatureInvalid,
+    Unavailable,
+    ValidationError,
+)
 from holdfast.ledger import Beat, Change, Job
 from holdfast.ledger.public import ChildOptions, to_micros
 from holdfast.worker.enqueue import AsyncChildEnqueuer, AsyncEnqueueMethods, ChildEnqueuer, EnqueueMethods, check_options
@@ -364,6 +373,26 @@ _PROGRESS_FIELDS = ("stage", "progress")
 def _given_fields(stage: str | None, progress: int | None) -> dict[str, Any]:
     """Return the fields that are not None. A missing field must not replace a value that is not sent yet."""
     return {name: value for name, value in (("stage", stage), ("progress", progress)) if value is not None}
+
+
+class BatchContext(Context):
+    """One job of a batch. The handler may settle it by itself, before the others."""
+
+    def succeed(self, result: Any = None) -> None:
+        """Record the success of this job now. What the handler returns or raises later does not count for it."""
+        self._check_open()
+        self._runtime.settle_result(self, result)
+
+    def fail(self, error: BaseException) -> None:
+        """Record the failure of this job now, as if the handler had raised the error for it alone."""
+        self._check_open()
+        if not isinstance(error, BaseException):
+            raise ValidationError("fail takes an exception", field="error")
+        self._runtime.settle_error(self, error)
+
+    def _check_open(self) -> None:
+        if self.is_settling:
+            raise ValidationError(f"job {self.job.id} has its outcome already", field="job")
 
 
 class AsyncContext(AsyncEnqueueMethods, Context):  # type: ignore[misc]

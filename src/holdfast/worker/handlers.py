@@ -12,9 +12,9 @@ from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.validators import Hooks, Validator, callables
-from holdfast.worker.context import AsyncContext, Context
+from holdfast.worker.context import AsyncContext, BatchContext, Context
 from holdfast.worker.failures import RetryRules
-from holdfast.worker.signature import Signature
+from holdfast.worker.signature import BatchSignature, Signature
 
 Isolation = Literal["thread", "loop", "process"]
 Check = Callable[[Context], Any]
@@ -30,6 +30,9 @@ class HandlerLocation(msgspec.Struct, frozen=True):
     module: str
     name: str
     path: str | None = None
+
+
+BATCH_WAIT_MS_MAX = 60_000
 
 
 class Handler(msgspec.Struct, frozen=True, eq=False):
@@ -57,8 +60,17 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
     """The options with which its jobs are enqueued unless the caller gives others."""
     context_type: type[Context]
     location: HandlerLocation
+    batch: int | None = None
+    """The most jobs of a batch, if the function takes a list of jobs."""
+    batch_wait_s: float = 0.0
+    """How long a batch that is not full waits for more jobs."""
     schedules: dict[str, dict[str, Any]] = {}
     """Schedules of its jobs by name, with the arguments of `ledger.set_schedule`. A worker declares them when it starts."""
+
+    @property
+    def pool(self) -> str:
+        """The name of the pool that runs it: that of its isolation, or one of its own."""
+        return self.isolation if self.batch is None else f"batch {self.kind}"
 
 
 def make_handler(
@@ -78,12 +90,19 @@ def make_handler(
     check_result: bool,
     gate: bool,
     options: dict[str, Any],
+    batch: int | None = None,
+    batch_wait: Any = None,
 ) -> Handler:
     """Return a handler. Raise ValidationError for options that are invalid or do not fit the function."""
     policies.read_settings(policy)
-    signature = Signature(function, Context)
+    if batch is not None:
+        _check_batch(function, isolation, concurrency)
+    elif batch_wait is not None:
+        raise ValidationError("batch_wait needs batch", field="batch_wait")
+    signature = Signature(function, Context) if batch is None else BatchSignature(function, BatchContext)
     hooks = Hooks(callables("validators", validators), callables("conflicts", conflicts))
-    result_check = signature.result_check() if validate.switch("check_result", check_result) else None
+    is_checked = validate.switch("check_result", check_result) and batch is None
+    result_check = signature.result_check() if is_checked else None
     return Handler(
         kind=limits.check_name("kind", kind),
         queue=limits.check_name("queue", queue),
@@ -102,7 +121,16 @@ def make_handler(
         options=options,
         context_type=_context_type(function, signature.context_type),
         location=_location(function, isolation),
+        batch=None if batch is None else limits.check_integer("batch", batch, 1, limits.CLAIM_BATCH_MAX),
+        batch_wait_s=policies.duration_ms("batch_wait", batch_wait or 0, 0, BATCH_WAIT_MS_MAX) / 1_000,
     )
+
+
+def _check_batch(function: Callable[..., Any], isolation: Any, concurrency: Any) -> None:
+    if inspect.iscoroutinefunction(function) or isolation not in (None, "thread"):
+        raise ValidationError("a batch handler runs in a thread: it is no async def and has no isolation", field="batch")
+    if concurrency is not None:
+        raise ValidationError("a worker runs one batch of a kind at a time: batch takes the place of concurrency", field="batch")
 
 
 def _allows_none(check_result: Callable[[Any], None] | None) -> bool:
@@ -127,6 +155,8 @@ def _isolation(function: Callable[..., Any], requested: Any) -> Isolation:
 
 
 def _context_type(function: Callable[..., Any], annotated: type[Context] | None) -> type[Context]:
+    if annotated is BatchContext:
+        return BatchContext
     is_async = inspect.iscoroutinefunction(function)
     if annotated is AsyncContext and not is_async:
         raise ValidationError("the methods of an AsyncContext are awaited: only an async def can take one", field="handler")

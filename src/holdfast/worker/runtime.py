@@ -39,6 +39,9 @@ class WorkerRuntime:
         self._log_lock = threading.Lock()
         self.abandoned = 0
         """How many threads still run a handler that was abandoned."""
+        self.settle_result: Callable[[Context, Any], None]
+        self.settle_error: Callable[[Context, BaseException], None]
+        """Settle one job of a batch. The runner of attempts sets both."""
         self.on_slot_freed: Callable[[], None] = _do_nothing
         """Called when the worker no longer holds a job whose kind has its own limit."""
 

@@ -190,6 +190,30 @@ def _is_model(kind: type) -> bool:
     return pydantic is not None and issubclass(kind, pydantic.BaseModel)
 
 
+class BatchSignature(Signature):
+    """The signature of a batch handler. It takes a list of jobs, whose arguments are not checked."""
+
+    def __init__(self, function: Callable[..., Any], context_type: type) -> None:
+        self._name = getattr(function, "__qualname__", repr(function))
+        parameters = list(inspect.signature(function).parameters.values())
+        if len(parameters) != 1 or parameters[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
+            raise ValidationError(f"{self._name}: a batch handler takes one parameter, the list of jobs", field="handler")
+        self.context_type = context_type
+        self.takes_context = False
+        self._names = []
+
+    def bind_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        if args:
+            raise ValidationError(f"the arguments of {self._name} have names: it takes them as job.args", field="args")
+        return kwargs
+
+    def admit(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(given)
+
+    def read(self, body: bytes) -> dict[str, Any]:
+        return {}
+
+
 def _type_hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict
@@ -20,11 +19,13 @@ from holdfast.ledger.public import Duration
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import PresenceService, SupervisorHeartbeat
 from holdfast.services.pruner import KEEP_BEATS, PruneService
+from holdfast.services.rounds import RoundThread
 from holdfast.services.sweeper import SweepService
 from holdfast.services.ticker import Service, Ticker
 from holdfast.signals import stop_on_signals
 from holdfast.version import __version__
 from holdfast.worker.attempt import AttemptRunner
+from holdfast.worker.batches import BatchPool
 from holdfast.worker.claim_loop import ClaimLoop, QueueOrder, claim_groups
 from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler, HandlerRegistry
@@ -43,9 +44,6 @@ THREADS, TASKS = 10, 100
 ABANDONED_MAX = 100
 """With more abandoned handlers than this, the worker stops, so that its supervisor can start a new process."""
 SHUTDOWN_SECONDS = 30.0
-SERVICE_RETRY_SECONDS = 5.0
-SERVICE_STOP_SECONDS = 30.0
-"""How long a relay or a sealer has to finish its current work when the worker stops."""
 SIGN_OUT_SECONDS = 2.0
 """How long a stopped worker waits for each answer when it drops its duties and signs out."""
 
@@ -111,8 +109,13 @@ class Worker:
         sizes = {"thread": threads, "loop": tasks, "process": processes or os.cpu_count() or 1}
         self._pools: dict[str, AttemptPool] = {
             isolation: self._make_pool(isolation, _check_size(isolation, sizes[isolation]), attempts, url)
-            for isolation in sorted({handler.isolation for handler in served})
+            for isolation in sorted({handler.isolation for handler in served if handler.batch is None})
         }
+        for handler in served:
+            if handler.batch is not None:
+                self._pools[handler.pool] = BatchPool(
+                    handler.batch, handler.batch_wait_s, runtime, attempts.run_batch, self._on_capacity, handler.kind
+                )
         self._claim_loop = ClaimLoop(runtime, claim_groups(served, self._pools), QueueOrder(self._queues), self._settler.released)
         runtime.on_slot_freed = self._claim_loop.notify_capacity
         self._deadlines = Deadlines(runtime, self._settler.timed_out, self._abandon)
@@ -126,13 +129,14 @@ class Worker:
         self._supervisor_ticker = (
             Ticker([SupervisorHeartbeat()], name="holdfast-supervised") if supervised.is_supervised() else None
         )
-        self._relay = _make_relay(ledger, sinks, relay_duty_ttl) if sinks else None
-        self._sealer = _make_sealer(ledger, anchors, anchor_every) if seal else None
-        self._service_threads: list[threading.Thread] = []
+        self._rounds: list[RoundThread] = []
+        if sinks:
+            self._rounds.append(RoundThread("relay", _make_relay(ledger, sinks, relay_duty_ttl)))
+        if seal:
+            self._rounds.append(RoundThread("seal", _make_sealer(ledger, anchors, anchor_every)))
         self._is_running = False
         self._has_too_many_abandoned = False
         """The worker stopped because too many handlers did not stop."""
-        self._stopped = threading.Event()
         self._stop_at_once = self._settler.stop_at_once
         """Set by the second request to stop: do not wait for running jobs."""
 
@@ -171,22 +175,11 @@ class Worker:
         self._heartbeats.start()
         self._deadlines.start()
         self._settler.start()
-        for name, service in (("relay", self._relay), ("sealer", self._sealer)):
-            if service is not None:
-                thread = threading.Thread(target=self._run_service, args=(name, service), name=f"holdfast-{name}", daemon=True)
-                self._service_threads.append(thread)
-                thread.start()
+        for thread in self._rounds:
+            thread.start()
         fields = {"worker": self.name, "queues": list(self._queues), "ledger": hide_password(self._url)}
         log.info("worker started", extra=fields)
         self._claim_loop.start()
-
-    def _run_service(self, name: str, service: "Relay | Sealer") -> None:
-        while not self._stopped.is_set():
-            try:
-                service.run(self._stopped)
-            except Exception:  # noqa: BLE001 - a live worker must not stop serving its sinks
-                log.exception("the %s failed", name)
-                self._stopped.wait(SERVICE_RETRY_SECONDS)
 
     def run(self) -> bool:
         """Work until a signal or `stop`, then finish in order.
@@ -240,7 +233,7 @@ class Worker:
         self._claim_loop.notify_capacity()
 
     def _abandon(self, context: Context) -> None:
-        pool = self._pools[context.handler.isolation]
+        pool = self._pools[context.handler.pool]
         if context in pool.running():
             pool.abandon(context)
         if self.runtime.abandoned > ABANDONED_MAX and not self._has_too_many_abandoned:
@@ -266,15 +259,16 @@ class Worker:
             log.warning("releasing a job that did not finish", extra={"job_id": context.job.id, "kind": context.job.kind})
             context.abandoned = True
             self._settler.released(context)
-            self._pools[context.handler.isolation].abandon(context)
+            self._pools[context.handler.pool].abandon(context)
         for pool in self._pools.values():
             pool.close()
         self._settler.close()
         self._heartbeats.close()
         self._deadlines.close()
-        self._stopped.set()
-        for thread in self._service_threads:
-            thread.join(SERVICE_STOP_SECONDS)
+        for thread in self._rounds:
+            thread.stop()
+        for thread in self._rounds:
+            thread.join()
         self.runtime.ledger.patience = min(self.runtime.ledger.patience, SIGN_OUT_SECONDS)
         self._services.close()
         if self._supervisor_ticker is not None:

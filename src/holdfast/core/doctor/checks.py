@@ -12,6 +12,7 @@ from holdfast.core.doctor.model import (
     OpenTransaction,
     ReadyJobs,
     Severity,
+    SinkHealth,
     Skew,
     StoreHealth,
 )
@@ -222,6 +223,8 @@ def check_contents(health: LedgerHealth) -> Iterator[HealthFinding]:
         yield _keys(health)
     if health.sealed_pos is not None:
         yield _seal(health)
+    if health.uncounted is not None:
+        yield _counting(health.uncounted, health.counter)
 
 
 def _workers(health: LedgerHealth) -> HealthFinding:
@@ -385,11 +388,23 @@ def _sinks(health: LedgerHealth) -> HealthFinding:
         return HealthFinding(
             "sinks", Severity.WARNING, f"{pluralize(len(dead), 'sink')} {'is' if len(dead) == 1 else 'are'} dead: {named}", action
         )
+    left = [sink for sink in health.sinks if sink.relay is None and _waits_long(sink, health.now)]
+    if left:
+        named = ", ".join(f"{sink.name} ({pluralize(sink.waiting, 'event')})" for sink in left[:NAMED_MAX])
+        action = (
+            "Start a server or a worker that has this sink. "
+            f"If it is not needed any more: holdfast sink drop {quote_argument(left[0].name)}."
+        )
+        return HealthFinding("sinks", Severity.WARNING, f"events wait, and no process delivers them: {named}", action)
     failing = [sink.name for sink in health.sinks if sink.failures]
     if failing:
         return HealthFinding("sinks", Severity.NOTE, f"retried automatically: {', '.join(failing[:NAMED_MAX])}")
     words = f"{pluralize(len(health.sinks), 'sink')}, none stuck" if health.sinks else "there are no sinks"
     return HealthFinding("sinks", Severity.WELL, words)
+
+
+def _waits_long(sink: SinkHealth, now: Micros) -> bool:
+    return bool(sink.waiting) and now - sink.waiting_since > READY_US_MAX
 
 
 def _failed_jobs(health: LedgerHealth) -> HealthFinding:
@@ -431,7 +446,19 @@ def _keys(health: LedgerHealth) -> HealthFinding:
 
 def _seal(health: LedgerHealth) -> HealthFinding:
     behind = health.unsealed
-    words = f"{pluralize(behind, 'event')} not sealed yet; the newest head is of {format_when(health.sealed_at, health.now)}"
+    who = "no process seals" if health.sealer is None else f"{health.sealer} seals"
+    newest = format_when(health.sealed_at, health.now)
+    words = f"{pluralize(behind, 'event')} not sealed yet; the newest head is of {newest}; {who}"
     if not behind or health.now - health.sealed_at <= UNSEALED_US_MAX:
         return HealthFinding("seal", Severity.WELL, words)
     return HealthFinding("seal", Severity.WARNING, words, "Seal it with a server key: holdfast seal --key FILE.")
+
+
+def _counting(uncounted: int, counter: str | None) -> HealthFinding:
+    """Report whether totals and history are up to date. Only servers count events."""
+    left = f"{pluralize(uncounted, 'event')} not in totals and history yet"
+    if counter is not None:
+        return HealthFinding("counting", Severity.WELL, f"{left}; {counter} counts")
+    if not uncounted:
+        return HealthFinding("counting", Severity.WELL, "all events are in totals and history")
+    return HealthFinding("counting", Severity.NOTE, f"{left}, and no process counts", "Start a server: holdfast serve.")

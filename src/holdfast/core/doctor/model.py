@@ -117,6 +117,12 @@ class SinkHealth(msgspec.Struct, frozen=True):
     failures: int
     dead: bool
     last_error: str | None
+    relay: str | None = None
+    """The process that delivers to it."""
+    waiting: int = 0
+    """Events after its position."""
+    waiting_since: Micros = 0
+    """When the first of them was recorded."""
 
 
 class ScheduleHealth(msgspec.Struct, frozen=True):
@@ -175,6 +181,12 @@ class LedgerHealth(msgspec.Struct, frozen=True, kw_only=True):
     history: History | None = None
     """None if there are no events yet."""
     sealed_at: Micros = 0
+    sealer: str | None = None
+    """The process that seals."""
+    uncounted: int | None = None
+    """Events that are not in totals and history yet. None if none was ever counted."""
+    counter: str | None = None
+    """The process that counts them."""
 
 
 COUNT_MAX = 1_000

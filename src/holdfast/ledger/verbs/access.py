@@ -93,7 +93,7 @@ class TokenVerbs(LedgerBase):
         any number of characters. `expires` is how long the token is valid; without it, until it is revoked.
         """
         who = validate.actor(actor, Role.OPERATOR, self._actor)
-        allowed = access.check_role(role)
+        allowed = validate.choice("role", AccessRole, role)
         limits.check_name("name", name)
         seen, acts = access.check_queue_patterns(queues), access.check_actor_patterns(act_as, allowed)
         valid_us = None
@@ -149,12 +149,12 @@ class TokenVerbs(LedgerBase):
     def touch_token(self, token_id: str) -> None:
         """Record that a token is used. This writes at most once an hour for each token."""
         limits.check_name("token_id", token_id)
-
-        def touch(session: Session) -> None:
-            now = session.now()
-            session.touch_token(token_id, now, now - limits.TOKEN_USE_MS * 1_000)
-
-        self._pipeline.transact(touch)
+        row = self._store.read_statement(lambda session: session.find_token(token_id))
+        if row is None:
+            return
+        due_at = row.now - limits.TOKEN_USE_MS * 1_000
+        if row.last_used_at is None or row.last_used_at <= due_at:
+            self._pipeline.run_statement(lambda session: session.touch_token(token_id, row.now, due_at))
 
     def has_tokens(self) -> bool:
         """Return whether there is a valid token that a person or program created. Tokens of servers themselves do not count."""
@@ -172,7 +172,7 @@ class SessionVerbs(LedgerBase):
     def new_person_session(self, name: str, role: str, *, queues: tuple[str, ...] | list[str] = (access.ANY,)) -> str:
         """Begin a browser session of a person whom an identity provider has signed in, and return its secret."""
         limits.check_name("name", name)
-        allowed, seen = access.check_role(role), access.check_queue_patterns(queues)
+        allowed, seen = validate.choice("role", AccessRole, role), access.check_queue_patterns(queues)
         secret = access.make_secret(self._entropy.secret())
 
         def begin(session: Session) -> None:

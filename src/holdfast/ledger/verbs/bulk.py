@@ -114,11 +114,16 @@ class BulkVerbs(LedgerBase):
         # In the order of ids, so that two callers lock jobs in the same order.
         commands = [command(**self._outside(id_, drawn, rev, actor, role)) for id_, rev in sorted(chosen.items())]
         hashed = validate.body_hash(verb, sorted(chosen.items()), body)
-        answers: dict[int, Job | HoldfastError] = {}
-        for number, part in enumerate(chunks(commands, limits.SWEEP_BATCH)):
-            request = Request(verb, part, request_id is not None, keep=True, body_hash=hashed, chunk=number)
-            answers |= _answers(part, self._pipeline.submit(request).answers)
+        request = Request(verb, commands, request_id is not None, keep=True, body_hash=hashed)
+        answers = _answers(commands, self._submit_chosen(request))
         return [answers[id_] for id_ in chosen]
+
+    def _submit_chosen(self, request: Request) -> list[Any]:
+        """Return one answer for each command. Each transaction has SWEEP_BATCH of them."""
+        answers: list[Any] = []
+        for number, part in enumerate(chunks(request.commands, limits.SWEEP_BATCH)):
+            answers += self._pipeline.submit(request._replace(commands=part, chunk=number)).answers
+        return answers
 
 
 def _chosen(what: str, given: Any) -> dict[int, int | None]:

@@ -16,11 +16,13 @@ from holdfast.errors import NotFound
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.sweep import SWEEP_DUTY
+from holdfast.ledger.verbs.services import HISTORY_DUTY, SEAL_DUTY, relay_duty
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
 from holdfast.store.base import Dependencies, Fleet, Jobs, Keys, Policies, Session, Store
 from holdfast.store.fleet import WorkerRow
 from holdfast.store.jobs import DeadLetterFilter, JobFilter
+from holdfast.store.outbox import SinkPosition
 
 if TYPE_CHECKING:
     from holdfast.core.doctor import Diagnosis
@@ -85,8 +87,12 @@ def _undo(session: Jobs, job: JobRecord) -> LinkedJob | None:
 
 
 def sweeper_of(session: Fleet, now: Micros) -> str | None:
-    """Return the holder of the sweep duty. A duty that ends too late was taken while the clock was ahead, and counts as free."""
-    duty = session.duty(SWEEP_DUTY)
+    return _holder_of(session, SWEEP_DUTY, now)
+
+
+def _holder_of(session: Fleet, name: str, now: Micros) -> str | None:
+    """Return the holder of a duty. A duty that ends too late was taken while the clock was ahead, and counts as free."""
+    duty = session.duty(name)
     in_time = duty is not None and now <= duty.expires_at <= now + 2 * DUTY_MS_MAX * 1_000
     return duty.holder if duty is not None and in_time else None
 
@@ -170,7 +176,7 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
     """
     now, sealed = session.now(), session.last_head()
     letters = session.dead_letters(DeadLetterFilter(limit=COUNT_MAX))
-    signed = _signed_policies(session)
+    signed, counted = _signed_policies(session), session.history_progress()
     return LedgerHealth(
         now=now,
         due=len(session.due(0, COUNT_MAX).ids),
@@ -180,9 +186,7 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)) if ready is None else ready,
         workers=tuple(seen(session.workers(None, PAGE_MAX))),
         agent_at=session.last_agent(),
-        sinks=tuple(
-            SinkHealth(place.name, place.failures, place.dead_at is not None, place.last_error) for place in session.sinks()
-        ),
+        sinks=tuple(_sink_health(session, place, now) for place in session.sinks()),
         schedules=tuple(session.troubled_schedules(now - LATE_US, SCHEDULES_NAMED_MAX)),
         failed=session.failed_left(COUNT_MAX),
         in_vain=session.count_waiting_for_failed(COUNT_MAX),
@@ -194,6 +198,22 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         sealed_pos=None if sealed is None else sealed.pos,
         sealed_at=0 if sealed is None else sealed.at,
         history=history_of(session, now) if ready is None else None,
+        sealer=None if sealed is None else _holder_of(session, SEAL_DUTY, now),
+        uncounted=None if counted.at is None else session.events_after(counted.pos),
+        counter=None if counted.at is None else _holder_of(session, HISTORY_DUTY, now),
+    )
+
+
+def _sink_health(session: Session, place: SinkPosition, now: Micros) -> SinkHealth:
+    first = session.event_from(place.pos + 1)
+    return SinkHealth(
+        place.name,
+        place.failures,
+        place.dead_at is not None,
+        place.last_error,
+        _holder_of(session, relay_duty(place.name), now),
+        0 if first is None else session.events_after(place.pos),
+        0 if first is None else first.at,
     )
 
 

@@ -3,9 +3,12 @@
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from holdfast.core.model import Micros
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase, ServiceAccess
 from holdfast.ledger.public import Duration
+from holdfast.store.base import Session
+from holdfast.store.history import EventTally
 
 if TYPE_CHECKING:
     from holdfast.ledger.charts import JobTotals, LedgerHistory
@@ -57,13 +60,26 @@ class HistoryWriter(ServiceAccess):
         """Count the next `limit` events or a few more, in the total order. Return whether there may be more at once."""
         now = self.now()
         until = self._store.stable_pos()
-        page = self._store.read(lambda session: session.tally(until, limit))
+        page = self._tally(until, limit)
         if page is None:
             return False
         if self._pipeline.transact(lambda session: session.save_tally(page, now)):
             return not page.is_last
         # Another process has counted it, or some of its jobs were deleted meanwhile.
-        return self._pipeline.transact(lambda session: session.count_locked(until, limit, now))
+        return self._pipeline.transact(lambda session: self._count_locked(session, until, limit, now))
+
+    def _tally(self, until: int, limit: int) -> EventTally | None:
+        """Read a page on one snapshot: its statements must not disagree on the queue of a job that is moved meanwhile."""
+        return self._store.read(lambda session: session.tally(until, limit))
+
+    def _count_locked(self, session: Session, until: int, limit: int, now: Micros) -> bool:
+        """Count the next events while none can be counted or deleted by others. Return whether there may be more.
+
+        The page is read beside the transaction that has the lock, because its statements have no common snapshot on PostgreSQL.
+        """
+        session.lock_history()
+        page = self._tally(until, limit)
+        return page is not None and not (session.save_tally(page, now) and page.is_last)
 
     def delete_old(self, limit: int) -> int:
         """Delete rows that are older than they are kept, at most `limit` of each step. Return how many."""

@@ -58,7 +58,7 @@ class LetterGroupVerb(LedgerBase):
         The fields are reason_code, failure_stage, error_text, kind and queue. In an error's text, quoted parts, hexadecimal
         numbers and digits are masked, so that errors of the same cause have the same text.
         """
-        fields = _fields(by)
+        fields = group_fields(by)
         name = None if queue is None else limits.check_name("queue", queue)
         of_kind = None if kind is None else limits.check_name("kind", kind)
         limit = limits.GROUPED_LETTERS_MAX
@@ -74,7 +74,8 @@ class LetterGroupVerb(LedgerBase):
         return LetterGroups(shown, min(len(letters), limit), len(letters) > limit or len(groups) > limits.GROUPS_MAX)
 
 
-def _fields(by: str | Sequence[str]) -> list[str]:
+def group_fields(by: str | Sequence[str]) -> list[str]:
+    """Return the fields to group by, each once."""
     given = [by] if isinstance(by, str) else validate.items("by", by)
     found = list(dict.fromkeys(validate.choice("by", GroupField, field).value for field in given))
     if not found:

@@ -27,7 +27,7 @@ class OverviewVerbs(LedgerBase):
         return self._store.read(kinds_of)
 
     def attention(self, *, limit: int = limits.ATTENTION_MAX) -> "list[AttentionItem]":
-        """Return what waits for a person, oldest first.
+        """Return what waits for a person, oldest first. If it is more than `limit`, requests for assistance stay in the list.
 
         That is: holders that request assistance, stalls under a policy that requires operator coverage, jobs that an operator
         assists, failed compensations, and sinks to which deliveries were given up.
@@ -35,7 +35,7 @@ class OverviewVerbs(LedgerBase):
         from holdfast.ledger.overview import attention_of
 
         limits.check_integer("limit", limit, 1, limits.ATTENTION_MAX)
-        return self._store.read(lambda session: attention_of(session)[:limit])
+        return self._store.read(lambda session: attention_of(session, limit))
 
     def agents(self, *, limit: int = limits.PAGE_MAX) -> "list[AgentSession]":
         """Return the sessions of agents, the most recently active first."""

@@ -12,8 +12,8 @@ from holdfast.errors import Forbidden, NotFound, SignatureInvalid, ValidationErr
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase, ServiceAccess
 from holdfast.ledger.commit import CommitPipeline
+from holdfast.ledger.keyring import Keyring
 from holdfast.ledger.public import Event, public_event, to_datetime
-from holdfast.ledger.signing import Keyring
 from holdfast.ledger.sweep import Entropy
 from holdfast.proof import tiles
 from holdfast.proof.encoding import from_hex
@@ -206,6 +206,8 @@ class ProvenEvent(msgspec.Struct, frozen=True):
     leaf: bytes
     index: int
     proof: list[bytes]
+    sealed_payload: str | None = None
+    """The exact text of the payload. The leaf has its SHA-256. A heartbeat that retention has pruned has only its hash."""
 
 
 class Inclusion(msgspec.Struct, frozen=True):
@@ -290,7 +292,9 @@ def _inclusion(session: Session, ledger_id: str, job_id: int) -> Inclusion:
         index = session.leaf_index(row.pos) if row.pos <= head.pos else None
         if index is not None:
             leaf = event_leaf(leaf_row(row, policies, ledger_id))
-            proven.append(ProvenEvent(shown[row.rev], leaf, index, tiles.inclusion_proof(tile, index, head.size)))
+            # Bytes that are not UTF-8 were tampered with: what replaces them does not have the hash in the leaf.
+            text = None if row.payload is None else bytes(row.payload).decode(errors="replace")
+            proven.append(ProvenEvent(shown[row.rev], leaf, index, tiles.inclusion_proof(tile, index, head.size), text))
     return Inclusion(ledger_id, job_id, _public_head(head), proven, len(rows) - len(proven))
 
 

@@ -21,6 +21,14 @@ from holdfast.store.base import Session
 from holdfast.store.fleet import RunRow
 from holdfast.store.outbox import JobOrigin, SinkPosition
 
+SEAL_DUTY, HISTORY_DUTY = "seal", "history"
+"""The duties of the sealer, and of the service that counts events."""
+
+
+def relay_duty(sink: str) -> str:
+    return f"relay:{sink}"
+
+
 # Sinks
 
 

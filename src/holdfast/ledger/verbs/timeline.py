@@ -14,6 +14,7 @@ from holdfast.ledger.verbs.explaining import facts_of
 from holdfast.store.base import DashboardQueries, Session
 
 if TYPE_CHECKING:
+    from holdfast.core.timeline import TimelineView
     from holdfast.core.timeline_model import Timeline
 
 
@@ -54,14 +55,9 @@ class TimelineVerbs(LedgerBase):
         `width`.
         """
         from holdfast.core.explain import explain
-        from holdfast.core.timeline import TimelineHistory, TimelineJob, TimelineView, build_timeline
+        from holdfast.core.timeline import TimelineHistory, TimelineJob, build_timeline
 
-        job_id = validate.job_id(job_id)
-        start = 0 if since is None else validate.moment("since", since)
-        end = limits.TIME_US_MAX if until is None else validate.moment("until", until)
-        if start >= end:
-            raise ValidationError("since must be before until", field="since")
-        view = TimelineView(start, end, limits.check_integer("width", width, 1, limits.TIMELINE_WIDTH_MAX))
+        job_id, view = validate.job_id(job_id), timeline_view(since, until, width)
 
         def work(session: Session) -> "Timeline":
             job = session.load([job_id], lock=False).get(job_id)
@@ -84,22 +80,35 @@ class TimelineVerbs(LedgerBase):
         return self._store.read(lambda session: _graph(session, job_id, depth))
 
 
+def timeline_view(since: datetime | None, until: datetime | None, width: int) -> "TimelineView":
+    """Return the part of a timeline that the caller wants."""
+    from holdfast.core.timeline import TimelineView
+
+    start = 0 if since is None else validate.moment("since", since)
+    end = limits.TIME_US_MAX if until is None else validate.moment("until", until)
+    if start >= end:
+        raise ValidationError("since must be before until", field="since")
+    return TimelineView(start, end, limits.check_integer("width", width, 1, limits.TIMELINE_WIDTH_MAX))
+
+
 def _graph(session: DashboardQueries, job_id: int, depth: int) -> JobGraph:
     levels = {job_id: 0}
     edges: set[tuple[int, int]] = set()
-    left_out: set[int] = set()
+    is_cut = False
     for level in range(1, depth + 1):
         for sign in (-1, 1):
             edge_of = [id_ for id_, found in levels.items() if found == sign * (level - 1)]
             read = session.dependency_edges if sign < 0 else session.dependent_edges
-            for on_id, waiting in read(edge_of, limits.DEPENDENTS_MAX) if edge_of else ():
+            found = read(edge_of, limits.GRAPH_EDGES_MAX) if edge_of else []
+            is_cut = is_cut or len(found) == limits.GRAPH_EDGES_MAX
+            for on_id, waiting in found:
                 other = on_id if sign < 0 else waiting
                 edges.add((on_id, waiting))
                 if other not in levels:
                     if len(levels) < limits.GRAPH_NODES_MAX:
                         levels[other] = sign * level
                     else:
-                        left_out.add(other)
+                        is_cut = True
     heads = {head.id: head for head in session.job_heads(sorted(levels))}
     if job_id not in heads:
         raise NotFound(f"there is no job {job_id}", job_id=job_id)
@@ -109,4 +118,10 @@ def _graph(session: DashboardQueries, job_id: int, depth: int) -> JobGraph:
         if id_ in heads
     ]
     shown = [GraphEdge(on_id, waiting) for on_id, waiting in sorted(edges) if on_id in heads and waiting in heads]
-    return JobGraph(nodes, shown, len(left_out))
+    return JobGraph(nodes, shown, _left_out(session, levels, depth) if is_cut else 0)
+
+
+def _left_out(session: DashboardQueries, levels: dict[int, int], depth: int) -> int:
+    waiting = [id_ for id_, level in levels.items() if -depth < level <= 0]
+    awaited = [id_ for id_, level in levels.items() if 0 <= level < depth]
+    return session.count_left_out(waiting, awaited, list(levels))

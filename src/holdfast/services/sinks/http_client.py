@@ -2,13 +2,11 @@
 
 import contextlib
 import http.client
-import io
 import ipaddress
 import queue
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +15,7 @@ import msgspec
 
 from holdfast.errors import ValidationError
 from holdfast.services.sinks.base import DeliveryFailed
+from holdfast.sockets import DeadlineSocket, RequestDeadline
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], Sequence[str]]
@@ -150,19 +149,6 @@ def parse_target(url: Any) -> RequestTarget:
     return RequestTarget(parts.scheme, parts.hostname.rstrip("."), port or _PORTS[parts.scheme], path)
 
 
-class RequestDeadline:
-    """The time limit of one delivery, over all its steps."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    def left(self) -> float:
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        return left
-
-
 def connect(addresses: list[Address], to: RequestTarget, tls: ssl.SSLContext | None, deadline: RequestDeadline) -> socket.socket:
     """Connect to the first of these addresses that answers. The host name is used for TLS only and is not resolved again.
 
@@ -192,7 +178,7 @@ def post(sock: socket.socket, to: RequestTarget, headers: Mapping[str, str], bod
     """Send the request and return the status of the response. Redirects are not followed."""
     connection = http.client.HTTPConnection(to.host, to.port)
     connection.auto_open = 0
-    connection.sock = _DeadlineSocket(sock, deadline)
+    connection.sock = DeadlineSocket(sock, deadline, RESPONSE_BYTES_MAX)
     connection.putrequest("POST", to.path, skip_host=True, skip_accept_encoding=True)
     for name, value in {**headers, "Host": to.authority, "Content-Length": str(len(body)), "Connection": "close"}.items():
         connection.putheader(name, value)
@@ -203,42 +189,3 @@ def post(sock: socket.socket, to: RequestTarget, headers: Mapping[str, str], bod
     with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
         response.read(RESPONSE_BYTES_MAX)
     return response.status
-
-
-class _DeadlineSocket:
-    """The methods of a socket that http.client uses, under one deadline."""
-
-    def __init__(self, sock: socket.socket, deadline: RequestDeadline) -> None:
-        self._sock = sock
-        self._deadline = deadline
-
-    def sendall(self, content: Any) -> None:
-        rest = memoryview(content)
-        while rest:
-            self._sock.settimeout(self._deadline.left())
-            rest = rest[self._sock.send(rest) :]
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_DeadlineReader(self._sock, self._deadline))
-
-    def close(self) -> None:
-        """Do nothing: the caller of `post` closes the socket."""
-
-
-class _DeadlineReader(io.RawIOBase):
-    def __init__(self, sock: socket.socket, deadline: RequestDeadline) -> None:
-        self._sock = sock
-        self._deadline = deadline
-        self._left = RESPONSE_BYTES_MAX
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        target = memoryview(buffer)[: self._left]
-        if not target:
-            return 0
-        self._sock.settimeout(self._deadline.left())
-        count = self._sock.recv_into(target)
-        self._left -= count
-        return count

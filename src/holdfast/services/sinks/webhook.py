@@ -17,7 +17,6 @@ from holdfast.ledger import validate
 from holdfast.services.messages import Message
 from holdfast.services.sinks.base import DeliveryFailed, Sink
 from holdfast.services.sinks.http_client import (
-    RequestDeadline,
     Resolver,
     checked_addresses,
     connect,
@@ -25,6 +24,7 @@ from holdfast.services.sinks.http_client import (
     post,
     system_resolver,
 )
+from holdfast.sockets import RequestDeadline
 
 PREFIX = "whsec_"
 KEY_BYTES_MIN = 24

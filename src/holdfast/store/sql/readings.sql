@@ -11,7 +11,8 @@ SELECT j.id, j.queue, j.kind, j.status, j.phase, coalesce(j.owner, j.last_owner)
         WHERE e.job_id = j.id AND e.attempt = j.attempt AND e.type = 'assist_started' ORDER BY e.rev DESC LIMIT 1) AS assisted_by
 FROM holdfast.active_jobs j
 WHERE j.assist_requested OR j.phase = 'assisted' OR j.status = 'stalled'
-ORDER BY j.id LIMIT :limit;
+-- Requests for assistance first: a crowd of stalled jobs must not use up the limit.
+ORDER BY CASE WHEN j.assist_requested THEN 0 WHEN j.phase = 'assisted' THEN 1 ELSE 2 END, j.id LIMIT :limit;
 
 -- name: failed_compensations
 SELECT j.id, j.queue, j.kind, j.status, e.received_at AS at, e.actor, e.reason
@@ -48,6 +49,12 @@ SELECT on_id, job_id FROM holdfast.dependencies WHERE job_id {in_ids} ORDER BY j
 
 -- name: dependent_edges
 SELECT on_id, job_id FROM holdfast.dependencies WHERE on_id {in_ids} ORDER BY on_id, job_id LIMIT :limit;
+
+-- name: count_dependencies_left_out
+SELECT count(DISTINCT on_id) FROM holdfast.dependencies WHERE job_id {in_ids} AND NOT on_id {in_shown};
+
+-- name: count_dependents_left_out
+SELECT count(DISTINCT job_id) FROM holdfast.dependencies WHERE on_id {in_ids} AND NOT job_id {in_shown};
 
 -- name: job_heads
 SELECT j.id, j.queue, j.kind, j.status FROM {wanted_jobs};

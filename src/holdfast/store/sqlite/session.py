@@ -470,6 +470,9 @@ def _join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 _CLAIMED, _RUNNING, _HELD = frozenset({"claimed"}), frozenset({"running"}), frozenset({"claimed", "running"})
 
 
+_WORKER = Role.WORKER.value
+
+
 class _Guard(NamedTuple):
     """The columns that a holder's command is checked against."""
 
@@ -490,7 +493,7 @@ class _Guard(NamedTuple):
 
     @property
     def worker(self) -> str:
-        return f"{Role.WORKER.value}:{self.owner}#{self.incarnation}"
+        return f"{_WORKER}:{self.owner}#{self.incarnation}"
 
 
 def _signed_guard_holds(command: Heartbeat, guard: _Guard, now: Micros) -> bool:

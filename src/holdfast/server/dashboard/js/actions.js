@@ -1,13 +1,13 @@
 /** What people do with jobs. Each verb has a level: the more it can break, the more it asks. */
 
 import { post, Problem } from "./api.js";
-import { el, path } from "./dom.js";
+import { el, path, whileDisabled } from "./dom.js";
 import { loadNow } from "./live.js";
 import { can } from "./me.js";
 import { dialog } from "./parts/dialog.js";
 import { command } from "./parts/states.js";
 import { toast } from "./parts/toast.js";
-import { HELD, OVER, pill } from "./status.js";
+import { HELD, OVER, pill, word } from "./status.js";
 
 /**
  * @typedef {object} Verb
@@ -29,20 +29,12 @@ const isLive = (/** @type {any} */ job) => !OVER.has(job.status);
 const holder = (/** @type {any} */ job) => job.owner ?? "its holder";
 const grace = (/** @type {any} */ job) => Math.round((job.policy?.cancel_grace_ms ?? 30_000) / 1000);
 
-export const REASON_CODES = [
+const REASON_CODES = [
   "policy_violation", "parse_error", "validation_failed", "dependency_unavailable", "timeout", "exhausted_retries", "infrastructure_failure",
 ];
 
-/** The request for a verb that the program has no command for. @param {string} verb @param {string} ids @param {any} body */
-function request(verb, ids, body) {
-  const many = ids.includes(" ");
-  const address = `${location.origin}/v1/${many ? `batches/${verb}` : `jobs/${ids}/${verb}`}`;
-  const given = many ? { ...body, jobs: ids.replace(" …", "").split(" ").map((id) => ({ id: Number(id) })) } : body;
-  return `curl ${address} -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' -d '${JSON.stringify(given)}'`;
-}
-
 /** @type {Verb[]} */
-export const VERBS = [
+const VERBS = [
   {
     name: "assist", label: "Assist", done: "Your assistance is recorded.", level: 1, fits: (job) => job.status === "running" && job.phase !== "assisted",
     effect: () => "The job runs under your assistance.", command: (ids) => `holdfast job assist ${ids}`,
@@ -57,8 +49,8 @@ export const VERBS = [
     effect: () => "A new job with the same arguments is enqueued.", command: (ids) => `holdfast job replay ${ids}`,
   },
   {
-    name: "requeue", label: "Requeue", done: "It is queued again.", level: 2, many: true, fits: (job) => job.status === "stalled",
-    effect: () => "Another worker can claim the job. Nothing that its last holder writes is accepted any more.", command: (ids) => request("requeue", ids, {}),
+    name: "requeue", label: "Requeue", done: "The requeue is recorded.", level: 2, many: true, fits: (job) => job.status === "stalled",
+    effect: () => "Another worker can claim the job. Nothing that its last holder writes is accepted any more. If no attempt is left, the job ends as its policy says.", command: (ids) => `holdfast job requeue ${ids}`,
   },
   {
     name: "cancel", label: "Cancel", done: "The cancellation is recorded.", level: 2, many: true, fits: isLive,
@@ -69,13 +61,13 @@ export const VERBS = [
     command: (ids) => `holdfast job cancel ${ids}`,
   },
   {
-    name: "hard-cancel", route: "cancel", body: { hard: true }, label: "Cancel at once", done: "It is cancelled.", level: 3, fits: (job) => HELD.has(job.status),
+    name: "hard-cancel", route: "cancel", body: { hard: true }, label: "Cancel at once", done: "Its holder has lost it.", level: 3, fits: (job) => HELD.has(job.status),
     effect: (job) => `${holder(job)} loses the job at once, without a safe exit. What it has half done stays half done.`,
     command: (ids) => `holdfast job cancel --hard ${ids}`,
   },
   {
-    name: "dead-letter", asksCode: true, label: "Dead-letter", done: "It is a dead letter.", level: 2, many: true, fits: isLive,
-    effect: () => "The job ends as a dead letter. It can be replayed later.", command: (ids) => request("dead-letter", ids, { reason_code: "policy_violation" }),
+    name: "dead-letter", asksCode: true, label: "Dead-letter", done: "The end is recorded.", level: 2, many: true, fits: isLive,
+    effect: () => "The job ends as a dead letter. It can be replayed later.", command: (ids) => `holdfast job dead-letter --reason-code policy_violation ${ids}`,
   },
   {
     name: "discard", label: "Discard", done: "It is noted that nothing more is needed.", level: 2, many: true,
@@ -102,14 +94,7 @@ export function verbsForMany() {
 /** A button for a verb. @param {Verb} verb @param {() => any} job */
 export function verbButton(verb, job) {
   const button = /** @type {HTMLButtonElement} */ (el("button", { type: "button", "data-verb": verb.name }, verb.label + (verb.level > 1 ? "…" : "")));
-  button.addEventListener("click", async () => {
-    button.disabled = true;
-    try {
-      await act(verb, job());
-    } finally {
-      button.disabled = false;
-    }
-  });
+  button.addEventListener("click", () => whileDisabled(button, () => act(verb, job())));
   return button;
 }
 
@@ -118,14 +103,14 @@ export function verbButton(verb, job) {
  * @param {Verb} verb
  * @param {any} job
  */
-export async function act(verb, job) {
+async function act(verb, job) {
   const given = verb.level === 1 ? {} : await confirm(verb, job);
   if (given === null) return;
   try {
     const body = { ...verb.body, ...given };
     const found = await post(path("v1", "jobs", job.id, verb.route ?? verb.name), body, { rev: job.rev });
     const other = found?.job && found.job.id !== job.id ? found.job.id : null;
-    toast(`${job.kind} #${job.id}: ${other ? `replayed as #${other}.` : verb.done}`, other ? { href: `/jobs/${other}`, label: `Job ${other}` } : {});
+    toast(`${job.kind} #${job.id}: ${other ? `replayed as #${other}.` : `${verb.done} It is ${word(found?.job?.status ?? job.status)} now.`}`, other ? { href: `/jobs/${other}`, label: `Job ${other}` } : {});
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     await refused(verb, job, error);

@@ -1,7 +1,5 @@
 /** Requests to the server, and its errors. */
 
-import { sync } from "./clock.js";
-
 /** A number whose text would change if it was printed again, such as 1.10 or 12345678901234567890. */
 export class ExactNumber {
   /** @param {string} source */
@@ -28,7 +26,6 @@ export class Problem extends Error {
     this.context = document.context ?? {};
     this.status = status;
     this.requestId = requestId;
-    this.outcome = document.context?.outcome;
   }
 }
 
@@ -59,23 +56,31 @@ export function onNewVersion(listener) {
   versions.add(listener);
 }
 
-/** @param {string} path @param {RequestInit} init */
-async function request(path, init) {
-  const sentAt = performance.now();
-  let response;
+/** A request that is not over by then is given up. */
+const ANSWER_WITHIN_MS = 45_000;
+
+/** Sends a request and reads the whole answer. @param {string} path @param {RequestInit} init */
+async function exchange(path, init) {
+  const late = AbortSignal.timeout(ANSWER_WITHIN_MS);
+  const signal = init.signal ? AbortSignal.any([init.signal, late]) : late;
   try {
-    response = await fetch(path, { ...init, credentials: "same-origin", redirect: "error", cache: "no-store" });
+    const response = await fetch(path, { ...init, signal, credentials: "same-origin", redirect: "error", cache: "no-store" });
+    return { response, text: await response.text() };
   } catch (error) {
     if (init.signal?.aborted) throw error;
+    const detail = late.aborted ? `The server did not answer within ${ANSWER_WITHIN_MS / 1000} s.` : "The server cannot be reached.";
     const action = "Check that `holdfast serve` is running. The page tries again by itself.";
-    throw new Problem({ code: "unreachable", detail: "The server cannot be reached.", action, context: { outcome: "unknown" } }, 0, null);
+    throw new Problem({ code: "unreachable", detail, action }, 0, null);
   }
-  sync(response.headers.get("Holdfast-Now"), sentAt);
+}
+
+/** @param {string} path @param {RequestInit} init */
+async function request(path, init) {
+  const { response, text } = await exchange(path, init);
   const given = response.headers.get("Holdfast-Version") ?? "";
   if (version && given && given !== version) for (const listener of versions) listener(given);
   version = given || version;
-  const text = await response.text();
-  if (response.ok) return { data: text ? parse(text) : null, tag: response.headers.get("ETag") };
+  if (response.ok) return text ? parse(text) : null;
   const problem = refused(response, text);
   if (response.status === 401) for (const listener of refusals) listener(problem);
   throw problem;
@@ -99,7 +104,7 @@ function refused(response, text) {
  * @returns {Promise<any>}
  */
 export async function get(path, signal) {
-  return (await request(path, { signal })).data;
+  return request(path, { signal });
 }
 
 /** Reads, and returns a fallback if the server has no such route or thing. @param {string} path @param {AbortSignal} [signal] @param {any} [fallback] */
@@ -130,7 +135,7 @@ export async function send(method, path, body, options = {}) {
   const init = { method, headers, body: method === "DELETE" ? undefined : JSON.stringify(body ?? {}) };
   for (let n = 1; ; n++) {
     try {
-      return (await request(path, init)).data;
+      return await request(path, init);
     } catch (error) {
       const isLost = error instanceof Problem && (error.status === 0 || error.status === 503 || error.status === 429);
       if (!isLost || n >= REPEATS_MAX) throw error;

@@ -67,8 +67,22 @@ export function everySecond(listener) {
   return () => listeners.delete(listener);
 }
 
-setInterval(() => {
-  if (document.hidden) return;
+/** One timer for the page. A hidden page has none. @type {ReturnType<typeof setInterval> | undefined} */
+let timer;
+
+function tick() {
   showTimes();
   for (const listener of listeners) listener();
-}, 1000);
+}
+
+function run() {
+  clearInterval(timer);
+  if (document.hidden) return;
+  timer = setInterval(tick, 1000);
+}
+
+document.addEventListener("visibilitychange", () => {
+  run();
+  if (!document.hidden) tick();
+});
+run();

@@ -122,6 +122,17 @@ export function keyed(parent, items, key, make, update) {
   for (const node of old.values()) node.remove();
 }
 
+/** Does something while a button is disabled. The button gets back the focus that it lost. @param {HTMLButtonElement} button @param {() => Promise<void>} work */
+export async function whileDisabled(button, work) {
+  button.disabled = true;
+  try {
+    await work();
+  } finally {
+    button.disabled = false;
+    if (document.activeElement === document.body) button.focus({ preventScroll: true });
+  }
+}
+
 /** Returns a link to a page of the dashboard. @param {string} href @param {...Child} children */
 export function link(href, ...children) {
   return el("a", { href }, ...children);

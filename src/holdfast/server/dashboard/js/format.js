@@ -7,7 +7,7 @@ const percents = new Intl.NumberFormat(locale, { style: "percent", maximumFracti
 const short = new Intl.NumberFormat(locale, { notation: "compact", maximumFractionDigits: 1 });
 
 /** A dash stands for a number that is not known. */
-export const UNKNOWN = "–";
+const UNKNOWN = "–";
 
 /** @param {any} value */
 export function number(value) {
@@ -57,13 +57,6 @@ export function duration(ms) {
 /** Like duration, but without fractions: for what ticks every second. @param {number} ms */
 export function ticking(ms) {
   return duration(Math.max(0, Math.floor(ms / 1000)) * 1000);
-}
-
-/** @param {number} n */
-export function bytes(n) {
-  if (n < 1024) return `${whole.format(n)} B`;
-  const power = Math.min(3, Math.floor(Math.log2(n) / 10));
-  return `${tenths.format(n / 1024 ** power)} ${["B", "KiB", "MiB", "GiB"][power]}`;
 }
 
 /** A text as one word of a shell, whatever it contains. @param {string} text */

@@ -1,21 +1,21 @@
 /** Starts the dashboard: session, shell, page. */
 
-import { get, getIfThere, onNewVersion, onUnauthenticated, post, Problem, send } from "./api.js";
-import { sync } from "./clock.js";
+import { get, getIfThere, onNewVersion, onUnauthenticated, post, Problem } from "./api.js";
+import { everySecond, sync, time } from "./clock.js";
+import { readCounts } from "./counts.js";
 import { el, replace, setText, withQuery } from "./dom.js";
 import { store, stored } from "./format.js";
 import { startKeys } from "./keys.js";
 import { onLiveState, stop, toggle } from "./live.js";
-import { can, loadMe } from "./me.js";
-import { isDialogOpen } from "./parts/dialog.js";
-import { problemBox } from "./parts/states.js";
+import { can, loadMe, who } from "./me.js";
+import { dialog, isDialogOpen } from "./parts/dialog.js";
+import { facts, problemBox } from "./parts/states.js";
 import { toast } from "./parts/toast.js";
 import { go, show, startRouter } from "./router.js";
 import { glyph } from "./status.js";
 
 const byId = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const THEMES = ["system", "light", "dark"];
-const COUNTS_EVERY_MS = 30_000;
 
 /** Takes the one-time code out of the address, so that it is not kept in the history. */
 function takeCode() {
@@ -78,27 +78,38 @@ function startMenu() {
   nav.addEventListener("click", () => open(false));
 }
 
-/** The numbers in the navigation. */
-async function showCounts() {
-  if (document.hidden) return;
-  const found = await getIfThere("/v1/overview").catch(() => null);
-  setText(byId("attention-count"), found?.attention || "");
-  setText(byId("letters-count"), found?.dead_letters || "");
+async function readTime() {
+  const sentAt = performance.now();
+  const found = await get("/v1/now");
+  sync(found.now, sentAt);
 }
 
 async function begin() {
-  const me = await loadMe();
+  const began = performance.now();
+  // Ages and charts need the ledger's time from the beginning.
+  const [me] = await Promise.all([loadMe(), readTime()]);
   setText(byId("who"), `${me.name} (${me.role})`);
-  byId("who").title = "Sign out";
   for (const one of document.querySelectorAll("#nav [data-needs]")) {
     /** @type {HTMLElement} */ (one).hidden = !can(/** @type {HTMLElement} */ (one).dataset.needs ?? "");
   }
-  const sentAt = performance.now();
-  get("/v1/now").then((found) => sync(found.now, sentAt)).catch(() => null);
   getIfThere("/v1/ledger").then((found) => setText(byId("ledger"), found ? `ledger ${found.ledger_id}` : "")).catch(() => null);
-  showCounts();
   if (location.pathname === "/login") history.replaceState(null, "", "/");
   await show();
+  await readCounts(began);
+}
+
+/** Says who is signed in and until when, and offers to sign out. */
+async function showWho() {
+  const me = who();
+  if (!me) return;
+  const isOut = await dialog(`${me.name} (${me.role})`, (close) => [
+    facts(["queues", me.queues.join(", ")], ["session ends", me.expires_at ? time(me.expires_at) : null]),
+    el("p", { class: "muted" }, "The page shows only what this role may do."),
+    el("div", { class: "buttons" }, el("button", { type: "button", autofocus: true, on: { click: () => close(null) } }, "Stay"), el("button", { type: "button", "data-confirm": true, on: { click: () => close(true) } }, "Sign out")),
+  ]);
+  if (!isOut) return;
+  const left = await post("/auth/logout").catch(() => null);
+  location.assign(left?.provider ?? "/");
 }
 
 let isAsking = false;
@@ -121,13 +132,10 @@ async function start() {
   startMenu();
   startKeys();
   startRouter();
-  byId("who").addEventListener("click", async () => {
-    await send("DELETE", "/v1/session").catch(() => null);
-    location.assign("/");
-  });
+  byId("who").addEventListener("click", showWho);
   onUnauthenticated(() => askToLogIn());
   onNewVersion((version) => toast(`Holdfast was updated to ${version}. Reload the page.`, { stays: true, href: location.href, label: "Reload" }));
-  setInterval(showCounts, COUNTS_EVERY_MS);
+  everySecond(() => readCounts());
   const code = takeCode();
   try {
     if (code) await post("/v1/session", { code }).catch((error) => toast(error.message));

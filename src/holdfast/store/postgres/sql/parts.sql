@@ -20,6 +20,9 @@ greatest((SELECT at FROM clock), j.updated_at);
 -- part: in_ids
 = ANY (%(ids)s::bigint[]);
 
+-- part: in_shown
+= ANY (%(shown)s::bigint[]);
+
 -- part: wanted_jobs
 unnest(%(ids)s::bigint[]) AS wanted (id)
 JOIN holdfast.jobs j ON j.id = wanted.id;

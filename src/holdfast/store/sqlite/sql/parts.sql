@@ -11,6 +11,9 @@ max(:now_at, j.updated_at);
 -- part: in_ids
 IN (SELECT value FROM json_each(:ids));
 
+-- part: in_shown
+IN (SELECT value FROM json_each(:shown));
+
 -- part: wanted_jobs
 json_each(:ids) wanted
 JOIN holdfast_jobs j ON j.id = wanted.value;

@@ -2,10 +2,10 @@
 
 import { get } from "../api.js";
 import { time } from "../clock.js";
-import { link, path } from "../dom.js";
+import { link, path, withQuery } from "../dom.js";
 import { count, number } from "../format.js";
 import { listPage } from "../parts/listpage.js";
-import { command, empty } from "../parts/states.js";
+import { command, countLink, empty } from "../parts/states.js";
 
 const page = listPage({
   title: "Agents",
@@ -17,7 +17,7 @@ const page = listPage({
     { name: "Task", cell: (agent) => (agent.focus === null ? "" : link(path("jobs", agent.focus), `#${agent.focus}`)) },
     { name: "Since", cell: (agent) => (agent.since ? time(agent.since) : ""), number: true },
     { name: "Last seen", cell: (agent) => time(agent.seen_at, { ago: true }), number: true },
-    { name: "Holds", cell: (agent) => number(agent.holding), number: true },
+    { name: "Holds", cell: (agent) => countLink(withQuery("/jobs", { owner: agent.name }), agent.holding), number: true },
     { name: "Task before", cell: (agent) => (agent.last === null ? "" : link(path("jobs", agent.last), `#${agent.last}`)) },
     { name: "Has read up to", cell: (agent) => number(agent.cursor), number: true },
   ],

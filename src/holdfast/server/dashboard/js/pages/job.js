@@ -92,7 +92,7 @@ export function draw(root, data, { name, signal }) {
     part("Events", () => events(base, signal)),
     part("Policy of this attempt", () => policyFacts(job().policy ?? view.data.explained.policy)),
     part("Times and names", () => times(job())),
-    part("Proof", async () => (await import("../proof/panel.js")).panel(Number(name), signal)),
+    part("Proof", async () => (await import("../proof/panel.js")).panel(Number(name), signal, job)),
   ];
   root.append(
     head([status, ` ${data.job.kind} #${data.job.id}`], buttons),

@@ -2,10 +2,11 @@
 
 import { verbsForMany } from "../actions.js";
 import { get } from "../api.js";
-import { now, time } from "../clock.js";
-import { el, link, replace, withQuery } from "../dom.js";
+import { now } from "../clock.js";
+import { el, replace, withQuery } from "../dom.js";
 import { count, number, quoted } from "../format.js";
 import { actOnMany } from "../parts/bulk.js";
+import { chosenColumns, columnMenu } from "../parts/columns.js";
 import { isDialogOpen } from "../parts/dialog.js";
 import { active, asObject, dropChips, filterRow } from "../parts/filter.js";
 import { command, empty, head } from "../parts/states.js";
@@ -48,28 +49,6 @@ export function watch({ query }) {
   return { queue: query.get("queue"), kind: query.get("kind") };
 }
 
-/** What is left of a list's row to say why the job is where it is. @param {any} job */
-export function why(job) {
-  if (job.last_error && job.status !== "succeeded") return typeof job.last_error === "string" ? job.last_error : "";
-  if (job.status === "stalled") return job.stall_reason ?? "";
-  if (job.status === "cancelled") return job.cancel_reason ?? "";
-  if (job.waits_for?.length) return `waits for ${job.waits_for.map((/** @type {number} */ id) => `#${id}`).join(", ")}`;
-  return [job.stage && `stage ${job.stage}`, job.progress !== null && `progress ${number(job.progress)}`].filter(Boolean).join(", ");
-}
-
-/** The columns of every list of jobs. @type {import("../parts/table.js").Column<any>[]} */
-export const COLUMNS = [
-  { name: "Id", cell: (job) => link(`/jobs/${job.id}`, String(job.id)) },
-  { name: "Kind", cell: (job) => job.kind, cut: true },
-  { name: "Queue", cell: (job) => link(`/queues/${encodeURIComponent(job.queue)}`, job.queue), cut: true },
-  { name: "Status", cell: (job) => pill(job.status, job.phase) },
-  { name: "Attempt", cell: (job) => `${job.attempt}${job.attempts_max ? `/${job.attempts_max}` : ""}`, number: true },
-  { name: "Worker", cell: (job) => job.owner ?? job.last_owner ?? "", cut: true },
-  { name: "Age", cell: (job) => time(job.created_at), number: true },
-  { name: "Changed", cell: (job) => time(job.updated_at), number: true },
-  { name: "Why", cell: why, cut: true },
-];
-
 /** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */
 export function draw(root, data, { query }) {
   const chosen = new Map();
@@ -77,7 +56,8 @@ export function draw(root, data, { query }) {
   const all = /** @type {HTMLInputElement} */ (el("input", { type: "checkbox", "aria-label": "Select all jobs on this page" }));
   const verbs = verbsForMany();
   const boxes = verbs.length ? [{ name: "Selected", check: true, heading: all, cell: box }] : [];
-  const list = table("Jobs", [...boxes, ...COLUMNS], (job) => job.id);
+  const makeList = () => table("Jobs", [...boxes, ...chosenColumns()], (job) => job.id);
+  let list = makeList();
   const pills = el("ul", { class: "chips", "aria-label": "Jobs by status" });
   const more = el("button", { type: "button", class: "new-rows", hidden: true });
   const sheet = el("div", { class: "sheet", hidden: true });
@@ -140,7 +120,15 @@ export function draw(root, data, { query }) {
   });
   more.addEventListener("click", () => view.show(view.latest, true));
 
-  view = { rows: [], latest: data, list, pills, more, note, pages, query, chosen, showChosen, show };
+  const menu = columnMenu(() => {
+    const old = list.node;
+    list = makeList();
+    list.update(view.rows);
+    old.replaceWith(list.node);
+    showChosen();
+  });
+
+  view = { rows: [], latest: data, show };
 
   /** Shows a page. While a person works with the list, new rows wait behind a button. @param {any} given @param {boolean} all */
   function show(given, all) {
@@ -170,7 +158,7 @@ export function draw(root, data, { query }) {
     { name: "order", label: "Order", choices: /** @type {[string, string][]} */ ([["", "newest first"], ["oldest", "oldest first"], ["-updated", "last changed first"], ["available", "next available first"]]) },
   ];
   root.append(
-    head("Jobs", el("a", { href: exported("csv"), download: "jobs.csv" }, "Export CSV"), el("a", { href: exported("ndjson"), download: "jobs.ndjson" }, "Export NDJSON")),
+    head("Jobs", menu, el("a", { href: exported("csv"), download: "jobs.csv" }, "Export CSV"), el("a", { href: exported("ndjson"), download: "jobs.ndjson" }, "Export NDJSON")),
     pills,
     filterRow("/jobs", query, fields),
     more,

@@ -3,11 +3,11 @@
 import { get, Problem } from "../api.js";
 import { el, link, replace, withQuery } from "../dom.js";
 import { number } from "../format.js";
+import { COLUMNS } from "../parts/columns.js";
 import { DEPTH, historyCharts, RUN, THROUGHPUT, WAIT } from "../parts/history.js";
 import { head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { pill, STATUSES } from "../status.js";
-import { COLUMNS } from "./jobs.js";
 
 /** @type {any} */
 let view = null;

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { el, link, path, withQuery } from "../dom.js";
 import { count, decimal, duration, number, percent } from "../format.js";
 import { listPage } from "../parts/listpage.js";
-import { command, empty } from "../parts/states.js";
+import { command, countLink, empty } from "../parts/states.js";
 import { glyph } from "../status.js";
 
 const LIVE = ["queued", "claimed", "running", "stalled"];
@@ -20,6 +20,11 @@ function isUnserved(kind) {
   return kind.workers === 0 && LIVE.some((status) => kind.counts[status]);
 }
 
+/** A number that leads to the jobs that it counts. @param {any} kind @param {string} status */
+function counted(kind, status) {
+  return countLink(withQuery("/jobs", { kind: kind.kind, status }), kind.counts[status]);
+}
+
 const page = listPage({
   title: "Kinds",
   load: async ({ signal }) => (await get("/v1/kinds", signal)).kinds,
@@ -29,13 +34,15 @@ const page = listPage({
   },
   columns: () => [
     { name: "Kind", cell: (/** @type {any} */ kind) => link(path("kinds", kind.kind), kind.kind), cut: true },
-    { name: "Waiting", cell: (kind) => (kind.counts.queued ? link(withQuery("/jobs", { kind: kind.kind, status: "queued" }), number(kind.counts.queued)) : "0"), number: true },
-    { name: "Running", cell: (kind) => number(kind.counts.running ?? 0), number: true },
+    { name: "Waiting", cell: (kind) => counted(kind, "queued"), number: true },
+    { name: "Running", cell: (kind) => counted(kind, "running"), number: true },
+    { name: "Failed", cell: (kind) => counted(kind, "failed"), number: true },
+    { name: "Dead letters", cell: (kind) => counted(kind, "dead_lettered"), number: true },
     { name: "Done a minute", cell: (kind) => (kind.is_other ? "–" : decimal(ends(kind).done / 60)), number: true },
-    { name: "Failed", cell: (kind) => (ends(kind).all ? percent(ends(kind).bad / ends(kind).all) : "–"), number: true },
+    { name: "Failed, 1 h", cell: (kind) => (ends(kind).all ? percent(ends(kind).bad / ends(kind).all) : "–"), number: true },
     { name: "Run p50 / p95", cell: (kind) => (kind.run.n ? `${duration(kind.run.p50_ms)} / ${duration(kind.run.p95_ms)}` : "–"), number: true },
     { name: "Wait p95", cell: (kind) => (kind.wait.n ? duration(kind.wait.p95_ms) : "–"), number: true },
-    { name: "Workers", cell: (kind) => (isUnserved(kind) ? el("span", null, glyph("warning"), "none") : number(kind.workers)), number: true },
+    { name: "Workers", cell: (kind) => (isUnserved(kind) ? el("span", null, glyph("warning"), "none") : countLink("/workers", kind.workers)), number: true },
     { name: "Errors of the last hour", cell: (kind) => kind.errors.slice(0, 3).map((/** @type {any} */ one) => `${one.error_class} × ${number(one.n)}`).join(", "), cut: true },
   ],
   key: (kind) => kind.kind,

@@ -7,7 +7,7 @@ import { el, link, path, replace, setText, withQuery } from "../dom.js";
 import { count, number } from "../format.js";
 import { actOnMany } from "../parts/bulk.js";
 import { filterRow } from "../parts/filter.js";
-import { command, empty, head } from "../parts/states.js";
+import { command, countLink, empty, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { errorLine, pill } from "../status.js";
 
@@ -38,6 +38,13 @@ function asJob(letter) {
   return { ...letter, id: letter.job_id, status: "dead_lettered" };
 }
 
+/** The number of letters of a group. It leads to them if the list can be filtered by what they share. @param {any} group @param {URLSearchParams} query */
+function countOf(group, query) {
+  const { kind, queue, ...other } = group.key;
+  if (Object.values(other).some(Boolean)) return number(group.n);
+  return countLink(withQuery("/dead-letters", { queue: queue ?? query.get("queue"), kind: kind ?? query.get("kind") }), group.n);
+}
+
 /** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */
 export function draw(root, data, { query }) {
   const chosen = new Map();
@@ -45,7 +52,7 @@ export function draw(root, data, { query }) {
   const verbs = verbsForMany().filter((verb) => verb.name === "replay" || verb.name === "discard");
   const groups = table("Groups of dead letters", [
     { name: "Why", cell: (/** @type {any} */ group) => Object.values(group.key).filter(Boolean).join(" · ") || "no reason known" },
-    { name: "Letters", cell: (group) => number(group.n), number: true },
+    { name: "Letters", cell: (group) => countOf(group, query), number: true },
     { name: "Newest", cell: (group) => [link(path("jobs", group.newest_id), `#${group.newest_id}`), " ", time(group.newest_at, { ago: true })] },
   ], (group) => JSON.stringify(group.key));
   const box = (/** @type {any} */ letter) => {

@@ -1,6 +1,6 @@
-/** Signing in with a token. */
+/** Signing in with a token, or by the identity provider of the server. */
 
-import { post } from "../api.js";
+import { getIfThere, post } from "../api.js";
 import { el } from "../dom.js";
 import { dialog } from "../parts/dialog.js";
 import { command } from "../parts/states.js";
@@ -15,11 +15,12 @@ export function draw(root) {
 
 /** Asks for a token until the server takes one. */
 export async function loginDialog() {
-  while (!(await ask()));
+  const { provider } = await getIfThere("/auth/options", undefined, { provider: null }).catch(() => ({ provider: null }));
+  while (!(await ask(provider)));
 }
 
-/** @returns {Promise<boolean | null>} */
-function ask() {
+/** @param {string | null} provider @returns {Promise<boolean | null>} */
+function ask(provider) {
   return dialog("Sign in to Holdfast", (close) => {
     const field = /** @type {HTMLInputElement} */ (
       el("input", { type: "password", id: "token", autocomplete: "off", required: true, autofocus: true, spellcheck: "false" })
@@ -41,7 +42,8 @@ function ask() {
       }
     });
     return [
-      el("p", null, "This page needs a token. It is sent once, and the browser keeps a session instead of it."),
+      provider === null ? null : el("p", null, el("a", { href: "/auth/login", id: "provider" }, `Sign in with ${provider}`)),
+      el("p", null, `${provider === null ? "This page needs a token." : "Or use a token."} It is sent once, and the browser keeps a session instead of it.`),
       form,
       el("p", { class: "muted" }, "A new token is made with:"),
       command("holdfast token new --role operator --name YOU"),

@@ -2,11 +2,12 @@
 
 import { get } from "../api.js";
 import { everySecond, time } from "../clock.js";
+import { showCounts } from "../counts.js";
 import { el, link, path, replace, setText } from "../dom.js";
 import { count, decimal, number } from "../format.js";
 import { historyCharts, RUN, THROUGHPUT, WAIT } from "../parts/history.js";
 import { sparkline } from "../parts/sparkline.js";
-import { command, empty, head } from "../parts/states.js";
+import { command, countLink, empty, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { glyph } from "../status.js";
 import { QUEUE_COLUMNS } from "./queues.js";
@@ -21,6 +22,7 @@ export const title = () => "Overview";
 /** @param {import("../router.js").Address} address */
 export async function load({ signal }) {
   const found = await get("/v1/overview", signal);
+  showCounts(found);
   if (found.as_of.pos > 0) return found;
   // Nothing has counted the events yet: count the jobs themselves.
   const counts = {};
@@ -34,7 +36,7 @@ export async function load({ signal }) {
 function tile(name, href, sign) {
   const value = el("span", { class: "value" }, "–");
   const more = el("span", { class: "more" });
-  const line = el("span", null);
+  const line = el("span", { class: "line" });
   const node = el("li", null, el("a", { class: "tile", href, "data-tile": name }, el("span", { class: "name" }, sign ? glyph(sign) : null, name), value, more, line));
   return {
     node,
@@ -133,14 +135,14 @@ export function update(data) {
 
 /** @param {string} name @param {string} hue @param {number} n @param {number} all */
 function bar(name, hue, n, all) {
-  return [el("span", null, name), el("span", { class: `track ${hue}` }, el("i", { "data-part": ((100 * n) / all).toFixed(1) })), el("span", null, number(n))];
+  return [el("span", null, name), el("span", { class: `track ${hue}` }, el("i", { "data-part": ((100 * n) / all).toFixed(1) })), countLink("/workers", n)];
 }
 
 /** @param {any} data @param {number} total */
 function showAnswer(data, total) {
   const warnings = data.findings.filter((/** @type {any} */ one) => one.severity === "warning");
   if (total === 0 && !warnings.length) setText(view.answer, "Nothing has happened here yet.");
-  else if (!warnings.length) replace(view.answer, glyph("well"), "Nobody has to do anything.");
+  else if (!warnings.length) replace(view.answer, glyph("well"), "Nothing needs a person.");
   else replace(view.answer, glyph("warning"), `${warnings.length === 1 ? "One thing needs" : `${number(warnings.length)} things need`} a person: ${warnings.slice(0, NAMED_MAX).map((/** @type {any} */ one) => one.words).join(" · ")}${warnings.length > NAMED_MAX ? " · and more below" : ""}`);
 }
 

@@ -3,12 +3,12 @@
 import { get, getIfThere } from "../api.js";
 import { el, link, path, replace, setText, withQuery } from "../dom.js";
 import { number } from "../format.js";
+import { COLUMNS } from "../parts/columns.js";
 import { DEPTH, historyCharts, THROUGHPUT, WAIT } from "../parts/history.js";
 import { pauseButton, resumeButton } from "../parts/pause.js";
 import { command, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { pill, STATUSES } from "../status.js";
-import { COLUMNS } from "./jobs.js";
 import { stateOf } from "./queues.js";
 
 /** @type {any} */

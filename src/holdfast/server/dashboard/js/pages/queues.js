@@ -1,14 +1,18 @@
 /** All queues: does work pile up, and who stopped it? */
 
 import { get } from "../api.js";
-import { time } from "../clock.js";
+import { everySecond, time } from "../clock.js";
 import { el, link, path, setText, withQuery } from "../dom.js";
 import { count, number } from "../format.js";
-import { resumeButton } from "../parts/pause.js";
-import { command, empty, head } from "../parts/states.js";
+import { pauseButton, resumeButton } from "../parts/pause.js";
+import { sparkline } from "../parts/sparkline.js";
+import { command, countLink, empty, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { glyph } from "../status.js";
 
+const LINES_EVERY_MS = 60_000;
+/** Queues with a line of their own: the first that are shown. */
+const LINES_MAX = 30;
 /** @type {any} */
 let view = null;
 
@@ -20,8 +24,8 @@ export async function load({ signal }) {
 }
 
 /** A number that leads to the jobs that it counts. @param {string} queue @param {string} status @param {number | undefined} n */
-export function counted(queue, status, n) {
-  return n ? link(withQuery("/jobs", { queue, status }), number(n)) : el("span", { class: "muted" }, "0");
+function counted(queue, status, n) {
+  return countLink(withQuery("/jobs", { queue, status }), n);
 }
 
 /** Whether the queue is open, or who has paused it. @param {any} queue */
@@ -44,14 +48,41 @@ export const QUEUE_COLUMNS = [
   { name: "Done", cell: (queue) => counted(queue.name, "succeeded", queue.counts.succeeded), number: true },
 ];
 
+/** Reads the waiting jobs of the last hour, again each minute. @param {AbortSignal} signal */
+function depthLines(signal) {
+  /** @type {Map<string, (number | null)[]>} */
+  const known = new Map();
+  let readAt = -Infinity;
+  async function read() {
+    readAt = performance.now();
+    const names = view.rows.slice(0, LINES_MAX).map((/** @type {any} */ queue) => queue.name);
+    await Promise.all(names.map(async (/** @type {string} */ queue) => {
+      const found = await get(withQuery("/v1/history", { metric: "depth", queue }), signal).catch(() => null);
+      if (found && !found.is_other) known.set(queue, found.points.map((/** @type {any} */ point) => point.values?.depth ?? null));
+    }));
+    if (view && !signal.aborted) view.list.update(view.rows);
+  }
+  return { known, read, stop: everySecond(() => performance.now() - readAt > LINES_EVERY_MS && read()) };
+}
+
 /** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */
-export function draw(root, data, address) {
-  const list = table("Queues", [...QUEUE_COLUMNS, { name: "", cell: (queue) => (queue.paused_at ? resumeButton(queue.name, address.reload) : "") }], (queue) => queue.name);
+export function draw(root, data, { reload, signal }) {
+  const lines = depthLines(signal);
+  const depth = (/** @type {any} */ queue) => {
+    const values = lines.known.get(queue.name);
+    return values ? sparkline(values, `Waiting jobs of the last hour, at most ${number(Math.max(0, ...values.map((value) => value ?? 0)))}`) : "";
+  };
+  const list = table("Queues", [
+    ...QUEUE_COLUMNS,
+    { name: "Waiting, 1 h", cell: depth },
+    { name: "", cell: (queue) => (queue.paused_at ? resumeButton : pauseButton)(queue.name, reload) },
+  ], (queue) => queue.name);
   const answer = el("p", { class: "answer" });
   const none = empty("There is no queue yet. A queue comes to be with its first job:", command("holdfast job enqueue greet --queue mail"));
   root.append(head("Queues"), answer, none, list.node);
-  view = { list, answer, none };
+  view = { list, answer, none, lines, rows: data };
   update(data);
+  lines.read();
 }
 
 /** @param {any} data */
@@ -61,9 +92,11 @@ export function update(data) {
   setText(view.answer, `${count(waiting, "job")} ${waiting === 1 ? "waits" : "wait"} in ${count(data.length, "queue")}. ${paused ? `${count(paused, "queue")} paused.` : "None is paused."}`);
   view.answer.hidden = view.list.node.hidden = data.length === 0;
   view.none.hidden = data.length > 0;
+  view.rows = data;
   view.list.update(data);
 }
 
 export function leave() {
+  view?.lines.stop();
   view = null;
 }

@@ -42,7 +42,7 @@ export function draw(root, data, { reload }) {
 /** @param {any} data */
 export function update({ keys, head: newest }) {
   replace(view.newest, newest
-    ? el("div", null, facts(["sealed", time(newest.at, { ago: true })], ["leaves", number(newest.size)], ["last position", number(newest.pos)], ["root", el("span", { class: "mono" }, newest.root)]), el("p", { class: "muted" }, "The signed note. Keep a copy elsewhere: with it, anybody can see later whether history was changed."), el("pre", { tabindex: "0" }, newest.note))
+    ? el("div", null, facts(["sealed", time(newest.at, { ago: true })], ["leaves", number(newest.size)], ["last position", number(newest.pos)], ["root", el("span", { class: "mono" }, newest.root)]), el("p", { class: "muted" }, "The signed note. Keep a copy elsewhere: with it, a changed history is found later."), el("pre", { tabindex: "0" }, newest.note))
     : empty("Nothing is sealed yet. Sealing needs a server key:", command("holdfast seal")));
   view.none.hidden = keys.length > 0;
   view.keys.node.hidden = keys.length === 0;

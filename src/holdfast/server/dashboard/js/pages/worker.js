@@ -3,10 +3,10 @@
 import { get, getIfThere } from "../api.js";
 import { time } from "../clock.js";
 import { el, link, replace, withQuery } from "../dom.js";
+import { COLUMNS } from "../parts/columns.js";
 import { jsonBlock } from "../parts/json.js";
 import { empty, facts, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
-import { COLUMNS } from "./jobs.js";
 import { stateOf } from "./workers.js";
 
 /** @type {any} */

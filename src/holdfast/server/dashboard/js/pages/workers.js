@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { ms, now, time } from "../clock.js";
 import { el, link, path, setText, withQuery } from "../dom.js";
 import { count, number } from "../format.js";
-import { command, empty, head } from "../parts/states.js";
+import { command, countLink, empty, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { glyph } from "../status.js";
 
@@ -40,7 +40,7 @@ const COLUMNS = [
   { name: "Last seen", cell: (worker) => time(worker.seen_at, { ago: true }), number: true },
   { name: "Host", cell: (worker) => worker.details?.host ?? "", cut: true },
   { name: "Queues", cell: (worker) => (worker.details?.queues ?? []).join(", "), cut: true },
-  { name: "Holds", cell: (worker) => (worker.holding ? link(withQuery("/jobs", { owner: worker.name }), number(worker.holding)) : "0"), number: true },
+  { name: "Holds", cell: (worker) => countLink(withQuery("/jobs", { owner: worker.name }), worker.holding), number: true },
   { name: "Slots", cell: slots, number: true },
   { name: "Started", cell: (worker) => time(worker.started_at, { ago: true }), number: true },
   { name: "Version", cell: (worker) => worker.details?.version ?? "" },

@@ -7,7 +7,7 @@ import { STEPS_MS } from "./scale.js";
 
 const HEIGHT = 180;
 const LEFT = 52;
-const BOTTOM = 22;
+const BOTTOM = 24;
 const TOP = 8;
 const DAY_MS = 86_400_000;
 const LABEL_PX = 64;
@@ -31,7 +31,7 @@ const LOG_LINES = [1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 86_400_
 const together = new Set();
 
 /** The next nice number: 1, 2 or 5 times a power of ten. @param {number} value */
-export function nice(value) {
+function nice(value) {
   if (value <= 1) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= value) ?? value;
@@ -45,7 +45,7 @@ export function chart(options) {
   const said = el("div", { class: "chart-note", "aria-live": "off" });
   const asTable = el("button", { type: "button", class: "link", "data-as-table": true, "aria-pressed": "false" }, "As table");
   const legend = series.map((one) => el("span", { class: one.hue }, el("i", null), one.name + (one.style === "p95" ? " (dashed)" : "")));
-  const node = el("section", { class: "panel" }, el("h3", null, options.title), el("div", { class: "legend" }, ...legend, asTable), place, said);
+  const node = el("section", { class: "panel" }, el("div", { class: "panel-head" }, el("h3", null, options.title), asTable), el("div", { class: "legend" }, ...legend), place, said);
   /** @type {any} */
   let data = null;
   let isTable = false;
@@ -102,7 +102,7 @@ export function chart(options) {
     return data.points.flatMap((/** @type {any} */ point, /** @type {number} */ n) => {
       const at = Date.parse(point.at);
       if ((at - zone) % step !== 0 || x(n) > width - 24) return [];
-      return [svg("text", { x: x(n), y: HEIGHT - 6, "text-anchor": "middle" }, step >= DAY_MS || (at - zone) % DAY_MS === 0 ? day(at) : minuteTime(at))];
+      return [svg("text", { x: x(n), y: HEIGHT - 4, "text-anchor": "middle" }, step >= DAY_MS || (at - zone) % DAY_MS === 0 ? day(at) : minuteTime(at))];
     });
   }
 

@@ -1,7 +1,7 @@
 /** A question before something that is hard to undo, and the request that does it. */
 
 import { send } from "../api.js";
-import { el } from "../dom.js";
+import { el, whileDisabled } from "../dom.js";
 import { can } from "../me.js";
 import { dialog } from "./dialog.js";
 import { command } from "./states.js";
@@ -23,20 +23,20 @@ import { toast } from "./toast.js";
 export function sendButton(options) {
   if (!can(options.verb)) return null;
   const button = /** @type {HTMLButtonElement} */ (el("button", { type: "button", "data-verb": options.verb }, options.label + (options.question ? "…" : "")));
-  button.addEventListener("click", async () => {
-    button.disabled = true;
-    try {
-      if (options.question && !(await ask(options))) return;
-      await send(options.method ?? "POST", options.path, {});
-      toast(options.done);
-    } catch (/** @type {any} */ error) {
-      toast(`${error.message} ${error.action ?? ""}`);
-    } finally {
-      button.disabled = false;
-    }
-    await options.reload();
-  });
+  button.addEventListener("click", () => whileDisabled(button, () => run(options)));
   return button;
+}
+
+/** @param {Parameters<typeof sendButton>[0]} options */
+async function run(options) {
+  if (options.question && !(await ask(options))) return;
+  try {
+    await send(options.method ?? "POST", options.path, {});
+    toast(options.done);
+  } catch (/** @type {any} */ error) {
+    toast(`${error.message} ${error.action ?? ""}`);
+  }
+  await options.reload();
 }
 
 /** @param {{question?: string, effect?: string, command?: string, label: string}} options @returns {Promise<boolean | null>} */

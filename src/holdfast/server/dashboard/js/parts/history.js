@@ -30,7 +30,7 @@ export function historyCharts(scope, wanted, signal) {
   if (!(span in SPANS)) span = "1 h";
   let loadedAt = -Infinity;
   const buttons = Object.keys(SPANS).map((name) => el("button", { type: "button", class: "chip", "data-span": name, on: { click: () => choose(name) } }, name));
-  const node = el("section", { "aria-label": "History" }, el("div", { class: "chips" }, ...buttons), el("div", { class: "columns" }, ...charts.map((one) => one.drawn.node)));
+  const node = el("section", { "aria-label": "History" }, el("div", { class: "chips" }, ...buttons), el("div", { class: charts.length % 2 ? "columns" : "columns pairs" }, ...charts.map((one) => one.drawn.node)));
 
   /** @param {string} name */
   function choose(name) {

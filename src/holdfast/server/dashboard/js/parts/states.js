@@ -2,6 +2,7 @@
 
 import { Problem } from "../api.js";
 import { el, visible } from "../dom.js";
+import { number } from "../format.js";
 
 /** A command line with a button that copies it. @param {string} text */
 export function command(text) {
@@ -17,6 +18,11 @@ export function command(text) {
     setTimeout(() => (button.textContent = "Copy"), 2000);
   });
   return el("div", { class: "command" }, el("code", { tabindex: "0" }, text), button);
+}
+
+/** A number that leads to what it counts. A zero leads nowhere. @param {string} href @param {number | undefined} n */
+export function countLink(href, n) {
+  return n ? el("a", { href }, number(n)) : el("span", { class: "muted" }, number(0));
 }
 
 /** @param {string} text @param {...import("../dom.js").Child} more */
@@ -56,7 +62,7 @@ export function head(title, ...actions) {
   return el("div", { class: "head" }, el("h1", { tabindex: "-1" }, title), el("div", { class: "actions" }, ...actions));
 }
 
-/** Names and values. @param {...[string, import("../dom.js").Child]} pairs */
+/** Names and values. @param {...[import("../dom.js").Child, import("../dom.js").Child]} pairs */
 export function facts(...pairs) {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
   return el("dl", { class: "facts" }, ...shown.flatMap(([name, value]) => [el("dt", null, name), el("dd", null, value)]));

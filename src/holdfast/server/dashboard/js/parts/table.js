@@ -19,9 +19,8 @@ import { el, flash, keyed, replace } from "../dom.js";
  * @param {string} label
  * @param {Column<T>[]} columns
  * @param {(row: T) => string | number} key
- * @param {{rowClass?: (row: T) => string}} [options]
  */
-export function table(label, columns, key, options = {}) {
+export function table(label, columns, key) {
   const heads = columns.map((column) =>
     el("th", { scope: "col", class: classOf(column) }, column.heading ?? (column.name || el("span", { class: "unseen" }, "Actions"))),
   );
@@ -36,7 +35,7 @@ export function table(label, columns, key, options = {}) {
       const labelled = column.check || !column.name ? null : column.name;
       return el("td", { class: classOf(column), "data-label": labelled }, column.cell(row));
     });
-    const made = el("tr", { class: options.rowClass?.(row) }, ...cells);
+    const made = el("tr", null, ...cells);
     if (!isFirst) flash(made);
     return made;
   }
@@ -46,8 +45,6 @@ export function table(label, columns, key, options = {}) {
     columns.forEach((column, n) => {
       if (!column.check && replace(made.cells[n], column.cell(row))) flash(made.cells[n]);
     });
-    const named = options.rowClass?.(row) ?? "";
-    if (named !== made.className.replace("changed", "").trim()) made.className = named;
   }
 
   return {
@@ -62,5 +59,5 @@ export function table(label, columns, key, options = {}) {
 
 /** @param {Column<any>} column */
 function classOf(column) {
-  return [column.number && "number", column.cut && "cut", column.check && "check"].filter(Boolean).join(" ") || null;
+  return [column.number && "number", column.cut && "cut", column.check && "check", !column.name && "actions"].filter(Boolean).join(" ") || null;
 }

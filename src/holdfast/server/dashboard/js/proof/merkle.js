@@ -17,7 +17,7 @@ export function leafHash(leaf) {
 }
 
 /** @param {Uint8Array} left @param {Uint8Array} right */
-export function nodeHash(left, right) {
+function nodeHash(left, right) {
   return sha256(new Uint8Array([1]), left, right);
 }
 

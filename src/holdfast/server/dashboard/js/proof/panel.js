@@ -16,8 +16,8 @@ function pinned(ledgerId) {
   return text ? JSON.parse(text) : null;
 }
 
-/** @param {number} jobId @param {AbortSignal} signal */
-export async function panel(jobId, signal) {
+/** @param {number} jobId @param {AbortSignal} signal @param {() => any} job The job as the page shows it. */
+export async function panel(jobId, signal, job) {
   let data;
   try {
     data = await get(`/v1/jobs/${jobId}/inclusion`, signal);
@@ -39,13 +39,15 @@ export async function panel(jobId, signal) {
       replace(state, glyph("warning"), "This browser cannot check Ed25519 signatures. Use the command below.");
       return;
     }
-    const found = await verify(data, field.value.trim().toLowerCase());
+    const { args, result } = job();
+    const found = await verify(data, field.value.trim().toLowerCase(), { args, result });
+    const hidden = found.filter((step) => step.hidden).length;
     const bad = found.filter((step) => !step.ok);
     const isPinned = pinned(data.ledger_id)?.key === field.value.trim().toLowerCase();
     state.dataset.proof = bad.length ? "broken" : "verified";
     if (bad.length) replace(state, glyph("failed"), `Does not verify: ${bad[0].what}${bad[0].detail ? ` (${bad[0].detail})` : ""}.`);
-    else replace(state, glyph("succeeded"), `Verified here: ${count(data.events.length, "event")}${isPinned ? "" : ". The key came from this server, which proves little: compare it with the one that your operator has"}.`);
-    replace(steps, ...found.map((step) => el("li", null, glyph(step.ok ? "well" : "failed"), step.what, step.detail ? el("span", { class: "muted" }, ` ${step.detail}`) : null)));
+    else replace(state, glyph("succeeded"), `Verified here: ${count(data.events.length, "event")}${hidden ? `; your role may not see all contents, so those of ${count(hidden, "event")} were not checked` : " with their contents"}${isPinned ? "" : ". The key came from this server, which proves little: compare it with the one that your operator has"}.`);
+    replace(steps, ...found.map((step) => el("li", null, glyph(step.hidden ? "note" : step.ok ? "well" : "failed"), step.what, step.hidden ? ", without its contents" : null, step.detail ? el("span", { class: "muted" }, ` ${step.detail}`) : null)));
   }
 
   function remember() {
@@ -60,7 +62,7 @@ export async function panel(jobId, signal) {
     trust,
     el("div", { class: "chips" }, check, pin),
     steps,
-    el("p", { class: "muted" }, "The browser checks who did what and when. Contents such as args are sealed by their hash; the command checks these too."),
+    el("p", { class: "muted" }, "The browser hashes each event and its contents, follows its path to the root, and checks the signature of the head. The command also checks signatures of workers and operators."),
     el("p", null, el("a", { href: `/v1/jobs/${jobId}/proof`, download: `job-${jobId}.jsonl` }, "Download the proof")),
     command(`holdfast verify job-${jobId}.jsonl`),
   );

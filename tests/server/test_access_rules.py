@@ -9,7 +9,7 @@ import pytest
 from holdfast import HoldfastError, Ledger
 from holdfast.core.access import AccessRole
 from holdfast.core.hosts import AllowedHosts
-from holdfast.server.access import CallerLimits, Gatekeeper, Principal
+from holdfast.server.access import AccessRules, CallerLimits, Principal
 from holdfast.server.credentials import Credential, Principals, read_cookie, read_credential, set_cookie
 from holdfast.server.origins import SiteOrigins
 from holdfast.server.redact import Redaction
@@ -22,15 +22,15 @@ OWN_PAGE = {"sec_fetch_site": "same-origin", "holdfast_request": "1"}
 
 
 class Caller:
-    """A gatekeeper of a ledger, called as the server does it."""
+    """The access rules of a ledger, called as the server does it."""
 
     def __init__(self, ledger: Ledger, clock: ManualClock, **options: Any) -> None:
-        self.keeper = Gatekeeper(ledger, LOCAL, secure=False, monotonic=clock.monotonic, **options)
+        self.rules = AccessRules(ledger, LOCAL, secure=False, monotonic=clock.monotonic, **options)
         self.lookups = 0
 
     def __call__(self, method: str = "GET", peer: str = "192.0.2.1", **headers: str) -> Principal:
         given = HOST | {name.replace("_", "-"): value for name, value in headers.items()}
-        return asyncio.run(self.keeper.identify(given, peer, method, self._call))
+        return asyncio.run(self.rules.identify(given, peer, method, self._call))
 
     async def _call(self, work: Callable[[], Principal | None]) -> Principal | None:
         self.lookups += 1
@@ -106,7 +106,7 @@ def test_a_revocation_by_this_server_takes_effect_at_once(ledger: Ledger, call: 
     made = ledger.new_token("admin", "kim")
     assert call(authorization=f"Bearer {made.text}").name == "kim"
     ledger.revoke_token(made.token.id)
-    call.keeper.forget_tokens()
+    call.rules.forget_tokens()
     assert call(authorization=f"Bearer {made.text}").is_anonymous
 
 
@@ -114,7 +114,7 @@ def test_an_ended_session_is_not_remembered(ledger: Ledger, call: Caller) -> Non
     secret = ledger.new_session(ledger.new_token("admin", "kim").token.id)
     assert call(cookie=f"holdfast={secret}").name == "kim"
     ledger.end_session(secret)
-    assert "Max-Age=0" in call.keeper.session_cookie("")
+    assert "Max-Age=0" in call.rules.session_cookie("")
     assert call(cookie=f"holdfast={secret}").is_anonymous
 
 
@@ -137,8 +137,8 @@ def test_wrong_tokens_of_one_address_are_limited(ledger: Ledger, call: Caller, c
 
 def test_wrong_codes_count_too(call: Caller) -> None:
     for _ in range(20):
-        call.keeper.note_wrong("192.0.2.1")
-    assert code_of(lambda: call.keeper.check_wrong("192.0.2.1")) == "too_many_requests"
+        call.rules.note_wrong("192.0.2.1")
+    assert code_of(lambda: call.rules.check_wrong("192.0.2.1")) == "too_many_requests"
 
 
 def test_wrong_codes_and_tokens_of_a_sign_in_are_limited(ledger: Ledger) -> None:
@@ -158,32 +158,32 @@ def test_the_last_use_is_recorded_by_a_tick(ledger: Ledger, call: Caller, clock:
     call(authorization=f"Bearer {made.text}")
     call(cookie=f"holdfast={secret}")
     assert ledger.tokens()[0].last_used_at is None
-    assert call.keeper.tick() == 2
+    assert call.rules.tick() == 2
     assert ledger.tokens()[0].last_used_at == clock.now()
     found = ledger.find_session(secret)
     assert found is not None and found.seen_at == clock.now()
-    assert call.keeper.tick() == 0
+    assert call.rules.tick() == 0
 
 
 def test_requests_of_a_caller_are_limited(ledger: Ledger, clock: ManualClock) -> None:
     call = Caller(ledger, clock, caller_limits=CallerLimits(requests_max=2, rate=1, burst=4))
     caller, other = Principal("kim", AccessRole.READER), Principal("ann", AccessRole.READER)
-    with call.keeper.under_way(caller), call.keeper.under_way(caller):
-        with pytest.raises(HoldfastError) as refused, call.keeper.under_way(caller):
+    with call.rules.under_way(caller), call.rules.under_way(caller):
+        with pytest.raises(HoldfastError) as refused, call.rules.under_way(caller):
             pass
         assert refused.value.http_status == 429
-        with call.keeper.under_way(other):
+        with call.rules.under_way(other):
             pass
-    with call.keeper.under_way(caller):
+    with call.rules.under_way(caller):
         pass
-    with pytest.raises(HoldfastError) as refused, call.keeper.under_way(caller):
+    with pytest.raises(HoldfastError) as refused, call.rules.under_way(caller):
         pass
     assert refused.value.context["retry_after_s"] == 1
 
 
 def test_contents_are_hidden_from_some_roles(ledger: Ledger, clock: ManualClock) -> None:
     hidden = Redaction(["*.password"])
-    keeper = Caller(ledger, clock, redaction=hidden).keeper
+    keeper = Caller(ledger, clock, redaction=hidden).rules
     assert [keeper.redaction(Principal("kim", role)) is hidden for role in AccessRole] == [True, True, False, False, False]
 
 

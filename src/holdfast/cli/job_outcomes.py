@@ -1,0 +1,86 @@
+"""`holdfast job requeue` and `holdfast job dead-letter`: decide what becomes of jobs that do not go on by themselves."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.bulk import apply_to_each, refusal_error, request_id_for, require_single_job, show_refused
+from holdfast.cli.command import CommandResult, default_actor, request_option, with_ledger
+from holdfast.cli.output import Page
+from holdfast.cli.values import JOB_ID
+from holdfast.core.limits import REV_MAX
+from holdfast.core.model import FailureStage, ReasonCode
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Job, Ledger
+
+
+def _ids_and_rev(function: Callable[..., Any]) -> Callable[..., Any]:
+    rev = click.option("--expected-rev", type=click.IntRange(1, REV_MAX), help="Only if this is the job's revision.")
+    return click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")(rev(function))
+
+
+@click.command()
+@_ids_and_rev
+@click.option("--reason", help="Why, for the record.")
+@request_option
+@with_ledger
+def requeue(ledger: "Ledger", *, ids: tuple[int, ...], **given: Any) -> CommandResult:
+    """Queue stalled jobs again.
+
+    Another worker can claim each of them after its backoff. A job without attempts left ends as its policy says.
+
+    \b
+    Example:
+      holdfast job requeue 12 13 --reason "the worker is gone"
+    """
+    return _outcome(ledger, ids, given, ledger.requeue, "requeued")
+
+
+@click.command("dead-letter")
+@_ids_and_rev
+@click.option(
+    "--reason-code",
+    type=click.Choice([code.value for code in ReasonCode]),
+    required=True,
+    help="Why, in a word that dead letters are grouped by.",
+)
+@click.option(
+    "--stage",
+    "failure_stage",
+    type=click.Choice([stage.value for stage in FailureStage]),
+    help="Where in its work the job broke. [default: that of its last failure, else exec]",
+)
+@request_option
+@with_ledger
+def dead_letter(ledger: "Ledger", *, ids: tuple[int, ...], **given: Any) -> CommandResult:
+    """End live jobs as dead letters.
+
+    They wait for a person or a tool to examine them, and can be replayed: see `holdfast dlq`.
+
+    \b
+    Example:
+      holdfast job dead-letter 12 --reason-code policy_violation
+    """
+    return _outcome(ledger, ids, given, ledger.dead_letter, "dead-lettered")
+
+
+def _outcome(
+    ledger: "Ledger", ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[..., Job]", word: str
+) -> CommandResult:
+    """Apply a verb to each job, in the name of the person who types. `word` is like `requeued`."""
+    require_single_job(ids, expected_rev=given["expected_rev"])
+    given["request_id"] = request_id_for(ids, given["request_id"])
+    given["actor"] = default_actor(list(ledger.ring))  # the system requeues, on behalf of this name
+    done = apply_to_each(ids, lambda id_: verb(id_, **given))
+    jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
+    data = [{"job_id": job.id, "status": job.status, "rev": job.rev} for job in jobs]
+
+    def show(page: Page) -> None:
+        for job in jobs:
+            page.line(f"Job {job.id} is {job.status.value.replace('_', '-')}.")
+        show_refused(page, done, word)
+
+    return CommandResult({"jobs": data}, show, refusal_error(done, {"jobs": data}, word))
