@@ -1,5 +1,6 @@
 """The real parts the tests run against."""
 
+import logging
 import os
 import signal
 import tempfile
@@ -38,6 +39,7 @@ LONG = (
     "worker/test_random_kills.py", "blast/test_clock_steps.py", "integration/test_all_verbs.py", "integration/test_plans.py",
     "server/test_server_fleet.py", "server/test_metrics.py",
     "blast/test_locked_tables.py", "integration/test_locks.py", "integration/test_claims.py", "types/test_types.py",
+    "server/test_generated_requests.py",
 )  # fmt: skip
 """The files with the longest tests, roughly longest first: `make test ARGS=--durations=20` shows them."""
 
@@ -183,6 +185,20 @@ def proxy(postgres_url: str) -> "Iterator[Proxy]":
     assert port is not None
     with Proxy(port) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def restored_logs() -> Iterator[None]:
+    """For a test that sets up logging, itself or by a command: the root logger is as before afterwards.
+
+    Otherwise the lines of later tests would go to a stream that pytest has closed.
+    """
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    for handler in [handler for handler in root.handlers if handler not in handlers]:
+        root.removeHandler(handler)
 
 
 @pytest.fixture

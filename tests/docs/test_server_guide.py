@@ -27,6 +27,7 @@ from holdfast.server.access import AccessRules
 from holdfast.server.background import ServerServices
 from holdfast.server.start import check_start, read_options
 from tests.docs.pages import blocks
+from tests.support.curl import path_with_curl
 from tests.support.openssl import openssl_path
 from tests.support.provider import query_of, running_provider, sign_in_at
 from tests.support.receiver import SECRET
@@ -51,24 +52,36 @@ def _run(server: RunningServer, folder: Path, command: list[str], **more: str) -
     return done.stdout
 
 
-def test_the_worker_in_a_shell_does_a_job(tmp_path: Path) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("there is no curl here: apt-get install curl")
+def _without_curl(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave only the programs of the scripts on PATH, as on a machine without curl."""
+    (folder / "bin").mkdir()
+    for name in ("sh", "sed"):
+        (folder / "bin" / name).symlink_to(shutil.which(name) or name)
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+
+
+@pytest.fixture(params=[True, False], ids=["with the machine's curl", "without curl"])
+def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A PATH with curl, also on a machine without one."""
+    if not request.param:
+        _without_curl(tmp_path, monkeypatch)
+    return path_with_curl(tmp_path)
+
+
+def test_the_worker_in_a_shell_does_a_job(tmp_path: Path, path: str) -> None:
     (tmp_path / "worker.sh").write_text(_file("worker.sh", "sh"))
     with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger, running(ledger) as server:
         job = ledger.enqueue("greet", {"name": "Ada"}, queue="mail")
-        _run(server, tmp_path, ["sh", "worker.sh"])
+        _run(server, tmp_path, ["sh", "worker.sh"], PATH=path)
         assert ledger.result(job, timeout=0) == {"text": "Hello"}
         assert [event.actor for event in ledger.events(job.id)][1:] == ["worker:arm-1#http"] * 4
 
 
-def test_a_stale_fence_is_refused(tmp_path: Path) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("there is no curl here: apt-get install curl")
+def test_a_stale_fence_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / "stale.sh").write_text(_file("stale.sh", "sh"))
     with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger, running(ledger) as server:
         job = ledger.enqueue("greet", {"name": "Ada"}, queue="mail")
-        assert _run(server, tmp_path, ["sh", "stale.sh"]) == "409\n200\n"
+        assert _run(server, tmp_path, ["sh", "stale.sh"], PATH=path) == "409\n200\n"
         assert json.loads((tmp_path / "stale.json").read_text())["code"] == "fence_lost"
         assert len(ledger.events(job.id, types=["heartbeat"])) == 1
 
@@ -93,15 +106,13 @@ def _check_signed(ledger: Ledger, public: str) -> None:
 
 
 def test_a_robot_takes_part_with_curl_and_its_key(robots: RunningServer, tmp_path: Path) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("there is no curl here: apt-get install curl")
     for name in ("key.sh", "enrol.sh", "robot.sh"):
         (tmp_path / name).write_text(_file(name, "sh"))
-    path = openssl_path(tmp_path)
+    path = f"{openssl_path(tmp_path)}{os.pathsep}{path_with_curl(tmp_path)}"
     admin = robots.client().token
     assert admin is not None
     public = _run(robots, tmp_path, ["sh", "key.sh"], PATH=path)
-    enrolled = json.loads(_run(robots, tmp_path, ["sh", "enrol.sh", public], ADMIN=admin))
+    enrolled = json.loads(_run(robots, tmp_path, ["sh", "enrol.sh", public], ADMIN=admin, PATH=path))
     assert (enrolled["key"]["name"], enrolled["key"]["public"]) == ("arm-1", public)
     done = json.loads(_run(robots, tmp_path, ["sh", "robot.sh"], PATH=path))
     assert done["change"]["status"] == "succeeded"

@@ -202,7 +202,7 @@ def test_open_streams_end_in_order(sqlite_url: str, serve: Serve) -> None:
         assert ledger.get(job).status == "queued"
 
 
-def test_a_port_in_use_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], restored_logs: None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(SystemExit) as ended:

@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 
 from holdfast.server.connections import ConnectionLimits, GuardedConnection, allowed_connections, connection_class
+from tests.support.waiting import wait_until
 
 QUICK = ConnectionLimits(head_s=0.4, body_s=0.4, body_s_per_mib=0.0, idle_s=0.4, linger_s=0.3, connections_max=20)
 PATIENT = ConnectionLimits()
@@ -127,19 +128,12 @@ def serving(chosen: ConnectionLimits, loop: Any = "asyncio", **options: Any) -> 
         thread = threading.Thread(target=lambda: server.run(sockets=[listening]), daemon=True)
         thread.start()
         try:
-            until(lambda: server.started)
+            wait_until(lambda: server.started)
             yield Served(listening.getsockname()[1], app, protocol)
         finally:
             app.go.set()
             server.should_exit = True
             thread.join(WAIT_SECONDS)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.fixture(scope="module", params=["asyncio", "uvloop"])
@@ -259,7 +253,7 @@ def test_half_a_body_times_out(quick: Served) -> None:
         peer.send(post(b"Content-Length: 10\r\n", b"12345"))
         assert peer.answer()[0] == 408
         assert peer.is_closed()
-    until(lambda: quick.app.disconnects == before + 1)
+    wait_until(lambda: quick.app.disconnects == before + 1)
 
 
 @pytest.mark.parametrize("sent", [PLAIN * 5, post(b"Content-Length: 400\r\n", b"x" * 400)], ids=["head", "body"])
@@ -353,11 +347,11 @@ def test_too_many_connections_are_refused_unless_one_is_idle() -> None:
             peer.send(post(b"Content-Length: 1\r\n"))
         peers[2].send(PLAIN)
         assert peers[2].answer()[0] == 200
-        until(lambda: len(served.protocol.idle) == 1)
+        wait_until(lambda: len(served.protocol.idle) == 1)
         another = stack.enter_context(served.connect())
         another.send(post(b"Content-Length: 1\r\n"))
         assert peers[2].is_closed(), "the idle one makes room"
-        until(lambda: not served.protocol.idle)
+        wait_until(lambda: not served.protocol.idle)
         with served.connect() as refused:
             status, document = refused.answer()
             assert (status, document["code"]) == (503, "unavailable")
@@ -372,7 +366,7 @@ def test_nothing_is_left_of_closed_connections(quick: Served) -> None:
         with quick.connect() as peer:
             peer.send(PLAIN)
             peer.answer()
-    until(lambda: not quick.protocol.idle)
+    wait_until(lambda: not quick.protocol.idle)
 
 
 def test_the_time_of_a_body_grows_with_its_size() -> None:

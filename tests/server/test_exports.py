@@ -4,22 +4,57 @@ import csv
 import io
 import json
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast import Ledger
 from holdfast.core import limits
-from tests.support.server import Client, RunningServer
+from holdfast.services.sealer import Sealer
+from tests.support.sealing import drawn, enrol
+from tests.support.server import Client, RunningServer, running
 
 
-def test_an_export_is_a_file_that_verifies(admin: Client, ledger: Ledger) -> None:
-    ledger.enqueue_many([{"kind": "k", "args": {"text": "x" * 1_000}}] * 500)
-    answer = admin.get("/v1/export")
+@pytest.fixture
+def sealed(store_url: str, tmp_path: Path) -> Iterator[tuple[RunningServer, Path]]:
+    """A server of a sealed ledger with 500 jobs, and a file with the keys of that ledger."""
+    key, trusted = drawn(), tmp_path / "keys.json"
+    with holdfast.open(store_url, keys=[key]) as ledger, running(ledger) as server, Sealer(ledger) as sealer:
+        enrol(ledger, key)
+        ledger.enqueue_many([{"kind": "k", "args": {"text": "x" * 1_000}}] * 500)
+        sealer.seal_all()
+        trusted.write_text(_run("key", "export", "--db", store_url).stdout)
+        yield server, trusted
+
+
+def _run(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "holdfast", *words], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("path", ["/v1/export", "/v1/jobs/7/proof"])
+def test_a_file_that_was_downloaded_verifies(sealed: tuple[RunningServer, Path], tmp_path: Path, path: str) -> None:
+    server, trusted = sealed
+    answer = server.client().get(path)
     assert answer.status == 200 and answer.headers["content-disposition"].startswith("attachment")
+    assert (answer.headers["content-type"], answer.headers["x-content-type-options"]) == ("application/x-ndjson", "nosniff")
+    file = tmp_path / "downloaded"
+    file.write_bytes(answer.body)
+    done = _run("verify", str(file), "--keys", str(trusted))
+    assert done.returncode == 0, done.stdout + done.stderr
+    file.write_bytes(answer.body.replace(b"xxx", b"xxy", 1))
+    assert _run("verify", str(file), "--keys", str(trusted)).returncode == 1
+
+
+def test_an_export_is_what_the_ledger_writes(admin: Client, ledger: Ledger) -> None:
+    ledger.enqueue_many([{"kind": "k", "args": {"text": "x" * 1_000}}] * 500)
     expected: list[bytes] = []
     ledger.export(expected.append)
-    assert answer.body == b"".join(expected)
+    assert admin.get("/v1/export").body == b"".join(expected)
 
 
 def test_a_server_sends_a_limited_number_of_files_at_once(served: RunningServer, admin: Client, ledger: Ledger) -> None:
@@ -50,3 +85,16 @@ def test_jobs_are_listed_as_files(admin: Client, ledger: Ledger) -> None:
     rows = list(csv.DictReader(io.StringIO(admin.get("/v1/jobs/export?format=csv").body.decode())))
     assert [row["id"] for row in rows] == ["1", "2", "3"]
     assert {row["queue"] for row in rows} == {"'=1+1"}
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r="], ids=repr)
+def test_a_cell_does_not_begin_a_formula(admin: Client, worker: Client, start: str) -> None:
+    text = f'{start}HYPERLINK("https://example.org")'
+    assert admin.post("/v1/jobs", {"kind": "k", "correlation_id": text.replace("\t", "").replace("\r", "")}).status == 201
+    fence = worker.post("/v1/claims", {"queues": ["default"], "start": True}).data["jobs"][0]["fence"]
+    assert worker.post("/v1/jobs/1/complete", {"fence": fence, "result": text}).status == 200
+    answer = admin.get("/v1/jobs/export?format=csv")
+    assert answer.headers["content-disposition"] == 'attachment; filename="jobs.csv"'
+    [row] = csv.DictReader(io.StringIO(answer.body.decode(), newline=""))
+    for cell in row.values():
+        assert not cell.startswith(("=", "+", "-", "@", "\t", "\r")), row

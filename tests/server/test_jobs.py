@@ -184,3 +184,11 @@ def test_a_brief_list_has_one_line_of_each_error(admin: Client, worker: Client) 
 
     assert (job["args"], job["error"], job["last_error"]) == (None, None, "Oops: a")
     assert job["dead_letter"]["last_error"] == "Oops: a"
+
+
+def test_stable_events_are_read_without_other_filters(admin: Client) -> None:
+    admin.post("/v1/jobs", {"kind": "k"})
+    assert len(admin.get("/v1/events?stable=true").data["events"]) == 1
+    for path in ("/v1/events?types=enqueued", "/v1/events?since=2026-01-01T00:00:00Z", "/v1/events?correlation_id=a"):
+        assert admin.get(f"{path}&stable=true").status == 400
+    assert admin.get("/v1/jobs/1/events?stable=true").status == 400

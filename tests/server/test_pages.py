@@ -34,6 +34,7 @@ def test_every_page_is_the_same_file_without_a_token(served: RunningServer, path
     assert answer.headers["cache-control"] == "no-cache"
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
     assert "require-trusted-types-for 'script'" in policy
     assert "unsafe" not in policy
     assert answer.headers["x-content-type-options"] == "nosniff"

@@ -13,6 +13,7 @@ from holdfast.server.access import CallerLimits
 from holdfast.server.principal import ALLOWED
 from holdfast.server.redact import Redaction
 from holdfast.server.routes import ROUTES, Route
+from holdfast.testing import ManualClock
 from tests.support.server import Client, RunningServer, running
 
 NAMES = {"job_id": "1", "scope": "kinds", "token_id": "aaaaaaaaaaaa", "key_id": "0" * 16, "code": "conflict"}
@@ -23,12 +24,25 @@ UNKNOWN = "hft_aaaaaaaaaaaa_" + "A" * 43 + "AAAAAA"
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+def shared_clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory, shared_clock: ManualClock) -> Iterator[RunningServer]:
     """One server for all routes. It lets one address send any number of wrong tokens."""
     url = f"sqlite:///{tmp_path_factory.mktemp('roles')}/ledger.db"
-    with holdfast.open(url) as ledger, running(ledger, caller_limits=CallerLimits(wrong_tokens_max=100_000)) as server:
+    limits = CallerLimits(wrong_tokens_max=100_000)
+    with holdfast.open(url, clock=shared_clock) as ledger, running(ledger, caller_limits=limits) as server:
         ledger.enqueue("k")
         yield server
+
+
+@pytest.fixture(scope="module")
+def expired(shared: RunningServer, shared_clock: ManualClock) -> Client:
+    client = shared.client("admin", "late", expires="1h")
+    shared_clock.advance(3_601)
+    return client
 
 
 def _send(client: Client, route: Route) -> Any:
@@ -38,12 +52,12 @@ def _send(client: Client, route: Route) -> Any:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=[f"{route.method} {route.path}" for route in ROUTES])
-def test_a_route_answers_only_those_who_may_use_it(shared: RunningServer, route: Route) -> None:
+def test_a_route_answers_only_those_who_may_use_it(shared: RunningServer, expired: Client, route: Route) -> None:
     served = shared
     revoked = served.client("admin", "gone")
     assert revoked.token is not None
     served.ledger.revoke_token(revoked.token.split("_")[1])
-    strangers = [served.anonymous(), Client(served.port, "garbage"), Client(served.port, UNKNOWN), revoked]
+    strangers = [served.anonymous(), Client(served.port, "garbage"), Client(served.port, UNKNOWN), revoked, expired]
     if route.least != "none":
         answers = [_send(client, route) for client in strangers]
         assert {answer.status for answer in answers} == {401}

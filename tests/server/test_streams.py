@@ -36,15 +36,13 @@ class Follower:
         until = time.monotonic() + WAIT_SECONDS
         while True:
             assert time.monotonic() < until, f"no message with data came: {found}"
-            line = self.response.readline().decode().rstrip("\n")
-            if line == "" and "data" in found:
+            line = self.response.readline().decode()
+            assert line, "the stream has ended"
+            if line == "\n" and "data" in found:
                 return found
-            name, separator, text = line.partition(": ")
+            name, separator, text = line.rstrip("\n").partition(": ")
             if separator and name in ("event", "id", "data"):
                 found[name] = json.loads(text) if name == "data" else text
-            if not line and not found:
-                continue
-            assert line or self.response.fp is not None
 
     def events(self, count: int) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

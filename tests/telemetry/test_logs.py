@@ -20,15 +20,9 @@ log = logging.getLogger("shop.orders")
 
 
 @pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    """The stream of log lines. The root logger is restored afterwards."""
-    root = logging.getLogger()
-    before = root.level
-    sink = io.StringIO()
-    yield sink
-    root.setLevel(before)
-    for handler in [handler for handler in root.handlers if isinstance(handler, logs._OwnHandler)]:
-        root.removeHandler(handler)
+def stream(restored_logs: None) -> io.StringIO:
+    """The stream of log lines."""
+    return io.StringIO()
 
 
 def objects(stream: io.StringIO) -> list[dict[str, Any]]:

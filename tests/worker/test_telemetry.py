@@ -4,7 +4,7 @@ import io
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,11 @@ def spans() -> Spans:
 
 
 @pytest.fixture
-def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
+def lines(restored_logs: None) -> Callable[[], list[dict[str, Any]]]:
     """The logged lines as JSON."""
     stream = io.StringIO()
-    handler = logs.configure(json=True, level="INFO", stream=stream)
-    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
-    logging.getLogger().removeHandler(handler)
+    logs.configure(json=True, level="INFO", stream=stream)
+    return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 @pytest.mark.parametrize("isolation", ["thread", "loop"])

@@ -4,10 +4,12 @@ A dialect is the vocabulary of another specification. Its names are accepted whe
 reader asks for that dialect. The ledger stores Holdfast's own names only.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.core.model import EventType, Phase, StallReason, Status
+from holdfast.errors import ValidationError
 
 
 class Dialect(StrEnum):
@@ -87,6 +89,14 @@ def phase(name: str) -> Phase:
 
 def event_type(name: str) -> EventType:
     return EVENT_ALIASES.get(name) or EventType(name)
+
+
+def event_types(names: Iterable[str]) -> tuple[EventType, ...]:
+    """Return the types of a filter for any of their names. Raise ValidationError for an unknown name."""
+    try:
+        return tuple(event_type(name) for name in names)
+    except (ValueError, TypeError, RecursionError):
+        raise ValidationError(f"types must be among {', '.join(EventType)}", field="types") from None
 
 
 def stall_reason(name: str) -> StallReason:

@@ -71,7 +71,9 @@ class RemoteFleetVerbs(RemoteReads):
 
     def wants_sweeping(self, holder: str) -> bool:
         limits.check_name("holder", holder)
-        return self._field("/v1/duties/sweep/wanted", "wanted", bool, holder=holder)
+        answer = a.having("wanted", bool)
+        found = self._transport.call("POST", "/v1/duties/sweep/wanted", answer, body={"holder": holder}, changes=False)
+        return cast(bool, found.wanted)
 
     def policies(self) -> dict[str, dict[str, dict[str, Any]]]:
         return self._field("/v1/policies", "policies", dict[str, dict[str, dict[str, Any]]])

@@ -1,11 +1,12 @@
 """Routes on tokens and browser sessions, and of the server itself."""
 
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from holdfast.core.access import AccessRole
-from holdfast.errors import Forbidden, NotFound, Unauthenticated, ValidationError
+from holdfast.errors import NotFound, Unauthenticated, ValidationError
 from holdfast.ledger.verbs.access import TokenRecord
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
@@ -125,7 +126,13 @@ def ready(call: Call) -> Any:
 @route("GET", "/openapi.json", "none", answer=dict, verb="health")
 def openapi(call: Call) -> Any:
     """Return the OpenAPI document of this server."""
-    return document(ROUTES)
+    return Reply(_document_bytes())
+
+
+@cache
+def _document_bytes() -> bytes:
+    """Return the document as JSON. It does not change while the server runs, and anyone may ask for it."""
+    return msgspec.json.encode(document(ROUTES))
 
 
 @route("GET", "/problems/{code}", "none", answer=dict, verb="health")
@@ -144,10 +151,8 @@ def problem_page(call: Call) -> Any:
     }
 
 
-@route("GET", "/metrics", "reader", answer=None, verb="read")
+@route("GET", "/metrics", "reader", answer=None, verb="read", media=(CONTENT_TYPE,))
 def metrics(call: Call) -> Reply:
     """Return the counts of this ledger for Prometheus. They are of all queues, so a token for some of them does not get them."""
-    if not call.principal.sees_all:
-        action = "Use a reader's token for all queues."
-        raise Forbidden("this token covers some queues only, and the counts are of all of them", action=action)
+    call.check_scope(None)
     return Reply(render(call.ledger, call.server.metrics.collect), headers={"Content-Type": CONTENT_TYPE})

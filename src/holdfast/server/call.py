@@ -134,14 +134,24 @@ class Call:
     @property
     def job_id(self) -> int:
         text = self.parameters["job_id"]
-        if not (text.isascii() and text.isdigit() and len(text) <= len(str(limits.JOB_ID_MAX))):
-            raise NotFound("there is no such job", action="A job's id is a number.")
-        return int(text)
+        if text.isascii() and text.isdigit() and len(text) <= len(str(limits.JOB_ID_MAX)):
+            found = int(text)
+            if 1 <= found <= limits.JOB_ID_MAX:
+                return found
+        raise NotFound("there is no such job", action="A job's id is a number.")
 
     def see_queue(self, queue: str) -> None:
         """Raise Forbidden if the caller may not use this queue."""
         if not self.principal.sees(queue):
             raise Forbidden(f"this token does not cover the queue {queue!r:.80}", allowed=list(self.principal.queues))
+
+    def check_scope(self, queue: str | None) -> None:
+        """Raise Forbidden unless the caller may use the queue, or all queues if none is named."""
+        if queue is not None:
+            self.see_queue(queue)
+        elif not self.principal.sees_all:
+            allowed = list(self.principal.queues)
+            raise Forbidden("this token does not cover all queues", action="Name a queue, if this can be asked.", allowed=allowed)
 
     def check_search(self, text: str | None) -> None:
         """Raise Forbidden if the caller searches contents of which some are hidden from it: the hits would tell them."""

@@ -23,6 +23,7 @@ PARTS_MAX = 16
 """Parts that wait for the client. The thread that makes them waits too."""
 PART_SECONDS_MAX = 30.0
 PART_BYTES = 65_536
+NDJSON, CSV = "application/x-ndjson", "text/csv; charset=utf-8"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _encode = msgspec.json.Encoder().encode
 
@@ -110,14 +111,15 @@ class ExportQuery(b.Body, frozen=True):
     dialect: Dialect = Dialect.HOLDFAST
 
 
-@route("GET", "/v1/export", "admin", query=ExportQuery, answer=None, awaits=True, verb="export")
+@route("GET", "/v1/export", "admin", query=ExportQuery, answer=None, awaits=True, verb="export", media=(NDJSON,))
 async def export(call: Call) -> Reply:
     """Stream all events as lines that `holdfast verify` checks."""
+    call.check_scope(None)
     work = partial(call.ledger.export, dialect=call.query.dialect)
-    return await _attached(call, f"holdfast-{call.ledger.id}.jsonl", "application/x-ndjson", work)
+    return await _attached(call, f"holdfast-{call.ledger.id}.jsonl", NDJSON, work)
 
 
-@route("GET", "/v1/jobs/{job_id}/proof", "reader", answer=None, awaits=True, verb="read")
+@route("GET", "/v1/jobs/{job_id}/proof", "reader", answer=None, awaits=True, verb="read", media=(NDJSON,))
 async def prove(call: Call) -> Reply:
     """Stream the events of one job with what proves them."""
     if call.redaction is not None:
@@ -131,22 +133,20 @@ async def prove(call: Call) -> Reply:
     def work(write: Callable[[bytes], object]) -> object:
         return call.ledger.prove(job_id, write)
 
-    return await _attached(call, f"holdfast-{call.ledger.id}-{job_id}.jsonl", "application/x-ndjson", work)
+    return await _attached(call, f"holdfast-{call.ledger.id}-{job_id}.jsonl", NDJSON, work)
 
 
 class ExportJobsQuery(b.ListQuery, frozen=True):
     format: Literal["ndjson", "csv"] = "ndjson"
 
 
-@route("GET", "/v1/jobs/export", "reader", query=ExportJobsQuery, answer=None, awaits=True, verb="read")
+@route("GET", "/v1/jobs/export", "reader", query=ExportJobsQuery, answer=None, awaits=True, verb="read", media=(NDJSON, CSV))
 async def export_jobs(call: Call) -> Reply:
     """Stream the jobs of a list as a file, up to 100,000."""
     call.check_search(call.query.text)
     is_csv = call.query.format == "csv"
     work = _csv_writer(call) if is_csv else _json_writer(call)
-    return await _attached(
-        call, f"jobs.{call.query.format}", "text/csv; charset=utf-8" if is_csv else "application/x-ndjson", work
-    )
+    return await _attached(call, f"jobs.{call.query.format}", CSV if is_csv else NDJSON, work)
 
 
 def _chosen(call: Call) -> Iterator[Job]:

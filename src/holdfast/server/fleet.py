@@ -196,6 +196,10 @@ class DutyAnswer(msgspec.Struct, frozen=True):
     taken: bool
 
 
+class WantedBody(b.Body, frozen=True):
+    holder: str
+
+
 class WantedAnswer(msgspec.Struct, frozen=True):
     wanted: bool
 
@@ -212,10 +216,10 @@ def drop_duty(call: Call) -> Any:
     call.ledger.drop_duty(call.parameters["name"], call.query.holder)
 
 
-@route("GET", "/v1/duties/sweep/wanted", "worker", query=DutyQuery, answer=WantedAnswer, verb="claim")
+@route("POST", "/v1/duties/sweep/wanted", "worker", body=WantedBody, answer=WantedAnswer, verb="claim")
 def wants_sweeping(call: Call) -> Any:
-    """Return whether the caller should sweep. Only an admin can take the duty."""
-    return {"wanted": call.principal.may("admin") and call.ledger.wants_sweeping(call.query.holder)}
+    """Return whether the caller should sweep, and note that it asked. Only an admin can take the duty."""
+    return {"wanted": call.principal.may("admin") and call.ledger.wants_sweeping(call.body.holder)}
 
 
 class SweepBody(b.Body, frozen=True):

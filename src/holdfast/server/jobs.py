@@ -8,13 +8,13 @@ from holdfast.core import limits
 from holdfast.core.explain import Explanation
 from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
-from holdfast.errors import Forbidden, HoldfastError, NotFound
+from holdfast.errors import HoldfastError, NotFound, ValidationError
 from holdfast.ledger import Event, Job
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
 from holdfast.server.routes import route
-from holdfast.shapes import EnqueueAnswer, EventPageAnswer, JobView, dead_letter_details, dead_letter_fields
+from holdfast.shapes import DeadLetterAnswer, EnqueueAnswer, EventPageAnswer, JobView, dead_letter_details, dead_letter_fields
 
 ERROR_CHARACTERS_MAX = 200
 """How much of an error a brief list shows."""
@@ -120,9 +120,12 @@ def _events(call: Call, job_id: int | None) -> Any:
     given = msgspec.structs.asdict(call.query)
     types = given.pop("types")
     if given.pop("stable"):
+        others = (job_id, types, given["since"], given["until"], given["correlation_id"])
+        if any(one is not None for one in others):
+            raise ValidationError("stable events are read without other filters", field="stable")
         found = call.ledger.stable_events(given["after"], limit=given["limit"])
     else:
-        given["types"] = None if types is None else [EventType(name).value for name in types.split(",")]
+        given["types"] = None if types is None else types.split(",")
         found = call.ledger.events(job_id, **given)
     after = found[-1].pos if len(found) == call.query.limit else None
     if job_id is None:
@@ -260,7 +263,7 @@ def dead_letters(call: Call) -> Any:
     return {"dead_letters": [dead_letter_fields(job, replays.get(job.id)) for job in shown], "next_after": after}
 
 
-@route("GET", "/v1/dead-letters/{job_id}", "reader", answer=Any, verb="read")
+@route("GET", "/v1/dead-letters/{job_id}", "reader", answer=DeadLetterAnswer, verb="read")
 def dead_letter_in_full(call: Call) -> Any:
     """Return a dead letter with its history and its replays."""
     job = call.visible_job()
@@ -273,10 +276,7 @@ def dead_letter_in_full(call: Call) -> Any:
 @route("POST", "/v1/dead-letters/replay", "operator", body=b.ReplayManyBody, answer=b.ReplayManyAnswer)
 def replay_many(call: Call) -> Any:
     """Replay the dead letters that a filter selects, page by page."""
-    if call.body.queue is not None:
-        call.see_queue(call.body.queue)
-    elif not call.principal.sees_all:
-        raise Forbidden("this token covers some queues only", action="Name the queue.", allowed=list(call.principal.queues))
+    call.check_scope(call.body.queue)
     answers = call.ledger.replay_many(request_id=call.request_id, actor=call.actor, **msgspec.structs.asdict(call.body))
     return {"answers": [_answer(call, answer) for answer in answers]}
 
@@ -290,5 +290,6 @@ def _answer(call: Call, answer: Job | HoldfastError) -> dict[str, Any]:
 @route("POST", "/v1/newest-replays", "reader", body=b.NewestReplaysBody, answer=b.NewestReplaysAnswer, verb="read", pool="read")
 def newest_replays(call: Call) -> Any:
     """Return the newest replay of each of these jobs that has one."""
+    limits.check_count("job_ids", len(call.body.job_ids), limits.ENQUEUE_BATCH_MAX)
     found = call.ledger.newest_replays(call.body.job_ids)
     return {"replays": {str(id_): call.view(job) for id_, job in found.items() if call.principal.sees(job.queue)}}

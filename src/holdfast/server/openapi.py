@@ -5,14 +5,21 @@ from typing import Any
 import msgspec
 
 from holdfast import errors
+from holdfast.core import limits
 from holdfast.errors import HoldfastError
 from holdfast.server.problems import PROBLEM_TYPE, Problem
 from holdfast.server.routes import CALLBACK_PATH, LOGIN_PATH, Nothing, Route
+from holdfast.server.streams import EVENT_STREAM
 from holdfast.version import __version__
 
 CREATED = 201
 _COMMON = ("validation_error", "limit_exceeded", "too_many_requests", "internal", "unavailable", "misdirected")
 """Every route may answer these."""
+_PARAMETERS: dict[str, dict[str, Any]] = {
+    "job_id": {"type": "integer", "minimum": 1, "maximum": limits.JOB_ID_MAX},
+    "scope": {"type": "string", "enum": ["kinds", "tiers"]},
+}
+"""The schemas of parts of a path that are not any text."""
 _HOLDER = ("fence_lost", "lease_conflict", "invalid_transition", "cancelled", "signature_invalid", "gate_denied")
 _WRITE = ("conflict", "invalid_transition", "idempotency_conflict", "unsupported_media_type", "request_timeout", "not_claimable")
 
@@ -29,7 +36,7 @@ def error_classes() -> dict[str, type[HoldfastError]]:
 def codes_of(route: Route) -> list[str]:
     """Return the codes of the errors that a route may answer."""
     codes = set(_COMMON)
-    if route.least != "none":
+    if route.least != "none" or route.verb == "session":
         codes |= {"unauthenticated"}
     if route.least not in ("none", "any"):
         codes |= {"forbidden"}
@@ -41,6 +48,8 @@ def codes_of(route: Route) -> list[str]:
         codes |= set(_WRITE)
     if route.least == "worker":
         codes |= {*_HOLDER, "not_stalled_yet", "refused_by_validator"}
+    if EVENT_STREAM in route.media:
+        codes |= {"conflict"}
     if route.path.endswith("/gate"):
         codes |= {"gate_denied"}
     return sorted(codes)
@@ -84,14 +93,14 @@ def _operation(route: Route, by_type: dict[str, Any], components: dict[str, Any]
         made["security"] = []
     if route.body is not None:
         schema = {"type": "object"} if route.body in (dict, Nothing) else by_type[repr(route.body)]
-        made["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        required = route.body is not dict and any(field.required for field in msgspec.structs.fields(route.body))
+        made["requestBody"] = {"required": required, "content": {"application/json": {"schema": schema}}}
     return made
 
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
-    number = {"type": "integer", "minimum": 1}
     return [
-        {"name": name, "in": "path", "required": True, "schema": number if name == "job_id" else {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": _PARAMETERS.get(name, {"type": "string"})}
         for name in route.parameters
     ]
 
@@ -118,12 +127,21 @@ def _nullable_removed(schema: dict[str, Any]) -> dict[str, Any]:
     return {**rest, **options[0]} if len(options) == 1 else {**rest, "anyOf": options}
 
 
+def _has_tag(route: Route) -> bool:
+    """Return whether the answer has an ETag that a reader can send back."""
+    return (route.method, route.path) == ("GET", "/v1/jobs/{job_id}")
+
+
 def _header_parameters(route: Route) -> list[dict[str, Any]]:
-    if route.method == "GET":
-        return []
-    names = {"Idempotency-Key": "The request id. The same key and body get the same answer."}
-    if "{job_id}" in route.path:
-        names["If-Match"] = 'The revision that the job has to have, in quotes: "12".'
+    names: dict[str, str] = {}
+    if _has_tag(route):
+        names["If-None-Match"] = 'The revision that the caller has, in quotes: "12".'
+    if EVENT_STREAM in route.media:
+        names["Last-Event-ID"] = "The position after which to go on. It goes before `after`."
+    if route.method != "GET":
+        names["Idempotency-Key"] = "The request id. The same key and body get the same answer."
+        if "{job_id}" in route.path:
+            names["If-Match"] = 'The revision that the job has to have, in quotes: "12".'
     return [
         {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
         for name, text in names.items()
@@ -137,9 +155,13 @@ def _responses(route: Route, by_type: dict[str, Any]) -> dict[str, Any]:
     if route.answer is not None:
         schema = {} if route.answer in (Any, dict, Nothing) else by_type[repr(route.answer)]
         answer["content"] = {"application/json": {"schema": schema}}
+    if route.media:
+        answer["content"] = {kind: {"schema": {"type": "string"}} for kind in route.media}
     made: dict[str, Any] = {str(route.status): answer}
     if route.status == CREATED:
         made["200"] = {**answer, "description": "It was there before."}
+    if _has_tag(route):
+        made["304"] = {"description": "The job still has the revision of If-None-Match."}
     by_status: dict[int, list[str]] = {}
     known = error_classes()
     for code in codes_of(route):

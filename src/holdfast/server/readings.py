@@ -108,16 +108,8 @@ class HistoryQuery(b.Body, frozen=True):
 @route("GET", "/v1/history", "reader", query=HistoryQuery, answer=LedgerHistory, verb="read")
 def history(call: Call) -> Any:
     """Return what happened over time, to all jobs or to those of one queue or kind."""
-    _check_scope(call, call.query.queue)
+    call.check_scope(call.query.queue)
     return call.ledger.history(**msgspec.structs.asdict(call.query))
-
-
-def _check_scope(call: Call, queue: str | None) -> None:
-    """Raise unless the caller may see the queue, or all queues if none is named."""
-    if queue is not None:
-        call.see_queue(queue)
-    elif not call.principal.sees_all:
-        raise Forbidden("this token does not cover all queues", action="Name a queue.", allowed=list(call.principal.queues))
 
 
 class KindsAnswer(msgspec.Struct, frozen=True):
@@ -180,7 +172,7 @@ class GroupsQuery(b.Body, frozen=True):
 def dead_letter_groups(call: Call) -> Any:
     """Group the dead letters that are not discarded by their cause."""
     query = call.query
-    _check_scope(call, query.queue)
+    call.check_scope(query.queue)
     if call.redaction is not None and "error_text" in query.by:
         raise Forbidden("errors are hidden from this role", action="Group by reason_code, failure_stage, kind or queue.")
     return call.ledger.dead_letter_groups(query.by.split(","), queue=query.queue, kind=query.kind)

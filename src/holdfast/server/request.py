@@ -1,5 +1,6 @@
 """Read a request: headers, query and body, all bounded and strict."""
 
+import math
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
@@ -57,7 +58,7 @@ def read_query(raw: bytes, wanted: type) -> Any:
     if len(raw) > QUERY_BYTES_MAX:
         raise too_large("the query", len(raw), QUERY_BYTES_MAX)
     if not raw:
-        return _convert({}, wanted, "query")
+        return _convert({}, wanted)
     lists = _lists_of(wanted)
     found: dict[str, Any] = {}
     for pair in raw.split(b"&"):
@@ -72,7 +73,7 @@ def read_query(raw: bytes, wanted: type) -> Any:
             raise ValidationError(f"{name!r:.80} came twice", field=name[:80])
         else:
             found[name] = value
-    return _convert(found, wanted, "query")
+    return _convert(found, wanted)
 
 
 @cache
@@ -81,11 +82,19 @@ def _lists_of(wanted: type) -> frozenset[str]:
     return frozenset(field.encode_name for field in msgspec.structs.fields(wanted) if "list[" in str(field.type))
 
 
-def _convert(found: dict[str, Any], wanted: type, where: str) -> Any:
+def _convert(found: dict[str, Any], wanted: type) -> Any:
     try:
-        return msgspec.convert(found, wanted, strict=False)
+        query: Any = msgspec.convert(found, wanted, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid(error, where) from None
+        raise invalid(error, "query") from None
+    for field in msgspec.structs.fields(wanted):
+        value = getattr(query, field.name)
+        # The conversion reads the text "null" as null if the parameter is no text.
+        if value is None and field.encode_name in found:
+            raise ValidationError(f"{field.encode_name}: leave it out instead of null", field=field.encode_name)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValidationError(f"{field.encode_name} is not a finite number", field=field.encode_name)
+    return query
 
 
 async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
@@ -98,14 +107,18 @@ async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
         raise too_large("the body", int(declared), most)
     inflater = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     parts: list[bytes] = []
-    size = 0
+    size = received = 0
     more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
         more = message.get("more_body", False)
-        for part in _inflated(inflater, message.get("body", b""), most - size):
+        data = message.get("body", b"")
+        received += len(data)
+        if received > most:  # compressed data may inflate to nothing
+            raise too_large("the body", received, most)
+        for part in _inflated(inflater, data, most - size):
             parts.append(part)
             size += len(part)
             if size > most:
@@ -126,6 +139,8 @@ def _inflated(inflater: Any, data: bytes, left: int) -> Iterable[bytes]:
             yield part
             left -= len(part)
             data = inflater.unconsumed_tail
+            if inflater.unused_data:
+                raise ValidationError("the body goes on after the end of its gzip", field="body")
     except zlib.error:
         raise ValidationError("the body is not gzip", field="body") from None
 
@@ -137,9 +152,11 @@ def check_content_type(headers: Headers) -> None:
 
 
 def decode_body(body: bytes, wanted: Any, most: int) -> Any:
-    """Return the body as `wanted` describes it. Keys given twice, numbers that are not exact and unknown fields are refused."""
-    if not body.strip():
-        body = b"{}"
+    """Return the body as `wanted` describes it. Keys given twice, numbers that are not exact and unknown fields are refused.
+
+    No body at all stands for an object without fields.
+    """
+    body = body or b"{}"
     strict_json.check("body", body, most, levels_around=LEVELS_AROUND)
     try:
         return msgspec.json.decode(body, type=wanted)

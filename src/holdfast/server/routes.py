@@ -39,6 +39,8 @@ class Route(NamedTuple):
     awaits: bool
     """The handler is a coroutine: it waits or streams, and uses threads by itself."""
     summary: str
+    media: tuple[str, ...] = ()
+    """The types of an answer that is not JSON."""
 
     @property
     def parameters(self) -> list[str]:
@@ -62,6 +64,7 @@ def route(
     body_bytes_max: int = limits.HTTP_BODY_BYTES_MAX,
     awaits: bool = False,
     verb: str | None = None,
+    media: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add a function to the table. The first line of its docstring becomes the summary."""
 
@@ -81,6 +84,7 @@ def route(
                 body_bytes_max,
                 awaits,
                 (handler.__doc__ or "").partition("\n")[0],
+                media,
             )
         )
         return handler

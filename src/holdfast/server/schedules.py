@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.errors import NotFound, ValidationError
+from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import ScheduleRecord
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
@@ -68,12 +68,22 @@ def schedule(call: Call) -> Any:
 @route("PUT", "/v1/schedules/{name}", "operator", body=ScheduleFields, answer=OneSchedule)
 def set_schedule(call: Call) -> Any:
     """Make a schedule, or replace the one of this name."""
+    _check_name(call)
     fields = _fields(call, call.body)
     if not call.principal.sees_all:
         with contextlib.suppress(NotFound):
             call.see_queue(call.ledger.schedule(call.parameters["name"]).queue)
     name, kind = call.parameters["name"], call.body.kind
     return {"schedule": call.ledger.set_schedule(name, kind, request_id=call.request_id, actor=call.actor, **fields)}
+
+
+def _check_name(call: Call) -> None:
+    """Raise Forbidden if a schedule of a queue that the caller may not use has the name of the path."""
+    if call.principal.sees_all:
+        return
+    with contextlib.suppress(NotFound):
+        if not call.principal.sees(call.ledger.schedule(call.parameters["name"]).queue):
+            raise Forbidden("a schedule that this token does not cover has this name", action="Use another name.")
 
 
 def _fields(call: Call, given: ScheduleFields) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.core import limits
-from holdfast.core.model import EventType
+from holdfast.core import limits, vocabulary
 from holdfast.errors import Conflict, ValidationError
 from holdfast.ledger import Event, Ledger
 from holdfast.server import bodies as b
@@ -37,6 +36,7 @@ POLL_SECONDS = 0.25
 """How often the reader looks for events if no change was told."""
 log = logging.getLogger("holdfast.server")
 _POSITION = re.compile(r"[0-9]{1,16}", re.ASCII)
+EVENT_STREAM = "text/event-stream"
 RETRY = b"retry: 2000\n\n"
 _encode = msgspec.json.Encoder().encode
 
@@ -45,7 +45,7 @@ class Stream(NamedTuple):
     """An answer that is sent part by part."""
 
     parts: AsyncIterator[bytes]
-    media_type: str = "text/event-stream"
+    media_type: str = EVENT_STREAM
 
 
 class RingEntry(NamedTuple):
@@ -168,7 +168,7 @@ class EventChoice:
 
     def __init__(self, call: Call) -> None:
         query: StreamQuery = call.query
-        self._types = None if query.types is None else {EventType(name) for name in query.types.split(",")}
+        self._types = None if query.types is None else frozenset(vocabulary.event_types(query.types.split(",")))
         self._query = query
         self._sees = call.principal.sees
         self.needs_origins = query.queue is not None or query.kind is not None or not call.principal.sees_all
@@ -187,15 +187,12 @@ class EventChoice:
         return query.queue in (None, queue) and query.kind in (None, kind) and self._sees(queue)
 
 
-@route("GET", "/v1/events/stream", "reader", query=StreamQuery, answer=None, verb="read", awaits=True)
+@route("GET", "/v1/events/stream", "reader", query=StreamQuery, answer=None, verb="read", awaits=True, media=(EVENT_STREAM,))
 async def events_stream(call: Call) -> Reply:
     """Follow the events: each once, in order, from `Last-Event-ID` or `after` on."""
     feed: EventFeed = call.server.feed
     after = _start(call)
-    try:
-        choice = EventChoice(call)
-    except ValueError:
-        raise ValidationError("types has a name that is no type of event", field="types") from None
+    choice = EventChoice(call)
     if after is None:
         after = await call.server.read(call.ledger.stable_position)
     elif after > (newest := await call.server.read(call.ledger.position)):

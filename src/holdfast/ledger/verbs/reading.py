@@ -13,7 +13,7 @@ from holdfast.core import limits, vocabulary
 from holdfast.core import policy as policies
 from holdfast.core.audit import Violation, check_history
 from holdfast.core.formatting import format_error
-from holdfast.core.model import TERMINAL, EventType, Status
+from holdfast.core.model import TERMINAL, Status
 from holdfast.errors import NoResult, NotFound, ResultTimeout, ValidationError
 from holdfast.ledger import dialects, list_cursors, validate
 from holdfast.ledger.base import LedgerBase, public_job
@@ -163,10 +163,7 @@ class ReadVerbs(LedgerBase):
         limit: int = limits.PAGE_MAX,
     ) -> builtins.list[Event]:
         """Return events in the total order, filtered by job, type, time or correlation id. `after` is a position."""
-        try:
-            kinds = None if types is None else tuple(vocabulary.event_type(name).value for name in types)
-        except (ValueError, TypeError, RecursionError):
-            raise ValidationError(f"types must be among {', '.join(EventType)}", field="types") from None
+        kinds = None if types is None else tuple(kind.value for kind in vocabulary.event_types(types))
         chosen = EventFilter(
             job_id=None if job_id is None else validate.job_id(job_id),
             types=kinds,

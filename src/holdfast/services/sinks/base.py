@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from holdfast.core import vocabulary
 from holdfast.core.limits import NAME_BYTES_MAX, check_integer, check_name, check_text
-from holdfast.core.model import EventType
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import ValidationError
 from holdfast.ledger import validate
@@ -51,7 +50,7 @@ class Sink(ABC):
         attempts_max: int = ATTEMPTS_MAX,
     ) -> None:
         self.name = check_text("name", name, SINK_NAME_BYTES_MAX)
-        self._types = None if types is None else frozenset(_event_type(given) for given in validate.items("types", types))
+        self._types = None if types is None else frozenset(vocabulary.event_types(validate.items("types", types)))
         self._topics = None if messages is None else frozenset(_topic(given) for given in validate.items("messages", messages))
         self._queues = None if queues is None else frozenset(check_name("queues", q) for q in validate.items("queues", queues))
         self._kinds = None if kinds is None else frozenset(check_name("kinds", k) for k in validate.items("kinds", kinds))
@@ -77,13 +76,6 @@ class Sink(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r})"
-
-
-def _event_type(given: str) -> EventType:
-    try:
-        return vocabulary.event_type(given)
-    except (ValueError, TypeError):
-        raise ValidationError(f"types must be among {', '.join(EventType)}", field="types") from None
 
 
 def _topic(given: str) -> Topic:

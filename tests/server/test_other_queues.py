@@ -1,0 +1,142 @@
+"""A token for some queues: no route tells it anything of the others, and none changes them."""
+
+import re
+from typing import Any
+
+import pytest
+
+from holdfast import Ledger
+from holdfast.server.routes import ROUTES, Route
+from holdfast.services import HistoryService
+from tests.support.server import Client, RunningServer
+
+HIDDEN = "hidden"
+"""Part of every name and content in the other queue."""
+NAMES = {"job_id": "1", "scope": "tiers", "name": HIDDEN, "token_id": "aaaaaaaaaaaa", "key_id": "0" * 16, "code": "conflict"}
+STREAMS = frozenset({"/v1/events/stream"})
+"""A stream has a test of its own."""
+
+
+def _fill(ledger: Ledger) -> None:
+    """A dead letter with a dependent, a held job and a worker in the hidden queue, and a job that depends on one of them."""
+    policy: Any = {"attempts_max": 1}
+    job = ledger.enqueue("hidden-kind", {"text": HIDDEN}, queue="hidden-queue", correlation_id="hidden-c", policy=policy)
+    [held] = ledger.claim("hidden-worker", ["hidden-queue"], start=True)
+    assert held.fence is not None
+    ledger.fail(held.fence, {"type": "HiddenError", "message": HIDDEN}, reason_code="timeout", retryable=False)
+    ledger.enqueue("hidden-kind", queue="hidden-queue", depends_on=[job.id], on_dependency_failure="wait")
+    ledger.enqueue("k", queue="mail")
+    ledger.enqueue("hidden-kind", queue="hidden-queue", depends_on=[3])
+    ledger.sign_in("hidden-worker", body={"queues": ["hidden-queue"]})
+    ledger.pause("hidden-queue", reason=HIDDEN)
+    ledger.set_schedule(HIDDEN, "hidden-kind", {"text": HIDDEN}, every="1h", queue="hidden-queue")
+    HistoryService(ledger, "test").tick()
+
+
+def _path(route: Route) -> str:
+    path = re.sub(r"\{(\w+)\}", lambda found: NAMES.get(found[1], "x"), route.path)
+    more = {
+        "/v1/wake": "?wait_s=0",
+        "/v1/until-ready": "?queues=hidden-queue",
+        "/v1/ready-queues": "?queues=hidden-queue",
+        "/v1/jobs": "?kind=hidden-kind",
+        "/v1/dead-letters": "?kind=hidden-kind",
+    }
+    return path + more.get(path, "")
+
+
+@pytest.mark.parametrize("role", ["reader", "worker", "operator", "admin"])
+def test_no_route_tells_of_a_queue_that_a_token_does_not_cover(served: RunningServer, ledger: Ledger, role: str) -> None:
+    _fill(ledger)
+    client = served.client(role, "eye", queues=["mail"], act_as=[])
+    for route in ROUTES:
+        if route.method != "GET" or route.path in STREAMS:
+            continue
+        for path in {_path(route), _path(route).replace("/jobs/1", "/jobs/3")}:
+            answer = client.get(path)
+            shown = answer.body.decode()
+            if answer.status != 200:  # a refusal may repeat the name that was asked for
+                shown = shown.replace("hidden-queue", "").replace("'hidden'", "").replace('"hidden"', "")
+            assert HIDDEN not in shown.lower(), (path, answer.body)
+
+
+def test_a_job_of_a_hidden_queue_is_like_one_that_does_not_exist(served: RunningServer, ledger: Ledger) -> None:
+    _fill(ledger)
+    before = ledger.position()
+    for role in ("reader", "client", "operator"):
+        client = served.client(role, f"a-{role}", queues=["mail"], act_as=[])
+        for route in ROUTES:
+            if "{job_id}" not in route.path or (route.path == "/v1/jobs/{job_id}/events" and route.method == "POST"):
+                continue
+            hidden, absent = (
+                client.send(route.method, route.path.replace("{job_id}", number), _body(route)) for number in ("1", "99")
+            )
+            assert hidden.status == absent.status, (route, hidden.body, absent.body)
+            assert _plain(hidden.data) == _plain(absent.data)
+    assert ledger.position() == before
+
+
+def _body(route: Route) -> dict[str, Any] | None:
+    """A body that the route takes."""
+    fields: dict[str, Any] = {"outcome": "compensated", "queue": "mail", "priority": 1, "reason_code": "timeout", "delay": 1}
+    names = () if route.body in (None, dict) else route.body.__struct_fields__  # type: ignore[attr-defined]
+    return {name: value for name, value in fields.items() if name in names} if route.body is not None else None
+
+
+def _plain(problem: dict[str, Any]) -> dict[str, Any]:
+    """Return what does not name the request or the job."""
+    detail = re.sub(r"\b(1|99)\b", "N", problem["detail"])
+    return {"code": problem["code"], "detail": detail, "action": problem["action"]}
+
+
+def test_a_filter_does_not_reach_a_hidden_queue(served: RunningServer, ledger: Ledger) -> None:
+    _fill(ledger)
+    before = ledger.position()
+    kim = served.client("operator", "kim", queues=["mail"])
+    for body in ({}, {"queue": "hidden-queue"}, {"kind": "hidden-kind"}):
+        assert kim.post("/v1/dead-letters/replay", body).status == 403
+    assert kim.post("/v1/dead-letters/replay", {"queue": "mail"}).status == 200
+    arm = served.client("worker", "arm", queues=["mail"])
+    assert arm.get("/v1/until-ready?queues=hidden-queue").status == 403
+    assert arm.post("/v1/claims", {"queues": ["hidden-queue"]}).status == 403
+    assert arm.post("/v1/tasks/resume", {"queues": ["hidden-queue"]}).status == 403
+    assert ledger.position() == before
+
+
+def test_a_schedule_of_a_hidden_queue_is_not_changed(served: RunningServer, ledger: Ledger) -> None:
+    _fill(ledger)
+    before = ledger.schedule(HIDDEN)
+    kim = served.client("operator", "kim", queues=["mail"])
+    arm = served.client("worker", "arm", queues=["mail"])
+    fields = {"kind": "k", "queue": "mail", "every": "2h"}
+    assert kim.send("PUT", f"/v1/schedules/{HIDDEN}", fields).status == 403
+    assert (
+        arm.send("PUT", "/v1/schedule-declarations/k", {"schedules": {HIDDEN: {**fields, "queue": "hidden-queue"}}}).status == 403
+    )
+    for action in ("pause", "resume", "run"):
+        assert kim.post(f"/v1/schedules/{HIDDEN}/{action}").status == 404
+    assert kim.send("DELETE", f"/v1/schedules/{HIDDEN}").status == 404
+    assert ledger.schedule(HIDDEN) == before
+    assert kim.send("PUT", "/v1/schedules/own", fields).status == 200
+    assert kim.send("PUT", "/v1/schedules/own", fields).status == 200
+
+
+def test_an_agent_resumes_only_tasks_of_its_queues(served: RunningServer, ledger: Ledger) -> None:
+    ledger.enqueue("k", queue="default")
+    ledger.enqueue("k", queue="mail")
+    arm: Client = served.client("worker", "arm", queues=["mail"])
+    assert arm.post("/v1/tasks/resume", {}).data["task"]["id"] == 2
+    assert [job.status for job in ledger.list()] == ["queued", "running"]
+
+
+def test_pages_of_events_go_on_after_a_hidden_queue(served: RunningServer, ledger: Ledger) -> None:
+    ledger.enqueue_many([{"kind": "k", "queue": "other"}] * 7 + [{"kind": "k", "queue": "mail"}] * 2)
+    eye = served.client("reader", "eye", queues=["mail"])
+    for query in ("", "&types=enqueued", "&stable=true"):
+        found: list[int] = []
+        after: int | None = 0
+        while after is not None:
+            page = eye.get(f"/v1/events?limit=3&after={after}{query}").data
+            found += [event["job_id"] for event in page["events"]]
+            after = page["next_after"]
+        assert found == [8, 9]
