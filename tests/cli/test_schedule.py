@@ -38,7 +38,7 @@ def test_a_schedule_is_added_shown_paused_run_and_removed(schedule: ScheduleComm
     assert (found["cron"], found["tz"], found["queue"], found["args"]) == ("0 3 * * *", "Europe/Berlin", "reports", {"page": 1})
     assert (found["missed"], found["overlap"], found["jitter_s"], found["options"]) == ("skip", "cancel", 300, {"priority": 3})
     shown = schedule("get", "nightly").out
-    assert "0 3 * * * Europe/Berlin" in shown and "up to 300 s" in shown
+    assert "0 3 * * * Europe/Berlin" in shown and "up to 5 min" in shown
     assert "nightly" in schedule("list").out
     assert "is paused" in schedule("pause", "nightly").out
     assert "paused by" in schedule("list").out

@@ -1,5 +1,6 @@
 """`holdfast schedule`: make jobs at set times, and look at the times before."""
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import WholeNumber, duration, format_time, point
 from holdfast.core import limits
 from holdfast.core.schedule import Missed, Overlap
+from holdfast.text import format_duration
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -85,7 +87,13 @@ def add(ledger: "Ledger", *, name: str, kind: str, request_id: str, **given: Any
     if "queue" not in fields:
         fields["queue"] = declared_queue(ledger, kind)
     made = ledger.set_schedule(name, kind, fields.pop("args", None), request_id=request_id, **fields)
-    return CommandResult({"schedule": made}, lambda page: page.line(f"Schedule {name} makes {kind} jobs, {_next(made)}."))
+
+    def show(page: Page) -> None:
+        page.line(f"Schedule {name} makes {kind} jobs, {_next(made)}.")
+        if made.created_at != made.updated_at:
+            page.remark("It was there before, and is replaced: options that are not given have their defaults.")
+
+    return CommandResult({"schedule": made}, show)
 
 
 @schedule.command("list")
@@ -131,10 +139,10 @@ def get(ledger: "Ledger", *, name: str) -> CommandResult:
             [
                 ("schedule", found.name + (" (declared by its handler)" if found.declared else "")),
                 ("job", f"{found.kind} in {found.queue}"),
-                ("arguments", found.args),
-                *([("options", found.options)] if found.options else []),
+                ("arguments", json.dumps(found.args, ensure_ascii=False)),
+                *([("options", json.dumps(found.options, ensure_ascii=False))] if found.options else []),
                 ("times", _times_of(found)),
-                *([("jitter", f"up to {found.jitter_s:g} s")] if found.jitter_s else []),
+                *([("jitter", f"up to {format_duration(round(found.jitter_s * 1_000_000))}")] if found.jitter_s else []),
                 ("missed", found.missed),
                 ("overlap", found.overlap),
                 ("next", _state(found)),
@@ -266,7 +274,9 @@ def _local(at: "datetime", zone: str) -> str:
 
 
 def _times_of(found: "ScheduleRecord") -> str:
-    return f"{found.cron} {found.tz}" if found.cron is not None else f"every {found.every_s:g} s"
+    if found.every_s is None:
+        return f"{found.cron} {found.tz}"
+    return f"every {format_duration(round(found.every_s * 1_000_000))}"
 
 
 def _state(found: "ScheduleRecord") -> str:

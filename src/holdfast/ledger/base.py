@@ -66,6 +66,8 @@ class LedgerBase:
         """Runs validators on results before they are recorded. None if there are no validators."""
         self.incarnation = incarnation
         """Drawn when the ledger is opened. It distinguishes the workers of this process from others of the same name."""
+        self.token_worker: str | None = None
+        """The worker that this ledger's token is for, if it is opened on a server with the token of one worker."""
         self._unanswered: dict[str, tuple[c.ClaimNext, float]] = {}
         """Claims that may have been committed without an answer, by request id, each with the time until which to look for its
         jobs."""

@@ -47,11 +47,9 @@ def read_cron(text: str) -> str:
     wanted = ALIASES.get(text.strip(), text.strip())
     parts = wanted.split()
     if len(parts) != len(FIELDS):
-        raise ValidationError(
-            f"cron {text!r:.80} has {len(parts)} fields, not five",
-            field="cron",
-            action='The fields are minute, hour, day of month, month and day of week, as in "0 3 * * *".',
-        )
+        names = ", ".join(ALIASES)
+        action = f'The fields are minute, hour, day of month, month and day of week, as in "0 3 * * *". Or write {names}.'
+        raise ValidationError(f"cron {text!r:.80} has {len(parts)} fields, not five", field="cron", action=action)
     try:
         first = next(CronSim(wanted, _EPOCH), None)
     except CronSimError as error:

@@ -63,7 +63,8 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, RemoteFleetVerbs, Remot
         validators: HookSource | None,
     ) -> None:
         facts = transport.call("GET", "/v1/ledger", a.LedgerFacts, seconds=OPEN_SECONDS)
-        identity = Identity(transport.call("GET", "/v1/me", a.TokenFacts, seconds=OPEN_SECONDS), actor, incarnation)
+        me = transport.call("GET", "/v1/me", a.TokenFacts, seconds=OPEN_SECONDS)
+        identity = Identity(me, actor, incarnation)
         super().__init__(
             cast(Store, RemoteStore(transport, facts)),
             entropy,
@@ -75,6 +76,8 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, RemoteFleetVerbs, Remot
             wall=wall,
             validators=validators,
         )
+        if me.role == "worker" and not me.act_as:
+            self.token_worker = me.name
         self._transport = transport
         self._remote = RemotePipeline(transport, identity, self.metrics, entropy.nonce, self._signer)
         # Both have the methods that verbs use.

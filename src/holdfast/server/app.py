@@ -292,8 +292,9 @@ class Server:
             raise Unauthenticated("a valid token is needed")
         if not principal.may(route.least):
             allowed = principal.roles_that_may(route.least)
+            done = f"{route.summary[:1].lower()}{route.summary[1:].rstrip('.')}"
             raise Forbidden(
-                f"a {principal.role_name} may not {route.verb.replace('_', ' ')}",
+                f"a token with the role {principal.role_name} does not allow this: {done}",
                 verb=route.verb,
                 allowed=allowed,
                 action=f"Use a token with the role {' or '.join(allowed)}.",

@@ -95,7 +95,8 @@ class Worker:
         anchor_every: Any = "60s",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name = limits.check_name("worker", name or ledger.ring.worker or f"{socket.gethostname()}-{os.getpid()}")
+        own = ledger.ring.worker or ledger.token_worker or f"{socket.gethostname()}-{os.getpid()}"
+        self.name = limits.check_name("worker", name or own)
         self._shutdown_seconds = policies.duration_ms("shutdown_timeout", shutdown_timeout, 0, policies.DAY_MS) / 1_000
         self._queues = _check_queues(queues, registry)
         self._url = url
@@ -124,7 +125,9 @@ class Worker:
         holder = f"{self.name}#{ledger.incarnation}"
         self._prune = PruneService(ledger, holder, jobs=keep_jobs, failed=keep_failed, beats=keep_beats)
         presence = PresenceService(ledger, self.name, self._describe)
-        self._services = Ticker([SweepService(ledger, holder), presence, self._prune, *self._watchdogs()])
+        # The token of one worker allows neither duties nor pruning: the server does both.
+        upkeep: list[Service] = [] if ledger.token_worker else [SweepService(ledger, holder), self._prune]
+        self._services = Ticker([*upkeep, presence, *self._watchdogs()])
         # A separate thread: a ledger out of reach delays the other services, but the supervisor must not restart the worker.
         self._supervisor_ticker = (
             Ticker([SupervisorHeartbeat()], name="holdfast-supervised") if supervised.is_supervised() else None
@@ -213,7 +216,7 @@ class Worker:
             "room": {name: pool.size for name, pool in self._pools.items()},
             "holding": len(self.runtime.leases),
             "abandoned": self.runtime.abandoned,
-            "keep": self._prune.kept_ms,
+            "keep": {} if self.runtime.ledger.token_worker else self._prune.kept_ms,
         }
 
     def close(self) -> None:

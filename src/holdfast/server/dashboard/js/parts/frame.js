@@ -36,7 +36,7 @@ export function axis(scale, height) {
   return times.flatMap((at) => {
     const isNewDay = dayNumber(at) !== last;
     last = dayNumber(at);
-    const label = step >= 86_400_000 ? day(at) : `${isNewDay ? `${day(at)} ` : ""}${step >= 60_000 ? minuteTime(at) : clockTime(at)}${step < 1000 ? `.${String(Math.round(at % 1000)).padStart(3, "0")}` : ""}`;
+    const label = step >= 86_400_000 ? day(at) : `${isNewDay ? `${day(at)} ` : ""}${step >= 60_000 ? minuteTime(at) : step >= 1000 ? clockTime(at) : `${clockTime(at).replace(/(:\d\d)(?!.*:\d\d)/, `$1.${String(Math.round(at % 1000)).padStart(3, "0")}`)}`}`;
     const x = scale.x(at).toFixed(1);
     return [svg("path", { class: "grid", d: `M${x} ${AXIS - 4}V${height}` }), svg("text", { x: Number(x) + 3, y: AXIS - 8 }, label)];
   });
