@@ -16,8 +16,8 @@ from holdfast.worker.app import App, Enqueuer
 from holdfast.worker.async_app import AsyncApp, AsyncEnqueuer
 from tools import async_ledger
 
-FOR_SERVICES = {"history_writer", "outbox", "sealed_log", "supervision"}
-"""Used by relays, sealers, supervisors and the service that counts events, which run in their own threads."""
+FOR_SERVICES = {"history_writer", "outbox", "sealed_log", "seconds_to_firing", "supervision"}
+"""Used by sweepers, relays, sealers, supervisors and the service that counts events, which run in their own threads."""
 
 
 def members(kind: type) -> dict[str, Any]:

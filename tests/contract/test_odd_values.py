@@ -179,6 +179,7 @@ class Place(NamedTuple):
             "events": list,
             "dialect": lambda: "liveness",
             "priority": lambda: 1,
+            "schedules": lambda: {"hourly": {"every": "1h"}},
         }
         return makers[name]()
 

@@ -118,10 +118,10 @@ def test_shell_blocks_name_commands_that_work(page: Path) -> None:
                 continue
             command = shlex.split(line.removeprefix("$ "), comments=True)
             if command:
-                check_command(command)
+                check_command(command, page)
 
 
-def check_command(command: list[str]) -> None:
+def check_command(command: list[str], page: Path) -> None:
     match command:
         case ["make", *targets]:
             known = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -131,6 +131,9 @@ def check_command(command: list[str]) -> None:
             subprocess.run([sys.executable, "-m", "pip", "install", *dry, *what], cwd=ROOT, check=True)
         case ["holdfast" | "python" | "kill" | "sh", *_]:
             """Run by test_commands, with what they print."""
+        case ["sudo" | "docker" | "cd", *_]:
+            """Checked by tests/deploy/test_guide.py: they are in the guide to deployment only."""
+            assert page.name == "deploy.md"
         case _:
             pytest.fail(f"a page shows a command that no test checks: {shlex.join(command)}")
 

@@ -130,7 +130,7 @@ class Side:
         signer = KEYS[sent.worker].secret
         assert signer is not None
         said = msgspec.structs.replace(said, **sent.extra)
-        signed = Signed(signer.key_id, signer.sign(statement_message(statement)), statement, said)
+        signed = Signed(signer.key_id, signer.sign(statement_message(statement)), statement, said, is_given=True)
         return msgspec.structs.replace(command, signed=signed)
 
 

@@ -1,5 +1,6 @@
 """Claims that wait for jobs."""
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Ledger, Unavailable
+from holdfast.server.claims import ChangeWatcher
 from tests.support.server import Answer, Client, RunningServer, running
 from tests.support.waiting import wait_until
 
@@ -164,3 +166,19 @@ def test_a_claim_answers_only_what_a_worker_needs(worker: Client, ledger: Ledger
     worker.post(f"/v1/jobs/{first.id}/release", {"fence": work["fence"]})
     [again] = worker.post("/v1/claims?return=work", {"queues": ["default"]}).data["work"]
     assert (again["attempt"], again["checkpoint"], again["has_checkpoint"]) == (2, None, True)
+
+
+def test_a_change_before_the_first_wait_is_reported(real: Ledger) -> None:
+    """A job may be enqueued while the thread that waits for changes starts, or while the store was out of reach."""
+    told = threading.Event()
+
+    async def watched() -> bool:
+        watcher = ChangeWatcher(real, asyncio.get_running_loop(), told.set)
+        real.enqueue("k")
+        watcher.start()
+        try:
+            return await asyncio.to_thread(told.wait, 20)
+        finally:
+            watcher.close()
+
+    assert asyncio.run(watched())

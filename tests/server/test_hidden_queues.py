@@ -34,6 +34,7 @@ def fill(ledger: Ledger) -> None:
         [held] = ledger.claim("w-1", queues=[QUEUE], start=True)
         assert held.fence is not None
         ledger.fail(held.fence, {"message": VALUE}, retryable=False, reason_code="timeout")
+    ledger.set_schedule("nightly", KIND, every="1h", args={"x": VALUE}, queue=QUEUE)
     ledger.enqueue(KIND, {"x": VALUE}, queue=QUEUE)
     ledger.claim("w-1", queues=[QUEUE], start=True)
     ledger.sign_in("w-1", body={"queues": [QUEUE]})
@@ -76,3 +77,11 @@ def test_hidden_dead_letters_are_not_replayed(shared: RunningServer, eye: Client
         assert (refused.status, refused.data["code"]) == (403, "forbidden")
     assert eye.post("/v1/dead-letters/replay", {"queue": "seen"}).data["answers"] == []
     assert shared.ledger.position() == before
+
+
+def test_a_hidden_schedule_is_not_replaced(shared: RunningServer, eye: Client) -> None:
+    schedule = {"kind": "seen-kind", "every": "1h", "queue": "seen"}
+    assert eye.send("PUT", "/v1/schedules/nightly", schedule).status == 403
+    assert shared.ledger.schedule("nightly").queue == QUEUE
+    assert eye.send("PUT", "/v1/schedules/weekly", schedule).status == 200
+    assert eye.send("PUT", "/v1/schedules/weekly", schedule).status == 200

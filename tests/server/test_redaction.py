@@ -24,6 +24,7 @@ REFUSED = {
     "/v1/jobs/{job_id}/inclusion": "not_found",
 }
 """What a reader does not get here: groups and proofs have hidden contents, the job has no holder, and there is no seal."""
+QUERIES = {"/v1/schedule-preview": "?every=1h"}
 CONTENTS = {
     "/v1/dead-letters",
     "/v1/dead-letters/{job_id}",
@@ -35,6 +36,8 @@ CONTENTS = {
     "/v1/jobs/{job_id}/events",
     "/v1/jobs/{job_id}/explain",
     "/v1/jobs/{job_id}/undo-steps",
+    "/v1/schedules",
+    "/v1/schedules/{name}",
     "/v1/tasks/{job_id}",
     "/v1/tasks/{job_id}/history",
 }
@@ -50,6 +53,7 @@ def fill(ledger: Ledger) -> int:
     assert held.fence is not None
     ledger.heartbeat(held.fence, checkpoint={"deep": card}, undo={"kind": "refund", "args": card})
     ledger.fail(held.fence, {"message": f"card {CARD} declined", "type": "Declined"}, retryable=False, reason_code="timeout")
+    ledger.set_schedule("default", "pay", every="1h", args=card)
     ledger.enqueue("pay", card)
     [other] = ledger.claim("w-1", start=True)
     assert other.fence is not None
@@ -61,7 +65,12 @@ def fill(ledger: Ledger) -> int:
 def test_a_reader_does_not_see_what_is_hidden(ledger: Ledger, path: str) -> None:
     job_id = fill(ledger)
     with running(ledger, redaction=Redaction(PATTERNS)) as served:
-        asked = path.replace("{job_id}", str(job_id)).replace("{name}", "default").replace("{scope}", "kinds")
+        asked = (
+            (path + QUERIES.get(path, ""))
+            .replace("{job_id}", str(job_id))
+            .replace("{name}", "default")
+            .replace("{scope}", "kinds")
+        )
         shown = {role: served.client(role, "kim").get(asked) for role in ("reader", "client", "operator")}
     for role in ("reader", "client"):
         assert CARD.encode() not in shown[role].body, shown[role].body

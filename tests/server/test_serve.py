@@ -134,7 +134,7 @@ def test_wrong_settings_of_a_provider_end_the_start(tmp_path: Path, settings: st
     assert (ended.returncode, words in " ".join(ended.stderr.split())) == (2, True), ended.stderr
 
 
-def test_a_server_that_is_told_to_stop_ends_what_waits_and_drops_its_duties(tmp_path: Path) -> None:
+def test_a_server_that_stops_answers_what_waits_and_drops_its_duties(tmp_path: Path) -> None:
     with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
         token = ledger.new_token("worker", "arm-1").text
         with serving(tmp_path) as server:

@@ -157,7 +157,7 @@ class PageAnswer(msgspec.Struct, frozen=True):
     stopped: bool = False
 
 
-class EventsAnswer(msgspec.Struct, frozen=True):
+class StableEvents(msgspec.Struct, frozen=True):
     events: list[Event]
     next_after: int | None = None
     """Where to go on after a full page. Events that the caller may not see are left out of it."""

@@ -179,8 +179,8 @@ class RemoteReadVerbs(RemoteReads):
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
         return self._stable_page(after, limit).events
 
-    def _stable_page(self, after: int, limit: int = limits.PAGE_MAX) -> a.EventsAnswer:
-        return self._get("/v1/events", a.EventsAnswer, after=after, limit=limit, stable="true")
+    def _stable_page(self, after: int, limit: int = limits.PAGE_MAX) -> a.StableEvents:
+        return self._get("/v1/events", a.StableEvents, after=after, limit=limit, stable="true")
 
     def stable_position(self) -> int:
         return self._field("/v1/position", "stable", int)

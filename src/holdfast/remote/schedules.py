@@ -27,7 +27,7 @@ class RemoteScheduleVerbs(RemoteReads, ScheduleVerbs):
         self, kind: str, schedules: Mapping[str, Mapping[str, Any]], *, actor: str | Actor | None = None
     ) -> list[str]:
         who = validate.actor(actor, Role.OPERATOR, self._actor)
-        read = {limits.check_name("name", name): self._read_schedule(kind, fields) for name, fields in schedules.items()}
+        read = self._read_schedules(limits.check_name("kind", kind), schedules)
         sent = {name: items.schedule_fields(name, body) for name, body in read.items()}
         target = path("schedule-declarations", limits.check_name("kind", kind))
         answer = a.having("taken", list[str])
@@ -46,7 +46,7 @@ class RemoteScheduleVerbs(RemoteReads, ScheduleVerbs):
 
     def schedules(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> list[ScheduleRecord]:
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        if after:
+        if after != "":
             limits.check_name("after", after)
         return self._field("/v1/schedules", "schedules", list[ScheduleRecord], after=after or None, limit=limit)
 

@@ -25,7 +25,7 @@ class RemoteSummaryVerbs(RemoteReads):
 
     def attention(self, *, limit: int = limits.ATTENTION_MAX) -> list[AttentionItem]:
         limits.check_integer("limit", limit, 1, limits.ATTENTION_MAX)
-        return self._field("/v1/attention", "attention", list[AttentionItem])[:limit]
+        return self._field("/v1/attention", "attention", list[AttentionItem], limit=limit)
 
     def agents(self, *, limit: int = limits.PAGE_MAX) -> list[AgentSession]:
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)

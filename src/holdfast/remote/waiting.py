@@ -139,7 +139,7 @@ class FollowDeadline(RequestDeadline):
 class EventFollower:
     """Follows the events of a server. Pages of events are read until there are no more, and then the stream."""
 
-    def __init__(self, transport: Transport, read: Callable[[int], a.EventsAnswer], after: int, seconds: float | None) -> None:
+    def __init__(self, transport: Transport, read: Callable[[int], a.StableEvents], after: int, seconds: float | None) -> None:
         """`read` returns the next events after a position. The follower ends after this many seconds without an event."""
         self._transport = transport
         self._read = read

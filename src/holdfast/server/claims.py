@@ -53,14 +53,18 @@ class ChangeWatcher:
     def _watch(self) -> None:
         waiter = self._ledger.waiter()
         try:
+            self._tell()  # no waiter has seen the changes before this one was made
             while not self._stopping.is_set():
                 woken = waiter.wait(SLICE_SECONDS)
                 self._outage.over()
                 if woken:
-                    with contextlib.suppress(RuntimeError):  # the loop is closed
-                        self._loop.call_soon_threadsafe(self._on_change)
+                    self._tell()
         finally:
             waiter.close()
+
+    def _tell(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._on_change)
 
     def close(self) -> None:
         """Stop. The thread uses the ledger, so wait for it, but not for long: a store out of reach may hold it."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.core import limits
 from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.core.timeline_model import Timeline
 from holdfast.errors import Forbidden, HoldfastError, NotFound
@@ -135,15 +136,19 @@ class AttentionAnswer(msgspec.Struct, frozen=True):
     attention: list[AttentionItem]
 
 
-@route("GET", "/v1/attention", "reader", answer=AttentionAnswer, verb="read")
+class AttentionQuery(b.Body, frozen=True):
+    limit: int = limits.ATTENTION_MAX
+
+
+@route("GET", "/v1/attention", "reader", query=AttentionQuery, answer=AttentionAnswer, verb="read")
 def attention(call: Call) -> Any:
     """List what waits for a person, oldest first."""
-    return {"attention": _attention(call)}
+    return {"attention": _attention(call, call.query.limit)}
 
 
-def _attention(call: Call) -> list[AttentionItem]:
-    who = call.principal
-    return [one for one in call.ledger.attention() if who.sees_all or (one.queue is not None and who.sees(one.queue))]
+def _attention(call: Call, limit: int = limits.ATTENTION_MAX) -> list[AttentionItem]:
+    who, found = call.principal, call.ledger.attention(limit=limit)
+    return [one for one in found if who.sees_all or (one.queue is not None and who.sees(one.queue))]
 
 
 class AgentsAnswer(msgspec.Struct, frozen=True):

@@ -107,7 +107,7 @@ class ScheduleVerbs(LedgerBase):
         """
         limits.check_name("kind", kind)
         who = validate.actor(actor, Role.OPERATOR, self._actor)
-        bodies = {limits.check_name("name", name): self._read_schedule(kind, fields) for name, fields in schedules.items()}
+        bodies = self._read_schedules(kind, schedules)
 
         def work(session: Session) -> list[str]:
             known = {row.name: row for row in session.schedules_of_kind(kind)}
@@ -178,7 +178,7 @@ class ScheduleVerbs(LedgerBase):
     def schedules(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> list[ScheduleRecord]:
         """Return schedules by name, those after the name `after`."""
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        if after:
+        if after != "":
             limits.check_name("after", after)
         return [_record(row) for row in self._store.read_statement(lambda session: session.schedules(after, limit))]
 
@@ -214,7 +214,15 @@ class ScheduleVerbs(LedgerBase):
 
     # Steps
 
-    def _read_schedule(self, kind: str, given: Mapping[str, Any]) -> ScheduleBody:
+    def _read_schedules(self, kind: str, given: Any) -> dict[str, ScheduleBody]:
+        if not isinstance(given, Mapping):
+            raise ValidationError("schedules must be a mapping of names", field="schedules")
+        limits.check_count("schedules", len(given), limits.SCHEDULES_MAX)
+        return {limits.check_name("name", name): self._read_schedule(kind, fields) for name, fields in given.items()}
+
+    def _read_schedule(self, kind: str, given: Any) -> ScheduleBody:
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise ValidationError("a schedule must be a mapping of its fields", field="schedules")
         fields = dict(given)
         timing = read_timing(**{name: fields.pop(name, default) for name, default in _TIMING_DEFAULTS.items()})
         chosen = {name: fields.pop(name, default) for name, default in (("missed", "one"), ("overlap", "allow"))}
