@@ -103,6 +103,16 @@ def test_a_filter_does_not_reach_a_hidden_queue(served: RunningServer, ledger: L
     assert ledger.position() == before
 
 
+def test_a_worker_does_not_remove_schedules_of_a_hidden_queue(served: RunningServer, ledger: Ledger) -> None:
+    ledger.declare_schedules("shared-kind", {"kept": {"every": "1h", "queue": "hidden-queue"}})
+    worker = served.client("worker", "w-7", queues=["open*"])
+    refused = worker.send("PUT", "/v1/schedule-declarations/shared-kind", {"schedules": {}})
+    assert (refused.status, refused.data["code"]) == (403, "forbidden")
+    assert ledger.schedule("kept").queue == "hidden-queue"
+    own = {"mine": {"kind": "own-kind", "every": "1h", "queue": "open-1"}}
+    assert worker.send("PUT", "/v1/schedule-declarations/own-kind", {"schedules": own}).status == 200
+
+
 def test_a_schedule_of_a_hidden_queue_is_not_changed(served: RunningServer, ledger: Ledger) -> None:
     _fill(ledger)
     before = ledger.schedule(HIDDEN)

@@ -1,6 +1,7 @@
 """Routes on schedules."""
 
 import contextlib
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Literal
 
@@ -161,4 +162,15 @@ def declare_schedules(call: Call) -> Any:
     if any(given.kind != kind for given in call.body.schedules.values()):
         raise ValidationError(f"a schedule is not of the kind {kind!r:.80}", field="kind")
     declared = {name: _fields(call, given) for name, given in call.body.schedules.items()}
+    if not call.principal.sees_all:
+        for known in _declared(call, kind):
+            call.see_queue(known.queue)
     return {"taken": call.ledger.declare_schedules(kind, declared, actor=call.actor)}
+
+
+def _declared(call: Call, kind: str) -> Iterator[ScheduleRecord]:
+    """Yield the schedules that the handler of a kind has declared, also those of other queues."""
+    after = ""
+    while page := call.ledger.schedules(after=after):
+        yield from (known for known in page if known.declared and known.kind == kind)
+        after = page[-1].name
