@@ -150,3 +150,54 @@ def test_pages_of_events_go_on_after_a_hidden_queue(served: RunningServer, ledge
             found += [event["job_id"] for event in page["events"]]
             after = page["next_after"]
         assert found == [8, 9]
+
+
+HOLDER_VERBS = ("start", "heartbeat", "complete", "fail", "release", "acknowledge-cancel", "stall", "resume", "gate")
+
+
+def test_a_holders_routes_do_not_tell_of_hidden_jobs(served: RunningServer, ledger: Ledger) -> None:
+    job = ledger.enqueue("k", queue="hidden-queue")
+    ledger.claim("w-1", ["hidden-queue"])
+    worker = served.client("worker", "w-7", queues=["open*"])
+    fence = {"attempt": 1, "token": "x" * 22}
+    for verb in HOLDER_VERBS:
+        body = {"fence": fence, "error": "no"} if verb == "fail" else {"fence": fence}
+        found = [worker.post(f"/v1/jobs/{id_}/{verb}", body) for id_ in (job.id, 999_999)]
+        assert [(one.status, one.data["code"]) for one in found] == [(404, "not_found")] * 2, verb
+        assert "w-1" not in str(found[0].data)
+    many = worker.post("/v1/heartbeats", {"fences": [{"job_id": job.id, **fence}]}).data["answers"]
+    many += worker.post("/v1/completions", {"completions": [{"fence": {"job_id": job.id, **fence}}]}).data["answers"]
+    many += worker.post("/v1/completions", {"completions": [{"fence": {"job_id": job.id, **fence}}], "settle": True}).data[
+        "answers"
+    ]
+    assert [one["problem"]["code"] for one in many] == ["not_found"] * 3
+
+
+def test_a_job_cannot_wait_for_a_hidden_one(served: RunningServer, ledger: Ledger) -> None:
+    hidden = ledger.enqueue("k", queue="hidden-queue")
+    client = served.client("client", "c-7", queues=["open*"])
+    one = {"kind": "k", "queue": "open-1", "depends_on": [hidden.id]}
+    assert client.post("/v1/jobs", one).status == 404
+    assert client.post("/v1/jobs/batch", {"jobs": [{"kind": "k", "queue": "open-1", "ref": "a"}, one]}).status == 404
+    refs = [{"kind": "k", "queue": "open-1", "ref": "a"}, {"kind": "k", "queue": "open-1", "depends_on": ["a"]}]
+    assert client.post("/v1/jobs/batch", {"jobs": refs}).status == 201
+    operator = served.client("operator", "o-7", queues=["open*"])
+    assert operator.send("PUT", "/v1/schedules/s", {**one, "every": "1h"}).status == 404
+
+
+def test_an_admin_of_some_queues_does_nothing_to_the_whole_ledger(served: RunningServer) -> None:
+    admin = served.client("admin", "a-7", queues=["open*"])
+    for method, path in (("GET", "/v1/export"), ("GET", "/v1/tokens"), ("POST", "/v1/tokens"), ("POST", "/v1/prune")):
+        body = {"role": "reader", "name": "r"} if path == "/v1/tokens" and method == "POST" else {} if method == "POST" else None
+        assert admin.send(method, path, body).status == 403, path
+
+
+def test_the_limit_of_a_batch_holds_for_every_token(served: RunningServer) -> None:
+    operator = served.client("operator", "o-7", queues=["open*"])
+    assert operator.post("/v1/batches/cancel", {"jobs": [{"id": 1}] * 1_001}).status == 413
+
+
+def test_a_preview_takes_seconds_and_ends_with_the_calendar(served: RunningServer) -> None:
+    reader = served.client("reader", "r-7")
+    assert len(reader.get("/v1/schedule-preview?every=5&count=3").data["times"]) == 3
+    assert reader.get("/v1/schedule-preview?cron=*+*+*+*+*&start=9999-12-31T23:59:59Z").data == {"times": []}

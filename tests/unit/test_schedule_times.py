@@ -204,3 +204,11 @@ def test_two_schedules_with_the_same_times():
     assert hourly.has_times_of(body(cron="0 * * * *", missed=Missed.ALL))
     for other in ({"cron": "1 * * * *"}, {"every_us": MINUTE}, {"cron": "0 * * * *", "jitter_us": 1}):
         assert not hourly.has_times_of(body(**other))
+
+
+def test_there_are_no_times_after_the_end_of_the_calendar():
+    end = to_micros(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+    for tz in ("UTC", "Asia/Tokyo", "America/New_York"):
+        assert ScheduleTimes(body(cron="* * * * *", tz=tz, start_at=end)).after(NEXT) is None
+        assert ScheduleTimes(body(cron="0 0 1 1 *", tz=tz)).after(end - MINUTE) is None
+    assert ScheduleTimes(body(every_us=MINUTE, start_at=end)).after(end) is None

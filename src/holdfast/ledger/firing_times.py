@@ -69,12 +69,15 @@ class CronTimes:
         self._zone = zone(tz)
 
     def after(self, at: Micros) -> Micros | None:
-        local = to_datetime(at).astimezone(self._zone)
-        for found in islice(CronSim(self._cron, local), limits.MISSED_FIRINGS_COUNTED_MAX):
-            planned = to_micros(found.astimezone(UTC))
-            # In the second of two equal hours, the time on the wall may be one that has passed in the first.
-            if planned > at:
-                return planned
+        try:
+            local = to_datetime(at).astimezone(self._zone)
+            for found in islice(CronSim(self._cron, local), limits.MISSED_FIRINGS_COUNTED_MAX):
+                planned = to_micros(found.astimezone(UTC))
+                # In the second of two equal hours, the time on the wall may be one that has passed in the first.
+                if planned > at:
+                    return planned
+        except OverflowError:
+            return None  # the calendar ends with the year 9999
         return None
 
     def newest(self, at: Micros) -> Micros | None:

@@ -6,16 +6,13 @@ ledger's verb. The first step that refuses it decides the answer.
 
 import asyncio
 import contextlib
-import gzip
 import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
-
-import msgspec
 
 from holdfast.core import limits
 from holdfast.core.model import TERMINAL
@@ -23,7 +20,6 @@ from holdfast.errors import (
     Forbidden,
     HoldfastError,
     InternalError,
-    MethodNotAllowed,
     NotFound,
     Unauthenticated,
     Unavailable,
@@ -49,27 +45,23 @@ from holdfast.server import (
 )
 from holdfast.server.access import AccessRules
 from holdfast.server.background import ServiceState
-from holdfast.server.call import JSON_TYPE, SENT, Call, Reply
+from holdfast.server.call import SENT, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
 from holdfast.server.clock import LedgerClock
+from holdfast.server.exchange import SEND_SECONDS_MAX, SMALL_BYTES, Exchange, Receive, Scope, Send
 from holdfast.server.mcp_mount import MCP, MCP_PATH, McpMount, serve_mcp
 from holdfast.server.metrics import ServerMetrics
 from holdfast.server.origins import Headers, is_preflight
 from holdfast.server.pages import PAGE, Pages
 from holdfast.server.principal import Principal, check_incarnation
-from holdfast.server.problems import PROBLEM_TYPE, problem, retry_after
 from holdfast.server.request import ClientGone, check_content_type, decode_body, etag_rev, read_body, read_headers, read_query
 from holdfast.server.routes import PREFLIGHT, ROUTES, Route, Router
 from holdfast.server.sign_in import SignIn
 from holdfast.server.streams import EventFeed, Stream
 from holdfast.server.threads import thread_pools
 from holdfast.telemetry.tracing import attached_to, read_traceparent
-from holdfast.version import __version__
 
 T = TypeVar("T")
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 log = logging.getLogger("holdfast.server")
 
@@ -90,14 +82,6 @@ HANDLERS = (
     sign_in,
 )
 """The modules that fill the table of routes."""
-_encode = msgspec.json.Encoder(decimal_format="number").encode
-_SECURITY = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-    (b"holdfast-version", __version__.encode()),
-)
 API_PREFIX = b"/v1/"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 CLIENT_GONE = 499
@@ -107,11 +91,6 @@ END_POLL_SECONDS = 0.25
 END_PAUSE_SECONDS = 0.02
 """A request that waits for a job's end reads the job at most this often, however busy the ledger is."""
 READY_SECONDS = 1.0
-SMALL_BYTES = 65_536
-ZIPPED_BYTES_MIN = 1_024
-"""Shorter answers are not compressed."""
-SEND_SECONDS_MAX = 30.0
-"""A stream is closed if its client takes nothing for this long."""
 
 
 class Server:
@@ -238,7 +217,7 @@ class Server:
             record.write(log, seconds)
             self.metrics.note(record.method, record.route, record.status, seconds)
 
-    async def _answer(self, exchange: "Exchange") -> tuple[Reply, Route]:
+    async def _answer(self, exchange: Exchange) -> tuple[Reply, Route]:
         headers, scope, record = exchange.headers, exchange.scope, exchange.record
         record.request_id = _request_id(headers)
         self.access.check_host(headers)
@@ -282,7 +261,7 @@ class Server:
             return Reply(None, 304, reply.headers), route
         return reply, route
 
-    async def principal_of(self, route: Route, exchange: "Exchange") -> Principal:
+    async def principal_of(self, route: Route, exchange: Exchange) -> Principal:
         """Return the caller. Raise Unauthenticated, Forbidden, or TooManyRequests."""
         method, record = exchange.scope["method"], exchange.record
         principal = await self.access.identify(exchange.headers, exchange.peer, method, self.pools["read"].call)
@@ -299,9 +278,11 @@ class Server:
                 allowed=allowed,
                 action=f"Use a token with the role {' or '.join(allowed)}.",
             )
+        if route.least == "admin" and not principal.sees_all:
+            raise Forbidden("this is about the whole ledger, and this token covers some queues only", verb=route.verb)
         return principal
 
-    async def _read_write(self, call: Call, route: Route, exchange: "Exchange") -> None:
+    async def _read_write(self, call: Call, route: Route, exchange: Exchange) -> None:
         """Read what a request that changes something has: its key, the expected revision, the actor and the body."""
         headers = exchange.headers
         given = headers.get("idempotency-key")
@@ -322,7 +303,7 @@ class Server:
         # The event loop serves all callers: it does not read a large body by itself.
         call.body = decode() if len(body) <= SMALL_BYTES else await self.pools[route.pool].call(decode)
 
-    async def _send_stream(self, exchange: "Exchange", stream: Stream, more: dict[str, str]) -> None:
+    async def _send_stream(self, exchange: Exchange, stream: Stream, more: dict[str, str]) -> None:
         """Send a stream until it ends, its client goes, or takes nothing for too long."""
         gone = asyncio.ensure_future(exchange.wait_until_gone())
         parts = stream.parts
@@ -359,98 +340,6 @@ def _run_traced(route: Route, call: Call) -> Any:
         return call.run(partial(route.handler, call))
 
 
-class Exchange:
-    """One request and its answer, as ASGI has them."""
-
-    __slots__ = ("_begun", "clock", "cookies", "headers", "more", "peer", "receive", "record", "scope", "send")
-
-    def __init__(self, scope: Scope, receive: Receive, send: Send, record: access_log.AccessEntry) -> None:
-        self.scope = scope
-        self.receive = receive
-        self.send = send
-        self.record = record
-        self.headers: Headers = {}
-        self.peer: str = (scope.get("client") or ("", 0))[0]
-        self.more: dict[str, str] = {}
-        """Headers of the answer that do not depend on the route."""
-        self.cookies: tuple[str, ...] = ()
-        self.clock: LedgerClock | None = None
-        """The ledger's time, if the answer has it."""
-        self._begun = False
-
-    async def wait_until_gone(self) -> None:
-        """Return when the client has closed its connection."""
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
-
-    async def send_answer(self, reply: Reply, status: int, read: Callable[[Callable[[], bytes]], Awaitable[bytes]]) -> None:
-        status, self.cookies = reply.status or status, reply.cookies
-        kind = reply.headers.get("Content-Type", JSON_TYPE)
-        body = reply.body if isinstance(reply.body, bytes) else b"" if reply.body is None else _encode(reply.body)
-        more = {name: text for name, text in reply.headers.items() if name != "Content-Type"}
-        if kind == JSON_TYPE and len(body) >= ZIPPED_BYTES_MIN and "ETag" not in more and self._takes_zipped_data():
-            zip_ = partial(gzip.compress, body, 1, mtime=0)
-            body = zip_() if len(body) <= SMALL_BYTES else await read(zip_)
-            more["Content-Encoding"] = "gzip"
-        await self._send(status, body, kind, more)
-
-    def _takes_zipped_data(self) -> bool:
-        """Whether the answer may be compressed. That to a change may not: it can have a secret, which its length would tell."""
-        return self.scope["method"] == "GET" and "gzip" in (self.headers.get("accept-encoding") or "")
-
-    async def send_problem(self, error: HoldfastError) -> None:
-        if self._begun:
-            return
-        matched = self.headers.get("if-match") is not None
-        document = problem(error, self.record.request_id, matched=matched, request_id=self.record.key)
-        await self._send(document.status, _encode(document), PROBLEM_TYPE, _problem_headers(error))
-
-    async def _send(self, status: int, body: bytes, kind: str, more: dict[str, str]) -> None:
-        is_empty = status in (204, 304)
-        self.record.size = len(body)
-        if self.record.key is not None:
-            more = {**more, "Idempotency-Key": self.record.key}
-        await self.begin(status, None if is_empty else kind, more, None if is_empty else len(body))
-        with contextlib.suppress(OSError):
-            await self.send({"type": "http.response.body", "body": b"" if is_empty or self.scope["method"] == "HEAD" else body})
-
-    async def begin(self, status: int, kind: str | None, more: dict[str, str], size: int | None = None) -> None:
-        self._begun, self.record.status = True, status
-        given = {name.lower().encode() for name in more}
-        headers = [(name, text) for name, text in _SECURITY if name not in given]
-        headers.append((b"x-request-id", self.record.request_id.encode()))
-        if self.clock is not None:
-            headers.append((b"holdfast-now", self.clock.header()))
-        if kind is not None:
-            headers.append((b"content-type", kind.encode()))
-        if size is not None:
-            headers.append((b"content-length", str(size).encode()))
-        headers += [(name.lower().encode(), text.encode("latin-1", "replace")) for name, text in {**self.more, **more}.items()]
-        headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in self.cookies]
-        with contextlib.suppress(OSError):
-            await self.send({"type": "http.response.start", "status": status, "headers": headers})
-
-    async def pass_on(self, message: Any) -> None:
-        """Send a message of another application, with the headers that every answer has."""
-        if message["type"] == "http.response.start":
-            self._begun, self.record.status = True, message["status"]
-            given = {name.lower() for name, _ in message["headers"]}
-            more = [(name.lower().encode(), text.encode("latin-1", "replace")) for name, text in self.more.items()]
-            own = [(b"x-request-id", self.record.request_id.encode()), *_SECURITY, *more]
-            headers = [*message["headers"], *((name, text) for name, text in own if name not in given)]
-            message = {**message, "headers": headers}
-        else:
-            self.record.size += len(message.get("body", b""))
-        await asyncio.wait_for(self.send(message), SEND_SECONDS_MAX)
-
-    async def send_part(self, part: bytes) -> None:
-        self.record.size += len(part)
-        await self.send({"type": "http.response.body", "body": part, "more_body": True})
-
-    async def finish(self) -> None:
-        await self.send({"type": "http.response.body", "body": b""})
-
-
 def _request_id(headers: Headers) -> str:
     """Return the caller's id of the request, for logs, or a new one."""
     given = headers.get("x-request-id") or ""
@@ -461,15 +350,3 @@ def _internal(error: Exception, instance: str) -> InternalError:
     """Log an error that is none of ours. Its text does not leave the server."""
     log.error("a request failed", exc_info=error, extra={"request_id": instance})
     return InternalError("the server failed to answer this request")
-
-
-def _problem_headers(error: HoldfastError) -> dict[str, str]:
-    more: dict[str, str] = {}
-    if isinstance(error, Unauthenticated):
-        more["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, MethodNotAllowed):
-        more["Allow"] = ", ".join(error.context["allowed"])
-    seconds = retry_after(error)
-    if seconds is not None:
-        more["Retry-After"] = str(seconds)
-    return more

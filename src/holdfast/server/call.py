@@ -1,6 +1,6 @@
 """One request on its way to the ledger: who calls, what was sent, and what the handler answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -9,7 +9,7 @@ from holdfast.agent import Brief, TaskDetails
 from holdfast.core import limits
 from holdfast.core.access import ANY
 from holdfast.core.model import Actor, Fence, Role
-from holdfast.errors import Forbidden, NotFound, ValidationError
+from holdfast.errors import Forbidden, HoldfastError, NotFound, ValidationError
 from holdfast.ledger import Job, Ledger, SignedFence
 from holdfast.ledger.requests import repeats
 from holdfast.proof.envelopes import read_parts
@@ -82,9 +82,22 @@ class Call:
     def run(self, work: Callable[[], T]) -> T:
         """Call the ledger, in the thread of the caller. Note whether its answer is a repeated one."""
         before = repeats.count
-        answer = work()
+        try:
+            answer = work()
+        except HoldfastError as refusal:
+            raise self.shown(refusal) from None
         self.is_repeated = repeats.count > before
         return answer
+
+    def shown(self, refusal: HoldfastError) -> HoldfastError:
+        """Return a refusal as the caller may see it: a job of another queue does not exist."""
+        job_id = refusal.context.get("job_id")
+        if not self.principal.sees_all and isinstance(job_id, int):
+            try:
+                self.visible_job(job_id)
+            except NotFound as missing:
+                return missing
+        return refusal
 
     # Who
 
@@ -144,6 +157,14 @@ class Call:
         """Raise Forbidden if the caller may not use this queue."""
         if not self.principal.sees(queue):
             raise Forbidden(f"this token does not cover the queue {queue!r:.80}", allowed=list(self.principal.queues))
+
+    def see_dependencies(self, depends_on: Sequence[int | str] | None) -> None:
+        """Raise NotFound if a new job would wait for a job that the caller may not see. A text names a job of the same call."""
+        if depends_on and not self.principal.sees_all:
+            limits.check_count("depends_on", len(depends_on), limits.DEPENDENCIES_MAX)
+            for job_id in depends_on:
+                if isinstance(job_id, int):
+                    self.visible_job(job_id)
 
     def check_scope(self, queue: str | None) -> None:
         """Raise Forbidden unless the caller may use the queue, or all queues if none is named."""

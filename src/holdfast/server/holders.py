@@ -172,7 +172,7 @@ def heartbeat_many(call: Call) -> Any:
     """Renew many leases in one call. Each has its own answer."""
     given: list[Any] = [call.fence(fence) for fence in call.body.fences]
     given += _beats(call)
-    return {"answers": [_one("beat", answer) for answer in call.ledger.heartbeat_many(given, wait=call.body.wait)]}
+    return {"answers": [_one(call, "beat", answer) for answer in call.ledger.heartbeat_many(given, wait=call.body.wait)]}
 
 
 def _beats(call: Call) -> list[Any]:
@@ -186,8 +186,8 @@ def _beats(call: Call) -> list[Any]:
     return pairs
 
 
-def _one(name: str, answer: Any) -> dict[str, Any]:
-    return {"problem": problem(answer)} if isinstance(answer, HoldfastError) else {name: answer}
+def _one(call: Call, name: str, answer: Any) -> dict[str, Any]:
+    return {"problem": problem(call.shown(answer))} if isinstance(answer, HoldfastError) else {name: answer}
 
 
 @route(
@@ -204,11 +204,11 @@ def complete_many(call: Call) -> Any:
     results = [(call.fence(entry.fence, proof=entry.proof), b.sent(entry.result)) for entry in call.body.completions]
     if not call.body.settle:
         changes = call.ledger.complete_many(results, request_id=call.request_id)
-        return {"answers": [_one("change", answer) for answer in changes]}
+        return {"answers": [_one(call, "change", answer) for answer in changes]}
     settled: Sequence[HoldfastError | None] = call.ledger.settle_many(
         results, request_id=call.request_id or "", heartbeats=_beats(call)
     )
-    return {"answers": [{} if answer is None else {"problem": problem(answer)} for answer in settled]}
+    return {"answers": [{} if answer is None else {"problem": problem(call.shown(answer))} for answer in settled]}
 
 
 # Signed events

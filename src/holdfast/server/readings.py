@@ -258,6 +258,7 @@ class BatchAnswer(msgspec.Struct, frozen=True):
 
 def _on_many(call: Call, verb: Callable[..., list[Job | HoldfastError]], **more: Any) -> Any:
     """Use a verb on the chosen jobs. A job that the caller may not see is one that does not exist."""
+    limits.check_count("jobs", len(call.body.jobs), limits.BULK_MAX)
     options = {name: getattr(call.body, name) for name in call.body.__struct_fields__ if name != "jobs"}
     refused = {} if call.principal.sees_all else _unseen(call)
     jobs = [(one.id, one.rev) for one in call.body.jobs if one.id not in refused]

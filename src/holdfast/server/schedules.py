@@ -87,6 +87,7 @@ def _check_name(call: Call) -> None:
 def _fields(call: Call, given: ScheduleFields) -> dict[str, Any]:
     """Return the fields of a schedule, without its kind, as the ledger takes them."""
     call.see_queue(given.queue)
+    call.see_dependencies(given.depends_on)
     fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
     del fields["kind"]
     return fields | {"args": b.sent(given.args)}
@@ -143,7 +144,11 @@ def next_firings(call: Call) -> Any:
 @route("GET", "/v1/schedule-preview", "reader", query=PreviewQuery, answer=FiringsAnswer, verb="read")
 def preview_schedule(call: Call) -> Any:
     """Return the planned times that a schedule would have."""
-    return {"times": call.ledger.preview_schedule(**msgspec.structs.asdict(call.query))}
+    given = msgspec.structs.asdict(call.query)
+    if given["every"] is not None:
+        with contextlib.suppress(ValueError):  # a text such as 15m
+            given["every"] = float(given["every"])
+    return {"times": call.ledger.preview_schedule(**given)}
 
 
 class DeclaredSchedules(b.Body, frozen=True):
