@@ -68,8 +68,8 @@ VERBS: list[tuple[Prepare, str, str, str]] = [
     (queued, "cancel", "holdfast job cancel 1", "cancelled"),
     (running, "cancel", "holdfast job cancel 1", "cancel_requested"),
     (running, "hard-cancel", "holdfast job cancel --hard 1", "cancelled"),
-    (stalled, "requeue", "/v1/jobs/1/requeue", "requeued"),
-    (queued, "dead-letter", "/v1/jobs/1/dead-letter", "dead_lettered"),
+    (stalled, "requeue", "holdfast job requeue 1", "requeued"),
+    (queued, "dead-letter", "holdfast job dead-letter --reason-code policy_violation 1", "dead_lettered"),
     (failed, "discard", "holdfast job discard 1", "discarded"),
     (dead, "discard", "holdfast job discard 1", "discarded"),
 ]

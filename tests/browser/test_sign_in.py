@@ -32,6 +32,8 @@ def with_provider(ledger: Ledger) -> Iterator[RunningServer]:
 
 def test_a_person_signs_in_and_out(with_provider: RunningServer, browser: Browser) -> None:
     context = browser.new_context()
+    watcher = Watcher()
+    context.expose_function("reportViolation", watcher.note)
     context.add_init_script(WATCH)
     page = context.new_page()
     page.goto(f"{with_provider.url}/login")
@@ -41,13 +43,14 @@ def test_a_person_signs_in_and_out(with_provider: RunningServer, browser: Browse
     page.locator("button", has_text="Authorize").first.click()
     expect(page).to_have_url(f"{with_provider.url}/")
     expect(page.locator("#who")).to_have_text("kim@example.org (operator)")
-    assert page.evaluate("window.reports") == []
+    watcher.check()
     cookies = {cookie["name"]: (cookie["sameSite"], cookie["httpOnly"]) for cookie in context.cookies(with_provider.url)}
     assert cookies == {"holdfast": ("Strict", True)}
     page.go_back()
     assert "/auth/callback" not in page.url, "the address with the code is not in the history"
     page.goto(with_provider.url)
     page.locator("#who").click()
+    page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(AT_PROVIDER)
     assert context.cookies(with_provider.url) == []
     context.close()
