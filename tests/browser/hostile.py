@@ -54,6 +54,8 @@ def fill(ledger: Ledger, clock: ManualClock) -> None:
     assert ledger.supervision.take(markup("run"), "h", 15)
     run = RunBody(holder="h", run=1, incarnation="i", program=markup("program"), controller=msgspec.Raw(b"{}"))
     ledger.supervision.keep(markup("run"), run, 15)
+    ledger.set_schedule(markup("schedule"), KIND, every="1h", queue=QUEUE, correlation_id=markup("correlation"))
+    ledger.pause_schedule(markup("schedule"), actor=markup("pauser"))
     HistoryService(ledger, "test").tick()
 
 

@@ -13,7 +13,7 @@ _PACKAGE = find_spec("axe_playwright_python")
 assert _PACKAGE is not None and _PACKAGE.origin is not None
 AXE = (Path(_PACKAGE.origin).parent / "axe.min.js").read_text()
 PAGES = ["/", "/jobs", "/jobs/1", "/queues", "/queues/mail", "/kinds", "/kinds/send_mail", "/workers", "/workers/w-3", "/agents"]
-PAGES += ["/attention", "/dead-letters", "/events", "/sinks", "/runs", "/seals", "/policies", "/tokens", "/help"]
+PAGES += ["/attention", "/dead-letters", "/events", "/schedules", "/sinks", "/runs", "/seals", "/policies", "/tokens", "/help"]
 GO = """(path) => {
     document.querySelector("main > div").dataset.old = "";
     history.pushState(null, "", path);

@@ -32,6 +32,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "/attention": ("kind", "queue", "assistant", "sink", "sink-error"),
     "/dead-letters": ("kind", "queue", "type", "worker"),
     "/events": ("canceller", "reason", "cancelled"),
+    "/schedules": ("schedule", "kind", "queue", "pauser"),
     "/sinks": ("sink", "sink-error"),
     "/runs": ("run", "program"),
     "/seals": (),

@@ -1,4 +1,4 @@
-"""Dead letters by cause, and queues that are paused and resumed."""
+"""Dead letters by cause, and queues and schedules that are paused and resumed."""
 
 from playwright.sync_api import expect
 
@@ -42,6 +42,27 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(filled: RunningServer, ledg
     page.click("[data-verb=unpause]")
     expect(page.locator(".answer")).to_contain_text("open")
     assert "crawl" not in ledger.paused()
+
+
+def test_a_schedule_is_paused_resumed_run_and_removed(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    ledger.set_schedule("nightly", "report", cron="0 3 * * *", tz="Europe/Berlin", queue="q")
+    page = open_page("/schedules")
+    row = page.locator("tbody tr")
+    expect(row).to_contain_text("0 3 * * * Europe/Berlin")
+    row.locator("[data-verb=run_schedule]").click()
+    page.click("[data-confirm]")
+    expect(page.locator("body")).to_contain_text("The job is made.")
+    assert [job.kind for job in ledger.list()] == ["report"]
+    row.locator("[data-verb=pause_schedule]").click()
+    page.click("[data-confirm]")
+    expect(row).to_contain_text("paused by")
+    row.locator("[data-verb=resume_schedule]").click()
+    expect(row.locator("[data-verb=pause_schedule]")).to_be_visible()
+    row.locator("[data-verb=remove_schedule]").click()
+    page.click("[data-confirm]")
+    expect(page.locator(".empty")).to_contain_text("There are no schedules.")
+    expect(row).to_have_count(0)
+    assert ledger.schedules() == []
 
 
 def test_a_token_is_made_shown_once_and_revoked(served: RunningServer, ledger: Ledger, open_page: Open) -> None:

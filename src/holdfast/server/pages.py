@@ -34,7 +34,7 @@ _TYPES = {
 }
 PAGES = frozenset(
     {"", "agents", "attention", "dead-letters", "events", "help", "jobs", "kinds", "login"}
-    | {"policies", "queues", "runs", "seals", "sinks", "tokens", "workers"}
+    | {"policies", "queues", "runs", "schedules", "seals", "sinks", "tokens", "workers"}
 )
 """First parts of the paths that show a page."""
 PAGES_OF_ONE = frozenset({"jobs", "kinds", "queues", "workers"})

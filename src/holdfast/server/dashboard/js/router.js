@@ -38,6 +38,7 @@ const PAGES = {
   attention: () => import("./pages/attention.js"),
   "dead-letters": () => import("./pages/letters.js"),
   events: () => import("./pages/events.js"),
+  schedules: () => import("./pages/schedules.js"),
   sinks: () => import("./pages/sinks.js"),
   runs: () => import("./pages/runs.js"),
   seals: () => import("./pages/seals.js"),

@@ -42,6 +42,6 @@ const page = listPage({
     { name: "", cell: (sink) => buttons(sink, reload) },
   ],
   key: (sink) => sink.name,
-  empty: () => empty("There are no sinks. A sink is a program or an address that gets every event; it is named in [sinks] of holdfast.toml."),
+  empty: () => empty("There are no sinks. A sink is a program or an address that gets every event; it is named in [[server.sinks]] of holdfast.toml."),
 });
 export const { title, load, watch, draw, update, leave } = page;
