@@ -83,16 +83,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(left_out)]
 
 
-ON_POSTGRES = {
-    "test_batches.py",
-    "test_claiming.py",
-    "test_late_holder.py",
-    "test_readings.py",
-    "test_request_answers.py",
-    "test_request_ids.py",
-    "test_timeline.py",
-}
-"""The files that also run through a server on PostgreSQL: keys, batches, late holders, and answers whose SQL differs most.
+ON_POSTGRES = {"test_claiming.py", "test_readings.py", "test_request_ids.py"}
+"""The files that also run through a server on PostgreSQL: claims, keys of requests, and answers whose SQL differs most.
 
 All files run on PostgreSQL, and through a server on SQLite. All of them through both would take as long as both together.
 """

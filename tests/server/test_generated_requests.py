@@ -46,15 +46,18 @@ def check_answers(folder: Path, url: str, role: str, *options: str, seconds: flo
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("role", "options"),
+    ("store", "role", "options"),
     [
-        ("admin", ["--phases", "coverage"]),
-        ("worker", ["--phases", "fuzzing", "--max-examples", "3"]),
-        ("reader", ["--phases", "fuzzing", "--max-examples", "2"]),
+        ("sqlite_url", "admin", ["--phases", "coverage"]),
+        ("empty_schema", "worker", ["--phases", "fuzzing", "--max-examples", "3"]),
+        ("sqlite_url", "reader", ["--phases", "fuzzing", "--max-examples", "2"]),
     ],
 )
-def test_every_answer_is_as_documented(tmp_path: Path, store_url: str, role: str, options: list[str]) -> None:
-    check_answers(tmp_path, store_url, role, *options)
+def test_every_answer_is_as_documented(
+    tmp_path: Path, request: pytest.FixtureRequest, store: str, role: str, options: list[str]
+) -> None:
+    """Each role on one store. The long run has every role on both."""
+    check_answers(tmp_path, request.getfixturevalue(store), role, *options)
 
 
 @pytest.mark.torture

@@ -79,7 +79,7 @@ def test_jobs_behind_a_stuck_handler_are_released_while_other_pools_have_room(ap
 
     @app.handler()
     def work(n: int) -> bool:
-        return free.wait(20) if n == 600 else True
+        return free.wait(100) if n == 600 else True
 
     @app.handler()
     async def beside() -> None: ...
@@ -87,7 +87,7 @@ def test_jobs_behind_a_stuck_handler_are_released_while_other_pools_have_room(ap
     jobs = app.enqueue_many(work, [{"n": n} for n in range(1_200)])
     start(threads=1)
     wait_until(lambda: app.ledger.get(jobs[599].id).status == "succeeded")
-    wait_until(lambda: app.ledger.counts()["default"] == {"succeeded": 600, "running": 1, "queued": 599})
+    wait_until(lambda: app.ledger.counts()["default"] == {"succeeded": 600, "running": 1, "queued": 599}, seconds=90)
     free.set()
 
 
