@@ -177,3 +177,9 @@ def _refusal(work: Callable[[], None]) -> tuple[str, str] | None:
     except HoldfastError as error:
         return error.code, error.message
     return None
+
+
+def test_texts_with_escapes_are_checked_for_nesting_value_by_value():
+    wide = [["\\"] for _ in range(NESTING_MAX + 1)]
+    body = json.dumps(wide, separators=(",", ":")).encode()
+    assert strict_json.check("it", body, 10 * MOST) == body

@@ -295,3 +295,11 @@ def test_an_empty_beat_has_no_payload():
 def test_raw_json_is_read_back_unchanged(body: bytes | None):
     made = payloads.StalledPayload(error=payloads.to_optional_json(body)).encode()
     assert payloads.json_bytes(payloads.decode(payloads.StalledPayload, made).error) == body
+
+
+def test_a_filter_takes_types_by_any_of_their_names():
+    assert vocabulary.event_types(["enqueued", "stalled"]) == (EventType.ENQUEUED, EventType.STALLED)
+    wrong: list[Any] = [["nothing"], [5], [[]]]
+    for names in wrong:
+        with pytest.raises(HoldfastError, match="types must be among"):
+            vocabulary.event_types(names)
