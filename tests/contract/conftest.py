@@ -81,6 +81,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+    for item in items:
+        if _is_served(item) and item.path.name not in SERVED_ALWAYS:
+            item.add_marker(pytest.mark.torture)
+
+
+SERVED_ALWAYS = {
+    "test_agents.py",
+    "test_bulk.py",
+    "test_claiming.py",
+    "test_policies.py",
+    "test_request_ids.py",
+    "test_schedules.py",
+    "test_settle_many.py",
+    "test_signed.py",
+}
+"""The files that `make test` runs through a server. `make torture` runs all of them."""
 
 
 ON_POSTGRES = {"test_claiming.py", "test_readings.py", "test_request_ids.py"}
