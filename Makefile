@@ -99,19 +99,19 @@ lock: ## make the lock files again from pyproject.toml and the requirements file
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
 	$(PYTHON) -m venv "$$tmp" && \
 	"$$tmp/bin/python" -m pip install -qq --disable-pip-version-check uv && \
-	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 		--no-emit-index-url --no-header --all-extras $(LOCKFLAGS) \
 		--output-file requirements.lock pyproject.toml requirements.in && \
-	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 		--no-emit-index-url --no-header $(LOCKFLAGS) \
 		--output-file requirements-site.lock requirements-site.in && \
-	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 		--no-emit-index-url --no-header --extra all --constraint requirements.lock \
 		--output-file deploy/requirements.lock pyproject.toml && \
-	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 		--no-emit-index-url --no-header --constraint requirements.lock \
 		--output-file deploy/requirements-build.lock deploy/requirements-build.in && \
-	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 		--no-emit-index-url --no-header $(LOCKFLAGS) \
 		--output-file bench/peers/requirements.lock bench/peers/requirements.in
 
