@@ -63,7 +63,7 @@ def idle_counts(agent: Agent, **options: object) -> tuple[object, ...]:
 
 
 def test_an_empty_answer_says_why_and_whether_to_try_again(ledger: Ledger, ada: Agent, bob: Agent) -> None:
-    assert idle_counts(ada) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada) == (0, 0, 0, 0, 0, "done")
     one = queued(ledger, queue="a").id
     two = queued(ledger, queue="a", depends_on=[one], kind="review").id
     queued(ledger, queue="b", depends_on=[two])
@@ -72,7 +72,7 @@ def test_an_empty_answer_says_why_and_whether_to_try_again(ledger: Ledger, ada: 
     queued(ledger, queue="c")
     ledger.pause("c")
     bob.start(one)
-    assert idle_counts(ada) == (1, 2, 1, 2, "wait")
+    assert idle_counts(ada) == (1, 2, 1, 2, 0, "wait")
     assert idle_counts(ada, queues=["a"]) == (1, 1, 0, 0, "wait")
     assert idle_counts(ada, queues=["c", "b"]) == (0, 1, 1, 2, "wait")
     assert idle_counts(ada, kinds=["review"]) == (0, 1, 0, 0, "wait")
@@ -85,7 +85,7 @@ def test_an_empty_answer_says_why_and_whether_to_try_again(ledger: Ledger, ada: 
 
 def test_the_counts_of_an_empty_answer_have_a_limit(ledger: Ledger, ada: Agent) -> None:
     ledger.enqueue_many([{"kind": "work", "delay": "1h"}] * 1_001)
-    assert idle_counts(ada) == (0, 0, 1_000, 0, "wait")
+    assert idle_counts(ada) == (0, 0, 1_000, 0, 0, "wait")
 
 
 def test_undo_jobs_do_not_count_as_live_tasks(ledger: Ledger, ada: Agent) -> None:
@@ -95,7 +95,7 @@ def test_undo_jobs_do_not_count_as_live_tasks(ledger: Ledger, ada: Agent) -> Non
     ledger.heartbeat(fence, undo={"kind": "unread"})
     ledger.fail(fence, "broken", retryable=False)
     ledger.sweep()
-    assert idle_counts(ada) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada) == (0, 0, 0, 0, 0, "done")
 
 
 def test_without_ready_tasks_the_longest_expired_claim_is_taken_over(
@@ -116,7 +116,7 @@ def test_without_ready_tasks_the_longest_expired_claim_is_taken_over(
     ada.complete(first)
     assert took(ada) == (later, "expired")
     ada.complete(later)
-    assert idle_counts(ada) == (1, 0, 0, 0, "wait")
+    assert idle_counts(ada) == (1, 0, 0, 0, 0, "wait")
     assert problems(ledger) == []
 
 

@@ -83,5 +83,5 @@ def test_records_have_the_columns_of_their_statements_on_a_server(on_postgres: L
     sql: dict[str, str] = on_postgres._store._sql  # type: ignore[attr-defined]
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         found = {name: described_by_postgres(connection, sql[name]) for name in [*dict(RECORDS), "claim"]}
-    assert found.pop("claim") == [*fields(ClaimedRow), "took"]
+    assert found.pop("claim") == [*fields(ClaimedRow), "took", "flow"]
     assert found == {name: fields(record) for name, record in RECORDS}

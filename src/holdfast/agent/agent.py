@@ -93,8 +93,10 @@ class AgentBase:
         session: str = DEFAULT_SESSION,
         suggestions: Suggestions | None = None,
         known_attempt: Callable[[int], int | None] | None = None,
+        labels: Sequence[str] = (),
     ) -> None:
-        """`suggestions` words the suggested actions of refusals; as shell commands by default.
+        """`suggestions` words the suggested actions of refusals; as shell commands by default. `labels` are what the agent has,
+        for tasks that require labels.
 
         `known_attempt` returns the attempt of a task that this process holds, if it remembers one. It fences verbs that are
         called without `attempt`. It is not part of the request, so a request that is sent again stays the same even if the
@@ -106,6 +108,7 @@ class AgentBase:
         limits.check_name("agent", name)
         limits.check_name("session", session)
         self._who = validate.worker(name, session)
+        self._labels = validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX)
 
     @property
     def name(self) -> str:
@@ -127,6 +130,7 @@ class AgentBase:
         """Run `work` in one transaction. Explain a refusal to the agent from the task's state in that transaction."""
 
         def work_or_explain(steps: JobSteps) -> A:
+            steps.labels = self._labels
             try:
                 return work(steps)
             except HoldfastError as error:

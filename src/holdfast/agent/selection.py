@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core.model import HELD, NEVER, JobRecord, Status
+from holdfast.core.model import HELD, NEVER, UNDO_KIND, JobRecord, Status
 from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable, NotFound, SignatureInvalid
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.transaction import JobSteps
-from holdfast.store.agents import AgentState
+from holdfast.store.agents import AgentState, Candidate
 from holdfast.text import iso_format
 
 
@@ -26,13 +26,15 @@ class IdleReason(msgspec.Struct, frozen=True, kw_only=True):
     """Counts of the live tasks in the given queues and kinds that cannot be claimed now, each up to 1,000.
 
     `held`: held by others, or stalled. `waiting`: waiting for other tasks. `scheduled`: for later, or in a backoff.
-    `paused`: in paused queues. `then` is "wait" if there are any, and "done" if no live task is left.
+    `paused`: in paused queues. `limited`: behind a limit, for another agent, or for one with other labels. `then` is "wait" if
+    there are any, and "done" if no live task is left.
     """
 
     held: int
     waiting: int
     scheduled: int
     paused: int
+    limited: int = 0
     then: Literal["wait", "done"]
 
 
@@ -69,6 +71,7 @@ def format_unavailable_tasks(nothing: IdleReason) -> str:
         (nothing.waiting, "waiting for other tasks"),
         (nothing.scheduled, "scheduled for later"),
         (nothing.paused, "in paused queues"),
+        (nothing.limited, "behind a limit or for other agents"),
     ]
     return ", ".join(f"{_format_count(number)} {what}" for number, what in parts if number)
 
@@ -140,9 +143,14 @@ def _select_next(steps: JobSteps, options: ResumeOptions) -> Selection | None:
     """Select by higher priority, then by earlier `available_at`, then by lower id."""
     now = steps.session.now()
     ready = [first for first in steps.session.first_tasks(options.queues, options.kinds) if first.available_at <= now]
+    ready += _first_of_subqueues(steps, options)
     ready.sort(key=lambda first: (-first.priority, first.available_at, first.id))
     skipped: list[int] = []
     for first in ready[: limits.RESUME_TRIES_MAX]:
+        if first.is_chosen:
+            if (taken := _try_claim(steps, first.id, options.ttl_ms)) is not None:
+                return Selection(taken, "next")
+            continue
         while len(skipped) < limits.RESUME_TRIES_MAX:
             id_ = steps.session.take_task(first.queue, first.priority, options.kinds, skipped)
             if id_ is None:
@@ -151,6 +159,16 @@ def _select_next(steps: JobSteps, options: ResumeOptions) -> Selection | None:
                 return Selection(taken, "next")
             skipped.append(id_)
     return None
+
+
+def _first_of_subqueues(steps: JobSteps, options: ResumeOptions) -> list[Candidate]:
+    """Return the task that a claim would take next from each queue with subqueues."""
+    known = steps.session.flow_queues(limits.RESUME_TRIES_MAX)
+    queues = [queue for queue in known if options.queues is None or queue in options.queues]
+    found = [job for queue in queues if (job := steps.next_in_subqueues(queue, options.kinds)) is not None]
+    return [
+        Candidate(job.queue, job.priority, job.available_at, job.id, is_chosen=True) for job in found if job.kind != UNDO_KIND
+    ]
 
 
 def _select_expired(steps: JobSteps, options: ResumeOptions) -> Selection | None:

@@ -24,6 +24,7 @@ from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event
 from holdfast.ledger.verbs.access import NewToken, SessionRecord, TokenRecord
 from holdfast.ledger.verbs.bulk import ChosenJob
 from holdfast.ledger.verbs.fleet import QueueRecord
+from holdfast.ledger.verbs.flow import LimitKeyRecord, LimitRecord, QueueSettingsRecord
 from holdfast.ledger.verbs.letters import LetterGroups
 from holdfast.ledger.verbs.policies import DeclarationRecord
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
@@ -175,19 +176,29 @@ class AsyncLedger(AsyncLedgerBase):
         limit: int = 1,
         start: bool = False,
         kinds: Sequence[str] | None = None,
+        labels: Sequence[str] = (),
         incarnation: str | None = None,
         request_id: str | None = None,
         keep: bool = True,
     ) -> builtins.list[Job]:
         """Claim up to `limit` jobs that are ready, and return them with their fences. If none is ready, return an empty list.
 
-        Jobs are chosen by queue in the order given, then by priority, age and id. With `start`, each job is also started, in the
-        same statement. `keep=False` is faster and meant for workers: the answer is not kept under a request id. If such an answer
-        is lost, `unanswered` finds the jobs.
+        Jobs are chosen by queue in the order given, then by priority, age and id. In a queue whose jobs have partitions, limits
+        or labels, jobs of the same priority take turns. `labels` are what the worker has, for jobs that require labels. With
+        `start`, each job is also started, in the same statement. `keep=False` is faster and meant for workers: the answer is not
+        kept under a request id. If such an answer is lost, `unanswered` finds the jobs.
         """
         return await self._call(
             lambda ledger: ledger.claim(
-                worker, queues, limit=limit, start=start, kinds=kinds, incarnation=incarnation, request_id=request_id, keep=keep
+                worker,
+                queues,
+                limit=limit,
+                start=start,
+                kinds=kinds,
+                labels=labels,
+                incarnation=incarnation,
+                request_id=request_id,
+                keep=keep,
             )
         )
 
@@ -197,6 +208,7 @@ class AsyncLedger(AsyncLedgerBase):
         worker: str,
         *,
         ttl: Any = None,
+        labels: Sequence[str] = (),
         incarnation: str | None = None,
         request_id: str | None = None,
         expected_rev: int | None = None,
@@ -204,11 +216,12 @@ class AsyncLedger(AsyncLedgerBase):
         """Claim one job by id: a queued job, a stalled one after its resume window, one past its limits, or the worker's own.
 
         If the worker itself holds a live lease on the job, the lease is renewed and the attempt stays the same. If that lease
-        has expired, a new attempt begins. `ttl` sets the length of the new or renewed lease.
+        has expired, a new attempt begins. `ttl` sets the length of the new or renewed lease. A queued job whose limits are used
+        up, that requires labels which are not in `labels`, or that is for another worker, is refused.
         """
         return await self._call(
             lambda ledger: ledger.claim_job(
-                job_id, worker, ttl=ttl, incarnation=incarnation, request_id=request_id, expected_rev=expected_rev
+                job_id, worker, ttl=ttl, labels=labels, incarnation=incarnation, request_id=request_id, expected_rev=expected_rev
             )
         )
 
@@ -654,6 +667,18 @@ class AsyncLedger(AsyncLedgerBase):
         """Return every kind that has jobs, by name, with its events, errors, waits and runs of the last hour."""
         return await self._call(lambda ledger: ledger.kinds())
 
+    async def limit(self, name: str) -> LimitRecord:
+        """Return one limit."""
+        return await self._call(lambda ledger: ledger.limit(name))
+
+    async def limit_keys(self, name: str, *, after: str = "", limit: int = 100) -> builtins.list[LimitKeyRecord]:
+        """Return the keys of a limit that jobs have drawn on, or that have their own numbers, by key, and what is in use."""
+        return await self._call(lambda ledger: ledger.limit_keys(name, after=after, limit=limit))
+
+    async def limits(self) -> builtins.list[LimitRecord]:
+        """Return all limits, by name."""
+        return await self._call(lambda ledger: ledger.limits())
+
     async def list(
         self,
         *,
@@ -890,6 +915,10 @@ class AsyncLedger(AsyncLedgerBase):
             )
         )
 
+    async def queue_settings(self) -> builtins.list[QueueSettingsRecord]:
+        """Return the settings of all queues that have any, by queue."""
+        return await self._call(lambda ledger: ledger.queue_settings())
+
     async def queues(self, *, totals: bool = False) -> builtins.list[QueueRecord]:
         """Return every queue that has jobs or is paused, by name. This counts every job, so it is slow on a large ledger.
 
@@ -912,6 +941,10 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.release(fence, reason=reason, request_id=request_id, expected_rev=expected_rev)
         )
+
+    async def remove_limit(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
+        """Remove a limit. Jobs that draw on it go on without it."""
+        await self._call(lambda ledger: ledger.remove_limit(name, request_id=request_id, actor=actor))
 
     async def remove_schedule(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
         """Remove a schedule. Its jobs stay. One that a handler declares comes back when a worker starts: pause that one."""
@@ -1136,6 +1169,33 @@ class AsyncLedger(AsyncLedgerBase):
         """Return schedules by name, those after the name `after`."""
         return await self._call(lambda ledger: ledger.schedules(after=after, limit=limit))
 
+    async def set_limit(
+        self,
+        name: str,
+        *,
+        concurrent: int | None = None,
+        rate: str | None = None,
+        burst: int | None = None,
+        by: str | None = None,
+        key: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> LimitRecord:
+        """Make a limit, or replace the one of this name. Jobs draw on it with the option `limits` of `enqueue`.
+
+        At most `concurrent` units are held at once, over all workers. `rate`, such as "600/1m", is how many units may start, on
+        average; `burst` is how many may start at once after a pause. In any time t, at most burst + rate * t start. Without
+        `burst`, it is what the rate gives in a second. With `by`, such as "args.tenant", each value of that argument has the
+        limit for itself. With `key`, the numbers are for that value alone, and replace those of the limit.
+
+        The numbers hold from the next claim on. Jobs that are held already go on, also if they are more than the new number.
+        """
+        return await self._call(
+            lambda ledger: ledger.set_limit(
+                name, concurrent=concurrent, rate=rate, burst=burst, by=by, key=key, request_id=request_id, actor=actor
+            )
+        )
+
     async def set_policy(
         self,
         kind: str | None = None,
@@ -1152,6 +1212,24 @@ class AsyncLedger(AsyncLedgerBase):
         operator's key can lower `signed`.
         """
         await self._call(lambda ledger: ledger.set_policy(kind, tier=tier, request_id=request_id, actor=actor, **fields))
+
+    async def set_queue(
+        self,
+        queue: str,
+        *,
+        weights: Mapping[str, int] | None = None,
+        ageing: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> QueueSettingsRecord:
+        """Set how a queue serves its partitions and its old jobs. What is not given is unset.
+
+        `weights` are by partition: one with the weight 3 gets three times the jobs of one without a weight. `ageing`, such as
+        "+1/10m", raises the priority of a job by so much for every such time that it has been available.
+        """
+        return await self._call(
+            lambda ledger: ledger.set_queue(queue, weights=weights, ageing=ageing, request_id=request_id, actor=actor)
+        )
 
     async def set_schedule(
         self,
@@ -1375,13 +1453,21 @@ class AsyncLedger(AsyncLedgerBase):
             lambda ledger: ledger.unset_policy(kind, fields, tier=tier, declared=declared, request_id=request_id, actor=actor)
         )
 
-    async def until_ready(self, queues: Sequence[str] = ("default",), *, kinds: Sequence[str] | None = None) -> float | None:
+    async def until_ready(
+        self,
+        queues: Sequence[str] = ("default",),
+        *,
+        kinds: Sequence[str] | None = None,
+        worker: str | None = None,
+        labels: Sequence[str] = (),
+    ) -> float | None:
         """Return the seconds of ledger time until the first delayed job of these queues can be claimed, or None if there is none.
 
         This is for a worker that has just claimed and got nothing. Jobs that were never delayed, paused queues and jobs that wait
-        for dependencies are not considered. 0.0 means that a job can be claimed now. Another worker may claim it first.
+        for dependencies are not considered. 0.0 means that a job can be claimed now. Another worker may claim it first. `worker`
+        and `labels` are those of the claim. They matter in queues with limits, partitions or labels.
         """
-        return await self._call(lambda ledger: ledger.until_ready(queues, kinds=kinds))
+        return await self._call(lambda ledger: ledger.until_ready(queues, kinds=kinds, worker=worker, labels=labels))
 
     async def wait(self, job: Job[R] | int, *, timeout: float | None = None) -> Job[R]:
         """Wait until a job has succeeded, failed, or was dead-lettered or cancelled, and return it.

@@ -80,6 +80,7 @@ def worker() -> None:
 @key_option
 @click.option("--name", help="The worker's name. [default: that of its worker key, else host and process id]")
 @click.option("--queues", type=queues, help="Queues: a,b in strict order, or a=3,b=1 by weight. [default: those of the handlers]")
+@click.option("--label", "labels", multiple=True, help="A label that the worker has, for jobs that require it. May be repeated.")
 @click.option("--threads", type=click.IntRange(1, 10_000), help="The most handlers that run in threads. [default: 10]")
 @click.option("--tasks", type=click.IntRange(1, 10_000), help="The most async handlers that run. [default: 100]")
 @click.option(

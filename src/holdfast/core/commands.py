@@ -4,12 +4,14 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from holdfast.core.flow import FlowRefusal
 from holdfast.core.model import (
     Actor,
     EventRecord,
     EventType,
     FailureStage,
     Fence,
+    Flow,
     JobRecord,
     Micros,
     Policy,
@@ -77,6 +79,7 @@ class Enqueue(Command, frozen=True, kw_only=True):
     correlation_id: str | None = None
     trace_id: str | None = None
     replay_of: int | None = None
+    flow: Flow | None = None
     reason: str | None = None
     """The reason of a replay."""
     bare: bool = False
@@ -101,6 +104,8 @@ class ClaimNext(Command, frozen=True, kw_only=True):
     token: str
     kinds: tuple[str, ...] | None = None
     start: bool = False
+    labels: tuple[str, ...] = ()
+    """What the worker has, for jobs that require it."""
 
 
 class JobCommand(Command, frozen=True, kw_only=True):
@@ -113,7 +118,7 @@ class JobCommand(Command, frozen=True, kw_only=True):
 
 
 class ClaimJob(JobCommand, frozen=True, kw_only=True):
-    """Claim one job by id. The ledger sets `policy`, `paused`, `fresh_since` and `token`, not the caller.
+    """Claim one job by id. The ledger sets `policy`, `paused`, `refusal`, `fresh_since` and `token`, not the caller.
 
     `signed` is for the current holder, whose claim counts as a heartbeat. With `keeps_ttl`, `ttl_ms` applies to a new lease
     only, and a renewal keeps the current length.
@@ -124,6 +129,9 @@ class ClaimJob(JobCommand, frozen=True, kw_only=True):
     keeps_ttl: bool = False
     policy: Policy | None = None
     paused: bool = False
+    labels: tuple[str, ...] = ()
+    refusal: FlowRefusal | None = None
+    """Why flow control does not let the worker have the job now. The ledger sets it."""
     fresh_since: Micros | None = None
     signed: SignedStatement | None = None
 

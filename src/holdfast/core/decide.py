@@ -139,6 +139,7 @@ def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
         tier=job.tier,
         policy=payloads.to_optional_json(job.override),
         replay_of=job.id,
+        flow=job.flow,
         depends_on=job.depends_on,
         on_dependency_failure=job.on_dependency_failure,
     )
@@ -156,5 +157,6 @@ def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
         correlation_id=job.correlation_id,
         trace_id=job.trace_id,
         replay_of=job.id,
+        flow=job.flow,
         reason=command.reason,
     )

@@ -105,6 +105,37 @@ FIRING_LATE_MS = 60_000
 MISSED_FIRINGS_COUNTED_MAX = 1_000
 """Missed firings of a schedule that are counted one by one after an outage."""
 SCHEDULES_PER_SWEEP_MAX = 1_000
+LIMITS_MAX = 1_000
+"""Limits of a ledger."""
+LIMITS_PER_JOB_MAX = 8
+LIMIT_UNITS_MAX = 1_000_000
+"""Units of one limit that a job draws."""
+LIMIT_COUNT_MAX = 1_000_000_000
+"""The numbers of a limit: concurrent units, units of a rate, burst."""
+LIMIT_RATE_MS_MIN = 1
+LIMIT_RATE_MS_MAX = 366 * 86_400_000
+LIMIT_PATH_PARTS_MAX = 8
+"""Names in the path of the argument that a limit is counted by."""
+LABELS_PER_WORKER_MAX = 64
+LABELS_REQUIRED_MAX = 16
+"""Labels that a job requires."""
+PARTITION_WEIGHT_MAX = 1_000
+PARTITION_WEIGHTS_MAX = 10_000
+"""Partitions of a queue that have a weight."""
+AGEING_MS_MIN = 1_000
+AGEING_MS_MAX = 366 * 86_400_000
+AGEING_LEVELS_MAX = 100
+"""Priorities of a queue with ageing that one claim compares."""
+SUBQUEUE_NOTES_MAX = 1_000
+"""Notes about changed subqueues that one claim works through."""
+SUBQUEUES_OPENED_MAX = 1_000
+"""Subqueues that one claim opens because their time has come."""
+SUBQUEUE_KEPT_MS = 86_400_000
+"""How long a subqueue without jobs is kept."""
+SUBQUEUE_CLOSED_MS_MAX = 30_000
+"""How long a subqueue with jobs may be closed until a claim looks at it again, in case a note was lost."""
+CLAIM_ROUNDS_MAX = 8
+"""Rounds of one claim in a queue with subqueues."""
 ENVELOPE_BYTES_MAX = 16_384
 """A signed event from another system: its statement, key and signature."""
 SKEW_US_MAX = 300_000_000

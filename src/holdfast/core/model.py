@@ -221,6 +221,31 @@ class EventRecord(msgspec.Struct, frozen=True, gc=False):
         return f"{self.job_id}-{self.rev}"
 
 
+class Draw(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The units of a limit that a job takes while it is held. `key` is the value that the limit counts by, "" without one."""
+
+    limit: str
+    units: int = 1
+    key: str = ""
+
+
+class Flow(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """The options of a job that decide when it may start, besides its priority and its time."""
+
+    partition: str = ""
+    limits: tuple[Draw, ...] = ()
+    requires: tuple[str, ...] = ()
+    """Labels that its worker must have, sorted."""
+    for_worker: str = ""
+    """The only worker that may have it."""
+    for_worker_us: int = 0
+    """After this time of being available, any worker may have it. 0: never."""
+
+    def reserved_until(self, available_at: Micros) -> Micros | None:
+        """Return when a job that is available at this time is free for any worker. None if that does not change."""
+        return available_at + self.for_worker_us if self.for_worker and self.for_worker_us else None
+
+
 class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """A job's row. It is the fold of the job's events."""
 
@@ -287,6 +312,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     waits_for: tuple[int, ...] = ()
     """The jobs it still waits for. A replay takes the place of the job that it repeats. The history does not say which
     dependencies are left: a fold of the events has all of them here until the job is unblocked or ends."""
+    flow: Flow | None = None
+    """Its partition, limits, labels and worker. None if it has none of these."""
 
     @property
     def is_waiting(self) -> bool:

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast.core.model import EventRecord, EventType, Micros, StallReason
+from holdfast.core.model import EventRecord, EventType, Flow, Micros, StallReason
 
 UNSET = msgspec.UNSET
 OptionalJson = msgspec.Raw | msgspec.UnsetType
@@ -36,6 +36,7 @@ class EnqueuedPayload(Payload, frozen=True):
     tier: str | None = None
     policy: OptionalJson = UNSET
     replay_of: int | None = None
+    flow: Flow | None = None
     depends_on: tuple[int, ...] = ()
     on_dependency_failure: str = "wait"
 

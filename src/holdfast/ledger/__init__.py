@@ -8,6 +8,7 @@ from holdfast.ledger.verbs.access import LoginVerbs, NewToken, SessionRecord, Se
 from holdfast.ledger.verbs.bulk import BulkVerbs
 from holdfast.ledger.verbs.explaining import ExplainVerbs
 from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, UpkeepVerbs
+from holdfast.ledger.verbs.flow import FlowVerbs, LimitKeyRecord, LimitRecord, QueueSettingsRecord
 from holdfast.ledger.verbs.history import HistoryVerbs
 from holdfast.ledger.verbs.holders import AppendVerbs, GateVerb, HolderVerbs
 from holdfast.ledger.verbs.jobs import JobVerbs
@@ -32,9 +33,12 @@ __all__ = [
     "KeyRecord",
     "Keyring",
     "Ledger",
+    "LimitKeyRecord",
+    "LimitRecord",
     "NewToken",
     "ProvenEvent",
     "QueueRecord",
+    "QueueSettingsRecord",
     "ScheduleRecord",
     "SessionRecord",
     "SignedFence",
@@ -57,6 +61,7 @@ class Ledger(
     QueueVerbs,
     FleetVerbs,
     ScheduleVerbs,
+    FlowVerbs,
     SinkVerbs,
     GateVerb,
     KeyVerbs,

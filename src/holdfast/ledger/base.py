@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.ledger import validate
 from holdfast.ledger.commit import CommitPipeline, only_answer
 from holdfast.ledger.keyring import KeyBookCache, Keyring
+from holdfast.ledger.limit_keys import LimitKeys
 from holdfast.ledger.metrics import Totals
 from holdfast.ledger.public import Beat, Change, Job, to_datetime
 from holdfast.ledger.requests import Request, is_repeated, repeats
@@ -64,6 +65,8 @@ class LedgerBase:
         self._enqueues = validate.EnqueueReader()
         self.validation = None if validators is None else Validation(store, validators)
         """Runs validators on results before they are recorded. None if there are no validators."""
+        self._limit_keys: LimitKeys | None = LimitKeys(store, monotonic)
+        """None if a server adds the keys."""
         self.incarnation = incarnation
         """Drawn when the ledger is opened. It distinguishes the workers of this process from others of the same name."""
         self.token_worker: str | None = None

@@ -24,7 +24,7 @@ from holdfast.ledger.requests import Request, Result, is_locked, repeats
 from holdfast.ledger.signing import Signer
 from holdfast.store.base import END_TRANSACTION_ACTION, Contention, Lane, Session, StatementFailed, Store, lock_refusal
 from holdfast.store.callers import unwrap, use_connection
-from holdfast.store.rows import BATCH_EVENTS_MAX
+from holdfast.store.rows import BATCH_EVENTS_MAX, ClaimedJobs
 from holdfast.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -211,12 +211,28 @@ class CommitPipeline:
         [command] = request.commands
         assert isinstance(command, ClaimNext)
         result = Result(request)
-        result.answers = [self.run_statement(methodcaller("claim", command), again=False)]
+        result.answers = [self._claim_parts(command)]
         result.changed = bool(result.answers[0])
         metrics.count_answers(self._metrics, result)
         if result.changed:
             self._store.wake([])
         return result
+
+    def _claim_parts(self, command: ClaimNext) -> ClaimedJobs:
+        """Claim by one statement. If it comes to a queue with subqueues, the rest is a transaction.
+
+        If that one fails, the jobs of the statement are the answer: they are claimed.
+        """
+        claimed, rest = self.run_statement(lambda session: session.claim_statement(command), again=False)
+        if rest is None:
+            return claimed
+        try:
+            more = self._retry(partial(self._store.transact, "claim", lambda session: session.claim(rest)), PAUSES[:2])
+        except HoldfastError:
+            if not claimed:
+                raise
+            return claimed
+        return claimed.joined(more) if claimed else more
 
     def settle_alike(self, ids: Sequence[int], token: str, attempt: int, payload: bytes, request_id: str) -> Sequence[int] | None:
         """Complete jobs of one claim by one statement without a group. If it meets a lock, it completes none.

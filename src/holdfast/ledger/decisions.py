@@ -62,7 +62,10 @@ def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: i
         command = msgspec.structs.replace(command, fresh_since=session.fresh_since())
     if isinstance(command, c.ClaimJob) and job is not None:
         policy, paused = session.policy_of(job), session.paused(job.queue)
-        command = msgspec.structs.replace(command, policy=policy, paused=paused)
+        refusal = None
+        if job.status is Status.QUEUED and job.flow is not None:
+            refusal = session.flow_refusal(job, command.actor.name, command.labels)
+        command = msgspec.structs.replace(command, policy=policy, paused=paused, refusal=refusal)
     if isinstance(command, c.MoveJob) and job is not None and job.dedupe_key is not None:
         command = msgspec.structs.replace(command, key_holder=session.key_holder(command.queue, job.dedupe_key))
     outcome = signer.decide(job, command, now)

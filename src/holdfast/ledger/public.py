@@ -4,7 +4,7 @@ Records have datetimes for times and Python values for JSON, which are decoded w
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict
@@ -56,6 +56,11 @@ class HandlerOptions(TypedDict, total=False):
     trace_id: str | None
     depends_on: "Sequence[int | Job[Any]] | None"
     on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None
+    limits: Mapping[str, int] | Sequence[str] | None
+    partition: str | None
+    requires: Sequence[str] | None
+    for_worker: str | None
+    for_worker_for: Duration | None
 
 
 class EnqueueOptions(HandlerOptions, total=False):
@@ -76,6 +81,19 @@ class CallOptions(ChildOptions, total=False):
     """The same for a call that may run in an open transaction of the caller."""
 
     connection: Any
+
+
+def flow_options(flow: model.Flow | None) -> dict[str, Any]:
+    """Return the options of flow control as a caller gives them."""
+    if flow is None:
+        return {}
+    return {
+        "limits": {draw.limit: draw.units for draw in flow.limits} or None,
+        "partition": flow.partition or None,
+        "requires": list(flow.requires) or None,
+        "for_worker": flow.for_worker or None,
+        "for_worker_for": f"{flow.for_worker_us // 1_000}ms" if flow.for_worker_us else None,
+    }
 
 
 if TYPE_CHECKING:
@@ -177,6 +195,26 @@ class Job(Generic[R_co]):
     depends_on: tuple[int, ...] = _plain("depends_on")
     waits_for: tuple[int, ...] = _plain("waits_for")
     on_dependency_failure: str = _plain("on_dependency_failure")
+
+    @property
+    def partition(self) -> str | None:
+        """The partition that it takes turns with others in."""
+        return None if self.record.flow is None else self.record.flow.partition or None
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The limits that it draws on, with the units of each."""
+        return {} if self.record.flow is None else {draw.limit: draw.units for draw in self.record.flow.limits}
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """The labels that its worker must have."""
+        return () if self.record.flow is None else self.record.flow.requires
+
+    @property
+    def for_worker(self) -> str | None:
+        """The only worker that may have it, or the one that may have it first."""
+        return None if self.record.flow is None else self.record.flow.for_worker or None
 
     available_at: datetime = _time("available_at")
     created_at: datetime = _time("created_at")

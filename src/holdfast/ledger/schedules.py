@@ -62,6 +62,7 @@ def job_command(name: str, body: ScheduleBody, available_at: Micros | None, requ
         dedupe_forever=payload.dedupe_forever,
         tier=payload.tier,
         override=payloads.json_bytes(payload.policy),
+        flow=payload.flow,
         correlation_id=body.correlation_id,
         trace_id=body.trace_id,
     )

@@ -52,6 +52,8 @@ class JobSteps:
         self._result = result
         self._request_id = request_id
         self._entropy = entropy
+        self.labels: tuple[str, ...] = ()
+        """What the worker has, for jobs that require it."""
 
     @property
     def changed(self) -> bool:
@@ -76,7 +78,17 @@ class JobSteps:
         job = self.job(job_id)
         if job.status not in TERMINAL and (missing := self._signer.missing_key(self.session.policy_of(job), self.who.name)):
             raise SignatureInvalid(f"job {job_id} requires signatures: {missing}", why="missing", **job.held_by)
-        return self._do(c.ClaimJob, job_id, actor=self.who, token=self._entropy.token(), ttl_ms=ttl_ms, keeps_ttl=keeps_ttl)
+        fields = {"token": self._entropy.token(), "ttl_ms": ttl_ms, "keeps_ttl": keeps_ttl, "labels": self.labels}
+        return self._do(c.ClaimJob, job_id, actor=self.who, **fields)
+
+    def next_in_subqueues(self, queue: str, kinds: tuple[str, ...] | None) -> JobRecord | None:
+        """Return the job of a queue with subqueues that a claim would take next, locked. None if there is none."""
+        command = c.ClaimNext(actor=self.who, queues=(queue,), limit=1, token="", kinds=kinds, labels=self.labels)
+        claim = self.session.begin_flow_claim(queue, command)
+        if claim is None:
+            return None
+        picked = next(self.session.rounds(claim), {})
+        return next(iter(self.session.load(list(picked), lock=False).values()), None)
 
     def start(self, job: JobRecord) -> JobRecord:
         return self._by_holder(c.Start, job)

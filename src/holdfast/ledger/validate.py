@@ -13,7 +13,7 @@ from holdfast.core import commands as c
 from holdfast.core import limits, payloads, strict_json, vocabulary
 from holdfast.core import policy as policies
 from holdfast.core.dependencies import ON_FAILURE, ON_FAILURE_DEFAULT
-from holdfast.core.model import RESERVED_PREFIX, Actor, Fence, Micros, Phase, Role, StallReason, Status
+from holdfast.core.model import RESERVED_PREFIX, Actor, Draw, Fence, Flow, Micros, Phase, Role, StallReason, Status
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.ledger.dependencies import Refs
 from holdfast.ledger.public import Job, to_micros
@@ -375,7 +375,7 @@ def _args_json(args: Any) -> bytes:
 
 _OPTIONS = frozenset(
     {"priority", "delay", "available_at", "dedupe_key", "dedupe", "tier", "correlation_id", "trace_id", "policy"}
-    | {"depends_on", "on_dependency_failure"}
+    | {"depends_on", "on_dependency_failure", "limits", "partition", "requires", "for_worker", "for_worker_for"}
 )
 
 
@@ -421,7 +421,50 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         "override": None if layer == policies.NO_SETTINGS else _encode(layer),
         "depends_on": depends_on,
         "on_dependency_failure": _on_failure(on_failure),
+        "flow": _flow(given),
     }
+
+
+def _flow(given: Mapping[str, Any]) -> Flow | None:
+    """Return the options of flow control, None if there are none."""
+    worker = "" if "for_worker" not in given else limits.check_name("for_worker", given["for_worker"])
+    reserved_ms = 0
+    if "for_worker_for" in given:
+        if not worker:
+            raise ValidationError("for_worker_for needs for_worker", field="for_worker_for")
+        reserved_ms = policies.duration_ms("for_worker_for", given["for_worker_for"], 1, DELAY_MS_MAX)
+    flow = Flow(
+        partition="" if "partition" not in given else limits.check_name("partition", given["partition"]),
+        limits=_draws(given.get("limits", ())),
+        requires=labels("requires", given.get("requires", ()), limits.LABELS_REQUIRED_MAX),
+        for_worker=worker,
+        for_worker_us=reserved_ms * 1_000,
+    )
+    return None if flow == _NO_FLOW else flow
+
+
+_NO_FLOW = Flow()
+
+
+def _draws(given: Any) -> tuple[Draw, ...]:
+    """Return the limits of a job: a mapping of names to units, or a list of names, each with one unit."""
+    if isinstance(given, str) or not isinstance(given, Mapping | Sequence):
+        raise ValidationError("limits must be a mapping of names to units, or a list of names", field="limits")
+    units = given if isinstance(given, Mapping) else dict.fromkeys(given, 1)
+    limits.check_count("limits", len(units), limits.LIMITS_PER_JOB_MAX)
+    return tuple(
+        Draw(limits.check_name("limits", name), limits.check_integer("limits", number, 1, limits.LIMIT_UNITS_MAX))
+        for name, number in sorted(units.items(), key=lambda pair: str(pair[0]))
+    )
+
+
+def labels(what: str, given: Any, most: int) -> tuple[str, ...]:
+    """Return labels, sorted and each once."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ValidationError(f"{what} must be a list of labels", field=what)
+    found = {limits.check_name(what, label) for label in given}
+    limits.check_count(what, len(found), most)
+    return tuple(sorted(found))
 
 
 def availability(available_at: Any, delay: Any) -> tuple[Micros | None, int]:

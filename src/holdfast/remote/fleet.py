@@ -59,11 +59,21 @@ class RemoteFleetVerbs(RemoteReads):
             within = items.milliseconds(policies.duration_ms("seen_within", seen_within, 0, validate.DELAY_MS_MAX))
         return self._field("/v1/workers", "workers", list[WorkerRecord], seen_within=within, limit=limit)
 
-    def until_ready(self, queues: Sequence[str] = ("default",), *, kinds: Sequence[str] | None = None) -> float | None:
-        wanted = None if kinds is None else validate.names("kinds", kinds)
-        found = self._get(
-            "/v1/until-ready", a.having("seconds", float | None), queues=validate.names("queues", queues), kinds=wanted
-        )
+    def until_ready(
+        self,
+        queues: Sequence[str] = ("default",),
+        *,
+        kinds: Sequence[str] | None = None,
+        worker: str | None = None,
+        labels: Sequence[str] = (),
+    ) -> float | None:
+        asked = {
+            "queues": validate.names("queues", queues),
+            "kinds": None if kinds is None else validate.names("kinds", kinds),
+            "worker": None if worker is None else limits.check_name("worker", worker),
+            "labels": validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX) or None,
+        }
+        found = self._get("/v1/until-ready", a.having("seconds", float | None), **asked)
         return cast(float | None, found.seconds)
 
     def ready_queues(self, queues: Sequence[str]) -> list[str]:

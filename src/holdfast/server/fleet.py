@@ -126,6 +126,8 @@ def sign_out(call: Call) -> Any:
 class UntilReadyQuery(b.Body, frozen=True):
     queues: list[str]
     kinds: list[str] | None = None
+    worker: str | None = None
+    labels: list[str] | None = None
 
 
 class UntilReadyAnswer(msgspec.Struct, frozen=True):
@@ -136,7 +138,12 @@ class UntilReadyAnswer(msgspec.Struct, frozen=True):
 @route("GET", "/v1/until-ready", "worker", query=UntilReadyQuery, answer=UntilReadyAnswer, verb="claim")
 def until_ready(call: Call) -> Any:
     """Return how long it takes until a job of these queues is ready."""
-    return {"seconds": call.ledger.until_ready(_visible_queues(call), kinds=call.query.kinds)}
+    asked = call.query
+    return {
+        "seconds": call.ledger.until_ready(
+            _visible_queues(call), kinds=asked.kinds, worker=asked.worker, labels=asked.labels or ()
+        )
+    }
 
 
 def _visible_queues(call: Call) -> list[str]:

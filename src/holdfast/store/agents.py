@@ -23,16 +23,19 @@ class Candidate(NamedTuple):
     priority: int
     available_at: Micros
     id: int
+    is_chosen: bool = False
+    """Whether no other task of this priority may be taken instead."""
 
 
 class IdleCounts(NamedTuple):
-    """Counts of live tasks that an agent cannot claim: held by others, waiting for a dependency, scheduled for later, or in a
-    paused queue. Each count stops at a limit."""
+    """Counts of live tasks that an agent cannot claim: held by others, waiting for a dependency, scheduled for later, in a
+    paused queue, or for another worker or behind a limit. Each count stops at a limit."""
 
     held: int
     waiting: int
     scheduled: int
     paused: int
+    limited: int = 0
 
 
 class CheckpointBeat(NamedTuple):
@@ -84,7 +87,7 @@ class SqlAgents(StatementSession):
 
     def first_tasks(self, queues: Sequence[str] | None, kinds: Sequence[str] | None) -> list[Candidate]:
         """Return the first queued task of each priority in each queue that is not paused, available or not."""
-        return self.records(Candidate, "first_tasks", **self._filter_params(queues, kinds))
+        return [Candidate(*row) for row in self.rows("first_tasks", **self._filter_params(queues, kinds))]
 
     def take_task(self, queue: str, priority: int, kinds: Sequence[str] | None, passed: Sequence[int] = ()) -> int | None:
         """Lock and return the first available task of this priority. Skip `passed` ones and those locked by others."""

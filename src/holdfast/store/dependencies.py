@@ -7,14 +7,14 @@ from typing import Any
 
 from holdfast.core.dependencies import DependencyState
 from holdfast.core.limits import DEPENDENTS_MAX
-from holdfast.core.model import EventRecord, JobRecord
+from holdfast.core.model import EventRecord, JobRecord, Status
 from holdfast.errors import LimitExceeded
+from holdfast.store.flow import SqlFlow
 from holdfast.store.rows import STATUSES
-from holdfast.store.statement_session import StatementSession
 
 JOB_COLUMNS = (
     "id", "status", "rev", "available_at", "updated_at", "finished_at", "cancel_reason", "reason_code", "failure_stage",
-    "last_error",
+    "last_error", "reserved_at",
 )  # fmt: skip
 EVENT_COLUMNS = (
     "job_id", "rev", "type", "received_at", "actor", "attempt", "from_status", "to_status", "reason", "request_id", "cause",
@@ -22,7 +22,7 @@ EVENT_COLUMNS = (
 )  # fmt: skip
 
 
-class SqlDependencies(StatementSession):
+class SqlDependencies(SqlFlow):
     """The part of a transaction that handles dependencies."""
 
     @abstractmethod
@@ -98,6 +98,8 @@ class SqlDependencies(StatementSession):
     def save_dependents(self, jobs: Sequence[JobRecord], events: Sequence[EventRecord]) -> None:
         """Save many jobs that stopped waiting, with their events. They were never claimed, and none of their events is signed."""
         self._save_dependents([_job_row(job) for job in jobs], [_event_row(event) for event in events])
+        placed = [self.subqueue_of(job) for job in jobs if job.flow is not None and job.status is Status.QUEUED]
+        self.note_subqueues([id_ for id_ in placed if id_ is not None])
 
     @abstractmethod
     def _save_dependents(self, jobs: Sequence[Sequence[Any]], events: Sequence[Sequence[Any]]) -> None:
@@ -143,6 +145,7 @@ def _job_row(job: JobRecord) -> tuple[Any, ...]:
     return (
         job.id, job.status.value, job.rev, job.available_at, job.updated_at, job.finished_at, job.cancel_reason, job.reason_code,
         job.failure_stage, job.last_error,
+        None if job.flow is None or job.status is not Status.QUEUED else job.flow.reserved_until(job.available_at),
     )  # fmt: skip
 
 

@@ -52,6 +52,14 @@ class DutyStatus(NamedTuple):
     """When the next schedule is due."""
 
 
+class NextReady(NamedTuple):
+    """The ledger's time, when the next delayed job is available, and the queues that have subqueues."""
+
+    now: Micros
+    at: Micros | None
+    flow_queues: list[str]
+
+
 class PauseRow(NamedTuple):
     """A paused queue: when and by which actor it was paused, and why, if a reason was given."""
 
@@ -109,11 +117,12 @@ class SqlFleet(StatementSession):
     def prune_workers(self, before: Micros, limit: int) -> int:
         return len(self.rows("prune_workers", before_at=before, limit=limit))
 
-    def next_ready(self, queues: Sequence[str], kinds: Sequence[str] | None) -> tuple[Micros, Micros | None]:
-        """Return the ledger's time, and when the first delayed job of these queues is or was available. Skip paused queues."""
+    def next_ready(self, queues: Sequence[str], kinds: Sequence[str] | None) -> NextReady:
+        """Return when the first delayed job of these queues is or was available. Skip paused queues."""
         wanted = None if kinds is None else self._list(kinds)
-        [(now, ready)] = self.rows("next_ready", now_at=self.stamp(), queues=self._list(queues), kinds=wanted)
-        return now, ready
+        rows = self.rows("next_ready", now_at=self.stamp(), queues=self._list(queues), kinds=wanted)
+        times = [at for _, at, _, _ in rows if at is not None]
+        return NextReady(rows[0][0], min(times, default=None), [queue for _, _, queue, has_flow in rows if has_flow])
 
     def ready_queues(self, queues: Sequence[str]) -> list[str]:
         """Return those of these queues that are not paused and have a job that is available now."""

@@ -11,6 +11,7 @@ from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX
 from holdfast.core.model import HELD, UNDO_KIND, EventRecord, EventType, JobRecord, Micros, Status
 from holdfast.core.undo import undo_key
 from holdfast.store.events import SqlEvents
+from holdfast.store.flow import SqlFlow
 from holdfast.store.rows import build_job, checkpoint_rev, chunks, saved_values
 
 ACTIVE = HELD | {Status.STALLED}
@@ -32,6 +33,8 @@ class UnfinishedJobs(NamedTuple):
     """Finished, with dependents that the cascade has not reached yet."""
     link_pending: list[int]
     """Waiting, and not yet counted as dependents of the jobs they wait for."""
+    reservation_over: list[int]
+    """Queued, and not taken in time by the worker that they were reserved for."""
 
 
 class DueJobs(NamedTuple):
@@ -129,7 +132,7 @@ class _DueRow(NamedTuple):
     has_firings: bool
 
 
-class SqlJobs(SqlEvents):
+class SqlJobs(SqlEvents, SqlFlow):
     def _jobs(self, rows: Iterable[Sequence[Any]]) -> dict[int, JobRecord]:
         return {job.id: job for job in (build_job(row, self._policy, self.ledger_id) for row in rows)}
 
@@ -164,8 +167,12 @@ class SqlJobs(SqlEvents):
             "result": next((event.payload for event in events if event.type is EventType.SUCCEEDED), None),
             "checkpoint_rev": checkpoint_rev(events),
             "claim_offset": claim_offset,
+            "subqueue": self.subqueue_of(job) if job.status is Status.QUEUED else None,
+            "reserved_at": None if job.flow is None else job.flow.reserved_until(job.available_at),
         }
-        [(pos, claim_pos)] = self._save_row(len(events), id=job.id, **derived, **saved_values(job))
+        [(pos, claim_pos, subqueue)] = self._save_row(len(events), id=job.id, **derived, **saved_values(job))
+        if subqueue is not None:
+            self._note_saved(job, events, subqueue, None if claim_offset is None else pos + claim_offset)
         for offset, event in enumerate(events):
             values: dict[str, Any] = {
                 "pos": pos + offset,
@@ -193,9 +200,21 @@ class SqlJobs(SqlEvents):
             else:
                 self.rows("close_claim", pos=claim_pos, ended=1)
 
+    def _note_saved(self, job: JobRecord, events: Sequence[EventRecord], subqueue: int, claimed_pos: int | None) -> None:
+        """Note what a saved job means for its subqueue, and what it draws if it was claimed."""
+        if claimed_pos is not None:
+            self.draw_one(job, claimed_pos)
+        is_freed = events[0].from_status in ACTIVE and job.status not in ACTIVE and subqueue > 0
+        self.note_subqueues([subqueue] if job.status is Status.QUEUED else [], [subqueue] if is_freed else [])
+        if is_freed:
+            self.wake({job.queue})
+
     @abstractmethod
-    def _save_row(self, events: int, **values: Any) -> list[tuple[int, int | None]]:
-        """Save the job's row and draw positions for its events. Return the first, and the position of the claim before."""
+    def _save_row(self, events: int, **values: Any) -> list[tuple[int, int | None, int | None]]:
+        """Save the job's row and draw positions for its events.
+
+        Return the first position, the position of the claim before, and the subqueue of the job.
+        """
 
     @abstractmethod
     def _insert_claim(self, values: dict[str, Any]) -> None:
@@ -223,8 +242,10 @@ class SqlJobs(SqlEvents):
 
     def unfinished_jobs(self, limit: int, linked: int) -> UnfinishedJobs:
         """Return unfinished jobs. Of the jobs to link, only ids above `linked` are returned."""
-        rows = self.rows("unfinished_jobs", undo_kind=UNDO_KIND, limit=limit, batch_max=OPEN_CASCADE_BATCH_MAX, linked=linked)
-        return UnfinishedJobs(*([id_ for id_, task in rows if task == wanted] for wanted in ("undo", "cascade", "link")))
+        params = {"limit": limit, "batch_max": OPEN_CASCADE_BATCH_MAX, "linked": linked}
+        rows = self.rows("unfinished_jobs", now_at=self.stamp(), undo_kind=UNDO_KIND, **params)
+        tasks = ("undo", "cascade", "link", "reserved")
+        return UnfinishedJobs(*([id_ for id_, task in rows if task == wanted] for wanted in tasks))
 
     def undo_steps(self, job_id: int) -> list[payloads.UndoStep]:
         """Return the undo steps of a job in the order of their registration."""

@@ -1,7 +1,8 @@
 """Policies: settings of kinds, tiers and jobs, resolved and stored by content. Also the cache of immutable rows."""
 
+import time
 from abc import abstractmethod
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,14 +23,24 @@ class CacheSource(Protocol):
 
     new_profiles: dict[tuple[str, str, str], int]
     policies: dict[int, Policy]
+    new_subqueues: dict[Any, int]
 
 
 class RowCache:
     """Rows that never change once they are committed."""
 
     ACTORS_MAX = 10_000
+    SUBQUEUES_MAX = 100_000
+    SUBQUEUES_SECONDS = 3_600.0
+    """How long the number of a subqueue is known. One that has no jobs is deleted after a day without a process asking for it."""
 
     def __init__(self) -> None:
+        self.subqueues: dict[Any, int] = {}
+        self._subqueues_until = 0.0
+        self.turns: dict[tuple[str, int], Any] = {}
+        """The last turns of claims in queues with subqueues, by queue and rank."""
+        self.flow_queues: set[str] = set()
+        """Queues that are known to have subqueues."""
         self.policies: dict[int, Policy] = {}
         self.profiles: dict[tuple[str, str, str], int] = {}
         self.actors: dict[str, Actor] = {}
@@ -40,6 +51,12 @@ class RowCache:
             self.profiles.update(session.new_profiles)
         if session.policies:
             self.policies.update(session.policies)
+        if session.new_subqueues:
+            if len(self.subqueues) > self.SUBQUEUES_MAX or time.monotonic() > self._subqueues_until:
+                self.subqueues = {}
+                self._subqueues_until = time.monotonic() + self.SUBQUEUES_SECONDS
+            self.subqueues.update(session.new_subqueues)
+            self.flow_queues.update(name.queue for name in session.new_subqueues)
 
     def actor(self, text: str) -> Actor:
         found = self.actors.get(text)

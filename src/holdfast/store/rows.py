@@ -84,7 +84,7 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
         note, dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of,
         payloads.json_bytes(body.policy), None if policy_id is None else policy(policy_id), token, body.depends_on,
         body.on_dependency_failure, body.wanted_at(created_at),
-        () if unmet is None else tuple(sorted(map(int, unmet.split(",")))),
+        () if unmet is None else tuple(sorted(map(int, unmet.split(",")))), body.flow,
     )  # fmt: skip
 
 
@@ -159,6 +159,12 @@ class ClaimedJobs(Sequence[JobRecord]):
         self._checkpoints = checkpoints
         self._epoch_us = epoch_us
 
+    def joined(self, other: "ClaimedJobs") -> "ClaimedJobs":
+        """Return the jobs of both parts of one claim."""
+        checkpoints = {**self._checkpoints, **other._checkpoints}  # noqa: SLF001 - of the same class
+        policies = {**self.policies, **other.policies}
+        return ClaimedJobs([*self.rows, *other.rows], self.command, policies, self._ledger_id, checkpoints, self._epoch_us)
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -197,7 +203,7 @@ class ClaimedJobs(Sequence[JobRecord]):
             cancel_reason, None, None, None, None, None if checkpoint_rev is None else self._checkpoints[id_], undo_owed, None,
             dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of, payloads.json_bytes(body.policy),
             self.policies[policy_id], None, body.depends_on, body.on_dependency_failure,
-            body.wanted_at(created_at + epoch_us),
+            body.wanted_at(created_at + epoch_us), (), body.flow,
         )  # fmt: skip
 
 

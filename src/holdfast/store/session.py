@@ -10,6 +10,7 @@ from holdfast.store.access import SqlAccess
 from holdfast.store.agents import SqlAgents
 from holdfast.store.diagnostics import SqlDiagnostics
 from holdfast.store.fleet import SqlFleet
+from holdfast.store.flow import SubqueueName
 from holdfast.store.jobs import SqlJobs
 from holdfast.store.outbox import SqlSinks
 from holdfast.store.policies import RowCache
@@ -42,6 +43,7 @@ class SqlSession(
         self.new_profiles: dict[tuple[str, str, str], int] = {}
         self.policies: dict[int, Policy] = {}
         """Like `new_profiles`: not in the cache until this transaction is committed."""
+        self.new_subqueues: dict[SubqueueName, int] = {}
         self._policy_ids: dict[Policy, int] = {}
         self.careful = False
         self.wakes: set[str] | None = None

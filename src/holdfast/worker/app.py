@@ -337,9 +337,10 @@ class App(EnqueueMethods):
         """Run jobs until SIGTERM, SIGINT or SIGHUP. The first signal lets running jobs finish; the second releases them at once.
 
         Return False if the worker stopped because too many of its handlers did not stop when asked to: end the process then.
-        Settings: name, queues (a list in strict order, or a mapping of weights), threads, tasks, processes, shutdown_timeout,
-        relay_duty_ttl (the longest time that sinks wait for another worker if this one dies), seal (also append every event to
-        the sealed log, signed with the server's key that the ledger was opened with), anchors and anchor_every (as for `Sealer`).
+        Settings: name, queues (a list in strict order, or a mapping of weights), labels (for jobs that require them), threads,
+        tasks, processes, shutdown_timeout, relay_duty_ttl (the longest time that sinks wait for another worker if this one dies),
+        seal (also append every event to the sealed log, signed with the server's key that the ledger was opened with), anchors
+        and anchor_every (as for `Sealer`).
         """
         with self.worker(**settings) as worker:
             return worker.run()

@@ -202,7 +202,13 @@ class ClaimLoop:
         runtime = self._runtime
         sent_at = runtime.monotonic()
         jobs = runtime.ledger.claim(
-            runtime.name, self._order.next(), limit=count, kinds=group.kinds, start=group.start, keep=False
+            runtime.name,
+            self._order.next(),
+            limit=count,
+            kinds=group.kinds,
+            start=group.start,
+            keep=False,
+            labels=runtime.labels,
         )
         if jobs:
             contexts = [self._make_context(job, sent_at) for job in jobs]
@@ -257,7 +263,7 @@ class ClaimLoop:
     def _wait_for_work(self, waiter: Waiter, *, pool_is_full: bool) -> None:
         """Wait for a wake-up, until a delayed job is due, or, with `pool_is_full`, until a pool has capacity again."""
         runtime = self._runtime
-        until = runtime.ledger.until_ready(self._order.next(), kinds=self._kinds)
+        until = runtime.ledger.until_ready(self._order.next(), kinds=self._kinds, worker=runtime.name, labels=runtime.labels)
         longest = UNANSWERED_POLL_SECONDS if runtime.ledger.has_unanswered else POLL_SECONDS
         # A job that is ready was not claimed if another transaction has locked it. Pause before the next claim then.
         left = longest if until is None else min(max(until, PAUSE_SECONDS), longest)

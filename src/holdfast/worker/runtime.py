@@ -29,6 +29,8 @@ class WorkerRuntime:
         self.registry = registry
         self.name = name
         self.monotonic = monotonic
+        self.labels: tuple[str, ...] = ()
+        """What this worker has, for jobs that require it."""
         self.served: dict[str, Handler] = {}
         """The handlers for the jobs that this worker claims, by kind."""
         self.leases: dict[int, Context] = {}

@@ -14,7 +14,7 @@ from holdfast.core import policy as policies
 from holdfast.core.model import UNDO_KIND
 from holdfast.core.urls import hide_password
 from holdfast.errors import SignatureInvalid, ValidationError
-from holdfast.ledger import Ledger
+from holdfast.ledger import Ledger, validate
 from holdfast.ledger.public import Duration
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import PresenceService, SupervisorHeartbeat
@@ -53,6 +53,7 @@ class WorkerSettings(TypedDict, total=False):
 
     name: str | None
     queues: Sequence[str] | Mapping[str, int] | None
+    labels: Sequence[str]
     threads: int
     tasks: int
     processes: int | None
@@ -81,6 +82,7 @@ class Worker:
         url: str,
         name: str | None = None,
         queues: Sequence[str] | Mapping[str, int] | None = None,
+        labels: Sequence[str] = (),
         threads: int = THREADS,
         tasks: int = TASKS,
         processes: int | None = None,
@@ -102,6 +104,7 @@ class Worker:
         self._url = url
         self._ledgers = (ledger, beats)
         self.runtime = runtime = WorkerRuntime(ledger, registry, self.name, monotonic)
+        runtime.labels = validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX)
         served = runtime.serve(
             set(self._queues), without=() if queues is None else unsignable_kinds(ledger, self.name, list(registry))[0]
         )
@@ -213,6 +216,7 @@ class Worker:
             "version": __version__,
             "queues": list(self._queues),
             "kinds": [handler.kind for handler in self._served],
+            "labels": list(self.runtime.labels),
             "room": {name: pool.size for name, pool in self._pools.items()},
             "holding": len(self.runtime.leases),
             "abandoned": self.runtime.abandoned,

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -69,16 +70,32 @@ class FleetVerbs(LedgerBase):
         found = self._store.read_statement(lambda session: session.workers(within_us, limit))
         return sorted(map(public_worker, found), key=lambda worker: (worker.name, worker.incarnation))
 
-    def until_ready(self, queues: Sequence[str] = ("default",), *, kinds: Sequence[str] | None = None) -> float | None:
+    def until_ready(
+        self,
+        queues: Sequence[str] = ("default",),
+        *,
+        kinds: Sequence[str] | None = None,
+        worker: str | None = None,
+        labels: Sequence[str] = (),
+    ) -> float | None:
         """Return the seconds of ledger time until the first delayed job of these queues can be claimed, or None if there is none.
 
         This is for a worker that has just claimed and got nothing. Jobs that were never delayed, paused queues and jobs that wait
-        for dependencies are not considered. 0.0 means that a job can be claimed now. Another worker may claim it first.
+        for dependencies are not considered. 0.0 means that a job can be claimed now. Another worker may claim it first. `worker`
+        and `labels` are those of the claim. They matter in queues with limits, partitions or labels.
         """
-        names = validate.names("queues", queues)
+        names, has = validate.names("queues", queues), validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX)
         wanted = None if kinds is None else validate.names("kinds", kinds)
-        now, ready = self._store.read_statement(lambda session: session.next_ready(names, wanted))
-        return None if ready is None or ready == NEVER else max(0, ready - now) / 1_000_000
+        who = "" if worker is None else limits.check_name("worker", worker)
+        found = self._store.read_statement(lambda session: session.next_ready(names, wanted))
+        ready = [] if found.at is None else [found.at]
+        if found.flow_queues:
+            next_times = [
+                self._store.read_statement(partial(_flow_next_at, queue, who, wanted, has)) for queue in found.flow_queues
+            ]
+            ready += [at for at in next_times if at is not None]
+        first = min(ready, default=NEVER)
+        return None if first == NEVER else max(0, first - found.now) / 1_000_000
 
     def ready_queues(self, queues: Sequence[str]) -> list[str]:
         """Return those of these queues from which a job can be claimed now, in the given order.
@@ -88,6 +105,12 @@ class FleetVerbs(LedgerBase):
         names = validate.names("queues", queues)
         found = set(self._store.read_statement(lambda session: session.ready_queues(names)))
         return [name for name in names if name in found]
+
+
+def _flow_next_at(
+    queue: str, worker: str, kinds: tuple[str, ...] | None, labels: tuple[str, ...], session: Session
+) -> Micros | None:
+    return session.flow_next_at(queue, worker, kinds, labels)
 
 
 def _body(given: Any) -> str:

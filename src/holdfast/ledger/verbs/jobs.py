@@ -73,6 +73,8 @@ class JobVerbs(LedgerBase):
         if not commands:
             return []
         body = validate.body_hash([_identity(command) for command in commands]) if request else b""
+        if self._limit_keys is not None and any(command.flow is not None for command in commands):
+            commands = self._limit_keys.add(commands)
         submit = self._pipeline.submit if connection is None else partial(self._pipeline.submit_within, connection)
         # The trace is added after the body was hashed: a repeated request runs in another span, but is the same request.
         if tracing.is_loaded():
@@ -128,15 +130,17 @@ class JobVerbs(LedgerBase):
         limit: int = 1,
         start: bool = False,
         kinds: Sequence[str] | None = None,
+        labels: Sequence[str] = (),
         incarnation: str | None = None,
         request_id: str | None = None,
         keep: bool = True,
     ) -> list[Job]:
         """Claim up to `limit` jobs that are ready, and return them with their fences. If none is ready, return an empty list.
 
-        Jobs are chosen by queue in the order given, then by priority, age and id. With `start`, each job is also started, in the
-        same statement. `keep=False` is faster and meant for workers: the answer is not kept under a request id. If such an answer
-        is lost, `unanswered` finds the jobs.
+        Jobs are chosen by queue in the order given, then by priority, age and id. In a queue whose jobs have partitions, limits
+        or labels, jobs of the same priority take turns. `labels` are what the worker has, for jobs that require labels. With
+        `start`, each job is also started, in the same statement. `keep=False` is faster and meant for workers: the answer is not
+        kept under a request id. If such an answer is lost, `unanswered` finds the jobs.
         """
         if request_id is not None and not validate.switch("keep", keep):
             raise ValidationError("request_id needs keep=True: an answer that is not kept cannot be repeated", field="keep")
@@ -148,10 +152,11 @@ class JobVerbs(LedgerBase):
             kinds=None if kinds is None else validate.names("kinds", kinds),
             start=validate.switch("start", start),
             token=self._entropy.token(),
+            labels=validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX),
         )
         if not keep:
             return self._claim_unkept(command)
-        body = validate.body_hash("claim", command.queues, limit, command.kinds, start)
+        body = validate.body_hash("claim", command.queues, limit, command.kinds, start, *filter(None, [command.labels]))
         request = Request("claim", [command], request_id is not None, keep=True, body_hash=body)
         return _claimed(only_answer(self._pipeline.submit(request)), command)
 
@@ -219,6 +224,7 @@ class JobVerbs(LedgerBase):
         worker: str,
         *,
         ttl: Any = None,
+        labels: Sequence[str] = (),
         incarnation: str | None = None,
         request_id: str | None = None,
         expected_rev: int | None = None,
@@ -226,7 +232,8 @@ class JobVerbs(LedgerBase):
         """Claim one job by id: a queued job, a stalled one after its resume window, one past its limits, or the worker's own.
 
         If the worker itself holds a live lease on the job, the lease is renewed and the attempt stays the same. If that lease
-        has expired, a new attempt begins. `ttl` sets the length of the new or renewed lease.
+        has expired, a new attempt begins. `ttl` sets the length of the new or renewed lease. A queued job whose limits are used
+        up, that requires labels which are not in `labels`, or that is for another worker, is refused.
         """
         command = c.ClaimJob(
             actor=validate.worker(worker, self.incarnation if incarnation is None else incarnation),
@@ -235,6 +242,7 @@ class JobVerbs(LedgerBase):
             expected_rev=validate.rev(expected_rev),
             token=self._entropy.token(),
             ttl_ms=None if ttl is None else policies.duration_ms("ttl", ttl, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+            labels=validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX),
         )
         body = validate.body_hash("claim_job", job_id, command.ttl_ms, expected_rev)
         request = Request("claim_job", [command], request_id is not None, keep=True, body_hash=body)

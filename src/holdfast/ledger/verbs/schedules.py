@@ -13,7 +13,7 @@ from holdfast.core.schedule import Missed, Overlap, ScheduleBody
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
-from holdfast.ledger.public import Duration, EnqueueOptions, Job, to_datetime
+from holdfast.ledger.public import Duration, EnqueueOptions, Job, flow_options, to_datetime
 from holdfast.ledger.requests import FoundJob, Request
 from holdfast.store.base import EnqueuedRow, Session
 from holdfast.store.schedules import HANDLER, OPERATOR, ScheduleRow
@@ -235,6 +235,8 @@ class ScheduleVerbs(LedgerBase):
             raise ValidationError("the times of a schedule's jobs are its own; a delay is possible", field="available_at")
         given = {name: value for name, value in options.items() if value is not None}
         command = self._enqueues.command(validate.actor(None, Role.CLIENT, self._actor), None, kind, args, queue, **given)
+        if self._limit_keys is not None:
+            [command] = self._limit_keys.add([command])
         return ScheduleBody(
             job=msgspec.Raw(command.payload),
             missed=validate.choice("missed", Missed, missed),
@@ -357,6 +359,7 @@ def _options(body: ScheduleBody, payload: "EnqueuedPayload") -> dict[str, Any]:
         "policy": msgspec.json.decode(payload.policy) if isinstance(payload.policy, msgspec.Raw) else None,
         "depends_on": list(payload.depends_on) or None,
         "on_dependency_failure": payload.on_dependency_failure if payload.depends_on else None,
+        **flow_options(payload.flow),
         "correlation_id": body.correlation_id,
         "trace_id": body.trace_id,
     }

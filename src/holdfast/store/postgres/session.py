@@ -1,10 +1,12 @@
 """One PostgreSQL transaction."""
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import takewhile
 from operator import attrgetter
 from typing import Any, Self
 
 import psycopg
+from msgspec.structs import replace
 
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
@@ -12,6 +14,7 @@ from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Micros, Status
 from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow
 from holdfast.store.dependencies import EVENT_COLUMNS, JOB_COLUMNS
+from holdfast.store.flow import SubqueueName
 from holdfast.store.policies import RowCache
 from holdfast.store.postgres.connections import LOCK_MS, LoopConnection, TimedConnection, check_server, extend_timeout
 from holdfast.store.postgres.low_water_marks import LowWaterMark, LowWaterMarks
@@ -23,6 +26,7 @@ from holdfast.store.postgres.values import (
     plain_array,
     raw_cursor,
     text_array,
+    time_array,
     to_param,
     to_timestamp,
 )
@@ -34,6 +38,7 @@ from holdfast.store.rows import (
     ClaimedJobs,
     ClaimedRow,
     chunks,
+    row_id,
     row_queue,
     sort_claimed,
 )
@@ -59,6 +64,7 @@ class PostgresSession(SqlSession):
         clock: Callable[[], Micros] | None,
         marks: LowWaterMarks,
         intern: "Callable[[tuple[str, str, str]], int] | None" = None,
+        subqueues: "Callable[[Sequence[SubqueueName]], dict[SubqueueName, int]] | None" = None,
         notifier: Notifier | None = None,
     ) -> None:
         super().__init__(ledger_id, cache)
@@ -68,6 +74,7 @@ class PostgresSession(SqlSession):
         self._clock = clock
         self._marks = marks
         self._intern_outside = intern
+        self._subqueues_outside = subqueues
         self._notifier = notifier
         self._begins = False
         self._nonce: str | None = None
@@ -141,8 +148,8 @@ class PostgresSession(SqlSession):
         by_column = zip(columns, zip(*rows, strict=True), strict=True)
         self._run(name, {column: column_array(column, values) for column, values in by_column})
 
-    def _save_row(self, events: int, **values: Any) -> list[tuple[int, int | None]]:
-        return [(pos, claim_pos) for pos, claim_pos in self.rows("save", **values)]
+    def _save_row(self, events: int, **values: Any) -> list[tuple[int, int | None, int | None]]:
+        return [(pos, claim_pos, subqueue) for pos, claim_pos, subqueue in self.rows("save", **values)]
 
     def _insert_claim(self, values: dict[str, Any]) -> None:
         self.rows("insert_claim", **values)
@@ -287,6 +294,8 @@ class PostgresSession(SqlSession):
             "payloads": bytes_array([item.payload for item in items]),
             "drawn": plain_array([item.job_id for item in items]),
             "reasons": text_array([item.reason for item in items]),
+            "subqueues": plain_array(self.subqueue_ids(items)),
+            "reserved": plain_array([_reserved_us(item) for item in items]),
         }
 
     def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow:
@@ -309,6 +318,8 @@ class PostgresSession(SqlSession):
             "payload": item.payload,
             "drawn": item.job_id,
             "reason": item.reason,
+            "subqueue": self.subqueue_ids([item])[0],
+            "reserved_us": _reserved_us(item),
             "channel": self._channel(item.queue),
         }
         for _ in range(KEYED_TRIES_MAX):
@@ -325,12 +336,57 @@ class PostgresSession(SqlSession):
         raise Contention(f"the jobs with the key {item.dedupe_key!r} change too quickly")
 
     def claim(self, command: ClaimNext) -> ClaimedJobs:
+        rows: list[tuple[Any, ...]] = []
+        rest: ClaimNext | None = command
+        while rest is not None:
+            got, rest = self._claim_until_flow(rest)
+            rows += got
+            if rest is not None:
+                got = self._claim_flow(rest.queues[0], rest)
+                rows += got
+                rest = _rest_of(rest, rest.queues[1:], len(got))
+        return self.claimed(rows, command, POSTGRES_EPOCH_US)
+
+    def claim_statement(self, command: ClaimNext) -> tuple[ClaimedJobs, ClaimNext | None]:
+        rows, rest = self._claim_until_flow(command)
+        return self.claimed(rows, command, POSTGRES_EPOCH_US), rest
+
+    def _claim_until_flow(self, command: ClaimNext) -> tuple[list[tuple[Any, ...]], ClaimNext | None]:
+        """Claim jobs of the queues before the first one with subqueues. Return the rows, and the rest of the command.
+
+        A queue that has just got its first subqueue may not be known as one yet. Its jobs are then claimed after those of the
+        queues behind it, once.
+        """
+        before = tuple(takewhile(lambda queue: queue not in self.cache.flow_queues, command.queues))
+        rows: list[tuple[Any, ...]] = []
+        if before:
+            rows, found = self._claim_plain(command if before == command.queues else replace(command, queues=before))
+            self.cache.flow_queues.update(found)
+        first = next((place for place, queue in enumerate(command.queues) if queue in self.cache.flow_queues), None)
+        return rows, None if first is None else _rest_of(command, command.queues[first:], len(rows))
+
+    def _claim_flow(self, queue: str, command: ClaimNext) -> list[tuple[Any, ...]]:
+        """Claim jobs of a queue with subqueues."""
+        claim = self.begin_flow_claim(queue, command)
+        if claim is None:
+            return []
+        rows: list[tuple[Any, ...]] = []
+        for picked in self.rounds(claim):
+            params = self._claim_params(command) | {"ids": list(picked)}
+            found = {row_id(row): row for row in self._run("claim_chosen", params, raw_cursor(self._connection))}
+            rows += [found[id_] for id_ in picked]
+            self.draw(claim, rows[-1][CLAIMED_COLUMNS])
+        return rows
+
+    def _claim_plain(self, command: ClaimNext) -> tuple[list[tuple[Any, ...]], Sequence[str]]:
+        """Claim jobs. Return the rows, and the queues with subqueues, which were skipped."""
         begun = self._marks.of(command)
-        rows = self._claim_after(command, begun)
+        rows, flow = self._claim_after(command, begun)
         if len(rows) < command.limit and any(mark.is_set for mark in begun):
             self._marks.drop(command)
             begun = [LowWaterMark()] * len(begun)
-            rows += self._claim_after(command, begun, command.limit - len(rows))
+            more, flow = self._claim_after(command, begun, command.limit - len(rows))
+            rows += more
         if rows:
             # The last column has the seconds that the search took, in one of the rows of each statement.
             seconds = max([row[CLAIMED_COLUMNS] or 0.0 for row in rows])
@@ -339,32 +395,41 @@ class PostgresSession(SqlSession):
                 order = {queue: number for number, queue in enumerate(command.queues)}
                 rows.sort(key=lambda row: order[row_queue(row)])
             self._marks.learn(command, begun, seconds=seconds, last=_last_marks(rows))
-        return self.claimed(rows, command, POSTGRES_EPOCH_US)
+        return rows, flow
 
-    def _claim_after(self, command: ClaimNext, marks: Sequence[LowWaterMark], limit: int | None = None) -> list[tuple[Any, ...]]:
-        """Claim jobs after these marks. Return the rows, with times counted from 2000."""
-        start = command.start
-        return self._run(
+    def _claim_after(
+        self, command: ClaimNext, marks: Sequence[LowWaterMark], limit: int | None = None
+    ) -> tuple[list[tuple[Any, ...]], Sequence[str]]:
+        """Claim jobs after these marks. Return the rows, with times counted from 2000, and the queues with subqueues."""
+        rows = self._run(
             "claim",
             {
-                "now_at": self._now_at(),
+                **self._claim_params(command),
                 "queues": list(command.queues),
                 "kinds": None if command.kinds is None else list(command.kinds),
                 "limit": limit or command.limit,
-                "mark_ranks": [mark.rank for mark in marks],
-                "mark_times": [mark.available_at for mark in marks],
-                "mark_ids": [mark.job_id for mark in marks],
-                "status": "running" if start else "claimed",
-                "phase": "executing" if start else None,
-                "steps": 2 if start else 1,
-                "owner": command.actor.name,
-                "incarnation": command.actor.incarnation,
-                "token": command.token,
-                "actor": str(command.actor),
-                "request": command.request_id,
+                "ranks": [mark.rank for mark in marks],
+                "times": [mark.available_at for mark in marks],
+                "marks": [mark.job_id for mark in marks],
             },
             raw_cursor(self._connection),
         )
+        # Without jobs there is one row, which has only the queues.
+        return ([] if rows[0][0] is None else rows), rows[0][-1] or ()
+
+    def _claim_params(self, command: ClaimNext) -> dict[str, Any]:
+        start = command.start
+        return {
+            "now_at": self._now_at(),
+            "status": "running" if start else "claimed",
+            "phase": "executing" if start else None,
+            "steps": 2 if start else 1,
+            "owner": command.actor.name,
+            "incarnation": command.actor.incarnation,
+            "token": command.token,
+            "actor": str(command.actor),
+            "request": command.request_id,
+        }
 
     def _run_parts(
         self,
@@ -417,7 +482,8 @@ class PostgresSession(SqlSession):
 
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]:
         rows = self._run_parts("complete", _sorted_by_job(commands), self._complete_params)
-        done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at in rows}
+        done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at, _ in rows}
+        self._wake_freed(queue for _, _, _, queue in rows)
         return [done.get(command.job_id) for command in commands]
 
     def _complete_params(self, commands: Sequence[Complete]) -> dict[str, Any]:
@@ -438,7 +504,8 @@ class PostgresSession(SqlSession):
             if len({(c.fence.token, c.fence.attempt, c.request_id, c.payload) for c in part}) == 1:
                 some = self.settle_alike(ids, first.fence.token, first.fence.attempt, first.payload, first.request_id)
             else:
-                [(some,)] = self._settle(part)
+                [(some, freed)] = self._settle(part)
+                self._wake_freed([freed])
             done.update(ids if some is None else some)
         return done
 
@@ -454,8 +521,57 @@ class PostgresSession(SqlSession):
             "payload": payload,
             "size": len(ids),
         }
-        [(done,)] = self._run("settle_alike", params)
+        [(done, freed)] = self._run("settle_alike", params)
+        self._wake_freed([freed])
         return done  # type: ignore[no-any-return]
+
+    def _wake_freed(self, queues: Iterable[str | None]) -> None:
+        """Wake workers, because jobs of these queues that drew on limits have ended."""
+        if freed := {queue for queue in queues if queue is not None}:
+            self.wake(freed)
+
+    # Flow control
+
+    def _table(self, **columns: Sequence[Any]) -> dict[str, Any]:
+        return {name: time_array(values) if name in _TIMES else column_array(name, values) for name, values in columns.items()}
+
+    def _lock_notes(self) -> bool:
+        return bool(self.value("lock_notes"))
+
+    def _decode_list(self, value: Any) -> list[int]:
+        return value or []
+
+    def _open_freed(self, counts: dict[int, int]) -> None:
+        self.rows("open_freed_subqueues", **self._table(keys=list(counts), counts=list(counts.values())))
+
+    def lock_limit_keys(self, ids: Sequence[int], *, wait: bool) -> list[tuple[Any, ...]]:
+        return self.rows("wait_for_limit_keys" if wait else "lock_limit_keys", ids=list(ids))
+
+    def _pick_jobs(self, queue: str, rank: int, before: Micros | None, counts: dict[int, int]) -> list[tuple[int, int]]:
+        params = self._table(subqueues=list(counts), counts=list(counts.values()))
+        rows = self.rows("pick_jobs", now_at=self.stamp(), before_at=before, queue=queue, rank=rank, **params)
+        return [(id_, subqueue) for id_, subqueue in rows]
+
+    def intern_subqueues(self, names: Sequence[SubqueueName]) -> dict[SubqueueName, int]:
+        """Make subqueues. Inside a caller's transaction, use a separate one, so that others do not wait for the caller."""
+        if self._subqueues_outside is not None:
+            return self._subqueues_outside(names)
+        return super().intern_subqueues(names)
+
+
+_TIMES = ("times", "filled")
+
+
+def _reserved_us(item: Enqueue) -> int | None:
+    """Return how long only one worker may have a new job, from when it is available."""
+    return item.flow.for_worker_us or None if item.flow is not None and item.flow.for_worker else None
+
+
+def _rest_of(command: ClaimNext, queues: Sequence[str], claimed: int) -> ClaimNext | None:
+    """Return the command for these queues and the jobs that are left to claim."""
+    if not queues or claimed >= command.limit:
+        return None
+    return replace(command, queues=tuple(queues), limit=command.limit - claimed)
 
 
 def _last_marks(rows: Sequence[tuple[Any, ...]]) -> dict[str, LowWaterMark]:

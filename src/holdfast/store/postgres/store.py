@@ -17,6 +17,7 @@ from holdfast.core.model import EventRecord, Micros
 from holdfast.errors import NoLedger, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Schema, Session, Waiter, lock_refusal
 from holdfast.store.callers import is_awaited, unawaited_connection, unsupported_connection
+from holdfast.store.flow import SubqueueName
 from holdfast.store.policies import RowCache
 from holdfast.store.postgres.connections import (
     LOCK_MS,
@@ -268,7 +269,10 @@ class PostgresStore:
             raise ValidationError("connection has no open transaction", field="connection")
         own_cache, prepares = RowCache(), connection.prepare_threshold
         own_cache.profiles = self._cache.profiles
-        session = PostgresSession(connection, self._sql, self.ledger_id, own_cache, self._clock, self._marks, self.intern_profile)
+        own_cache.subqueues = self._cache.subqueues
+        session = PostgresSession(
+            connection, self._sql, self.ledger_id, own_cache, self._clock, self._marks, self.intern_profile, self.intern_subqueues
+        )
         try:
             if self._pooled:
                 connection.prepare_threshold = None
@@ -294,6 +298,13 @@ class PostgresStore:
         def work(session: Session) -> int:
             assert isinstance(session, PostgresSession)
             return session.intern_profile(key)
+
+        return self.transact("work", work)
+
+    def intern_subqueues(self, names: Sequence[SubqueueName]) -> dict[SubqueueName, int]:
+        def work(session: Session) -> dict[SubqueueName, int]:
+            assert isinstance(session, PostgresSession)
+            return session.find_subqueues(set(names))
 
         return self.transact("work", work)
 
@@ -323,6 +334,8 @@ class PostgresStore:
         session = self._session(connection)
         answer = self._on_server(connection, _WRITE, lambda _: work(session)) if self._pooled else work(session)
         self._cache.update(session)
+        if session.wakes:
+            self._notifier.notify(session.wakes)
         return answer
 
     def _on_server(self, connection: TimedConnection, begin: str, work: Callable[[TimedConnection], T]) -> T:

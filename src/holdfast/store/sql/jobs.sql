@@ -45,7 +45,10 @@ ORDER BY id DESC LIMIT :limit;
 -- Lists by time. A place is the time and the id of the last job of the page before.
 
 -- name: list_queued
-SELECT id FROM holdfast.jobs WHERE queued AND {queue_filter} LIMIT :limit;
+SELECT id FROM holdfast.jobs WHERE queued AND subqueue IS NULL AND {queue_filter}
+UNION ALL
+SELECT id FROM holdfast.jobs WHERE queued AND subqueue IS NOT NULL AND {queue_filter}
+LIMIT :limit;
 
 -- name: sort_updated
 SELECT j.id, j.updated_at FROM {wanted_jobs}

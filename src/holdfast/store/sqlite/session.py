@@ -15,8 +15,9 @@ from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, Micros, Role, Status
 from holdfast.store.base import AppliedCommand, EnqueuedRow
 from holdfast.store.dependencies import EVENT_COLUMNS, JOB_COLUMNS
+from holdfast.store.flow import FlowClaim
 from holdfast.store.policies import RowCache
-from holdfast.store.rows import BATCH_EVENTS_MAX, STATUSES, ClaimedJobs, ClaimedRow, chunks, sort_claimed
+from holdfast.store.rows import BATCH_EVENTS_MAX, STATUSES, ClaimedJobs, ClaimedRow, chunks, row_id, sort_claimed
 from holdfast.store.session import SqlSession
 from holdfast.store.statements import statements
 
@@ -106,12 +107,12 @@ class SqliteSession(SqlSession):
     def _draw_pos(self) -> int:
         return self._draw(1)
 
-    def _save_row(self, events: int, **values: Any) -> list[tuple[int, int | None]]:
+    def _save_row(self, events: int, **values: Any) -> list[tuple[int, int | None, int | None]]:
         pos = self._draw(events)
         [(claim_pos,)] = self.rows("claim_of", id=values["id"])
         offset = values.pop("claim_offset")
-        self.rows("save", last_pos=pos, claim_pos=claim_pos if offset is None else pos + offset, **values)
-        return [(pos, claim_pos)]
+        [(subqueue,)] = self.rows("save", last_pos=pos, claim_pos=claim_pos if offset is None else pos + offset, **values)
+        return [(pos, claim_pos, subqueue)]
 
     def _insert_claim(self, values: dict[str, Any]) -> None:
         self.rows("insert_claim", jobs=self._list([values.pop("job_id")]), **values)
@@ -198,6 +199,7 @@ class SqliteSession(SqlSession):
         if len(items) > BATCH_EVENTS_MAX:
             return [row for part in chunks(items, BATCH_EVENTS_MAX) for row in self.enqueue(part)]
         now, ids, profile = self.now(), self._ids_for(items), self.profile_id
+        subqueues = self._note_enqueued(items)
         first = pos = self._draw(len(items))
         places: dict[tuple[Actor, str | None, str | None], list[int]] = {}
         for id_, item in zip(ids, items, strict=True):
@@ -216,12 +218,21 @@ class SqliteSession(SqlSession):
                     id_, item.queue, item.kind, item.priority,
                     now + item.delay_us if item.available_at is None else item.available_at,
                     now, profile(item), item.dedupe_key, item.dedupe_forever, item.correlation_id, item.trace_id,
-                    item.replay_of, positions[item.actor, item.request_id, item.reason], first, item.payload,
+                    item.replay_of, positions[item.actor, item.request_id, item.reason], first, item.payload, subqueue,
+                    None if subqueue is None else _reserved_until(item, now),
                 )
-                for id_, item in zip(ids, items, strict=True)
+                for id_, item, subqueue in zip(ids, items, subqueues, strict=True)
             ],
         )  # fmt: skip
         return [EnqueuedRow(id_, now, True) for id_ in ids]
+
+    def _note_enqueued(self, items: Sequence[Enqueue]) -> Sequence[int | None]:
+        """Return the subqueues of new jobs, and note that they have got jobs."""
+        if not any(item.flow is not None for item in items):
+            return [None] * len(items)
+        found = self.subqueue_ids(items)
+        self.note_subqueues(sorted({id_ for id_ in found if id_ is not None}))
+        return found
 
     def _ids_for(self, items: Sequence[Enqueue]) -> Sequence[int]:
         """Return the ids that were drawn for these jobs, or the next ones."""
@@ -240,21 +251,41 @@ class SqliteSession(SqlSession):
     def claim(self, command: ClaimNext) -> ClaimedJobs:
         rows: list[tuple[Any, ...]] = []
         for queue in command.queues:
-            if len(rows) < command.limit and not self.paused(queue):
-                rows += self._claim_from(queue, command, command.limit - len(rows))
+            if len(rows) < command.limit:
+                paused_at, has_flow = self.one("queue_state", queue=queue) or (None, 0)
+                if paused_at is None:
+                    claim_from = self._claim_flow if has_flow else self._claim_from
+                    rows += claim_from(queue, command, command.limit - len(rows))
         return self.claimed(rows, command)
+
+    def claim_statement(self, command: ClaimNext) -> tuple[ClaimedJobs, ClaimNext | None]:
+        return self.claim(command), None
+
+    def _claim_flow(self, queue: str, command: ClaimNext, limit: int) -> list[tuple[Any, ...]]:
+        """Claim jobs of a queue with subqueues."""
+        claim = FlowClaim(queue, command, limit, self.queue_settings(queue))
+        rows: list[tuple[Any, ...]] = []
+        for picked in self.rounds(claim):
+            pos, selection = self._draw(0), {"ids": self._list(picked), "now": self.now()}
+            found = {row_id(row): row for row in self._claim_rows("claim_chosen", command, selection)}
+            rows += [found[id_] for id_ in picked]
+            self.draw(claim, pos)
+        return rows
 
     def _claim_from(self, queue: str, command: ClaimNext, limit: int) -> list[tuple[Any, ...]]:
         params = {"queue": queue, "now": self.now(), "kinds": None if command.kinds is None else self._list(command.kinds)}
         ready = self._connection.execute(SQL["next_two"], params).fetchall()
         if not ready:
             return []
-        start = command.start
-        pos = self._draw(0)
         is_single = len(ready) == 1 or limit == 1
         selection = {"id": ready[0][0], "now": params["now"]} if is_single else {**params, "limit": limit}
+        return self._claim_rows("claim_lone" if is_single else "claim", command, selection)
+
+    def _claim_rows(self, name: str, command: ClaimNext, selection: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Claim the jobs of a selection and record it."""
+        start, pos = command.start, self._draw(0)
         rows: list[tuple[Any, ...]] = self._connection.execute(
-            SQL["claim_lone" if is_single else "claim"],
+            SQL[name],
             {
                 "pos": pos,
                 "status": "running" if start else "claimed",
@@ -274,7 +305,9 @@ class SqliteSession(SqlSession):
         claimed = _claimed_columns(rows)
         self._insert_batch(pos, batch, claimed._replace(revs=[rev - start for rev in claimed.revs]))
         policies = self._list(set(claimed.policy_ids))
-        self._connection.execute(SQL["open_claim"], {"pos": pos, "now": params["now"], "size": len(rows), "policies": policies})
+        self._connection.execute(
+            SQL["open_claim"], {"pos": pos, "now": selection["now"], "size": len(rows), "policies": policies}
+        )
         return rows
 
     def _passing_guards(self, commands: Sequence[Any], statuses: frozenset[str]) -> Iterator[tuple[Any, "_Guard"]]:
@@ -381,7 +414,7 @@ class SqliteSession(SqlSession):
         """See `Session.settle_alike`. This completes all of the jobs or none."""
         now, listed = self.now(), self._list(ids)
         guards = {"ids": listed, "attempt": attempt, "token": token, "now": now}
-        [(count, rev, rev_max, updated_at, owner, incarnation, claim_pos)] = self.rows("settle_guards", **guards)
+        [(count, rev, rev_max, updated_at, owner, incarnation, claim_pos, subqueue)] = self.rows("settle_guards", **guards)
         if count < len(ids) or rev < rev_max or updated_at > now:
             return ()
         pos = self._draw(count)
@@ -390,7 +423,16 @@ class SqliteSession(SqlSession):
         batch = _Batch("succeeded", "running", "succeeded", worker, claim_pos, request_id)
         self._insert_batch(pos, batch, _BatchColumns(list(ids), [rev + 1], [attempt], [now], [None]))
         self.rows("close_claim", pos=claim_pos, ended=count)
+        if subqueue is not None and subqueue > 0:
+            self._note_freed(self.rows("subqueues_of_jobs", ids=listed))
         return None
+
+    def _note_freed(self, ended: Iterable[tuple[str, int | None]]) -> None:
+        """Note the subqueues of ended jobs that drew on limits, given with their queues, and wake workers."""
+        freed = [(queue, subqueue) for queue, subqueue in ended if subqueue is not None and subqueue > 0]
+        if freed:
+            self.note_subqueues(freed=[subqueue for _, subqueue in freed])
+            self.wake({queue for queue, _ in freed})
 
     def _complete(self, commands: Sequence[Complete]) -> list[tuple[Any, ...]]:
         """Complete jobs. Return the id, revision and time of each completed one, then the other columns that changed."""
@@ -398,9 +440,12 @@ class SqliteSession(SqlSession):
         updates: list[tuple[Any, ...]] = []
         batches: dict[_Batch, list[_BatchEntry]] = {}
         results = set()
+        freed: list[tuple[str, int | None]] = []
         for command, guard in self._passing_guards(commands, _RUNNING):
             if guard.dependents:
                 continue
+            if guard.subqueue is not None:
+                freed.append((guard.queue, guard.subqueue))
             rev, at = guard.rev + 1, max(now, guard.updated_at)
             updates.append((guard.id, rev, at, pos, command.payload))
             results.add(command.payload)
@@ -415,7 +460,34 @@ class SqliteSession(SqlSession):
         self._insert_batches(pos, batches)
         ended = Counter(batch.claim_pos for batch, entries in batches.items() for _ in entries)
         self.each("close_claim", [{"pos": pos, "ended": count} for pos, count in ended.items()])
+        self._note_freed(freed)
         return updates
+
+    # Flow control
+
+    def _table(self, **columns: Sequence[Any]) -> dict[str, Any]:
+        return {"rows": self._list(zip(*columns.values(), strict=True))}
+
+    def _lock_notes(self) -> bool:
+        """The only writer needs no lock."""
+        return True
+
+    def _decode_list(self, value: Any) -> list[int]:
+        return [] if value is None else msgspec.json.decode(value)
+
+    def _open_freed(self, counts: dict[int, int]) -> None:
+        self.each("open_freed_subqueue", [{"key": key, "count": count} for key, count in counts.items()])
+
+    def lock_limit_keys(self, ids: Sequence[int], *, wait: bool) -> list[tuple[Any, ...]]:
+        return self.rows("read_limit_keys", ids=self._list(ids))
+
+    def _pick_jobs(self, queue: str, rank: int, before: Micros | None, counts: dict[int, int]) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        until = self.now() if before is None else before
+        for subqueue, count in counts.items():
+            rows = self._connection.execute(SQL["pick_jobs_of"], (queue, -rank, subqueue, until, count))
+            found += [(id_, subqueue) for (id_,) in rows]
+        return found
 
 
 class _Batch(NamedTuple):
@@ -458,6 +530,12 @@ def _claimed_columns(rows: Sequence[tuple[Any, ...]]) -> _BatchColumns:
     return _BatchColumns(*map(list, zip(*map(_claimed_columns_of, rows), strict=True)))
 
 
+def _reserved_until(item: Enqueue, now: Micros) -> Micros | None:
+    """Return until when only one worker may have a new job."""
+    available_at = now + item.delay_us if item.available_at is None else item.available_at
+    return None if item.flow is None else item.flow.reserved_until(available_at)
+
+
 def _join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Merge adjacent ranges of positions. The ranges are in order."""
     merged: list[tuple[int, int]] = []
@@ -489,6 +567,8 @@ class _Guard(NamedTuple):
     dependents: int
     claim_pos: int
     lease_us: int
+    queue: str
+    subqueue: int | None
     counter: int | None = None
 
     @property

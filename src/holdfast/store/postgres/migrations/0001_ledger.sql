@@ -90,6 +90,8 @@ CREATE SEQUENCE holdfast.job_id AS bigint;
 --   dependents   how many jobs were ever made to wait for it
 --   waits_for    how many jobs it still waits for
 --   checkpoint_rev  the revision of the heartbeat with its newest checkpoint
+--   subqueue     the subqueue that it competes in, NULL for most jobs. The number is positive if the job draws on limits
+--   reserved_until  until when only one worker may have it
 CREATE TABLE holdfast.jobs (
     id                    bigint NOT NULL,
     created_at            timestamptz NOT NULL,
@@ -102,6 +104,8 @@ CREATE TABLE holdfast.jobs (
     dedupe_key            text COLLATE "C",
     correlation_id        text COLLATE "C",
     trace_id              text COLLATE "C",
+    reserved_until        timestamptz,
+    subqueue              bigint,
 
     queue                 text COLLATE "C" NOT NULL,
     priority              integer NOT NULL,
@@ -158,14 +162,23 @@ CREATE TABLE holdfast.jobs (
 
 ALTER TABLE holdfast.jobs ADD CONSTRAINT jobs_pkey PRIMARY KEY (id) WITH (fillfactor = 50);
 -- All ascending, so that one row comparison can say "after this place".
-CREATE INDEX jobs_ready ON holdfast.jobs (queue, (-priority), available_at, id) WHERE queued;
-CREATE INDEX jobs_delayed ON holdfast.jobs (queue, available_at) WHERE queued AND available_at > created_at;
+CREATE INDEX jobs_ready ON holdfast.jobs (queue, (-priority), available_at, id) WHERE queued AND subqueue IS NULL;
+CREATE INDEX jobs_subqueue ON holdfast.jobs (queue, (-priority), subqueue, available_at, id) WHERE queued AND subqueue IS NOT NULL;
+CREATE INDEX jobs_delayed ON holdfast.jobs (queue, available_at)
+    WHERE queued AND subqueue IS NULL AND available_at > created_at;
+CREATE INDEX jobs_reserved ON holdfast.jobs (reserved_until) WHERE queued AND reserved_until IS NOT NULL;
 CREATE INDEX jobs_ended ON holdfast.jobs (ended, id) WHERE ended IS NOT NULL;
 CREATE INDEX jobs_replay ON holdfast.jobs (replay_of) WHERE replay_of IS NOT NULL;
 CREATE INDEX jobs_correlation ON holdfast.jobs (correlation_id) WHERE correlation_id IS NOT NULL;
 CREATE INDEX jobs_waiting ON holdfast.jobs (id) WHERE waits_for > 0;
 CREATE INDEX jobs_owing ON holdfast.jobs (id) WHERE undo_owed > 0;
 CREATE UNIQUE INDEX jobs_dedupe ON holdfast.jobs (queue, live_key) WHERE live_key IS NOT NULL;
+
+-- Queued jobs, each by one of the two indexes.
+CREATE VIEW holdfast.queued_jobs AS
+SELECT * FROM holdfast.jobs WHERE queued AND subqueue IS NULL
+UNION ALL
+SELECT * FROM holdfast.jobs WHERE queued AND subqueue IS NOT NULL;
 
 -- Which job waits, or has waited, for which. If a job was replayed meanwhile, for the replay.
 CREATE TABLE holdfast.dependencies (
@@ -364,13 +377,96 @@ CREATE TABLE holdfast.requests (
 
 CREATE INDEX requests_time ON holdfast.requests (created_at);
 
--- Queues that are or were paused.
+-- Queues that are or were paused, have settings, or have subqueues. `settings` is a JSON object. A claim of a queue with
+-- `has_flow` looks at subqueues.
 CREATE TABLE holdfast.queues (
     name         text COLLATE "C" PRIMARY KEY,
     paused_at    timestamptz,
     paused_by    text COLLATE "C",
-    pause_reason text COLLATE "C"
+    pause_reason text COLLATE "C",
+    settings     text COLLATE "C",
+    has_flow     boolean NOT NULL DEFAULT false
 );
+
+-- Limits that jobs draw on. The body is a JSON object.
+CREATE TABLE holdfast.limits (
+    name       text COLLATE "C" PRIMARY KEY,
+    body       text COLLATE "C" NOT NULL,
+    updated_at timestamptz NOT NULL,
+    updated_by text COLLATE "C" NOT NULL
+);
+
+-- The keys of limits. `body` has the numbers of this key, if they differ from those of the limit. `used` is how many units are in
+-- use at most: claims raise it, and it is counted anew when it reaches the limit. `tokens` is what was left of the rate
+-- at `filled_at`.
+CREATE TABLE holdfast.limit_keys (
+    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name      text COLLATE "C" NOT NULL,
+    key       text COLLATE "C" NOT NULL,
+    body      text COLLATE "C",
+    used      bigint NOT NULL DEFAULT 0,
+    tokens    double precision NOT NULL DEFAULT 1e300,
+    filled_at timestamptz NOT NULL DEFAULT 'epoch',
+    UNIQUE (name, key)
+) WITH (fillfactor = 50);
+
+-- Which claims have drawn on a key: their jobs and the units of each. A job uses its units while it has this claim and is held or
+-- stalled. So nothing has to be given back when a job ends in any way.
+CREATE TABLE holdfast.slots (
+    key_id    bigint NOT NULL,
+    claim_pos bigint NOT NULL,
+    jobs      bigint[] NOT NULL,
+    units     bigint[] NOT NULL,
+    PRIMARY KEY (key_id, claim_pos)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- Which workers may have a job: those that serve its kind, have the labels, and have the name, if there is one.
+CREATE TABLE holdfast.routes (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue      text COLLATE "C" NOT NULL,
+    for_worker text COLLATE "C" NOT NULL,
+    kind       text COLLATE "C" NOT NULL,
+    requires   text[] COLLATE "C" NOT NULL,
+    UNIQUE (queue, for_worker, kind, requires)
+);
+
+CREATE SEQUENCE holdfast.subqueue_id AS bigint;
+
+-- Subqueues. Jobs of a queue that have the same priority, route, partition and draws compete in one. `rank` is minus the priority.
+-- `draws` is a JSON list of keys and units.
+--
+--   is_open      claims look at it. It may have no job that may start: the claim that finds this closes it
+--   shut_key     the key whose limit it waits for
+--   shut_at      since when
+--   until        when it is opened again, if nothing opens it before
+--   seen_at      when a process has last asked for its number
+CREATE TABLE holdfast.subqueues (
+    id        bigint PRIMARY KEY,
+    queue     text COLLATE "C" NOT NULL,
+    rank      integer NOT NULL,
+    route     bigint NOT NULL,
+    partition text COLLATE "C" NOT NULL,
+    draws     text COLLATE "C" NOT NULL,
+    seen_at   timestamptz NOT NULL,
+    is_open   boolean NOT NULL DEFAULT false,
+    shut_key  bigint,
+    shut_at   timestamptz,
+    until     timestamptz,
+    UNIQUE (queue, rank, route, partition, draws)
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX subqueues_open ON holdfast.subqueues (queue, route, rank, partition, id) WHERE is_open;
+CREATE INDEX subqueues_shut ON holdfast.subqueues (shut_key, shut_at) WHERE shut_key IS NOT NULL;
+CREATE INDEX subqueues_until ON holdfast.subqueues (until) WHERE until IS NOT NULL;
+CREATE INDEX subqueues_seen ON holdfast.subqueues (seen_at) WHERE NOT is_open;
+
+-- Subqueues that have got a job, and those of which a job no longer uses its units. A claim works through these notes, so that
+-- neither an enqueue nor an end has to wait for the row of a subqueue.
+CREATE TABLE holdfast.subqueue_notes (
+    id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queued bigint[],
+    freed  bigint[]
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 -- Named positions: of followers of the total order, and of walks through a table.
 CREATE TABLE holdfast.cursors (

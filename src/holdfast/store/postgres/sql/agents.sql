@@ -23,9 +23,9 @@ RETURNING 1;
 
 -- name: first_tasks
 WITH RECURSIVE named (queue) AS (
-    (SELECT queue FROM holdfast.jobs WHERE queued AND %(queues)s::text[] IS NULL ORDER BY queue LIMIT 1)
+    (SELECT queue FROM holdfast.jobs WHERE queued AND subqueue IS NULL AND %(queues)s::text[] IS NULL ORDER BY queue LIMIT 1)
     UNION ALL
-    SELECT (SELECT n.queue FROM holdfast.jobs n WHERE n.queued AND n.queue > named.queue ORDER BY n.queue LIMIT 1)
+    SELECT (SELECT n.queue FROM holdfast.jobs n WHERE n.queued AND n.subqueue IS NULL AND n.queue > named.queue ORDER BY n.queue LIMIT 1)
     FROM named WHERE named.queue IS NOT NULL
 ),
 wanted (queue) AS (
@@ -34,11 +34,11 @@ wanted (queue) AS (
     SELECT u.name COLLATE "C" FROM unnest(%(queues)s::text[]) AS u (name)
 ),
 places (queue, rank) AS (
-    SELECT w.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.queued AND n.queue = w.queue
+    SELECT w.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.queued AND n.subqueue IS NULL AND n.queue = w.queue
                      ORDER BY -n.priority LIMIT 1)
     FROM wanted w WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = w.queue) IS NULL
     UNION ALL
-    SELECT p.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.queued AND n.queue = p.queue
+    SELECT p.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.queued AND n.subqueue IS NULL AND n.queue = p.queue
                        AND -n.priority > p.rank
                      ORDER BY -n.priority LIMIT 1)
     FROM places p WHERE p.rank IS NOT NULL
@@ -47,7 +47,7 @@ SELECT j.queue, j.priority, j.available_at, j.id
 FROM places p
 CROSS JOIN LATERAL (
     SELECT n.queue, n.priority, n.available_at, n.id FROM holdfast.jobs n
-    WHERE n.queued AND n.queue = p.queue AND -n.priority = p.rank AND n.kind <> %(undo_kind)s
+    WHERE n.queued AND n.subqueue IS NULL AND n.queue = p.queue AND -n.priority = p.rank AND n.kind <> %(undo_kind)s
       AND (%(kinds)s::text[] IS NULL OR n.kind = ANY (%(kinds)s::text[]))
     ORDER BY n.available_at, n.id LIMIT 1) j
 WHERE p.rank IS NOT NULL;
@@ -56,7 +56,7 @@ WHERE p.rank IS NOT NULL;
 
 -- name: take_task
 SELECT id FROM holdfast.jobs
-WHERE queued AND queue = %(queue)s AND -priority = -%(priority)s::integer
+WHERE queued AND subqueue IS NULL AND queue = %(queue)s AND -priority = -%(priority)s::integer
   AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp())) AND kind <> %(undo_kind)s
   AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[])) AND id <> ALL (%(passed)s::bigint[])
 ORDER BY available_at, id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
@@ -82,11 +82,11 @@ SELECT id FROM holdfast.jobs WHERE id = %(id)s FOR NO KEY UPDATE SKIP LOCKED;
 -- name: idle
 WITH RECURSIVE {clock},
 named (queue) AS (
-    (SELECT queue FROM holdfast.jobs WHERE queued AND available_at > created_at AND %(queues)s::text[] IS NULL
+    (SELECT queue FROM holdfast.jobs WHERE queued AND subqueue IS NULL AND available_at > created_at AND %(queues)s::text[] IS NULL
      ORDER BY queue LIMIT 1)
     UNION ALL
     SELECT (SELECT n.queue FROM holdfast.jobs n
-            WHERE n.queued AND n.available_at > n.created_at AND n.queue > named.queue ORDER BY n.queue LIMIT 1)
+            WHERE n.queued AND n.subqueue IS NULL AND n.available_at > n.created_at AND n.queue > named.queue ORDER BY n.queue LIMIT 1)
     FROM named WHERE named.queue IS NOT NULL
 ),
 wanted (queue) AS (
@@ -108,7 +108,7 @@ SELECT
     (SELECT count(*) FROM (
         SELECT 1 FROM wanted w CROSS JOIN LATERAL (
             SELECT 1 FROM holdfast.jobs j
-            WHERE j.queued AND j.available_at > j.created_at AND j.queue = w.queue
+            WHERE j.queued AND j.subqueue IS NULL AND j.available_at > j.created_at AND j.queue = w.queue
               AND j.available_at > (SELECT at FROM clock) AND j.available_at < %(never_at)s::timestamptz
               AND j.kind <> %(undo_kind)s AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
             LIMIT %(limit)s) AS later
@@ -116,12 +116,20 @@ SELECT
         LIMIT %(limit)s) AS found) AS scheduled,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast.queues q CROSS JOIN LATERAL (
-            SELECT 1 FROM holdfast.jobs j
-            WHERE j.queued AND j.queue = q.name AND j.waits_for + 0 = 0 AND j.kind <> %(undo_kind)s
+            SELECT 1 FROM holdfast.queued_jobs j
+            WHERE j.queue = q.name AND j.waits_for + 0 = 0 AND j.kind <> %(undo_kind)s
               AND {task_filter}
             LIMIT %(limit)s) AS behind
         WHERE q.paused_at IS NOT NULL
-        LIMIT %(limit)s) AS found) AS paused;
+        LIMIT %(limit)s) AS found) AS paused,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast.queues q CROSS JOIN LATERAL (
+            SELECT 1 FROM holdfast.jobs j
+            WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = q.name AND j.waits_for + 0 = 0
+              AND {task_filter}
+            LIMIT %(limit)s) AS behind
+        WHERE q.has_flow AND q.paused_at IS NULL
+        LIMIT %(limit)s) AS found) AS limited;
 
 -- Heartbeats that may carry a checkpoint, some from each of the latest attempts that have any. The same bytes may also be part of
 -- an undo step.

@@ -56,10 +56,12 @@ SET queue = %(queue)s, priority = %(priority)s, queued = (%(status)s = 'queued')
     waits_for = CASE WHEN %(status)s = 'queued' THEN waits_for ELSE 0 END,
     ended = CASE WHEN %(status)s IN ('failed', 'cancelled', 'dead_lettered') THEN %(status)s END,
     live_key = CASE WHEN dedupe_forever OR %(status)s IN ('queued', 'claimed', 'running', 'stalled') THEN dedupe_key END,
+    subqueue = CASE WHEN %(status)s = 'queued' THEN %(subqueue)s::bigint ELSE j.subqueue END,
+    reserved_until = CASE WHEN %(status)s = 'queued' THEN %(reserved_at)s::timestamptz END,
     claim_pos = coalesce(place.pos + %(claim_offset)s::integer, j.claim_pos), last_pos = place.pos
 FROM place
 WHERE j.id = %(id)s
-RETURNING j.last_pos, place.claim_pos;
+RETURNING j.last_pos, place.claim_pos, j.subqueue;
 
 -- A claim of one job is a batch too, so that every claim is found in one place.
 
@@ -176,7 +178,7 @@ WHERE j.ended = 'dead_lettered' AND j.id > %(after)s
 ORDER BY j.id LIMIT %(limit)s;
 
 -- Finished jobs with undo steps left and no unfinished undo job, then jobs whose cascade is not complete, then jobs that their
--- dependencies do not count yet.
+-- dependencies do not count yet, then jobs that their own worker did not take in time.
 
 -- name: unfinished_jobs
 (
@@ -192,7 +194,10 @@ UNION ALL
 (SELECT pos, 'cascade' FROM holdfast.cursors WHERE name >= 'cascade/' AND name < 'cascade0' ORDER BY pos LIMIT %(batch_max)s)
 UNION ALL
 (SELECT pos, 'link' FROM holdfast.cursors
- WHERE name >= 'link/' AND name < 'link0' AND pos > %(linked)s ORDER BY pos LIMIT %(batch_max)s);
+ WHERE name >= 'link/' AND name < 'link0' AND pos > %(linked)s ORDER BY pos LIMIT %(batch_max)s)
+UNION ALL
+(SELECT id, 'reserved' FROM holdfast.jobs
+ WHERE queued AND reserved_until IS NOT NULL AND reserved_until <= {now} ORDER BY reserved_until LIMIT %(limit)s);
 
 -- Heartbeats that may carry an undo step. The same bytes may also be part of a checkpoint.
 

@@ -3,7 +3,7 @@
 -- name: ahead
 SELECT count(*) FROM (
     SELECT FROM holdfast.jobs
-    WHERE queue = %(queue)s AND queued
+    WHERE queue = %(queue)s AND queued AND subqueue IS NULL
       AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
       AND (-priority, available_at, id) < (-%(priority)s::integer, %(available_at)s::timestamptz, %(id)s::bigint)
     ORDER BY -priority, available_at, id LIMIT %(limit)s) AS found;
@@ -48,8 +48,8 @@ SELECT count(*) FROM (
     LIMIT %(limit)s) AS found;
 
 -- name: ready
-SELECT queue, kind, count(*) AS jobs, min(greatest(available_at, created_at)) AS since FROM holdfast.jobs
-WHERE queued AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
+SELECT queue, kind, count(*) AS jobs, min(greatest(available_at, created_at)) AS since FROM holdfast.queued_jobs
+WHERE available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT %(limit)s;
 
 -- name: vitals
@@ -92,19 +92,19 @@ LIMIT 5;
 
 -- name: first_ready
 WITH RECURSIVE {clock}, named (queue) AS (
-    (SELECT queue FROM holdfast.jobs WHERE queued ORDER BY queue LIMIT 1)
+    (SELECT queue FROM holdfast.queued_jobs ORDER BY queue LIMIT 1)
     UNION ALL
-    SELECT (SELECT n.queue FROM holdfast.jobs n WHERE n.queued AND n.queue > named.queue ORDER BY n.queue LIMIT 1)
+    SELECT (SELECT n.queue FROM holdfast.queued_jobs n WHERE n.queue > named.queue ORDER BY n.queue LIMIT 1)
     FROM named WHERE named.queue IS NOT NULL
 ),
 wanted (queue) AS MATERIALIZED (
     SELECT queue FROM named WHERE queue IS NOT NULL LIMIT %(limit)s
 ),
 places (queue, rank) AS (
-    SELECT w.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.queued AND n.queue = w.queue ORDER BY -n.priority LIMIT 1)
+    SELECT w.queue, (SELECT -n.priority FROM holdfast.queued_jobs n WHERE n.queue = w.queue ORDER BY -n.priority LIMIT 1)
     FROM wanted w
     UNION ALL
-    SELECT p.queue, (SELECT -n.priority FROM holdfast.jobs n WHERE n.queued AND n.queue = p.queue AND -n.priority > p.rank
+    SELECT p.queue, (SELECT -n.priority FROM holdfast.queued_jobs n WHERE n.queue = p.queue AND -n.priority > p.rank
                      ORDER BY -n.priority LIMIT 1)
     FROM places p WHERE p.rank IS NOT NULL
 ),
@@ -114,9 +114,15 @@ heads (queue, rank) AS MATERIALIZED (
 SELECT j.queue, j.kind, count(*) AS jobs, min(greatest(j.available_at, j.created_at)) AS since
 FROM heads p
 CROSS JOIN LATERAL (
-    SELECT n.queue, n.kind, n.available_at, n.created_at FROM holdfast.jobs n
-    WHERE n.queued AND n.queue = p.queue AND -n.priority = p.rank AND n.available_at <= (SELECT at FROM clock)
-    ORDER BY n.available_at, n.id LIMIT %(each)s) AS j
+    (SELECT n.queue, n.kind, n.available_at, n.created_at FROM holdfast.jobs n
+     WHERE n.queued AND n.subqueue IS NULL AND n.queue = p.queue AND -n.priority = p.rank
+       AND n.available_at <= (SELECT at FROM clock)
+     ORDER BY n.available_at, n.id LIMIT %(each)s)
+    UNION ALL
+    (SELECT n.queue, n.kind, n.available_at, n.created_at FROM holdfast.jobs n
+     WHERE n.queued AND n.subqueue IS NOT NULL AND n.queue = p.queue AND -n.priority = p.rank
+       AND n.available_at <= (SELECT at FROM clock)
+     ORDER BY n.subqueue, n.available_at, n.id LIMIT %(each)s)) AS j
 GROUP BY j.queue, j.kind ORDER BY 4, j.queue, j.kind LIMIT %(limit)s;
 
 -- name: event_from

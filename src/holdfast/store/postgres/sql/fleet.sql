@@ -26,7 +26,8 @@ SELECT {now}, NOT EXISTS (
     EXISTS (SELECT FROM holdfast.open_claims)
         OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL)
         OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'cascade/' AND name < 'cascade0')
-        OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'link/' AND name < 'link0'),
+        OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'link/' AND name < 'link0')
+        OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.queued AND j.reserved_until IS NOT NULL AND j.reserved_until <= {now}),
     (SELECT d.expires_at FROM holdfast.duties d WHERE d.name = %(name)s),
     (SELECT pos FROM holdfast.cursors WHERE name = 'sweeping'),
     (SELECT min(fire_at) FROM holdfast.schedules);
@@ -66,17 +67,22 @@ SELECT {schedule_columns} FROM holdfast.schedules WHERE name = %(name)s FOR NO K
 
 -- name: ready_queues
 SELECT u.name FROM unnest(%(queues)s::text[]) AS u (name)
-WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL AND (
+WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL AND ((
     SELECT j.id FROM holdfast.jobs j
-    WHERE j.queue = u.name AND j.queued AND j.available_at <= (SELECT {now})
-    ORDER BY -j.priority, j.available_at, j.id LIMIT 1) IS NOT NULL;
+    WHERE j.queue = u.name AND j.queued AND j.subqueue IS NULL AND j.available_at <= (SELECT {now})
+    ORDER BY -j.priority, j.available_at, j.id LIMIT 1) IS NOT NULL
+    OR (SELECT p.has_flow AND (
+            EXISTS (SELECT FROM holdfast.subqueues s WHERE s.queue = u.name AND (s.is_open OR s.until <= {now}))
+            OR EXISTS (SELECT FROM holdfast.subqueue_notes))
+        FROM holdfast.queues p WHERE p.name = u.name));
 
 -- name: next_ready
 SELECT {now}, (
-    SELECT min((
         SELECT j.available_at FROM holdfast.jobs j
-        WHERE j.queue = u.name AND j.queued AND j.available_at > j.created_at
+        WHERE j.queue = u.name AND j.queued AND j.subqueue IS NULL AND j.available_at > j.created_at
           AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]))
-        ORDER BY j.available_at LIMIT 1))
-    FROM unnest(%(queues)s::text[]) AS u (name)
-    WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL);
+        ORDER BY j.available_at LIMIT 1), u.name, coalesce(p.has_flow, false)
+FROM unnest(%(queues)s::text[]) AS u (name) LEFT JOIN holdfast.queues p ON p.name = u.name
+WHERE p.paused_at IS NULL
+UNION ALL
+SELECT {now}, NULL, NULL, NULL;

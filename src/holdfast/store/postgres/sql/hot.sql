@@ -20,7 +20,7 @@ place AS MATERIALIZED (
 
 -- part: enqueued_columns
 id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key, live_key,
-dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload;
+dedupe_forever, correlation_id, trace_id, replay_of, subqueue, reserved_until, enqueued_pos, last_pos, payload;
 
 -- The jobs of a list of commands, and the guards that the plain case of a holder's command needs: it is the holder's attempt, its
 -- lease has not expired, no later position was drawn for the job, and the job has the revision that the caller expects.
@@ -61,7 +61,17 @@ live_key = CASE WHEN j.dedupe_forever THEN j.live_key END, updated_at = {job_now
 last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL;
 
 -- part: success_columns
-j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos;
+j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos, j.queue, j.subqueue;
+
+-- The jobs that ended and drew on limits. The statement returns the queue of one of them, so that workers are woken.
+
+-- part: successes_noted
+noted AS (
+    INSERT INTO holdfast.subqueue_notes (freed) SELECT array_agg(subqueue) FROM changed WHERE subqueue > 0 HAVING count(*) > 0
+);
+
+-- part: freed_queue
+max(queue) FILTER (WHERE subqueue > 0);
 
 -- The columns of a batch of changed jobs, and their values. A list is stored only if its values differ.
 
@@ -101,10 +111,10 @@ WITH {clock}, {place}, input AS MATERIALIZED (
         %(delays)s::bigint[], %(profiles)s::integer[], %(keys)s::text[], %(forever)s::boolean[],
         %(correlations)s::text[], %(traces)s::text[], %(replays)s::bigint[], %(actors)s::text[],
         %(requests)s::text[], %(payloads)s::bytea[], %(drawn)s::bigint[],
-        %(reasons)s::text[]
+        %(reasons)s::text[], %(subqueues)s::bigint[], %(reserved)s::bigint[]
     ) WITH ORDINALITY AS i (
         queue, kind, priority, available_at, delay_us, profile_id, dedupe_key, dedupe_forever, correlation_id, trace_id,
-        replay_of, actor, request_id, payload, drawn_id, reason, n)
+        replay_of, actor, request_id, payload, drawn_id, reason, subqueue, reserved_us, n)
 ), batches AS MATERIALIZED (
     SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY actor, request_id, reason) - count(*) AS pos, actor, request_id,
         reason, count(*) AS size, array_agg(id ORDER BY n) AS jobs
@@ -118,9 +128,15 @@ WITH {clock}, {place}, input AS MATERIALIZED (
     SELECT i.id, i.queue, i.kind, true, 'queued', 1, 0, i.priority,
         coalesce(i.available_at, (SELECT at FROM clock) + i.delay_us * interval '1 microsecond'),
         (SELECT at FROM clock), (SELECT at FROM clock), i.profile_id, i.dedupe_key, i.dedupe_key, i.dedupe_forever,
-        i.correlation_id, i.trace_id, i.replay_of, b.pos, (SELECT pos FROM place), i.payload
+        i.correlation_id, i.trace_id, i.replay_of, i.subqueue,
+        coalesce(i.available_at, (SELECT at FROM clock) + i.delay_us * interval '1 microsecond')
+            + i.reserved_us * interval '1 microsecond',
+        b.pos, (SELECT pos FROM place), i.payload
     FROM input i JOIN batches b ON b.actor = i.actor AND b.request_id IS NOT DISTINCT FROM i.request_id
         AND b.reason IS NOT DISTINCT FROM i.reason
+), noted AS (
+    INSERT INTO holdfast.subqueue_notes (queued)
+    SELECT array_agg(DISTINCT subqueue) FROM input WHERE subqueue IS NOT NULL HAVING count(*) > 0
 )
 SELECT i.id, CASE i.n WHEN 1 THEN (SELECT at FROM clock) END,
     CASE WHEN i.n = 1 AND %(channel)s::text IS NOT NULL THEN pg_notify(%(channel)s::text, i.queue) END
@@ -152,10 +168,15 @@ WITH {clock}, {place}, made AS (
     INSERT INTO holdfast.jobs ({enqueued_columns})
     SELECT coalesce(%(drawn)s::bigint, nextval('holdfast.job_id')), %(queue)s, %(kind)s, true, 'queued', 1, 0, %(priority)s,
         coalesce(%(available_at)s::timestamptz, clock.at + %(delay_us)s * interval '1 microsecond'), clock.at, clock.at,
-        %(profile)s, %(key)s, %(key)s, %(forever)s, %(correlation)s, %(trace)s, %(replay)s, place.pos, place.pos, %(payload)s
+        %(profile)s, %(key)s, %(key)s, %(forever)s, %(correlation)s, %(trace)s, %(replay)s, %(subqueue)s::bigint,
+        coalesce(%(available_at)s::timestamptz, clock.at + %(delay_us)s * interval '1 microsecond')
+            + %(reserved_us)s::bigint * interval '1 microsecond',
+        place.pos, place.pos, %(payload)s
     FROM clock, place
     ON CONFLICT (queue, live_key) WHERE live_key IS NOT NULL DO NOTHING
-    RETURNING id, created_at, enqueued_pos
+    RETURNING id, created_at, enqueued_pos, subqueue
+), noted AS (
+    INSERT INTO holdfast.subqueue_notes (queued) SELECT ARRAY[subqueue] FROM made WHERE subqueue IS NOT NULL
 ), logged AS (
     INSERT INTO holdfast.event_batches (pos, received_at, size, rev, attempt, type, to_status, actor, reason, request_id, jobs)
     SELECT enqueued_pos, created_at, 1, 1, 0, 'enqueued', 'queued', %(actor)s, %(reason)s, %(request)s, ARRAY[id] FROM made
@@ -165,34 +186,52 @@ SELECT id, created_at, CASE WHEN %(channel)s::text IS NOT NULL THEN pg_notify(%(
 -- name: find_dedupe
 SELECT id, created_at FROM holdfast.jobs WHERE queue = %(queue)s AND live_key = %(key)s AND live_key IS NOT NULL;
 
+-- A claim skips queues with subqueues, and returns their names. Without jobs it returns one row.
+
 -- name: claim
-WITH {clock}, started AS MATERIALIZED (
+WITH {clock}, begun AS (
     SELECT clock_timestamp() AS at
-), picked AS MATERIALIZED (
-    SELECT c.id, c.profile_id, clock_timestamp() - q.begun_at AS took
+), picked AS (
+    SELECT c.id, c.profile_id, clock_timestamp() - q.began AS took
     FROM (
         -- A subselect keeps the order of the list. A join could change it.
-        SELECT u.*, (SELECT at FROM started) AS begun_at
-        FROM unnest(%(queues)s::text[], %(mark_ranks)s::integer[], %(mark_times)s::timestamptz[], %(mark_ids)s::bigint[])
-            WITH ORDINALITY AS u (name, mark_rank, mark_at, mark_id, n)
-        WHERE (SELECT p.paused_at FROM holdfast.queues p WHERE p.name = u.name) IS NULL
+        SELECT u.*, (SELECT at FROM begun) AS began
+        FROM unnest(%(queues)s::text[], %(ranks)s::integer[], %(times)s::timestamptz[], %(marks)s::bigint[])
+            WITH ORDINALITY AS u (name, rank, at, job, n)
+        WHERE (SELECT p.paused_at IS NULL AND NOT p.has_flow FROM holdfast.queues p WHERE p.name = u.name) IS NOT FALSE
         ORDER BY u.n
     ) q
     CROSS JOIN LATERAL (
         SELECT j.id, j.profile_id FROM holdfast.jobs j
-        WHERE j.queued AND j.available_at <= (SELECT at FROM clock)
-          AND (j.queue, -j.priority, j.available_at, j.id) > (q.name, q.mark_rank, q.mark_at, q.mark_id) AND j.queue <= q.name
-          AND CASE WHEN %(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]) THEN true END
+        WHERE j.queued AND j.subqueue IS NULL AND j.available_at <= (SELECT at FROM clock)
+          AND (j.queue, -j.priority, j.available_at, j.id) > (q.name, q.rank, q.at, q.job) AND j.queue <= q.name
+          AND CASE WHEN %(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s) THEN true END
         ORDER BY j.queue, -j.priority, j.available_at, j.id
         LIMIT (SELECT %(limit)s::integer)
         FOR NO KEY UPDATE SKIP LOCKED
     ) c
     ORDER BY q.n
     LIMIT %(limit)s
-), place AS MATERIALIZED (
+), {claim_picked}
+SELECT c.*, CASE row_number() OVER () WHEN 1 THEN (SELECT took FROM place) END AS took, flow
+FROM (SELECT array_agg(name) AS flow FROM holdfast.queues WHERE has_flow AND name = ANY (%(queues)s)) f
+LEFT JOIN changed c ON true;
+
+-- Jobs that were chosen, and locked, before.
+
+-- name: claim_chosen
+WITH {clock}, picked AS MATERIALIZED (
+    SELECT id, profile_id, NULL::interval AS took FROM holdfast.jobs WHERE id {in_ids}
+), {claim_picked}
+SELECT c.*, (SELECT pos FROM place) AS pos FROM changed c;
+
+-- The claim of the jobs in `picked`.
+
+-- part: claim_picked
+place AS (
     -- Drawn after the rows are locked.
     SELECT nextval('holdfast.event_pos') AS pos, array_agg(id) AS ids, max(took) AS took FROM picked HAVING count(*) > 0
-), terms AS MATERIALIZED (
+), terms AS (
     SELECT f.id, f.policy_id, p.lease, p.check_after, p.token_tail
     FROM holdfast.profiles f JOIN holdfast.policies p ON p.id = f.policy_id
     WHERE f.id = ANY (ARRAY (SELECT DISTINCT profile_id FROM picked))
@@ -226,8 +265,7 @@ WITH {clock}, started AS MATERIALIZED (
     INSERT INTO holdfast.open_claims (pos, check_at, size)
     SELECT (SELECT pos FROM place), min(claimed_at) + least((SELECT min(check_after) FROM terms), interval '5 s'), count(*)
     FROM changed HAVING count(*) > 0
-)
-SELECT c.*, CASE row_number() OVER () WHEN 1 THEN (SELECT took FROM place) END AS took FROM changed c;
+);
 
 -- name: start
 WITH {clock}, {place}, input AS (
@@ -345,8 +383,8 @@ WITH {clock}, {place}, input AS (
     WHERE {of_input}
       AND CASE WHEN {has_fence} AND j.status = 'running' AND j.dependents = 0 AND {is_held} AND {is_expected} THEN true END
     RETURNING {success_columns}, i.request_id
-), {successes_logged}, {closed}
-SELECT id, rev, updated_at FROM changed;
+), {successes_logged}, {successes_noted}, {closed}
+SELECT id, rev, updated_at, CASE WHEN subqueue > 0 THEN queue END FROM changed;
 
 -- A worker's completions in bulk. They carry no expected revision. The result is NULL if all jobs were completed.
 
@@ -362,8 +400,8 @@ WITH {clock}, {place}, input AS (
     WHERE {of_input}
       AND CASE WHEN {has_fence} AND j.status = 'running' AND j.dependents = 0 AND {is_held} THEN true END
     RETURNING {success_columns}, i.request_id
-), {successes_logged}, {closed}
-SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;
+), {successes_logged}, {successes_noted}, {closed}
+SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END, {freed_queue} FROM changed;
 
 -- The same for jobs of one claim, with one attempt number and one result.
 
@@ -381,5 +419,5 @@ WITH {clock}, {place}, changed AS (
     SELECT 'succeeded', 'running', 'succeeded', %(request)s,
         (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos) - count(*), {batch_values}
     FROM changed GROUP BY claim_pos
-), {closed}
-SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END FROM changed;
+), {successes_noted}, {closed}
+SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END, {freed_queue} FROM changed;

@@ -84,6 +84,8 @@ CREATE TABLE holdfast_profiles (
 --   dependents   how many jobs were ever made to wait for it
 --   waits_for    how many jobs it still waits for
 --   checkpoint_rev  the revision of the heartbeat with its newest checkpoint
+--   subqueue     the subqueue that it competes in, NULL for most jobs. The number is positive if the job draws on limits
+--   reserved_until  until when only one worker may have it
 CREATE TABLE holdfast_jobs (
     id                    INTEGER PRIMARY KEY AUTOINCREMENT,
     created_at            INTEGER NOT NULL,
@@ -96,6 +98,8 @@ CREATE TABLE holdfast_jobs (
     dedupe_key            TEXT,
     correlation_id        TEXT,
     trace_id              TEXT,
+    reserved_until        INTEGER,
+    subqueue              INTEGER,
 
     queue                 TEXT NOT NULL,
     priority              INTEGER NOT NULL,
@@ -151,8 +155,12 @@ CREATE TABLE holdfast_jobs (
 ) STRICT;
 
 -- A list of values in a constraint or in the condition of an index would be built anew for every statement.
-CREATE INDEX holdfast_jobs_ready ON holdfast_jobs (queue, priority DESC, available_at, id) WHERE queued;
-CREATE INDEX holdfast_jobs_delayed ON holdfast_jobs (queue, available_at) WHERE queued AND available_at > created_at;
+CREATE INDEX holdfast_jobs_ready ON holdfast_jobs (queue, priority DESC, available_at, id) WHERE queued AND subqueue IS NULL;
+CREATE INDEX holdfast_jobs_subqueue ON holdfast_jobs (queue, priority DESC, subqueue, available_at, id)
+    WHERE queued AND subqueue IS NOT NULL;
+CREATE INDEX holdfast_jobs_reserved ON holdfast_jobs (reserved_until) WHERE queued AND reserved_until IS NOT NULL;
+CREATE INDEX holdfast_jobs_delayed ON holdfast_jobs (queue, available_at)
+    WHERE queued AND subqueue IS NULL AND available_at > created_at;
 CREATE INDEX holdfast_jobs_ended ON holdfast_jobs (ended, id) WHERE ended IS NOT NULL;
 CREATE INDEX holdfast_jobs_replay ON holdfast_jobs (replay_of) WHERE replay_of IS NOT NULL;
 CREATE INDEX holdfast_jobs_correlation ON holdfast_jobs (correlation_id) WHERE correlation_id IS NOT NULL;
@@ -292,13 +300,93 @@ CREATE TABLE holdfast_requests (
 
 CREATE INDEX holdfast_requests_time ON holdfast_requests (created_at);
 
--- Queues that are or were paused.
+-- Queues that are or were paused, have settings, or have subqueues. `settings` is a JSON object. A claim of a queue with
+-- `has_flow` looks at subqueues.
 CREATE TABLE holdfast_queues (
     name         TEXT PRIMARY KEY,
     paused_at    INTEGER,
     paused_by    TEXT,
-    pause_reason TEXT
+    pause_reason TEXT,
+    settings     TEXT,
+    has_flow     INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
+
+-- Limits that jobs draw on. The body is a JSON object.
+CREATE TABLE holdfast_limits (
+    name       TEXT PRIMARY KEY,
+    body       TEXT NOT NULL,
+    updated_at INTEGER NOT NULL,
+    updated_by TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The keys of limits. `body` has the numbers of this key, if they differ from those of the limit. `used` is how many units are in
+-- use at most: claims raise it, and it is counted anew when it reaches the limit. `tokens` is what was left of the rate
+-- at `filled_at`.
+CREATE TABLE holdfast_limit_keys (
+    id        INTEGER PRIMARY KEY,
+    name      TEXT NOT NULL,
+    key       TEXT NOT NULL,
+    body      TEXT,
+    used      INTEGER NOT NULL DEFAULT 0,
+    tokens    REAL NOT NULL DEFAULT 1e300,
+    filled_at INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (name, key)
+) STRICT;
+
+-- Which claims have drawn on a key: a JSON list of their jobs, each with its units. A job uses its units while it has this claim
+-- and is held or stalled. So nothing has to be given back when a job ends in any way.
+CREATE TABLE holdfast_slots (
+    key_id    INTEGER NOT NULL,
+    claim_pos INTEGER NOT NULL,
+    jobs      TEXT NOT NULL,
+    PRIMARY KEY (key_id, claim_pos)
+) STRICT, WITHOUT ROWID;
+
+-- Which workers may have a job: those that serve its kind, have the labels (a JSON list), and have the name, if there is one.
+CREATE TABLE holdfast_routes (
+    id         INTEGER PRIMARY KEY,
+    queue      TEXT NOT NULL,
+    for_worker TEXT NOT NULL,
+    kind       TEXT NOT NULL,
+    requires   TEXT NOT NULL,
+    UNIQUE (queue, for_worker, kind, requires)
+) STRICT;
+
+-- Subqueues. Jobs of a queue that have the same priority, route, partition and draws compete in one. `rank` is minus the priority.
+-- `draws` is a JSON list of keys and units.
+--
+--   is_open      claims look at it. It may have no job that may start: the claim that finds this closes it
+--   shut_key     the key whose limit it waits for
+--   shut_at      since when
+--   until        when it is opened again, if nothing opens it before
+--   seen_at      when a process has last asked for its number
+CREATE TABLE holdfast_subqueues (
+    id        INTEGER PRIMARY KEY,
+    queue     TEXT NOT NULL,
+    rank      INTEGER NOT NULL,
+    route     INTEGER NOT NULL,
+    partition TEXT NOT NULL,
+    draws     TEXT NOT NULL,
+    seen_at   INTEGER NOT NULL,
+    is_open   INTEGER NOT NULL DEFAULT 0,
+    shut_key  INTEGER,
+    shut_at   INTEGER,
+    until     INTEGER,
+    UNIQUE (queue, rank, route, partition, draws)
+) STRICT;
+
+CREATE INDEX holdfast_subqueues_open ON holdfast_subqueues (queue, route, rank, partition, id) WHERE is_open;
+CREATE INDEX holdfast_subqueues_shut ON holdfast_subqueues (shut_key, shut_at) WHERE shut_key IS NOT NULL;
+CREATE INDEX holdfast_subqueues_until ON holdfast_subqueues (until) WHERE until IS NOT NULL;
+CREATE INDEX holdfast_subqueues_seen ON holdfast_subqueues (seen_at) WHERE NOT is_open;
+
+-- Subqueues that have got a job, and those of which a job no longer uses its units, as JSON lists. A claim works through these
+-- notes.
+CREATE TABLE holdfast_subqueue_notes (
+    id     INTEGER PRIMARY KEY,
+    queued TEXT,
+    freed  TEXT
+) STRICT;
 
 -- Named positions: of followers of the total order, and of walks through a table.
 CREATE TABLE holdfast_cursors (

@@ -20,10 +20,10 @@ RETURNING 1;
 
 -- name: first_tasks
 WITH RECURSIVE named (queue) AS (
-    SELECT min(queue) FROM holdfast_jobs INDEXED BY holdfast_jobs_ready WHERE queued AND :queues IS NULL
+    SELECT min(queue) FROM holdfast_jobs INDEXED BY holdfast_jobs_ready WHERE queued AND subqueue IS NULL AND :queues IS NULL
     UNION ALL
     SELECT (SELECT min(n.queue) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-            WHERE n.queued AND n.queue > named.queue)
+            WHERE n.queued AND n.subqueue IS NULL AND n.queue > named.queue)
     FROM named WHERE named.queue IS NOT NULL
 ),
 wanted (queue) AS (
@@ -33,25 +33,25 @@ wanted (queue) AS (
 ),
 places (queue, priority) AS (
     SELECT w.queue, (SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-                     WHERE n.queued AND n.queue = w.queue)
+                     WHERE n.queued AND n.subqueue IS NULL AND n.queue = w.queue)
     FROM wanted w WHERE (SELECT p.paused_at FROM holdfast_queues p WHERE p.name = w.queue) IS NULL
     UNION ALL
     SELECT p.queue, (SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-                     WHERE n.queued AND n.queue = p.queue AND n.priority < p.priority)
+                     WHERE n.queued AND n.subqueue IS NULL AND n.queue = p.queue AND n.priority < p.priority)
     FROM places p WHERE p.priority IS NOT NULL
 )
 SELECT j.queue, j.priority, j.available_at, j.id
 FROM places p
 JOIN holdfast_jobs j ON j.id = (
     SELECT n.id FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-    WHERE n.queued AND n.queue = p.queue AND n.priority = p.priority AND n.kind <> :undo_kind
+    WHERE n.queued AND n.subqueue IS NULL AND n.queue = p.queue AND n.priority = p.priority AND n.kind <> :undo_kind
       AND (:kinds IS NULL OR n.kind IN (SELECT value FROM json_each(:kinds)))
     ORDER BY n.available_at, n.id LIMIT 1)
 WHERE p.priority IS NOT NULL;
 
 -- name: take_task
 SELECT id FROM holdfast_jobs INDEXED BY holdfast_jobs_ready
-WHERE queued AND queue = :queue AND priority = :priority AND available_at <= :now_at AND kind <> :undo_kind
+WHERE queued AND subqueue IS NULL AND queue = :queue AND priority = :priority AND available_at <= :now_at AND kind <> :undo_kind
   AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds))) AND id NOT IN (SELECT value FROM json_each(:passed))
 ORDER BY available_at, id LIMIT 1;
 
@@ -76,10 +76,10 @@ SELECT id FROM holdfast_jobs WHERE id = :id;
 -- name: idle
 WITH RECURSIVE named (queue) AS (
     SELECT min(queue) FROM holdfast_jobs INDEXED BY holdfast_jobs_delayed
-    WHERE queued AND available_at > created_at AND :queues IS NULL
+    WHERE queued AND subqueue IS NULL AND available_at > created_at AND :queues IS NULL
     UNION ALL
     SELECT (SELECT min(n.queue) FROM holdfast_jobs n INDEXED BY holdfast_jobs_delayed
-            WHERE n.queued AND n.available_at > n.created_at AND n.queue > named.queue)
+            WHERE n.queued AND n.subqueue IS NULL AND n.available_at > n.created_at AND n.queue > named.queue)
     FROM named WHERE named.queue IS NOT NULL
 ),
 wanted (queue) AS (
@@ -100,16 +100,27 @@ SELECT
         LIMIT :limit)) AS waiting,
     (SELECT count(*) FROM (
         SELECT 1 FROM wanted w CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_delayed
-        WHERE j.queued AND j.available_at > j.created_at AND j.queue = w.queue AND j.available_at > :now_at
+        WHERE j.queued AND j.subqueue IS NULL AND j.available_at > j.created_at AND j.queue = w.queue AND j.available_at > :now_at
           AND j.available_at < :never_at AND j.kind <> :undo_kind
           AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
           AND (SELECT q.paused_at FROM holdfast_queues q WHERE q.name = w.queue) IS NULL
         LIMIT :limit)) AS scheduled,
     (SELECT count(*) FROM (
         SELECT 1 FROM holdfast_queues q CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_ready
-        WHERE q.paused_at IS NOT NULL AND j.queued AND j.queue = q.name AND j.waits_for + 0 = 0 AND j.kind <> :undo_kind
+        WHERE q.paused_at IS NOT NULL AND j.queued AND j.subqueue IS NULL AND j.queue = q.name AND j.waits_for + 0 = 0
+          AND j.kind <> :undo_kind
           AND {task_filter}
-        LIMIT :limit)) AS paused;
+        UNION ALL
+        SELECT 1 FROM holdfast_queues q CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+        WHERE q.paused_at IS NOT NULL AND j.queued AND j.subqueue IS NOT NULL AND j.queue = q.name AND j.waits_for + 0 = 0
+          AND {task_filter}
+        LIMIT :limit)) AS paused,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_queues q CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+        WHERE q.has_flow AND q.paused_at IS NULL AND j.queued AND j.subqueue IS NOT NULL AND j.queue = q.name
+          AND j.waits_for + 0 = 0
+          AND {task_filter}
+        LIMIT :limit)) AS limited;
 
 -- Heartbeats that may carry a checkpoint, some from each of the latest attempts that have any. The same bytes may also be part of
 -- an undo step.

@@ -26,8 +26,11 @@ SET queue = :queue, priority = :priority, queued = (:status = 'queued'), status 
     waits_for = CASE WHEN :status = 'queued' THEN waits_for ELSE 0 END,
     ended = CASE WHEN :status IN ('failed', 'cancelled', 'dead_lettered') THEN :status END,
     live_key = CASE WHEN dedupe_forever OR :status IN ('queued', 'claimed', 'running', 'stalled') THEN dedupe_key END,
+    subqueue = CASE WHEN :status = 'queued' THEN :subqueue ELSE subqueue END,
+    reserved_until = CASE WHEN :status = 'queued' THEN :reserved_at END,
     claim_pos = :claim_pos, last_pos = :last_pos
-WHERE id = :id;
+WHERE id = :id
+RETURNING subqueue;
 
 -- name: claim_of
 SELECT claim_pos FROM holdfast_jobs WHERE id = :id;
@@ -158,7 +161,8 @@ WHERE j.ended = 'dead_lettered' AND j.ended IS NOT NULL AND j.id > :after
   AND (:discarded OR {not_discarded})
 ORDER BY j.id LIMIT :limit;
 
--- Finished jobs with undo steps left and no unfinished undo job, then jobs whose cascade is not complete.
+-- Finished jobs with undo steps left and no unfinished undo job, then jobs whose cascade is not complete, then jobs that their
+-- dependencies do not count yet, then jobs that their own worker did not take in time.
 
 -- name: unfinished_jobs
 SELECT * FROM (
@@ -178,6 +182,11 @@ UNION ALL
 SELECT * FROM (
     SELECT pos, 'link' FROM holdfast_cursors
     WHERE name >= 'link/' AND name < 'link0' AND pos > :linked ORDER BY pos LIMIT :batch_max
+)
+UNION ALL
+SELECT * FROM (
+    SELECT id, 'reserved' FROM holdfast_jobs INDEXED BY holdfast_jobs_reserved
+    WHERE queued AND reserved_until IS NOT NULL AND reserved_until <= :now_at ORDER BY reserved_until LIMIT :limit
 );
 
 -- Heartbeats that may carry an undo step. The same bytes may also be part of a checkpoint.

@@ -6,11 +6,11 @@
 SELECT min(:limit, (
     SELECT count(*) FROM (
         SELECT 1 FROM holdfast_jobs
-        WHERE queue = :queue AND queued AND priority > :priority AND available_at <= :now_at LIMIT :limit)
+        WHERE queue = :queue AND queued AND subqueue IS NULL AND priority > :priority AND available_at <= :now_at LIMIT :limit)
 ) + (
     SELECT count(*) FROM (
         SELECT 1 FROM holdfast_jobs
-        WHERE queue = :queue AND queued AND priority = :priority AND available_at <= :now_at
+        WHERE queue = :queue AND queued AND subqueue IS NULL AND priority = :priority AND available_at <= :now_at
           AND (available_at, id) < (:available_at, :id) LIMIT :limit)));
 
 -- name: newest_replays
@@ -54,34 +54,58 @@ SELECT count(*) FROM (
     LIMIT :limit);
 
 -- name: ready
-SELECT queue, kind, count(*) AS jobs, min(max(available_at, created_at)) AS since FROM holdfast_jobs
-WHERE queued AND available_at <= :now_at
+SELECT queue, kind, count(*) AS jobs, min(max(available_at, created_at)) AS since FROM (
+    SELECT queue, kind, available_at, created_at FROM holdfast_jobs INDEXED BY holdfast_jobs_ready WHERE queued AND subqueue IS NULL
+    UNION ALL
+    SELECT queue, kind, available_at, created_at FROM holdfast_jobs INDEXED BY holdfast_jobs_subqueue
+    WHERE queued AND subqueue IS NOT NULL)
+WHERE available_at <= :now_at
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT :limit;
 
 -- The same of the first jobs of every priority of every queue, by index lookups only.
 
 -- name: first_ready
 WITH RECURSIVE named (queue) AS (
-    SELECT min(queue) FROM holdfast_jobs INDEXED BY holdfast_jobs_ready WHERE queued
+    SELECT min(found) FROM (
+        SELECT min(queue) AS found FROM holdfast_jobs INDEXED BY holdfast_jobs_ready WHERE queued AND subqueue IS NULL
+        UNION ALL
+        SELECT min(queue) FROM holdfast_jobs INDEXED BY holdfast_jobs_subqueue WHERE queued AND subqueue IS NOT NULL)
     UNION ALL
-    SELECT (SELECT min(n.queue) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready WHERE n.queued AND n.queue > named.queue)
+    SELECT (SELECT min(found) FROM (
+        SELECT min(n.queue) AS found FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+        WHERE n.queued AND n.subqueue IS NULL AND n.queue > named.queue
+        UNION ALL
+        SELECT min(n.queue) FROM holdfast_jobs n INDEXED BY holdfast_jobs_subqueue
+        WHERE n.queued AND n.subqueue IS NOT NULL AND n.queue > named.queue))
     FROM named WHERE named.queue IS NOT NULL LIMIT :limit
 ),
 places (queue, priority) AS (
-    SELECT w.queue, (SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-                     WHERE n.queued AND n.queue = w.queue)
+    SELECT w.queue, (SELECT max(found) FROM (
+        SELECT max(n.priority) AS found FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+        WHERE n.queued AND n.subqueue IS NULL AND n.queue = w.queue
+        UNION ALL
+        SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_subqueue
+        WHERE n.queued AND n.subqueue IS NOT NULL AND n.queue = w.queue))
     FROM named w WHERE w.queue IS NOT NULL
     UNION ALL
-    SELECT p.queue, (SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-                     WHERE n.queued AND n.queue = p.queue AND n.priority < p.priority)
+    SELECT p.queue, (SELECT max(found) FROM (
+        SELECT max(n.priority) AS found FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+        WHERE n.queued AND n.subqueue IS NULL AND n.queue = p.queue AND n.priority < p.priority
+        UNION ALL
+        SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_subqueue
+        WHERE n.queued AND n.subqueue IS NOT NULL AND n.queue = p.queue AND n.priority < p.priority))
     FROM places p WHERE p.priority IS NOT NULL LIMIT 2 * :limit
 )
 SELECT j.queue, j.kind, count(*) AS jobs, min(max(j.available_at, j.created_at)) AS since
 FROM places p
 JOIN holdfast_jobs j ON j.id IN (
     SELECT n.id FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-    WHERE n.queued AND n.queue = p.queue AND n.priority = p.priority AND n.available_at <= :now_at
+    WHERE n.queued AND n.subqueue IS NULL AND n.queue = p.queue AND n.priority = p.priority AND n.available_at <= :now_at
     ORDER BY n.available_at, n.id LIMIT :each)
+  OR j.id IN (
+    SELECT n.id FROM holdfast_jobs n INDEXED BY holdfast_jobs_subqueue
+    WHERE n.queued AND n.subqueue IS NOT NULL AND n.queue = p.queue AND n.priority = p.priority AND n.available_at <= :now_at
+    ORDER BY n.subqueue, n.available_at, n.id LIMIT :each)
 WHERE p.priority IS NOT NULL
 GROUP BY j.queue, j.kind ORDER BY 4, j.queue, j.kind LIMIT :limit;
 

@@ -18,7 +18,9 @@ SELECT :now_at, NOT EXISTS (
     EXISTS (SELECT 1 FROM holdfast_open_claims)
         OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE undo_owed > 0 AND finished_at IS NOT NULL)
         OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'cascade/' AND name < 'cascade0')
-        OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'link/' AND name < 'link0'),
+        OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'link/' AND name < 'link0')
+        OR EXISTS (SELECT 1 FROM holdfast_jobs INDEXED BY holdfast_jobs_reserved
+                   WHERE queued AND reserved_until IS NOT NULL AND reserved_until <= :now_at),
     (SELECT expires_at FROM holdfast_duties WHERE name = :name),
     (SELECT pos FROM holdfast_cursors WHERE name = 'sweeping'),
     (SELECT min(fire_at) FROM holdfast_schedules);
@@ -53,15 +55,21 @@ SELECT {schedule_columns} FROM holdfast_schedules WHERE name = :name;
 
 -- name: ready_queues
 SELECT wanted.value FROM json_each(:queues) wanted
-WHERE (SELECT p.paused_at FROM holdfast_queues p WHERE p.name = wanted.value) IS NULL AND EXISTS (
+WHERE (SELECT p.paused_at FROM holdfast_queues p WHERE p.name = wanted.value) IS NULL AND (EXISTS (
     SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
-    WHERE j.queue = wanted.value AND j.queued AND j.available_at <= :now_at);
+    WHERE j.queue = wanted.value AND j.queued AND j.subqueue IS NULL AND j.available_at <= :now_at)
+    OR (SELECT p.has_flow AND (
+            EXISTS (SELECT 1 FROM holdfast_subqueues s WHERE s.queue = wanted.value AND (s.is_open OR s.until <= :now_at))
+            OR EXISTS (SELECT 1 FROM holdfast_subqueue_notes))
+        FROM holdfast_queues p WHERE p.name = wanted.value));
 
 -- name: next_ready
-SELECT :now_at, min((
+SELECT :now_at, (
     SELECT j.available_at FROM holdfast_jobs j INDEXED BY holdfast_jobs_delayed
-    WHERE j.queue = wanted.value AND j.queued AND j.available_at > j.created_at
+    WHERE j.queue = wanted.value AND j.queued AND j.subqueue IS NULL AND j.available_at > j.created_at
       AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)))
-    ORDER BY j.available_at LIMIT 1))
-FROM json_each(:queues) wanted
-WHERE (SELECT p.paused_at FROM holdfast_queues p WHERE p.name = wanted.value) IS NULL;
+    ORDER BY j.available_at LIMIT 1), wanted.value, p.has_flow
+FROM json_each(:queues) wanted LEFT JOIN holdfast_queues p ON p.name = wanted.value
+WHERE p.paused_at IS NULL
+UNION ALL
+SELECT :now_at, NULL, NULL, NULL;

@@ -6,7 +6,7 @@
 -- The jobs of a queue that may be claimed now, in order.
 
 -- part: next_ready
-queued AND queue = :queue AND available_at <= :now AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
+queued AND subqueue IS NULL AND queue = :queue AND available_at <= :now AND (:kinds IS NULL OR kind IN (SELECT value FROM json_each(:kinds)))
 ORDER BY priority DESC, available_at, id;
 
 -- What a claim changes, and the columns that it returns.
@@ -32,7 +32,7 @@ checkpoint_rev, undo_owed, payload;
 
 -- part: guard_columns
 j.id, j.status, j.rev, j.attempt, j.token, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.phase,
-j.dependents, j.claim_pos, p.lease_us;
+j.dependents, j.claim_pos, p.lease_us, j.queue, j.subqueue;
 
 -- part: guarded_jobs
 json_each(?) wanted
@@ -66,8 +66,8 @@ SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_jobs'), 
 -- name: insert_job
 INSERT INTO holdfast_jobs (
     id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key, live_key,
-    dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload)
-VALUES (?1, ?2, ?3, 1, 'queued', 1, 0, ?4, ?5, ?6, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15);
+    dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload, subqueue, reserved_until)
+VALUES (?1, ?2, ?3, 1, 'queued', 1, 0, ?4, ?5, ?6, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17);
 
 -- name: find_dedupe
 SELECT id, created_at FROM holdfast_jobs WHERE queue = ? AND live_key = ? AND live_key IS NOT NULL;
@@ -79,6 +79,14 @@ WHERE id IN (
     SELECT id FROM holdfast_jobs
     WHERE {next_ready}
     LIMIT :limit)
+RETURNING {claimed_columns};
+
+-- Jobs that were chosen before.
+
+-- name: claim_chosen
+UPDATE holdfast_jobs
+SET {claim_changes}
+WHERE id {in_ids}
 RETURNING {claimed_columns};
 
 -- The next jobs, at most two: that is enough to distinguish one job from several.
@@ -156,7 +164,8 @@ WHERE id = ?1;
 -- How many of these jobs of one claim a worker may complete, and what they have in common.
 
 -- name: settle_guards
-SELECT count(*), min(j.rev), max(j.rev), max(j.updated_at), min(j.owner), min(j.incarnation), min(j.claim_pos)
+SELECT count(*), min(j.rev), max(j.rev), max(j.updated_at), min(j.owner), min(j.incarnation), min(j.claim_pos),
+    max(j.subqueue)
 FROM json_each(:ids) wanted
 JOIN holdfast_jobs j ON j.id = wanted.value
 WHERE j.attempt = :attempt AND j.token = :token AND j.status = 'running' AND j.dependents = 0

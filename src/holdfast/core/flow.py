@@ -1,0 +1,342 @@
+"""Flow control: which of the jobs that are ready may start next.
+
+Jobs may name a partition, limits that they draw on, labels that their worker needs, or one worker. Jobs of a queue that agree in
+all of that, and in kind and priority, compete alike: they form a subqueue, and start in the order of their age. Subqueues of the
+same priority take turns. A job without any of these options is in no subqueue.
+
+The functions here are pure. They get what the store has read, and say how many jobs each subqueue may start.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import cycle
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core.model import Micros
+from holdfast.core.policy import duration_ms
+from holdfast.errors import ValidationError
+
+VISITS_MAX = 128
+"""Subqueues that one round of a claim takes jobs from. A claim of more jobs takes several from each."""
+VISITS_MIN = 16
+"""Subqueues that one round looks at, at least: some of them may be blocked."""
+
+
+class FlowRefusal(NamedTuple):
+    """Why a worker may not have a job now: a code (reserved, label or limit) and a sentence."""
+
+    why: str
+    words: str
+
+
+class LimitBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The numbers of a limit, or of one key of it. A field that is None does not limit."""
+
+    concurrent: int | None = None
+    rate: int | None = None
+    """Units that may start in `per_us`, on average."""
+    per_us: int | None = None
+    burst: int | None = None
+    """Units that may start at once after a pause."""
+    by: str | None = None
+    """The path of the argument that is the key, such as args.tenant."""
+
+    @property
+    def tokens_max(self) -> int:
+        """The size of the bucket. The default is what the rate gives in a second, and at least 1."""
+        if self.burst is not None:
+            return self.burst
+        assert self.rate is not None
+        assert self.per_us is not None
+        return max(1, -(-self.rate * 1_000_000 // self.per_us))
+
+    def refuses(self, units: int) -> bool:
+        """Return whether a job with so many units could never start."""
+        return (self.concurrent is not None and units > self.concurrent) or (self.rate is not None and units > self.tokens_max)
+
+
+class Ageing(NamedTuple):
+    """A queue raises the priority of a waiting job by `step` for every `every_us` that it has been available."""
+
+    step: int
+    every_us: int
+
+    def effective(self, priority: int, waited_us: int) -> int:
+        return priority + self.step * (max(0, waited_us) // self.every_us)
+
+    def waited_for(self, gain: int) -> int:
+        """Return how long a job must wait to gain so much priority."""
+        return 0 if gain <= 0 else -(-gain // self.step) * self.every_us
+
+
+class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How a queue serves its partitions and its old jobs."""
+
+    weights: dict[str, int] = {}
+    """Turns of each partition in one round. Partitions without a weight have 1."""
+    ageing_step: int | None = None
+    ageing_us: int | None = None
+
+    @property
+    def ageing(self) -> Ageing | None:
+        if self.ageing_step is None or self.ageing_us is None:
+            return None
+        return Ageing(self.ageing_step, self.ageing_us)
+
+
+class LimitKey(msgspec.Struct):
+    """The state of one key of a limit during a claim. `body` is None if the limit was removed: it then limits nothing."""
+
+    id: int
+    limit: str
+    key: str
+    """The value that the limit counts by, "" without one."""
+    body: LimitBody | None
+    used: int
+    """Units in use, at most: some of their jobs may have ended since they were counted."""
+    tokens: float
+    filled_at: Micros
+    drawn: int = 0
+    """Units that were taken, and are not stored as taken yet."""
+    is_changed: bool = False
+
+    @property
+    def name(self) -> str:
+        """The limit and the key, for messages."""
+        return f"{self.limit} for {self.key}" if self.key else self.limit
+
+    def refill(self, now: Micros) -> None:
+        """Add the tokens that have come in since the last time. The clock may have been set back."""
+        body = self.body
+        if body is not None and body.rate is not None and body.per_us is not None:
+            passed = max(0, now - self.filled_at)
+            self.tokens = min(float(body.tokens_max), self.tokens + passed * body.rate / body.per_us)
+            self.filled_at = max(now, self.filled_at)
+
+    def fits(self, units: int) -> int:
+        """Return how many jobs of so many units may start."""
+        found = limits.CLAIM_BATCH_MAX
+        if self.body is not None and self.body.concurrent is not None:
+            found = min(found, (self.body.concurrent - self.used) // units)
+        if self.body is not None and self.body.rate is not None:
+            found = min(found, int((self.tokens + TOKEN_ERROR) // units))
+        return max(0, found)
+
+    def is_full(self, units: int) -> bool:
+        """Return whether too many units are in use for one more job."""
+        return self.body is not None and self.body.concurrent is not None and self.body.concurrent - self.used < units
+
+    def take(self, units: int) -> None:
+        self.used += units
+        self.drawn += units
+        self.is_changed = self.is_changed or units != 0
+        if self.body is not None and self.body.rate is not None:
+            self.tokens -= units
+
+    def recount(self, used: int) -> None:
+        """Set what is in use. What is drawn comes on top of that."""
+        self.is_changed = self.is_changed or self.used != used + self.drawn
+        self.used = used + self.drawn
+
+    def give_back(self, units: int) -> None:
+        """Undo `take`: there was no job for these units."""
+        self.take(-units)
+
+    def next_at(self, units: int) -> Micros | None:
+        """Return when the rate allows a job of so many units. None if it allows one now, or will never."""
+        body = self.body
+        if body is None or body.rate is None or body.per_us is None or self.tokens + TOKEN_ERROR >= units:
+            return None
+        if units > body.tokens_max:
+            return None
+        return self.filled_at + -int(-(units - self.tokens) * body.per_us // body.rate)
+
+
+TOKEN_ERROR = 1e-6
+"""The rounding error of a bucket, in tokens."""
+
+
+class OpenSubqueue(NamedTuple):
+    """A subqueue that may have jobs that may start. `draws` are ids of keys and units."""
+
+    id: int
+    partition: str
+    draws: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Its place in the order of turns."""
+        return self.partition, self.id
+
+
+class Allocation(NamedTuple):
+    """How many jobs each subqueue may start, and the key that blocks each subqueue that may start none."""
+
+    counts: dict[int, int]
+    blocked: dict[int, int]
+    last: OpenSubqueue | None
+    """The subqueue that was served last."""
+    left: int
+    """How many jobs the turn of that one's partition has left."""
+
+
+def allocate(
+    limit: int, found: Sequence[OpenSubqueue], keys: Mapping[int, LimitKey], weights: Mapping[str, int], left: int = 0
+) -> Allocation:
+    """Share out a claim of `limit` jobs among subqueues, in their order.
+
+    Partitions take turns; one with the weight 3 gets three times the jobs. The first one has `left` jobs of its last turn left.
+    The subqueues of a partition share its turns. A subqueue whose keys are not in `keys` gets none: another claim has locked one
+    of them.
+    """
+    counts: dict[int, int] = {}
+    blocked: dict[int, int] = {}
+    turn = -(-limit // VISITS_MAX)
+    waiting: dict[str, list[OpenSubqueue]] = {}
+    for one in found:
+        if all(key in keys for key, _ in one.draws):
+            waiting.setdefault(one.partition, []).append(one)
+    rotations = {partition: _Rotation(members, keys, counts, blocked) for partition, members in waiting.items()}
+    last: OpenSubqueue | None = None
+    while limit > 0 and rotations:
+        for partition, members in list(rotations.items()):
+            share, left = left or turn * weights.get(partition, 1), 0
+            taken = members.take(min(limit, share))
+            limit -= taken
+            last = members.served if taken else last
+            if not members.left:
+                del rotations[partition]
+            if limit <= 0:
+                left = share - taken if members.left else 0
+                break
+    return Allocation(counts, {id_: key for id_, key in blocked.items() if id_ not in counts}, last, left)
+
+
+class _Rotation:
+    """The subqueues of a partition, in turn, without those that are blocked."""
+
+    def __init__(
+        self, members: Sequence[OpenSubqueue], keys: Mapping[int, LimitKey], counts: dict[int, int], blocked: dict[int, int]
+    ) -> None:
+        self.left = {one.id: one for one in members}
+        self.served: OpenSubqueue | None = None
+        """The one that got jobs last."""
+        self._order: Iterator[int] = cycle([one.id for one in members])
+        self._keys = keys
+        self._counts = counts
+        self._blocked = blocked
+
+    def take(self, count: int) -> int:
+        """Give `count` jobs to the subqueues. Return how many they could take."""
+        taken = 0
+        while taken < count and self.left:
+            one = next(self.left[id_] for id_ in self._order if id_ in self.left)
+            taken += self._serve(one, count - taken)
+        return taken
+
+    def _serve(self, one: OpenSubqueue, count: int) -> int:
+        room = min([self._keys[key].fits(units) for key, units in one.draws], default=count)
+        got = min(count, room)
+        for key, units in one.draws:
+            self._keys[key].take(units * got)
+        if got:
+            self._counts[one.id] = self._counts.get(one.id, 0) + got
+            self.served = one
+        if one.draws and not all(self._keys[key].fits(units) for key, units in one.draws):
+            del self.left[one.id]
+            self._blocked[one.id] = next(key for key, units in one.draws if not self._keys[key].fits(units))
+        return got
+
+
+class Turn(msgspec.Struct):
+    """Where the next claim of a queue goes on, at one priority: after a place in the order of subqueues."""
+
+    after: tuple[str, int]
+    left: int = 0
+    """How many jobs the next partition has left of its last turn."""
+    served: dict[str, int] = {}
+    """The subqueue that was served last of each partition that has several."""
+
+    def order(self, found: Sequence[OpenSubqueue]) -> list[OpenSubqueue]:
+        """Return the subqueues, those of each partition beginning after the one that was served last."""
+        if not self.served:
+            return list(found)
+        places = {partition: place for place, partition in reversed(list(enumerate([one.partition for one in found])))}
+        return sorted(found, key=lambda one: (places[one.partition], one.id <= self.served.get(one.partition, one.id - 1)))
+
+    def move(self, window: Sequence[OpenSubqueue], allocation: "Allocation", *, is_full: bool) -> None:
+        """Set where the next claim goes on. If the window `is_full`, its last partition may have more subqueues."""
+        last, self.left = allocation.last, allocation.left
+        if last is None:
+            self.after = max(one.place for one in window) if is_full else FIRST_PLACE
+            return
+        is_cut = is_full and last.partition == window[-1].partition
+        if not last.partition or is_cut:
+            self.after = last.place if not self.left else (last.partition, last.id - 1)
+            return
+        self.after = (last.partition, FIRST_PLACE[1] if self.left else LAST_ID)
+        if sum(one.partition == last.partition for one in window) > 1:
+            if len(self.served) >= TURNS_MAX:
+                self.served = {}
+            self.served[last.partition] = last.id
+
+
+FIRST_PLACE = ("", -(2**63))
+"""The place before the first subqueue."""
+LAST_ID = 2**63 - 1
+TURNS_MAX = 10_000
+
+
+class Level(NamedTuple):
+    """The jobs of one priority in a queue, and since when the oldest that may start has been available."""
+
+    priority: int
+    oldest_at: Micros
+
+
+def choose_level(levels: Iterable[Level], ageing: Ageing, now: Micros) -> tuple[int, Micros] | None:
+    """Return the priority to serve, and the latest time of its jobs that precede those of every other priority.
+
+    Of two jobs with the same priority after ageing, the older one precedes.
+    """
+    ranked = sorted((-ageing.effective(one.priority, now - one.oldest_at), one.oldest_at, one.priority) for one in levels)
+    if not ranked:
+        return None
+    priority = ranked[0][2]
+    if len(ranked) == 1:
+        return priority, now
+    others_rank, others_at, _ = ranked[1]
+    gain = -others_rank - priority
+    return priority, max(now - ageing.waited_for(gain + 1), min(now - ageing.waited_for(gain), others_at))
+
+
+def read_ratio(what: str, given: Any, example: str, low_ms: int, high_ms: int) -> tuple[int, int]:
+    """Return the number and the microseconds of a text such as 600/1m."""
+    number, _, period = given.partition("/") if isinstance(given, str) else ("", "", "")
+    if not period or not number.isascii() or not number.isdigit():
+        raise ValidationError(f'{what} must be a number and a duration, such as "{example}"', field=what)
+    count = limits.check_integer(what, int(number[:20]), 1, limits.LIMIT_COUNT_MAX)
+    return count, duration_ms(what, period, low_ms, high_ms) * 1_000
+
+
+def read_ageing(given: Any) -> Ageing:
+    """Return the ageing of a text such as +1/10m."""
+    text = given[1:] if isinstance(given, str) and given.startswith("+") else None
+    step, every_us = read_ratio("ageing", text, "+1/10m", limits.AGEING_MS_MIN, limits.AGEING_MS_MAX)
+    return Ageing(limits.check_integer("ageing", step, 1, limits.PRIORITY_MAX), every_us)
+
+
+def key_of(by: str, args: bytes, limit: str) -> str:
+    """Return the key of a limit in a job's arguments: the text, number or boolean at the path `by`."""
+    value: Any = {"args": msgspec.json.decode(args)}
+    for name in by.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    if isinstance(value, bool):
+        value = str(value).lower()
+    if value is None or not isinstance(value, str | int):
+        raise ValidationError(
+            f"limit {limit} is counted by {by}, and the arguments have no text or number there", field="limits", limit_name=limit
+        )
+    return limits.check_name(by, str(value))

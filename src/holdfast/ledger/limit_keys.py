@@ -1,0 +1,67 @@
+"""The keys of the limits that new jobs draw on: the values of their arguments that the limits are counted by."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.core import commands as c
+from holdfast.core import limits, payloads
+from holdfast.core.flow import LimitBody, key_of
+from holdfast.core.model import Draw
+from holdfast.errors import LimitExceeded, NotFound
+from holdfast.store.base import Store
+from holdfast.store.flow import decode_limit
+
+KNOWN_SECONDS = 1.0
+"""How long a process takes the limits that it has read for the current ones."""
+
+
+class LimitKeys:
+    """Adds keys to commands. It reads the limits at most once a second, unless one is unknown."""
+
+    def __init__(self, store: Store, monotonic: Callable[[], float]) -> None:
+        self._store = store
+        self._monotonic = monotonic
+        self._known: dict[str, LimitBody] = {}
+        self._read_at = float("-inf")
+
+    def forget(self) -> None:
+        """Read the limits again before the next use."""
+        self._read_at = float("-inf")
+
+    def add(self, commands: Sequence[c.Enqueue]) -> list[c.Enqueue]:
+        """Return the commands with the keys of their limits. Refuse a job that could never start, or that has no key."""
+        names = {draw.limit for one in commands if one.flow is not None for draw in one.flow.limits}
+        if not names:
+            return list(commands)
+        known = self._limits(names)
+        return [_keyed(one, known) if one.flow is not None and one.flow.limits else one for one in commands]
+
+    def _limits(self, names: set[str]) -> dict[str, LimitBody]:
+        if not names <= self._known.keys() or self._monotonic() > self._read_at + KNOWN_SECONDS:
+            rows = self._store.read_statement(lambda session: session.limit_rows("", limits.LIMITS_MAX))
+            self._known = {row.name: decode_limit(row.body) for row in rows}
+            self._read_at = self._monotonic()
+        if unknown := names - self._known.keys():
+            raise NotFound(f"there is no limit {min(unknown)}", field="limits", name=min(unknown))
+        return self._known
+
+
+def _keyed(command: c.Enqueue, known: Mapping[str, LimitBody]) -> c.Enqueue:
+    assert command.flow is not None
+    body = payloads.decode(payloads.EnqueuedPayload, command.payload)
+    flow = replace(
+        command.flow, limits=tuple(_with_key(draw, known[draw.limit], bytes(body.args)) for draw in command.flow.limits)
+    )
+    return command if flow == command.flow else replace(command, flow=flow, payload=replace(body, flow=flow).encode())
+
+
+def _with_key(draw: Draw, body: LimitBody, args: bytes) -> Draw:
+    if body.refuses(draw.units):
+        raise LimitExceeded(
+            f"the job draws {draw.units} units of the limit {draw.limit}, which never has so many",
+            field="limits",
+            actual=draw.units,
+            limit_name=draw.limit,
+        )
+    return draw if body.by is None else replace(draw, key=key_of(body.by, args, draw.limit))

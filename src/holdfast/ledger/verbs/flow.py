@@ -1,0 +1,264 @@
+"""Verbs of flow control: limits that jobs draw on, and how a queue serves its partitions and its old jobs."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core.flow import LimitBody, LimitKey, QueueSettings, read_ageing, read_ratio
+from holdfast.core.model import Actor, Role
+from holdfast.errors import LimitExceeded, NotFound, ValidationError
+from holdfast.ledger import validate
+from holdfast.ledger.base import LedgerBase
+from holdfast.ledger.public import to_datetime
+from holdfast.store.base import Session
+from holdfast.store.flow import LimitKeyRow, LimitRow, decode_limit, decode_settings, effective_limit
+
+
+class LimitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit. Fields that are None do not limit."""
+
+    name: str
+    concurrent: int | None
+    """Units that may be held at once, for each key."""
+    rate: str | None
+    """Units that may start in a time, on average, for each key: "600/60s"."""
+    burst: int | None
+    """Units that may start at once after a pause."""
+    by: str | None
+    """The argument that is the key. Without one, all jobs share the limit."""
+    updated_at: datetime
+    updated_by: str
+
+
+class LimitKeyRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One key of a limit, and what is in use of it now. The key is "" if the limit has no keys."""
+
+    key: str
+    concurrent: int | None
+    rate: str | None
+    burst: int | None
+    is_own: bool
+    """Whether the numbers were set for this key alone."""
+    used: int
+    """Units that are held now."""
+    tokens: float | None
+    """Units that the rate allows to start now. None without a rate."""
+
+
+class QueueSettingsRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How a queue serves its partitions and its old jobs."""
+
+    queue: str
+    weights: dict[str, int]
+    ageing: str | None
+
+
+class FlowVerbs(LedgerBase):
+    def set_limit(
+        self,
+        name: str,
+        *,
+        concurrent: int | None = None,
+        rate: str | None = None,
+        burst: int | None = None,
+        by: str | None = None,
+        key: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> LimitRecord:
+        """Make a limit, or replace the one of this name. Jobs draw on it with the option `limits` of `enqueue`.
+
+        At most `concurrent` units are held at once, over all workers. `rate`, such as "600/1m", is how many units may start, on
+        average; `burst` is how many may start at once after a pause. In any time t, at most burst + rate * t start. Without
+        `burst`, it is what the rate gives in a second. With `by`, such as "args.tenant", each value of that argument has the
+        limit for itself. With `key`, the numbers are for that value alone, and replace those of the limit.
+
+        The numbers hold from the next claim on. Jobs that are held already go on, also if they are more than the new number.
+        """
+        name = limits.check_name("name", name)
+        body = _limit_body(concurrent, rate, burst, by)
+        who = validate.actor(actor, Role.OPERATOR, self._actor)
+        if key is not None:
+            key = limits.check_name("key", key)
+            if by is not None:
+                raise ValidationError("by belongs to the limit, not to one of its keys", field="by")
+        elif body.concurrent is None and body.rate is None:
+            raise ValidationError("a limit has concurrent, rate or both", field="concurrent")
+
+        def work(session: Session) -> None:
+            known = session.limit_body(name)
+            if key is not None:
+                if known is None or known.by is None:
+                    raise NotFound(f"there is no limit {name} with keys", name=name)
+                session.put_limit_key(name, key, None if body == _NO_LIMIT else body)
+                return
+            if known is None and session.count_limits() >= limits.LIMITS_MAX:
+                raise LimitExceeded(f"a ledger has at most {limits.LIMITS_MAX} limits", field="name", limit=limits.LIMITS_MAX)
+            session.put_limit(name, body, who.name)
+
+        self._set("set_limit", (name, key, body), request_id, who, work)
+        self._forget_limits()
+        self._store.wake([name])
+        return self.limit(name)
+
+    def _forget_limits(self) -> None:
+        if self._limit_keys is not None:
+            self._limit_keys.forget()
+
+    def remove_limit(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
+        """Remove a limit. Jobs that draw on it go on without it."""
+        name = limits.check_name("name", name)
+
+        def work(session: Session) -> None:
+            if not session.drop_limit(name):
+                raise NotFound(f"there is no limit {name}", name=name)
+
+        self._set("remove_limit", (name,), request_id, actor, work)
+        self._forget_limits()
+        self._store.wake([name])
+
+    def limits(self) -> list[LimitRecord]:
+        """Return all limits, by name."""
+        return [_limit_record(row) for row in self._store.read(lambda session: session.limit_rows("", limits.LIMITS_MAX))]
+
+    def limit(self, name: str) -> LimitRecord:
+        """Return one limit."""
+        name = limits.check_name("name", name)
+        found = next((one for one in self.limits() if one.name == name), None)
+        if found is None:
+            raise NotFound(f"there is no limit {name}", name=name)
+        return found
+
+    def limit_keys(self, name: str, *, after: str = "", limit: int = 100) -> list[LimitKeyRecord]:
+        """Return the keys of a limit that jobs have drawn on, or that have their own numbers, by key, and what is in use."""
+        name = limits.check_name("name", name)
+        after = limits.check_name("after", after) if after != "" else ""
+        limit = limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+
+        def work(session: Session) -> list[LimitKeyRecord]:
+            body = session.limit_body(name)
+            if body is None:
+                raise NotFound(f"there is no limit {name}", name=name)
+            rows = session.limit_keys(name, after, limit)
+            used = session.count_used([row.id for row in rows])
+            return [_key_record(row, body, used[row.id], session.now()) for row in rows]
+
+        return self._store.read(work)
+
+    def set_queue(
+        self,
+        queue: str,
+        *,
+        weights: Mapping[str, int] | None = None,
+        ageing: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> QueueSettingsRecord:
+        """Set how a queue serves its partitions and its old jobs. What is not given is unset.
+
+        `weights` are by partition: one with the weight 3 gets three times the jobs of one without a weight. `ageing`, such as
+        "+1/10m", raises the priority of a job by so much for every such time that it has been available.
+        """
+        queue = limits.check_name("queue", queue)
+        found = None if ageing is None else read_ageing(ageing)
+        settings = QueueSettings(
+            weights=_weights(weights),
+            ageing_step=None if found is None else found.step,
+            ageing_us=None if found is None else found.every_us,
+        )
+        self._set("set_queue", (queue, settings), request_id, actor, lambda session: session.set_queue(queue, settings))
+        self._store.wake([queue])
+        return _queue_record(queue, settings)
+
+    def queue_settings(self) -> list[QueueSettingsRecord]:
+        """Return the settings of all queues that have any, by queue."""
+        rows = self._store.read(lambda session: session.queue_rows())
+        found = [(row.queue, decode_settings(row.settings)) for row in rows if row.settings is not None]
+        return [_queue_record(queue, settings) for queue, settings in found if settings != QueueSettings()]
+
+
+_NO_LIMIT = LimitBody()
+
+
+def _limit_body(concurrent: Any, rate: Any, burst: Any, by: Any) -> LimitBody:
+    if concurrent is not None:
+        concurrent = limits.check_integer("concurrent", concurrent, 1, limits.LIMIT_COUNT_MAX)
+    units, per_us = (
+        (None, None) if rate is None else read_ratio("rate", rate, "600/1m", limits.LIMIT_RATE_MS_MIN, limits.LIMIT_RATE_MS_MAX)
+    )
+    if burst is not None:
+        if rate is None:
+            raise ValidationError("burst belongs to a rate", field="burst")
+        burst = limits.check_integer("burst", burst, 1, limits.LIMIT_COUNT_MAX)
+    return LimitBody(concurrent, units, per_us, burst, None if by is None else _path(by))
+
+
+def _path(given: Any) -> str:
+    path = limits.check_name("by", given)
+    root, *names = path.split(".")
+    if root != "args" or not names or not all(names) or len(names) > limits.LIMIT_PATH_PARTS_MAX:
+        raise ValidationError('by must be the path of an argument, such as "args.tenant"', field="by")
+    return path
+
+
+def _weights(given: Any) -> dict[str, int]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ValidationError("weights must be a mapping of partitions to numbers", field="weights")
+    limits.check_count("weights", len(given), limits.PARTITION_WEIGHTS_MAX)
+    return {
+        limits.check_name("weights", partition): limits.check_integer("weights", weight, 1, limits.PARTITION_WEIGHT_MAX)
+        for partition, weight in given.items()
+    }
+
+
+def _rate(body: LimitBody) -> str | None:
+    if body.rate is None or body.per_us is None:
+        return None
+    return f"{body.rate}/{duration_text(body.per_us)}"
+
+
+def duration_text(us: int) -> str:
+    """Return a duration as a text that `set_limit` and `set_queue` take: in the largest unit that gives a whole number."""
+    for unit, size in (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)):
+        if us % size == 0:
+            return f"{us // size}{unit}"
+    return f"{us // 1_000}ms"
+
+
+def _limit_record(row: LimitRow) -> LimitRecord:
+    body = decode_limit(row.body)
+    return LimitRecord(
+        name=row.name,
+        concurrent=body.concurrent,
+        rate=_rate(body),
+        burst=None if body.rate is None else body.tokens_max,
+        by=body.by,
+        updated_at=to_datetime(row.updated_at),
+        updated_by=row.updated_by,
+    )
+
+
+def _key_record(row: LimitKeyRow, shared: LimitBody, used: int, now: int) -> LimitKeyRecord:
+    body = effective_limit(row.body, msgspec.json.encode(shared).decode()) or shared
+    state = LimitKey(row.id, "", row.key, body, used, row.tokens, row.filled_at)
+    state.refill(now)
+    return LimitKeyRecord(
+        key=row.key,
+        concurrent=body.concurrent,
+        rate=_rate(body),
+        burst=None if body.rate is None else body.tokens_max,
+        is_own=row.body is not None,
+        used=used,
+        tokens=None if body.rate is None else round(state.tokens, 3),
+    )
+
+
+def _queue_record(queue: str, settings: QueueSettings) -> QueueSettingsRecord:
+    ageing = settings.ageing
+    text = None if ageing is None else f"+{ageing.step}/{duration_text(ageing.every_us)}"
+    return QueueSettingsRecord(queue=queue, weights=settings.weights, ageing=text)

@@ -1,0 +1,256 @@
+-- Flow control. No statement waits for a row that a claim may have locked: claims skip keys that another claim has, and one claim
+-- at a time works through the notes.
+
+-- part: job_rank
+-j.priority;
+
+-- part: skip_locked
+FOR UPDATE SKIP LOCKED;
+
+-- Numbers of subqueues. Rows that exist are not locked.
+
+-- name: add_routes
+INSERT INTO holdfast.routes (queue, for_worker, kind, requires)
+SELECT r.queue, r.for_worker, r.kind, ARRAY (SELECT json_array_elements_text(r.requires::json))
+FROM unnest(%(queues)s::text[], %(workers)s::text[], %(kinds)s::text[], %(labels)s::text[])
+    AS r (queue, for_worker, kind, requires)
+ORDER BY 1, 2, 3, 4
+ON CONFLICT DO NOTHING;
+
+-- name: find_routes
+SELECT w.n, r.id
+FROM unnest(%(queues)s::text[], %(workers)s::text[], %(kinds)s::text[], %(labels)s::text[])
+    WITH ORDINALITY AS w (queue, for_worker, kind, requires, n)
+CROSS JOIN LATERAL (
+    SELECT id FROM holdfast.routes
+    WHERE queue = w.queue AND for_worker = w.for_worker AND kind = w.kind
+      AND requires = ARRAY (SELECT json_array_elements_text(w.requires::json)) OFFSET 0) AS r;
+
+-- name: add_limit_keys
+INSERT INTO holdfast.limit_keys (name, key)
+SELECT k.name, k.key FROM unnest(%(names)s::text[], %(keys)s::text[]) AS k (name, key) ORDER BY 1, 2
+ON CONFLICT DO NOTHING;
+
+-- name: find_limit_keys
+SELECT w.n, k.id
+FROM unnest(%(names)s::text[], %(keys)s::text[]) WITH ORDINALITY AS w (name, key, n)
+CROSS JOIN LATERAL (SELECT id FROM holdfast.limit_keys WHERE name = w.name AND key = w.key OFFSET 0) AS k;
+
+-- A subqueue that was asked for long ago is marked as used, so that it is not deleted.
+
+-- name: add_subqueues
+INSERT INTO holdfast.subqueues AS s (id, queue, rank, route, partition, draws, seen_at)
+SELECT nextval('holdfast.subqueue_id') * CASE n.draws WHEN '[]' THEN -1 ELSE 1 END, n.queue, n.rank, n.route, n.partition, n.draws, {now}
+FROM unnest(%(queues)s::text[], %(ranks)s::integer[], %(routes)s::bigint[], %(partitions)s::text[], %(draws)s::text[])
+    AS n (queue, rank, route, partition, draws)
+ORDER BY 2, 3, 4, 5, 6
+ON CONFLICT (queue, rank, route, partition, draws) DO UPDATE SET seen_at = excluded.seen_at
+WHERE s.seen_at < excluded.seen_at - interval '1 hour';
+
+-- name: find_subqueues
+SELECT w.n, s.id
+FROM unnest(%(queues)s::text[], %(ranks)s::integer[], %(routes)s::bigint[], %(partitions)s::text[], %(draws)s::text[])
+    WITH ORDINALITY AS w (queue, rank, route, partition, draws, n)
+CROSS JOIN LATERAL (
+    SELECT id FROM holdfast.subqueues
+    WHERE queue = w.queue AND rank = w.rank AND route = w.route AND partition = w.partition AND draws = w.draws OFFSET 0) AS s;
+
+-- name: note_subqueues
+INSERT INTO holdfast.subqueue_notes (queued, freed) VALUES (%(queued)s::bigint[], %(freed)s::bigint[]);
+
+-- Notes are read by one claim at a time, which has this lock until its transaction ends. So a subqueue that it closes is opened
+-- again by any note that was not visible to it.
+
+-- name: lock_notes
+SELECT pg_try_advisory_xact_lock(hashtextextended('holdfast.subqueue_notes', 0));
+
+-- name: take_notes
+DELETE FROM holdfast.subqueue_notes WHERE id IN (
+    SELECT id FROM holdfast.subqueue_notes ORDER BY id LIMIT %(limit)s)
+RETURNING queued, freed;
+
+-- name: open_subqueues
+UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL
+WHERE id {in_ids} AND NOT is_open AND shut_key IS NULL;
+
+-- Some of the subqueues that wait for each key, those that wait the longest first.
+
+-- name: open_freed_subqueues
+UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL
+WHERE id IN (
+    SELECT s.id FROM unnest(%(keys)s::bigint[], %(counts)s::bigint[]) AS k (key, n)
+    CROSS JOIN LATERAL (
+        SELECT id FROM holdfast.subqueues WHERE shut_key = k.key ORDER BY shut_at LIMIT k.n) AS s);
+
+-- name: open_due_subqueues
+UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL
+WHERE id IN (
+    SELECT id FROM holdfast.subqueues WHERE until <= {now} ORDER BY until LIMIT %(limit)s);
+
+-- The subqueues to look at next: those of the highest priority that has open ones for this worker, after its last turn, and from
+-- the first one on if there are few. A row without a subqueue has the ranks only.
+
+-- part: served_routes
+served AS MATERIALIZED (
+    SELECT r.id FROM holdfast.routes r
+    WHERE r.queue = %(queue)s AND r.for_worker IN ('', %(worker)s) AND r.requires <@ %(labels)s::text[]
+      AND (%(kinds)s::text[] IS NULL OR r.kind = ANY (%(kinds)s::text[]))
+);
+
+-- part: plain_head
+SELECT j.available_at, -j.priority AS rank FROM holdfast.jobs j
+WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority >= %(rank_from)s
+  AND j.available_at <= (SELECT at FROM clock)
+  AND CASE WHEN %(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]) THEN true END
+ORDER BY -j.priority, j.available_at, j.id LIMIT 1;
+
+-- name: flow_ranks
+WITH {clock}, {served_routes}
+SELECT (SELECT at FROM clock), (
+    SELECT min((SELECT s.rank FROM holdfast.subqueues s
+                WHERE s.queue = %(queue)s AND s.route = r.id AND s.is_open AND s.rank >= %(rank_from)s ORDER BY s.rank LIMIT 1))
+    FROM served r), (SELECT h.rank FROM ({plain_head}) AS h), EXISTS (SELECT FROM holdfast.subqueue_notes);
+
+-- name: flow_window
+WITH {served_routes}
+SELECT s.id, s.partition, s.draws FROM served r
+CROSS JOIN LATERAL (
+    SELECT id, partition, draws FROM holdfast.subqueues
+    WHERE queue = %(queue)s AND route = r.id AND rank = %(rank)s AND is_open
+      AND (partition, id) > (%(after_partition)s::text, %(after_id)s::bigint)
+    ORDER BY partition, id LIMIT %(limit)s) AS s
+ORDER BY s.partition, s.id LIMIT %(limit)s;
+
+-- The priorities that a queue with ageing has, each with the time of its oldest job that is available.
+
+-- name: flow_levels
+WITH RECURSIVE {clock}, {served_routes}, places (rank) AS (
+    SELECT (SELECT -n.priority FROM holdfast.queued_jobs n WHERE n.queue = %(queue)s ORDER BY -n.priority LIMIT 1)
+    UNION ALL
+    SELECT (SELECT -n.priority FROM holdfast.queued_jobs n WHERE n.queue = %(queue)s AND -n.priority > p.rank
+            ORDER BY -n.priority LIMIT 1)
+    FROM places p WHERE p.rank IS NOT NULL
+)
+SELECT p.rank, least((
+    SELECT j.available_at FROM holdfast.jobs j
+    WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority = p.rank
+      AND j.available_at <= (SELECT at FROM clock)
+      AND CASE WHEN %(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]) THEN true END
+    ORDER BY j.available_at, j.id LIMIT 1), (
+    SELECT min((
+        SELECT j.available_at FROM holdfast.jobs j
+        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = p.rank AND j.subqueue = s.id
+          AND j.available_at <= (SELECT at FROM clock)
+        ORDER BY j.available_at, j.id LIMIT 1))
+    FROM served r CROSS JOIN LATERAL (
+        SELECT id FROM holdfast.subqueues
+        WHERE queue = %(queue)s AND route = r.id AND rank = p.rank AND is_open ORDER BY partition, id LIMIT %(each)s) AS s)) AS oldest
+FROM places p WHERE p.rank IS NOT NULL AND NOT p.rank = ANY (%(passed)s::integer[])
+LIMIT %(limit)s;
+
+-- The state of keys, which are locked. A locked row is returned as it is now, but the snapshot of this statement may be older: what
+-- is in use is counted in a later one. Keys that another claim has locked are left out, or waited for.
+
+-- part: limit_key_states
+SELECT k.id, k.name, k.key, k.body, (SELECT l.body FROM holdfast.limits l WHERE l.name = k.name), k.used, k.tokens, k.filled_at
+FROM holdfast.limit_keys k WHERE k.id {in_ids} ORDER BY k.id;
+
+-- name: lock_limit_keys
+{limit_key_states} FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: wait_for_limit_keys
+{limit_key_states} FOR NO KEY UPDATE;
+
+-- name: read_limit_keys
+{limit_key_states};
+
+-- What is in use of each key, and the claims of which nothing is.
+
+-- name: count_slots
+SELECT s.key_id, s.claim_pos, coalesce(u.used, 0)::bigint FROM holdfast.slots s
+CROSS JOIN LATERAL (
+    SELECT sum(i.units) AS used FROM unnest(s.jobs, s.units) AS i (job_id, units)
+    CROSS JOIN LATERAL (
+        SELECT FROM holdfast.jobs j
+        WHERE j.id = i.job_id AND CASE WHEN j.claim_pos = s.claim_pos AND j.status IN ('claimed', 'running', 'stalled') THEN true END
+        OFFSET 0) AS held) AS u
+WHERE s.key_id {in_ids};
+
+-- name: drop_slots
+DELETE FROM holdfast.slots s USING unnest(%(keys)s::bigint[], %(positions)s::bigint[]) AS d (key_id, claim_pos)
+WHERE s.key_id = d.key_id AND s.claim_pos = d.claim_pos;
+
+-- name: add_slots
+INSERT INTO holdfast.slots (key_id, claim_pos, jobs, units)
+SELECT i.key_id, i.claim_pos, array_agg(i.job_id), array_agg(i.units)
+FROM unnest(%(keys)s::bigint[], %(positions)s::bigint[], %(jobs)s::bigint[], %(units)s::bigint[])
+    AS i (key_id, claim_pos, job_id, units)
+GROUP BY i.key_id, i.claim_pos;
+
+-- name: save_limit_keys
+UPDATE holdfast.limit_keys k SET used = s.used, tokens = s.tokens, filled_at = s.filled_at
+FROM unnest(%(keys)s::bigint[], %(used)s::bigint[], %(tokens)s::double precision[], %(filled)s::timestamptz[])
+    AS s (id, used, tokens, filled_at)
+WHERE k.id = ANY (%(keys)s::bigint[]) AND k.id = s.id;
+
+-- The first jobs of some subqueues, so many of each, and those that are in no subqueue. They are locked.
+
+-- name: pick_jobs
+WITH {clock}
+SELECT h.id, s.id FROM unnest(%(subqueues)s::bigint[], %(counts)s::integer[]) AS s (id, n)
+CROSS JOIN LATERAL (
+    SELECT j.id FROM holdfast.jobs j
+    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = %(rank)s AND j.subqueue = s.id
+      AND j.available_at <= coalesce(%(before_at)s::timestamptz, (SELECT at FROM clock))
+    ORDER BY j.available_at, j.id LIMIT s.n FOR NO KEY UPDATE SKIP LOCKED) AS h;
+
+-- name: pick_plain_jobs
+WITH {clock}
+SELECT j.id FROM holdfast.jobs j
+WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority = %(rank)s
+  AND j.available_at <= coalesce(%(before_at)s::timestamptz, (SELECT at FROM clock))
+  AND CASE WHEN %(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]) THEN true END
+ORDER BY j.available_at, j.id LIMIT (SELECT %(limit)s::integer) FOR NO KEY UPDATE SKIP LOCKED;
+
+-- Close subqueues without a job that may start now. `until` is when the first of their jobs is available.
+
+-- name: close_empty_subqueues
+WITH {clock}, found AS (
+    SELECT s.id, (
+        SELECT j.available_at FROM holdfast.jobs j
+        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id
+        ORDER BY j.available_at LIMIT 1) AS next_at
+    FROM holdfast.subqueues s WHERE s.id {in_ids}
+)
+UPDATE holdfast.subqueues s SET is_open = false, shut_key = NULL, shut_at = NULL, until = f.next_at
+FROM found f WHERE s.id = f.id AND s.is_open AND (f.next_at IS NULL OR f.next_at > (SELECT at FROM clock));
+
+-- name: shut_subqueues
+UPDATE holdfast.subqueues s SET is_open = false, shut_key = c.key, shut_at = {now}, until = c.until
+FROM unnest(%(shut)s::bigint[], %(keys)s::bigint[], %(times)s::timestamptz[]) AS c (id, key, until)
+WHERE s.id = ANY (%(shut)s::bigint[]) AND s.id = c.id;
+
+-- When a worker may get a job of a queue with subqueues: now, if one is open for it or notes are left; else when the first is
+-- opened.
+
+-- name: flow_next_at
+WITH {clock}, {served_routes}
+SELECT CASE WHEN EXISTS (SELECT FROM holdfast.subqueue_notes)
+        OR EXISTS (SELECT FROM served r CROSS JOIN LATERAL (
+            SELECT FROM holdfast.subqueues WHERE queue = %(queue)s AND route = r.id AND is_open LIMIT 1) AS s)
+        OR (SELECT rank FROM ({plain_head}) AS h) IS NOT NULL
+    THEN (SELECT at FROM clock) ELSE (
+        SELECT min(s.until) FROM served r JOIN holdfast.subqueues s ON s.queue = %(queue)s AND s.route = r.id
+        WHERE s.until IS NOT NULL) END;
+
+-- Jobs whose worker did not take them in time.
+
+-- name: unreserved_jobs
+SELECT id FROM holdfast.jobs
+WHERE id {in_ids} AND queued AND reserved_until <= {now} ORDER BY id
+FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: place_jobs
+UPDATE holdfast.jobs j SET subqueue = p.subqueue, reserved_until = NULL
+FROM unnest(%(jobs)s::bigint[], %(subqueues)s::bigint[]) AS p (id, subqueue)
+WHERE j.id = ANY (%(jobs)s::bigint[]) AND j.id = p.id;

@@ -1,0 +1,77 @@
+-- Flow control: limits, subqueues and the settings of queues. Lists of rows differ between the stores, and so do locks.
+
+-- name: queue_settings
+SELECT settings FROM holdfast.queues WHERE name = :queue;
+
+-- name: flow_queue
+SELECT paused_at, settings FROM holdfast.queues WHERE name = :queue;
+
+-- name: set_queue
+INSERT INTO holdfast.queues (name, settings, has_flow) VALUES (:queue, :settings, true)
+ON CONFLICT (name) DO UPDATE SET settings = excluded.settings, has_flow = true;
+
+-- name: mark_flow_queue
+INSERT INTO holdfast.queues (name, has_flow) VALUES (:queue, true)
+ON CONFLICT (name) DO UPDATE SET has_flow = true WHERE NOT holdfast.queues.has_flow;
+
+-- name: all_queue_settings
+SELECT name AS queue, settings, has_flow FROM holdfast.queues WHERE settings IS NOT NULL OR has_flow ORDER BY name;
+
+-- name: all_flow_queues
+SELECT name FROM holdfast.queues WHERE has_flow AND paused_at IS NULL ORDER BY name LIMIT :limit;
+
+-- Limits.
+
+-- name: put_limit
+INSERT INTO holdfast.limits (name, body, updated_at, updated_by) VALUES (:name, :body, :changed_at, :changed_by)
+ON CONFLICT (name) DO UPDATE SET body = excluded.body, updated_at = excluded.updated_at, updated_by = excluded.updated_by;
+
+-- name: drop_limit
+DELETE FROM holdfast.limits WHERE name = :name RETURNING 1;
+
+-- name: limit_body
+SELECT body FROM holdfast.limits WHERE name = :name;
+
+-- name: limits
+SELECT name, body, updated_at, updated_by FROM holdfast.limits WHERE name > :after ORDER BY name LIMIT :limit;
+
+-- name: count_limits
+SELECT count(*) FROM holdfast.limits;
+
+-- Keys with numbers of their own, and keys of a limit by what they use.
+
+-- name: put_limit_key
+INSERT INTO holdfast.limit_keys (name, key, body) VALUES (:name, :key, :body)
+ON CONFLICT (name, key) DO UPDATE SET body = excluded.body;
+
+-- name: limit_keys
+SELECT id, key, body, used, tokens, filled_at FROM holdfast.limit_keys
+WHERE name = :name AND key > :after ORDER BY key LIMIT :limit;
+
+-- name: limit_key
+SELECT id, key, body, used, tokens, filled_at FROM holdfast.limit_keys WHERE name = :name AND key = :key;
+
+-- name: open_subqueues_of_limit
+UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL
+WHERE shut_key IN (SELECT id FROM holdfast.limit_keys WHERE name = :name);
+
+-- name: limit_is_drawn_on
+SELECT EXISTS (SELECT 1 FROM holdfast.limit_keys WHERE name = :name);
+
+-- Subqueues that a claim no longer finds. A subqueue with a job that may start stays open, unless its limit shuts it.
+
+-- name: subqueues
+SELECT id, queue, rank, partition, draws, is_open, shut_key, until FROM holdfast.subqueues WHERE id {in_ids};
+
+-- name: waits_of_subqueue
+SELECT s.is_open, s.shut_key, s.until, r.requires, r.for_worker, s.draws
+FROM holdfast.subqueues s JOIN holdfast.routes r ON r.id = s.route WHERE s.id = :id;
+
+-- name: forget_subqueues
+DELETE FROM holdfast.subqueues WHERE id IN (
+    SELECT s.id FROM holdfast.subqueues s
+    WHERE s.seen_at < :before_at AND NOT s.is_open AND s.shut_key IS NULL AND NOT EXISTS (
+        SELECT 1 FROM holdfast.jobs j
+        WHERE j.queue = s.queue AND {job_rank} = s.rank AND j.subqueue = s.id AND j.queued AND j.subqueue IS NOT NULL)
+    ORDER BY s.seen_at LIMIT :limit {skip_locked})
+RETURNING 1;

@@ -1,0 +1,209 @@
+-- Flow control. Lists of rows are JSON lists of lists.
+
+-- part: job_rank
+-j.priority;
+
+-- part: skip_locked
+;
+
+-- Numbers of subqueues.
+
+-- name: add_routes
+INSERT INTO holdfast_routes (queue, for_worker, kind, requires)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:rows) WHERE true
+ON CONFLICT DO NOTHING;
+
+-- name: find_routes
+SELECT w.key + 1, r.id FROM json_each(:rows) w
+CROSS JOIN holdfast_routes r ON r.queue = w.value ->> 0 AND r.for_worker = w.value ->> 1 AND r.kind = w.value ->> 2
+    AND r.requires = w.value ->> 3;
+
+-- name: add_limit_keys
+INSERT INTO holdfast_limit_keys (name, key) SELECT value ->> 0, value ->> 1 FROM json_each(:rows) WHERE true
+ON CONFLICT DO NOTHING;
+
+-- name: find_limit_keys
+SELECT w.key + 1, k.id FROM json_each(:rows) w CROSS JOIN holdfast_limit_keys k ON k.name = w.value ->> 0 AND k.key = w.value ->> 1;
+
+-- A subqueue that was asked for long ago is marked as used, so that it is not deleted.
+
+-- name: add_subqueues
+INSERT INTO holdfast_subqueues (id, queue, rank, route, partition, draws, seen_at)
+SELECT (max((SELECT coalesce(max(id), 0) FROM holdfast_subqueues), (SELECT -coalesce(min(id), 0) FROM holdfast_subqueues))
+        + 1 + key) * CASE value ->> 4 WHEN '[]' THEN -1 ELSE 1 END,
+    value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, :now_at
+FROM json_each(:rows) WHERE true
+ON CONFLICT (queue, rank, route, partition, draws) DO UPDATE SET seen_at = excluded.seen_at
+WHERE holdfast_subqueues.seen_at < excluded.seen_at - 3600000000;
+
+-- name: find_subqueues
+SELECT w.key + 1, s.id FROM json_each(:rows) w
+CROSS JOIN holdfast_subqueues s ON s.queue = w.value ->> 0 AND s.rank = w.value ->> 1 AND s.route = w.value ->> 2
+    AND s.partition = w.value ->> 3 AND s.draws = w.value ->> 4;
+
+-- name: note_subqueues
+INSERT INTO holdfast_subqueue_notes (queued, freed) VALUES (:queued, :freed);
+
+-- name: take_notes
+DELETE FROM holdfast_subqueue_notes WHERE id IN (SELECT id FROM holdfast_subqueue_notes ORDER BY id LIMIT :limit)
+RETURNING queued, freed;
+
+-- name: open_subqueues
+UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, shut_at = NULL, until = NULL
+WHERE id {in_ids} AND NOT is_open AND shut_key IS NULL;
+
+-- name: open_freed_subqueue
+UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, shut_at = NULL, until = NULL
+WHERE id IN (
+    SELECT id FROM holdfast_subqueues INDEXED BY holdfast_subqueues_shut
+    WHERE shut_key = :key AND shut_key IS NOT NULL ORDER BY shut_at LIMIT :count);
+
+-- name: open_due_subqueues
+UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, shut_at = NULL, until = NULL
+WHERE id IN (
+    SELECT id FROM holdfast_subqueues INDEXED BY holdfast_subqueues_until
+    WHERE until IS NOT NULL AND until <= :now_at ORDER BY until LIMIT :limit);
+
+-- The subqueues to look at next.
+
+-- part: is_served
+r.queue = :queue AND r.for_worker IN ('', :worker) AND (:kinds IS NULL OR r.kind IN (SELECT value FROM json_each(:kinds)))
+AND NOT EXISTS (SELECT 1 FROM json_each(r.requires) WHERE value NOT IN (SELECT value FROM json_each(:labels)));
+
+-- part: is_plain_head
+j.queued AND j.subqueue IS NULL AND j.queue = :queue AND j.available_at <= :now_at
+AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)));
+
+-- name: flow_ranks
+SELECT :now_at, (
+    SELECT min((SELECT s.rank FROM holdfast_subqueues s INDEXED BY holdfast_subqueues_open
+                WHERE s.queue = :queue AND s.route = r.id AND s.is_open AND s.rank >= :rank_from ORDER BY s.rank LIMIT 1))
+    FROM holdfast_routes r WHERE {is_served}), (
+    SELECT -j.priority FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
+    WHERE {is_plain_head} AND j.priority <= -:rank_from
+    ORDER BY j.priority DESC, j.available_at, j.id LIMIT 1), EXISTS (SELECT 1 FROM holdfast_subqueue_notes);
+
+-- name: flow_window
+SELECT s.id, s.partition, s.draws FROM holdfast_routes r
+CROSS JOIN holdfast_subqueues s ON s.id IN (
+    SELECT n.id FROM holdfast_subqueues n INDEXED BY holdfast_subqueues_open
+    WHERE n.queue = :queue AND n.route = r.id AND n.rank = :rank AND n.is_open
+      AND (n.partition, n.id) > (:after_partition, :after_id)
+    ORDER BY n.partition, n.id LIMIT :limit)
+WHERE {is_served}
+ORDER BY s.partition, s.id LIMIT :limit;
+
+-- The priorities that a queue with ageing has, each with the time of its oldest job that is available.
+
+-- name: flow_levels
+WITH RECURSIVE places (priority) AS (
+    SELECT {top_priority}
+    UNION ALL
+    SELECT (SELECT max(found) FROM (
+        SELECT max(n.priority) AS found FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+        WHERE n.queued AND n.subqueue IS NULL AND n.queue = :queue AND n.priority < p.priority
+        UNION ALL
+        SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_subqueue
+        WHERE n.queued AND n.subqueue IS NOT NULL AND n.queue = :queue AND n.priority < p.priority))
+    FROM places p WHERE p.priority IS NOT NULL
+)
+SELECT -p.priority, (SELECT min(found) FROM (
+    SELECT min(j.available_at) AS found FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
+    WHERE {is_plain_head} AND j.priority = p.priority
+    UNION ALL
+    SELECT min((
+        SELECT j.available_at FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority = p.priority AND j.subqueue = s.id
+          AND j.available_at <= :now_at
+        ORDER BY j.available_at LIMIT 1))
+    FROM holdfast_routes r CROSS JOIN holdfast_subqueues s ON s.id IN (
+        SELECT n.id FROM holdfast_subqueues n INDEXED BY holdfast_subqueues_open
+        WHERE n.queue = :queue AND n.route = r.id AND n.rank = -p.priority AND n.is_open ORDER BY n.partition, n.id LIMIT :each)
+    WHERE {is_served})) AS oldest
+FROM places p WHERE p.priority IS NOT NULL AND -p.priority NOT IN (SELECT value FROM json_each(:passed))
+LIMIT :limit;
+
+-- part: top_priority
+(SELECT max(found) FROM (
+    SELECT max(n.priority) AS found FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
+    WHERE n.queued AND n.subqueue IS NULL AND n.queue = :queue
+    UNION ALL
+    SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_subqueue
+    WHERE n.queued AND n.subqueue IS NOT NULL AND n.queue = :queue));
+
+-- name: read_limit_keys
+SELECT k.id, k.name, k.key, k.body, (SELECT l.body FROM holdfast_limits l WHERE l.name = k.name), k.used, k.tokens, k.filled_at
+FROM holdfast_limit_keys k WHERE k.id {in_ids};
+
+-- What is in use of each key by each claim.
+
+-- name: count_slots
+SELECT s.key_id, s.claim_pos, (
+    SELECT coalesce(sum(i.value ->> 1), 0) FROM json_each(s.jobs) i CROSS JOIN holdfast_jobs j ON j.id = i.value ->> 0
+    WHERE j.claim_pos = s.claim_pos AND j.status IN ('claimed', 'running', 'stalled'))
+FROM holdfast_slots s WHERE s.key_id {in_ids};
+
+-- name: drop_slots
+DELETE FROM holdfast_slots WHERE (key_id, claim_pos) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:rows));
+
+-- name: add_slots
+INSERT INTO holdfast_slots (key_id, claim_pos, jobs)
+SELECT value ->> 0, value ->> 1, json_group_array(json_array(value ->> 2, value ->> 3)) FROM json_each(:rows)
+GROUP BY 1, 2;
+
+-- name: save_limit_keys
+UPDATE holdfast_limit_keys AS k SET used = s.value ->> 1, tokens = s.value ->> 2, filled_at = s.value ->> 3
+FROM json_each(:rows) s WHERE k.id = s.value ->> 0;
+
+-- name: pick_jobs_of
+SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = ? AND j.priority = ? AND j.subqueue = ? AND j.available_at <= ?
+ORDER BY j.available_at, j.id LIMIT ?;
+
+-- name: pick_plain_jobs
+SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
+WHERE {is_plain_head} AND j.priority = -:rank AND j.available_at <= coalesce(:before_at, :now_at)
+ORDER BY j.available_at, j.id LIMIT :limit;
+
+-- Close subqueues without a job that may start now. `until` is when the first of their jobs is available.
+
+-- name: close_empty_subqueues
+UPDATE holdfast_subqueues AS s SET is_open = 0, shut_key = NULL, shut_at = NULL, until = (
+    SELECT j.available_at FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+    ORDER BY j.available_at LIMIT 1)
+WHERE s.id {in_ids} AND s.is_open AND NOT EXISTS (
+    SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+      AND j.available_at <= :now_at);
+
+-- name: shut_subqueues
+UPDATE holdfast_subqueues AS s SET is_open = 0, shut_key = c.value ->> 1, shut_at = :now_at, until = c.value ->> 2
+FROM json_each(:rows) c WHERE s.id = c.value ->> 0;
+
+-- name: queue_state
+SELECT paused_at, has_flow FROM holdfast_queues WHERE name = :queue;
+
+-- name: subqueues_of_jobs
+SELECT queue, subqueue FROM holdfast_jobs WHERE id {in_ids};
+
+-- When a worker may get a job of a queue with subqueues: now, if one is open for it or notes are left; else when the first is
+-- opened.
+
+-- name: flow_next_at
+SELECT CASE WHEN EXISTS (SELECT 1 FROM holdfast_subqueue_notes)
+        OR EXISTS (SELECT 1 FROM holdfast_routes r CROSS JOIN holdfast_subqueues s INDEXED BY holdfast_subqueues_open
+                   ON s.queue = :queue AND s.route = r.id AND s.is_open WHERE {is_served})
+        OR EXISTS (SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready WHERE {is_plain_head})
+    THEN :now_at ELSE (
+        SELECT min(s.until) FROM holdfast_subqueues s INDEXED BY holdfast_subqueues_until
+        WHERE s.until IS NOT NULL AND s.queue = :queue
+          AND s.route IN (SELECT r.id FROM holdfast_routes r WHERE {is_served})) END;
+
+-- Jobs whose worker did not take them in time.
+
+-- name: unreserved_jobs
+SELECT id FROM holdfast_jobs WHERE id {in_ids} AND queued AND reserved_until <= :now_at;
+
+-- name: place_jobs
+UPDATE holdfast_jobs AS j SET subqueue = p.value ->> 1, reserved_until = NULL FROM json_each(:rows) p WHERE j.id = p.value ->> 0;

@@ -1,0 +1,134 @@
+"""Limits hold for many claimers at once, whatever becomes of their jobs."""
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import HoldfastError, Job, Ledger
+
+CLAIMERS = 64
+DEADLINE_SECONDS = 120.0
+
+
+def run_claimers(url: str, act: Callable[[Ledger, Job, random.Random], None], until: Callable[[Ledger], bool]) -> None:
+    """Let many claimers, each with a ledger of its own, claim and act until a condition holds."""
+    done = threading.Event()
+    errors: list[BaseException] = []
+
+    def claim(number: int) -> None:
+        draw = random.Random(number)
+        try:
+            with holdfast.open(url) as ledger:
+                while not done.is_set():
+                    for job in ledger.claim(f"w-{number}", limit=draw.choice((1, 3, 7)), start=True, keep=draw.random() < 0.5):
+                        act(ledger, job, draw)
+                    if draw.random() < 0.1 and until(ledger):
+                        done.set()
+        except BaseException as error:  # noqa: BLE001 - the test raises it
+            errors.append(error)
+            done.set()
+
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(CLAIMERS)]
+    for thread in threads:
+        thread.start()
+    assert done.wait(DEADLINE_SECONDS)
+    for thread in threads:
+        thread.join()
+    assert not errors, errors[0]
+
+
+def end_somehow(ledger: Ledger, job: Job, draw: random.Random) -> None:
+    fence = job.fence
+    assert fence is not None
+    chance = draw.random()
+    if chance < 0.6:
+        ledger.complete(fence, None)
+    elif chance < 0.7:
+        ledger.fail(fence, "no", retryable=False)
+    elif chance < 0.8:
+        ledger.release(fence)
+    elif chance < 0.9:
+        ledger.cancel(job.id, hard=True)
+    else:
+        ledger.settle_many([(fence, None)], request_id=f"{job.id}-{job.attempt}")
+
+
+ENDS = {"requeued", "succeeded", "failed", "cancelled", "dead_lettered"}
+
+
+def most_held(ledger: Ledger, units: dict[int, dict[tuple[str, str], int]]) -> Counter[tuple[str, str]]:
+    """The most units of each key that were held at once, in the order of the events."""
+    held: Counter[tuple[str, str]] = Counter()
+    most: Counter[tuple[str, str]] = Counter()
+    after = 0
+    while events := ledger.events(after=after, limit=1_000):
+        for event in events:
+            step = (event.type == "claimed") - (event.type in ENDS and event.from_status != "queued")
+            for key, number in units[event.job_id].items():
+                held[key] += step * number
+                most[key] = max(most[key], held[key])
+        after = events[-1].pos
+    assert not +held
+    return most
+
+
+def test_concurrent_claims_never_exceed_a_limit(store_url: str) -> None:
+    with holdfast.open(store_url) as ledger:
+        ledger.set_limit("all", concurrent=9)
+        ledger.set_limit("tenant", concurrent=3, by="args.tenant")
+        units: dict[int, dict[tuple[str, str], int]] = {}
+        for number in range(300):
+            tenant, drawn = f"t{number % 5}", 1 + number % 2
+            job = ledger.enqueue("k", {"tenant": tenant}, limits={"all": drawn, "tenant": 1}, priority=number % 3)
+            units[job.id] = {("all", ""): drawn, ("tenant", tenant): 1}
+        run_claimers(store_url, end_somehow, lambda opened: not opened.list(status=["queued", "running", "stalled"], limit=1))
+        most = most_held(ledger, units)
+        assert most["all", ""] in range(8, 10), most
+        assert all(most["tenant", f"t{number}"] == 3 for number in range(5)), most
+        assert {key.used for name in ("all", "tenant") for key in ledger.limit_keys(name)} == {0}
+
+
+def test_concurrent_claims_never_exceed_a_rate(store_url: str) -> None:
+    with holdfast.open(store_url) as ledger:
+        ledger.set_limit("api", rate="100/1s", burst=10)
+        for _ in range(150):
+            ledger.enqueue("k", limits=["api"])
+
+        def complete(opened: Ledger, job: Job, _: random.Random) -> None:
+            assert job.fence is not None
+            opened.complete(job.fence, None)
+
+        run_claimers(store_url, complete, lambda opened: not opened.list(status="queued", limit=1))
+        starts = sorted(job.claimed_at for job in ledger.list(limit=1_000) if job.claimed_at is not None)
+        assert len(starts) == 150
+        for begin, first in enumerate(starts):
+            for end in range(begin, len(starts)):
+                seconds = (starts[end] - first).total_seconds()
+                assert end - begin + 1 <= 10 + 100 * seconds + 1e-3, (end - begin + 1, seconds)
+
+
+def test_claims_of_a_lost_worker_count_until_they_are_reclaimed(store_url: str) -> None:
+    """A worker that vanishes frees its units when its jobs are stalled, and not before."""
+    with holdfast.open(store_url) as ledger:
+        ledger.set_policy("k", lease_ttl="3s", heartbeat_interval="1s", backoff_base=0)
+        ledger.set_limit("api", concurrent=2)
+        for _ in range(4):
+            ledger.enqueue("k", limits=["api"])
+        lost = ledger.claim("lost", limit=4, start=True)
+        assert len(lost) == 2
+        seen: list[Any] = []
+        deadline = threading.Event()
+        while not seen and not deadline.wait(0.05):
+            ledger.sweep()
+            seen = ledger.claim("other", limit=4, start=True)
+            held = ledger.list(status=["claimed", "running", "stalled"])
+            assert len(held) <= 2
+        for job in lost:
+            assert job.fence is not None
+            with pytest.raises(HoldfastError, match="no longer yours"):
+                ledger.complete(job.fence, None)
