@@ -10,8 +10,9 @@ import click
 from holdfast.cli.command import CommandResult, request_option, with_ledger
 from holdfast.cli.completion import QUEUE, name_hint
 from holdfast.cli.output import Page, usage_error
-from holdfast.cli.values import JOB_ID, read_argument, schedule_options
+from holdfast.cli.values import JOB_ID, duration, read_argument, schedule_options
 from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, TYPED_BYTES_MAX, TYPED_LINES_BYTES_MAX, check_name
+from holdfast.core.windows import ON_DUPLICATE
 from holdfast.errors import HoldfastError, NotFound, ValidationError
 from holdfast.text import join_some
 
@@ -92,6 +93,14 @@ def parse_object(body: bytes) -> dict[str, Any]:
 @schedule_options
 @click.option("--dedupe-key", help="If a live job of the queue has this key, return that job.")
 @click.option("--dedupe", type=click.Choice(["live", "forever"]), help="Whether a finished job keeps its key. [default: live]")
+@click.option("--dedupe-for", type=duration, help="Keep the key for this time from now on, also after the job's end.")
+@click.option(
+    "--on-duplicate",
+    type=click.Choice(ON_DUPLICATE),
+    help="If a job that was never claimed has the key: keep it as it is, replace its arguments, or replace them and postpone it "
+    "by --delay from now. [default: keep]",
+)
+@click.option("--postpone-max", type=duration, help="Postpone it no longer than this after it was enqueued. [default: 10 delays]")
 @click.option("--tier", help="The tier of the job, which sets its heartbeat interval.")
 @click.option("--correlation-id", help="Joins jobs that belong together.")
 @click.option(
@@ -117,6 +126,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
     Try:
       holdfast job enqueue index_page --queue crawl --args '{"url": "https://a.example"}'
       holdfast job enqueue report --queue mail --at 2026-12-24T18:00 --dedupe-key report-2026
+      holdfast job enqueue index --queue search --dedupe-key page-7 --delay 30s --on-duplicate postpone --postpone-max 10m
 
     \b
     Example:

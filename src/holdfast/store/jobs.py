@@ -12,6 +12,7 @@ from holdfast.core.model import HELD, UNDO_KIND, EventRecord, EventType, JobReco
 from holdfast.core.undo import undo_key
 from holdfast.store.events import SqlEvents
 from holdfast.store.rows import build_job, checkpoint_rev, chunks, saved_values
+from holdfast.store.windows import SqlWindows
 
 ACTIVE = HELD | {Status.STALLED}
 """The statuses of jobs that the sweeper looks at."""
@@ -129,7 +130,7 @@ class _DueRow(NamedTuple):
     has_firings: bool
 
 
-class SqlJobs(SqlEvents):
+class SqlJobs(SqlEvents, SqlWindows):
     def _jobs(self, rows: Iterable[Sequence[Any]]) -> dict[int, JobRecord]:
         return {job.id: job for job in (build_job(row, self._policy, self.ledger_id) for row in rows)}
 
@@ -152,10 +153,6 @@ class SqlJobs(SqlEvents):
     def _lock_jobs(self, ids: Any) -> None:
         """Lock these rows until the transaction ends, in a separate statement: later reads see the state after the wait."""
 
-    def key_holder(self, queue: str, key: str) -> int | None:
-        found: int | None = self.value("key_holder", queue=queue, key=key)
-        return found
-
     def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None:
         """Save a job that is locked, and its new events. They take the positions from a newly drawn one on."""
         claim_offset = next((offset for offset, event in enumerate(events) if event.type is EventType.CLAIMED), None)
@@ -166,6 +163,7 @@ class SqlJobs(SqlEvents):
             "claim_offset": claim_offset,
         }
         [(pos, claim_pos)] = self._save_row(len(events), id=job.id, **derived, **saved_values(job))
+        self._save_call(job, events)
         for offset, event in enumerate(events):
             values: dict[str, Any] = {
                 "pos": pos + offset,
