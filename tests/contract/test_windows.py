@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Job, Ledger
+from holdfast import Actor, Job, Ledger, Role
 from holdfast.testing import ManualClock
 from tests.contract.builders import refused
 
@@ -342,6 +342,15 @@ def test_a_repeated_request_postpones_once(ledger: Ledger, clock: ManualClock):
     clock.advance(3)
     assert ledger.enqueue("k", {"n": 2}, request_id="r", **POSTPONE).record == changed.record
     assert ledger.get(first.id).available_at == changed.available_at
+
+
+@pytest.mark.parametrize("role", [Role.CLIENT, Role.WORKER])
+def test_every_role_may_make_such_calls(ledger: Ledger, role: Role):
+    who = Actor(role, "x", "boot" if role is Role.WORKER else "")
+    first = ledger.enqueue("k", {"n": 1}, actor=who, **REPLACE)
+    assert ledger.enqueue("k", {"n": 2}, actor=who, **REPLACE).args == {"n": 2}
+    assert ledger.events(first.id)[-1].actor == str(who)
+    assert ledger.check(first.id) == []
 
 
 def test_a_signed_job_is_changed_before_its_first_claim(ledger: Ledger, clock: ManualClock):

@@ -305,9 +305,13 @@ def _check_placement(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, 
             )
 
 
+_BY_CALLS = frozenset({EventType.REPLACED, EventType.POSTPONED})
+"""The events that an enqueue with the job's dedupe key makes."""
+
+
 def _check_call(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
     """Check the change by a later call with the same dedupe key: only a job with a key that was never claimed can be changed."""
-    if event.type not in (EventType.REPLACED, EventType.POSTPONED):
+    if event.type not in _BY_CALLS:
         return
     if job.attempt or job.dedupe_key is None:
         yield (
@@ -379,8 +383,11 @@ def _check_policy(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str
 
 
 def _check_holder(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
-    """Check that a worker's event comes from the worker that holds the attempt, before its lease ends."""
-    if event.actor.role is not Role.WORKER:
+    """Check that a worker's event comes from the worker that holds the attempt, before its lease ends.
+
+    Every worker may enqueue, and so change a job that was never claimed.
+    """
+    if event.actor.role is not Role.WORKER or event.type in _BY_CALLS:
         return
     if event.type is EventType.CLAIMED:
         if job.status is Status.QUEUED and event.received_at < job.available_at:

@@ -242,7 +242,6 @@ class Reschedule(JobCommand, frozen=True, kw_only=True):
 class Replace(JobCommand, frozen=True, kw_only=True):
     """Give a queued job the arguments, the priority, the tier and the policy of a later call with the same dedupe key."""
 
-    kind: str
     args: bytes
     priority: int = 0
     tier: str | None = None

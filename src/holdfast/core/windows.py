@@ -71,7 +71,6 @@ def change_command(job_id: int, call: c.Enqueue) -> c.Replace:
         "actor": call.actor,
         "request_id": call.request_id,
         "job_id": job_id,
-        "kind": call.kind,
         "args": payloads.args_of(call.payload),
         "priority": call.priority,
         "tier": call.tier,
