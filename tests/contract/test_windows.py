@@ -312,7 +312,7 @@ def test_postpone_max_ends_the_postponing(ledger: Ledger, clock: ManualClock):
 
 
 def test_without_a_maximum_ten_delays_are_the_limit(ledger: Ledger, clock: ManualClock):
-    first = ledger.enqueue("k", **POSTPONE)
+    first = last = ledger.enqueue("k", **POSTPONE)
     for n in range(12):
         clock.advance(9)
         last = ledger.enqueue("k", {"n": n}, **POSTPONE)

@@ -6,14 +6,15 @@ import msgspec
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core import payloads, timeline
+from holdfast.core import payloads
 from holdfast.core.audit import check_history, fold
 from holdfast.core.decide import replay_command
 from holdfast.core.explain import JobFacts, Situation, explain
+from holdfast.core.explain.formatting import to_datetime
 from holdfast.core.explain.model import LinkedJob, Postponement, SeenWorker
 from holdfast.core.formatting import describe_event
 from holdfast.core.model import EventRecord, EventType, Status
-from holdfast.core.timeline import TimelineHistory, TimelineJob, TimelineView
+from holdfast.core.timeline import TimelineHistory, TimelineJob, TimelineView, build_timeline
 from holdfast.core.timeline_rows import TimelineEvent
 from holdfast.core.windows import Outcome, change_command, changed_payload, outcome_of
 from holdfast.errors import Conflict
@@ -30,8 +31,8 @@ def keyed(**options: Any) -> History:
 
 def call(**fields: Any) -> c.Enqueue:
     args = msgspec.Raw(fields.pop("args", b'{"n":2}'))
-    fields = {"actor": CLIENT, "queue": "q", "kind": "k", "dedupe_key": "d", "on_duplicate": "replace"} | fields
-    return c.Enqueue(payload=payloads.EnqueuedPayload(queue="q", kind="k", args=args).encode(), **fields)
+    given: dict[str, Any] = {"actor": CLIENT, "queue": "q", "kind": "k", "dedupe_key": "d", "on_duplicate": "replace"} | fields
+    return c.Enqueue(payload=payloads.EnqueuedPayload(queue="q", kind="k", args=args).encode(), **given)
 
 
 def test_a_replacement_is_an_event_and_folds_to_the_row():
@@ -162,7 +163,12 @@ def test_a_change_that_does_not_fit_the_job_is_found(history: History, kind: Eve
 
 
 def _explained(history: History, **facts: Any) -> Any:
-    given = {"policy": history.policy, "since": T0, "workers": (SeenWorker("w", history.now),), "sweeper": "w"} | facts
+    given: dict[str, Any] = {
+        "policy": history.policy,
+        "since": T0,
+        "workers": (SeenWorker("w", history.now),),
+        "sweeper": "w",
+    } | facts
     return explain(history.job, JobFacts(**given), history.now)
 
 
@@ -214,6 +220,6 @@ def test_the_timeline_has_the_postponed_time():
         TimelineEvent(2, "postponed", T0 + 1, "client:kim", 0, "queued", None, None, body),
     ]
     job = TimelineJob(7, 2, Status.QUEUED, T0 + 9 * SECOND, ())
-    found = timeline.build_timeline(job, TimelineHistory(events, [], {}), TimelineView(0, T0 * 2, 10), T0 + 2)
-    assert found.waits[0].ready_at == timeline.to_datetime(T0 + 9 * SECOND)
+    found = build_timeline(job, TimelineHistory(events, [], {}), TimelineView(0, T0 * 2, 10), T0 + 2)
+    assert found.waits[0].ready_at == to_datetime(T0 + 9 * SECOND)
     assert [mark.type for mark in found.marks] == ["enqueued", "postponed"]

@@ -10,14 +10,13 @@ import click
 from holdfast.cli.command import CommandResult, request_option, with_ledger
 from holdfast.cli.completion import QUEUE, name_hint
 from holdfast.cli.output import Page, usage_error
-from holdfast.cli.values import JOB_ID, duration, read_argument, schedule_options
+from holdfast.cli.values import JOB_ID, duration, format_time, read_argument, schedule_options
 from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, TYPED_BYTES_MAX, TYPED_LINES_BYTES_MAX, check_name
-from holdfast.core.windows import ON_DUPLICATE
 from holdfast.errors import HoldfastError, NotFound, ValidationError
 from holdfast.text import join_some
 
 if TYPE_CHECKING:
-    from holdfast.ledger import DeclarationRecord, Ledger
+    from holdfast.ledger import DeclarationRecord, Job, Ledger
 
 KINDS_SHOWN_MAX = 5
 
@@ -96,7 +95,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 @click.option("--dedupe-for", type=duration, help="Keep the key for this time from now on, also after the job's end.")
 @click.option(
     "--on-duplicate",
-    type=click.Choice(ON_DUPLICATE),
+    type=click.Choice(["keep", "replace", "postpone"]),
     help="If a job that was never claimed has the key: keep it as it is, replace its arguments, or replace them and postpone it "
     "by --delay from now. [default: keep]",
 )
@@ -147,9 +146,21 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
         raise usage_error("name the kind of the job, or give --lines")
     item = _with_queues(ledger, [{"kind": kind, **options}])[0]
     made = ledger.enqueue(item.pop("kind"), item.pop("args", None), request_id=request_id, **item)
-    waits = f"; it waits for {join_some(made.waits_for)}" if made.waits_for else ""
-    text = f"Job {made.id} is {made.status.value} in {made.queue}{waits}." if made.is_new else f"Job {made.id} was there already."
+    text = _format_made(made, given.get("on_duplicate") or "keep")
     return CommandResult({"job": job_view(made), "is_new": made.is_new}, lambda page: page.line(text))
+
+
+def _format_made(made: "Job", on_duplicate: str) -> str:
+    """Return what became of an enqueue. A job that was never claimed has the values of a call that replaces or postpones."""
+    if made.is_new:
+        waits = f"; it waits for {join_some(made.waits_for)}" if made.waits_for else ""
+        return f"Job {made.id} is {made.status.value} in {made.queue}{waits}."
+    if on_duplicate == "keep":
+        return f"Job {made.id} was there already."
+    if made.status.value != "queued" or made.attempt:
+        return f"Job {made.id} was there already and is {made.status.value}. It keeps its key, and nothing is changed."
+    available = f", available at {format_time(made.available_at)}" if on_duplicate == "postpone" and not made.waits_for else ""
+    return f"Job {made.id} was there already, and has these arguments now{available}."
 
 
 def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> CommandResult:

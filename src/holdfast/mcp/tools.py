@@ -139,7 +139,6 @@ def enqueue(caller: Caller, request: schemas.EnqueueArguments) -> EnqueueResult:
         given |= {"depends_on": request.depends_on, "on_dependency_failure": request.on_dependency_failure}
     given |= {"delay": request.delay_s} if request.delay_s else {}
     given |= {"dedupe_for": request.dedupe_for_s} if request.dedupe_for_s else {}
-    given |= {"on_duplicate": request.on_duplicate} if request.on_duplicate != "keep" else {}
     job = caller.ledger.enqueue(
         request.kind, request.args, actor=caller.actor(request), request_id=caller.scoped_request_id(request), **given
     )
