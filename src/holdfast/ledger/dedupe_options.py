@@ -9,10 +9,14 @@ from holdfast.core.windows import ON_DUPLICATE
 from holdfast.errors import ValidationError
 
 _NEED_KEY = ("dedupe_for", "on_duplicate", "postpone_max")
+_NAMES = frozenset({"dedupe", *_NEED_KEY})
+_NONE: dict[str, Any] = {"dedupe_forever": False, "dedupe_for_us": 0, "on_duplicate": "keep", "postpone_max_us": 0}
 
 
 def dedupe_options(given: Mapping[str, Any], delay_us: int) -> dict[str, Any]:
     """Return the fields of the command. `given` has the options that are not None, and `delay_us` is its delay."""
+    if _NAMES.isdisjoint(given):
+        return _NONE
     dedupe, action = given.get("dedupe", "live"), given.get("on_duplicate", "keep")
     if dedupe not in ("live", "forever"):
         raise ValidationError('dedupe must be "live" or "forever"', field="dedupe")

@@ -182,6 +182,7 @@ def _insert(session: Session, commands: Sequence[c.EnqueueLinked], ids: list[int
     keyed = [place for place in in_order(commands) if commands[place].dedupe_key is not None]
     new_places = set(range(len(commands)))
     changes: list[Decision] = []
+    windows.lock_key_holders(session, (commands[place] for place in keyed))
     for place in keyed:
         row, change = windows.enqueue_keyed(session, _with_ids(commands[place], ids, place))
         if not row.is_new:

@@ -134,7 +134,9 @@ def enqueue(session: Session, items: Sequence[Item], _: TransactionSigner) -> No
     """Enqueue in the order of the items, so that ids have the same order. Items without a dedupe key share a statement."""
     for keyed, group in groupby(items, _is_keyed):
         if keyed:
-            for item in group:
+            calls = list(group)
+            windows.lock_key_holders(session, (item.command for item in calls))
+            for item in calls:
                 _enqueue_keyed(session, item)
         else:
             keyless = list(group)

@@ -1,5 +1,6 @@
 """Enqueue a job with a dedupe key. If another job has the key, do what the call says: keep, replace or postpone."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from holdfast.core import commands as c
@@ -16,6 +17,17 @@ class KeyedJob(NamedTuple):
     row: EnqueuedRow
     change: Decision | None = None
     """What the call has changed in the job that has the key."""
+
+
+def lock_key_holders(session: Session, calls: Iterable[c.Enqueue]) -> None:
+    """Lock the jobs that several calls of one transaction may change, in the order of their keys.
+
+    Otherwise two such transactions that name the same keys in another order would wait for each other.
+    """
+    keys = {(call.queue, call.dedupe_key) for call in calls if call.dedupe_key is not None and call.on_duplicate != "keep"}
+    if len(keys) > 1:
+        for queue, key in sorted(keys):
+            session.lock_key_holder(queue, key)
 
 
 def enqueue_keyed(session: Session, call: c.Enqueue) -> KeyedJob:
