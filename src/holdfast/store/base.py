@@ -159,7 +159,19 @@ class Jobs(Protocol):
 
     def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None: ...
     def key_holder(self, queue: str, key: str) -> int | None:
-        """Return the job that has this dedupe key in this queue."""
+        """Return the job that has this dedupe key in this queue. A key that is no longer kept is freed."""
+
+    def lock_key_holder(self, queue: str, key: str) -> int | None:
+        """Lock the job that has this dedupe key. Return None if it has lost the key meanwhile."""
+
+    def take_key(self, job_id: int) -> None:
+        """Take the dedupe key from a job that is locked."""
+
+    def has_key(self, job_id: int) -> bool:
+        """Return whether the job still has its dedupe key."""
+
+    def last_postponed(self, job_id: int) -> tuple[Micros, payloads.PostponedPayload] | None:
+        """Return when a call has postponed the job last, and how."""
 
     def jobs(self, chosen: JobFilter) -> list[JobRecord]: ...
     def search(self, chosen: JobFilter) -> JobRows: ...

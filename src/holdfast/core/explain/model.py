@@ -23,6 +23,7 @@ class Situation(StrEnum):
     DEPENDENCY_FAILED = "dependency_failed"
     QUEUE_PAUSED = "queue_paused"
     SCHEDULED = "scheduled"
+    POSTPONED = "postponed"
     BACKOFF = "backoff"
     NO_WORKER = "no_worker"
     QUEUED_BEHIND = "queued_behind"
@@ -83,6 +84,14 @@ class LinkedJob(msgspec.Struct, frozen=True):
     status: Status
 
 
+class Postponement(msgspec.Struct, frozen=True):
+    """The last call that postponed a job: when it came, the time that it set, and the latest time that it could have set."""
+
+    at: Micros
+    available_at: Micros
+    latest_at: Micros
+
+
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts besides the job's own row, all read in one transaction."""
 
@@ -105,6 +114,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Oldest first."""
     undo: LinkedJob | None = None
     """The job that undoes this one."""
+    postponed: Postponement | None = None
     is_asked_to_claim: bool = False
     """Whether the reader could claim the job itself, so that a missing worker is not an obstacle."""
     locked_by: str | None = None

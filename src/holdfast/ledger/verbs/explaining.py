@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.doctor.model import COUNT_MAX, History, LedgerHealth, ReadyJobs, SinkHealth, Skew
-from holdfast.core.explain.model import AHEAD_MAX, JobFacts, LinkedJob, QueuePause, SeenWorker
+from holdfast.core.explain.model import AHEAD_MAX, JobFacts, LinkedJob, Postponement, QueuePause, SeenWorker
 from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
 from holdfast.core.model import JobRecord, Micros, ReasonCode, Status
 from holdfast.core.schedule import LATE_US
@@ -51,6 +51,7 @@ def facts_of(
         ahead=session.ahead(job, AHEAD_MAX) if for_workers else 0,
         workers=tuple(seen(session.workers(None, PAGE_MAX))) if for_workers else (),
         agent_at=session.last_agent() if for_workers else None,
+        postponed=_postponement(session, job) if queued and not job.attempt and job.dedupe_key is not None else None,
         is_asked_to_claim=to_claim,
         sweeper=sweeper_of(session, now),
         unmet=_unmet(session, job) if queued else _broken(session, job),
@@ -59,6 +60,11 @@ def facts_of(
         locked_by=locked_by,
         server_key=has_server_key(session) if job.policy is not None and job.policy.signed != "none" else True,
     )
+
+
+def _postponement(session: Jobs, job: JobRecord) -> Postponement | None:
+    found = session.last_postponed(job.id)
+    return None if found is None else Postponement(found[0], found[1].available_at, found[1].latest_at)
 
 
 def _linked_jobs(job: JobRecord) -> LinkedJob:
