@@ -48,6 +48,7 @@ def _new_job(event: EventRecord) -> JobRecord:
         on_dependency_failure=body.on_dependency_failure,
         wanted_at=body.wanted_at(at),
         waits_for=body.depends_on,
+        group=body.group,
     )
 
 

@@ -105,6 +105,15 @@ FIRING_LATE_MS = 60_000
 MISSED_FIRINGS_COUNTED_MAX = 1_000
 """Missed firings of a schedule that are counted one by one after an outage."""
 SCHEDULES_PER_SWEEP_MAX = 1_000
+UNFINISHED_GROUPS_MAX = 10_000
+"""Groups that are not closed, or have jobs that have not ended. Finished groups are not counted."""
+GROUP_JOBS_MAX = 1_000_000
+"""Jobs that join a group. Calls that run at the same time do not see each other, and may exceed it together."""
+GROUP_CHAIN_MAX = 16
+"""Groups that follow one another: the follow-up job of each joins the next one."""
+GROUP_FOLD_ROWS = 64
+"""Changes of a group that may wait before they are added to its counts."""
+GROUPS_PER_SWEEP_MAX = 1_000
 ENVELOPE_BYTES_MAX = 16_384
 """A signed event from another system: its statement, key and signature."""
 SKEW_US_MAX = 300_000_000

@@ -287,6 +287,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     waits_for: tuple[int, ...] = ()
     """The jobs it still waits for. A replay takes the place of the job that it repeats. The history does not say which
     dependencies are left: a fold of the events has all of them here until the job is unblocked or ends."""
+    group: str | None = None
+    """The group that it joined."""
 
     @property
     def is_waiting(self) -> bool:

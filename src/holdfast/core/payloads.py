@@ -36,6 +36,7 @@ class EnqueuedPayload(Payload, frozen=True):
     tier: str | None = None
     policy: OptionalJson = UNSET
     replay_of: int | None = None
+    group: str | None = None
     depends_on: tuple[int, ...] = ()
     on_dependency_failure: str = "wait"
 

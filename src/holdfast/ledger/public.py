@@ -56,6 +56,7 @@ class HandlerOptions(TypedDict, total=False):
     trace_id: str | None
     depends_on: "Sequence[int | Job[Any]] | None"
     on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None
+    group: str | None
 
 
 class EnqueueOptions(HandlerOptions, total=False):
@@ -176,6 +177,7 @@ class Job(Generic[R_co]):
     undo_owed: int = _plain("undo_owed")
     depends_on: tuple[int, ...] = _plain("depends_on")
     waits_for: tuple[int, ...] = _plain("waits_for")
+    group: str | None = _plain("group")
     on_dependency_failure: str = _plain("on_dependency_failure")
 
     available_at: datetime = _time("available_at")

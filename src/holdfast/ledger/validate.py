@@ -375,7 +375,7 @@ def _args_json(args: Any) -> bytes:
 
 _OPTIONS = frozenset(
     {"priority", "delay", "available_at", "dedupe_key", "dedupe", "tier", "correlation_id", "trace_id", "policy"}
-    | {"depends_on", "on_dependency_failure"}
+    | {"depends_on", "on_dependency_failure", "group"}
 )
 
 
@@ -421,6 +421,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         "override": None if layer == policies.NO_SETTINGS else _encode(layer),
         "depends_on": depends_on,
         "on_dependency_failure": _on_failure(on_failure),
+        "group": None if "group" not in given else limits.check_name("group", given["group"]),
     }
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from holdfast.core.dependencies import DependencyState
 from holdfast.core.limits import DEPENDENTS_MAX
-from holdfast.core.model import EventRecord, JobRecord
+from holdfast.core.model import TERMINAL, EventRecord, JobRecord
 from holdfast.errors import LimitExceeded
+from holdfast.store.groups import SqlGroups
 from holdfast.store.rows import STATUSES
-from holdfast.store.statement_session import StatementSession
 
 JOB_COLUMNS = (
     "id", "status", "rev", "available_at", "updated_at", "finished_at", "cancel_reason", "reason_code", "failure_stage",
@@ -22,7 +22,7 @@ EVENT_COLUMNS = (
 )  # fmt: skip
 
 
-class SqlDependencies(StatementSession):
+class SqlDependencies(SqlGroups):
     """The part of a transaction that handles dependencies."""
 
     @abstractmethod
@@ -98,6 +98,8 @@ class SqlDependencies(StatementSession):
     def save_dependents(self, jobs: Sequence[JobRecord], events: Sequence[EventRecord]) -> None:
         """Save many jobs that stopped waiting, with their events. They were never claimed, and none of their events is signed."""
         self._save_dependents([_job_row(job) for job in jobs], [_event_row(event) for event in events])
+        if ended := [job.id for job in jobs if job.group is not None and job.status in TERMINAL]:
+            self.note_ended(ended)
 
     @abstractmethod
     def _save_dependents(self, jobs: Sequence[Sequence[Any]], events: Sequence[Sequence[Any]]) -> None:

@@ -11,6 +11,7 @@ from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX
 from holdfast.core.model import HELD, UNDO_KIND, EventRecord, EventType, JobRecord, Micros, Status
 from holdfast.core.undo import undo_key
 from holdfast.store.events import SqlEvents
+from holdfast.store.groups import SqlGroups, ends_job
 from holdfast.store.rows import build_job, checkpoint_rev, chunks, saved_values
 
 ACTIVE = HELD | {Status.STALLED}
@@ -45,6 +46,8 @@ class DueJobs(NamedTuple):
     """Whether there are claims to tidy."""
     has_firings: bool
     """Whether a schedule is due."""
+    has_group_changes: bool
+    """Whether the counts of a group lack changes."""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,9 +130,10 @@ class _DueRow(NamedTuple):
     fresh_since: Micros | None
     has_checks: bool
     has_firings: bool
+    has_group_changes: bool
 
 
-class SqlJobs(SqlEvents):
+class SqlJobs(SqlEvents, SqlGroups):
     def _jobs(self, rows: Iterable[Sequence[Any]]) -> dict[int, JobRecord]:
         return {job.id: job for job in (build_job(row, self._policy, self.ledger_id) for row in rows)}
 
@@ -192,6 +196,8 @@ class SqlJobs(SqlEvents):
                 self.rows("check_claim", pos=claim_pos)
             else:
                 self.rows("close_claim", pos=claim_pos, ended=1)
+        if job.group is not None and ends_job(events):
+            self.note_ended([job.id])
 
     @abstractmethod
     def _save_row(self, events: int, **values: Any) -> list[tuple[int, int | None]]:
@@ -381,7 +387,8 @@ class SqlJobs(SqlEvents):
     def due(self, after: int, limit: int) -> DueJobs:
         rows = self.records(_DueRow, "due", now_at=self.stamp(), after=after, limit=limit)
         first, ids = rows[0], [row.id for row in rows if row.id is not None]
-        return DueJobs(first.now, first.fresh_since or 0, ids, bool(first.has_checks), bool(first.has_firings))
+        flags = bool(first.has_checks), bool(first.has_firings), bool(first.has_group_changes)
+        return DueJobs(first.now, first.fresh_since or 0, ids, *flags)
 
     def tidy_claims(self, limit: int) -> None:
         """Close claims of which no job is held any more. Schedule the next check of the others."""

@@ -43,6 +43,7 @@ class SqlSession(
         self.policies: dict[int, Policy] = {}
         """Like `new_profiles`: not in the cache until this transaction is committed."""
         self._policy_ids: dict[Policy, int] = {}
+        self.changed_groups: set[int] = set()
         self.careful = False
         self.wakes: set[str] | None = None
         """Queues whose waiters are woken after the commit. None: wake no waiters, not even event followers."""

@@ -197,7 +197,7 @@ class SqliteSession(SqlSession):
     def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
         if len(items) > BATCH_EVENTS_MAX:
             return [row for part in chunks(items, BATCH_EVENTS_MAX) for row in self.enqueue(part)]
-        now, ids, profile = self.now(), self._ids_for(items), self.profile_id
+        now, ids, profile, groups = self.now(), self._ids_for(items), self.profile_id, self.join_groups(items)
         first = pos = self._draw(len(items))
         places: dict[tuple[Actor, str | None, str | None], list[int]] = {}
         for id_, item in zip(ids, items, strict=True):
@@ -217,10 +217,12 @@ class SqliteSession(SqlSession):
                     now + item.delay_us if item.available_at is None else item.available_at,
                     now, profile(item), item.dedupe_key, item.dedupe_forever, item.correlation_id, item.trace_id,
                     item.replay_of, positions[item.actor, item.request_id, item.reason], first, item.payload,
+                    groups.get(item.group),
                 )
                 for id_, item in zip(ids, items, strict=True)
             ],
         )  # fmt: skip
+        self.note_joined(groups, items)
         return [EnqueuedRow(id_, now, True) for id_ in ids]
 
     def _ids_for(self, items: Sequence[Enqueue]) -> Sequence[int]:
@@ -381,7 +383,7 @@ class SqliteSession(SqlSession):
         """See `Session.settle_alike`. This completes all of the jobs or none."""
         now, listed = self.now(), self._list(ids)
         guards = {"ids": listed, "attempt": attempt, "token": token, "now": now}
-        [(count, rev, rev_max, updated_at, owner, incarnation, claim_pos)] = self.rows("settle_guards", **guards)
+        [(count, rev, rev_max, updated_at, owner, incarnation, claim_pos, grouped)] = self.rows("settle_guards", **guards)
         if count < len(ids) or rev < rev_max or updated_at > now:
             return ()
         pos = self._draw(count)
@@ -390,6 +392,8 @@ class SqliteSession(SqlSession):
         batch = _Batch("succeeded", "running", "succeeded", worker, claim_pos, request_id)
         self._insert_batch(pos, batch, _BatchColumns(list(ids), [rev + 1], [attempt], [now], [None]))
         self.rows("close_claim", pos=claim_pos, ended=count)
+        if grouped:
+            self.note_ended(ids)
         return None
 
     def _complete(self, commands: Sequence[Complete]) -> list[tuple[Any, ...]]:
@@ -397,7 +401,7 @@ class SqliteSession(SqlSession):
         now, pos = self.now(), self._draw(0)
         updates: list[tuple[Any, ...]] = []
         batches: dict[_Batch, list[_BatchEntry]] = {}
-        results = set()
+        results, grouped = set(), []
         for command, guard in self._passing_guards(commands, _RUNNING):
             if guard.dependents:
                 continue
@@ -406,6 +410,8 @@ class SqliteSession(SqlSession):
             results.add(command.payload)
             batch = _Batch("succeeded", "running", "succeeded", guard.worker, guard.claim_pos, command.request_id)
             batches.setdefault(batch, []).append(_BatchEntry(guard.id, rev, guard.attempt, at))
+            if guard.group_id is not None:
+                grouped.append(guard.id)
         self._draw(len(updates))
         if len(updates) > 1 and len(results) == 1:
             ids = self._list([update[0] for update in updates])
@@ -415,6 +421,8 @@ class SqliteSession(SqlSession):
         self._insert_batches(pos, batches)
         ended = Counter(batch.claim_pos for batch, entries in batches.items() for _ in entries)
         self.each("close_claim", [{"pos": pos, "ended": count} for pos, count in ended.items()])
+        if grouped:
+            self.note_ended(grouped)
         return updates
 
 
@@ -489,6 +497,7 @@ class _Guard(NamedTuple):
     dependents: int
     claim_pos: int
     lease_us: int
+    group_id: int | None
     counter: int | None = None
 
     @property
