@@ -8,18 +8,18 @@ own commit and finds the changes. So no change is left behind, unless a process 
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
 from functools import partial
+from operator import methodcaller
 
 from holdfast.core import limits
-from holdfast.core.groups import FollowUpName, GroupState, due_follow_ups, is_done, is_fold_due
+from holdfast.core.groups import FollowUpName, GroupState, due_follow_ups, is_done
 from holdfast.core.model import Actor, EventType, Role
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger import metrics
 from holdfast.ledger.dispatch import enqueue_one
 from holdfast.ledger.requests import Request, Result
 from holdfast.store.base import Contention, EnqueuedRow, Session, StatementFailed, Store
-from holdfast.store.groups import NOTHING_PENDING, GroupRow
+from holdfast.store.groups import GroupRow
 from holdfast.telemetry.metrics import Metrics
 
 log = logging.getLogger("holdfast.groups")
@@ -38,7 +38,7 @@ class GroupCounter:
         """Look at the groups of this process's commits. An error is left to the sweep: the commits themselves are done."""
         try:
             while changed := self._store.take_changed_groups():
-                for id_ in self._store.read(partial(_due_groups, changed)):
+                for id_ in self._store.read_statement(methodcaller("due_groups", sorted(changed))):
                     self._fold(id_)
         except (HoldfastError, Contention, StatementFailed) as error:
             log.info("the counts of groups are left to the sweep: %s", error)
@@ -64,12 +64,6 @@ class GroupCounter:
         for result in results:
             metrics.count_answers(self._metrics, result)
         return len(results)
-
-
-def _due_groups(ids: Iterable[int], session: Session) -> list[int]:
-    wanted = sorted(ids)
-    rows, pending = session.groups_by_id(wanted), session.pending_changes(wanted)
-    return [row.id for row in rows if is_fold_due(row.state, *pending.get(row.id, NOTHING_PENDING))]
 
 
 def fold(group_id: int, session: Session) -> list[Result]:

@@ -16,6 +16,7 @@ from holdfast.core.groups import (
     JoinedGroup,
     check_join,
     end_of,
+    is_fold_due,
 )
 from holdfast.core.model import TERMINAL, EventRecord, Micros, Status
 from holdfast.store.statement_session import StatementSession
@@ -56,6 +57,9 @@ class GroupRow(NamedTuple):
         return GroupState(
             self.counts, self.closed_at, self.cancelled_at, self.dead_at, self.then_job, self.on_dead_job, self.last_error
         )
+
+
+_COLUMNS = len(GroupRow._fields)
 
 
 class GroupPlace(NamedTuple):
@@ -141,9 +145,6 @@ class SqlGroups(StatementSession):
         """Make a group, unless there is one of this name."""
         self.rows("add_group", name=name, body=_encode(body).decode(), made_at=self.now(), made_by=by)
 
-    def groups_by_id(self, ids: Sequence[int]) -> list[GroupRow]:
-        return self.records(GroupRow, "groups_by_id", ids=self._list(ids))
-
     def groups(self, after: str, limit: int, *, unfinished: bool) -> list[GroupRow]:
         """Return groups by name, all or only those that are not done."""
         return self.records(GroupRow, "groups", after=after, limit=limit, finished=not unfinished)
@@ -181,6 +182,15 @@ class SqlGroups(StatementSession):
         """Return the changes that the counts of these groups lack."""
         rows = self.rows("pending_changes", ids=self._list(ids))
         return {id_: PendingChanges(GroupCounts(*counts), size) for id_, size, *counts in rows}
+
+    def due_groups(self, ids: Sequence[int]) -> list[int]:
+        """Return those of these groups whose changes must be added to their counts now."""
+        due = []
+        for row in self.rows("changed_groups", ids=self._list(ids)):
+            group, (size, *changes) = GroupRow(*row[:_COLUMNS]), row[_COLUMNS:]
+            if is_fold_due(group.state, GroupCounts(*changes), size):
+                due.append(group.id)
+        return due
 
     def changed_group_ids(self, limit: int) -> list[int]:
         """Return groups whose counts lack changes."""

@@ -7,9 +7,6 @@ g.on_dead_job, g.last_error, g.joined, g.succeeded, g.failed, g.cancelled, g.dea
 -- name: find_group
 SELECT {group_columns} FROM holdfast.groups g WHERE g.name = :name;
 
--- name: groups_by_id
-SELECT {group_columns} FROM holdfast.groups g WHERE g.id {in_ids};
-
 -- name: groups
 SELECT {group_columns} FROM holdfast.groups g
 WHERE g.name > :after AND (:finished OR g.done_at IS NULL) ORDER BY g.name LIMIT :limit;
@@ -51,6 +48,14 @@ VALUES (:group_id, :joined, :succeeded, :failed, :cancelled, :dead_lettered);
 -- name: pending_changes
 SELECT group_id, count(*), sum(joined), sum(succeeded), sum(failed), sum(cancelled), sum(dead_lettered)
 FROM holdfast.group_changes WHERE group_id {in_ids} GROUP BY group_id;
+
+-- The groups among these whose counts lack changes, each with the number and the sums of its changes. A process runs this after
+-- most of its commits that end jobs of groups, so it is one statement.
+
+-- name: changed_groups
+SELECT {group_columns}, count(*), sum(c.joined), sum(c.succeeded), sum(c.failed), sum(c.cancelled), sum(c.dead_lettered)
+FROM holdfast.group_changes c JOIN holdfast.groups g ON g.id = c.group_id
+WHERE c.group_id {in_ids} GROUP BY g.id;
 
 -- name: changed_group_ids
 SELECT DISTINCT group_id FROM holdfast.group_changes ORDER BY group_id LIMIT :limit;
