@@ -94,6 +94,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 @click.option("--dedupe", type=click.Choice(["live", "forever"]), help="Whether a finished job keeps its key. [default: live]")
 @click.option("--tier", help="The tier of the job, which sets its heartbeat interval.")
 @click.option("--correlation-id", help="Joins jobs that belong together.")
+@click.option("--group", help="The group that the job joins; see `holdfast group`.")
 @click.option(
     "--policy", type=json_object("--policy"), metavar="JSON|@FILE", help='A policy for this job, such as {"attempts_max": 3}.'
 )
