@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.commands import Enqueue
+from holdfast.core.doctor.model import GroupHealth
 from holdfast.core.groups import (
     FollowUpName,
     GroupBody,
@@ -148,6 +149,22 @@ class SqlGroups(StatementSession):
     def groups(self, after: str, limit: int, *, unfinished: bool) -> list[GroupRow]:
         """Return groups by name, all or only those that are not done."""
         return self.records(GroupRow, "groups", after=after, limit=limit, finished=not unfinished)
+
+    def troubled_groups(self, before: Micros, limit: int) -> list[GroupHealth]:
+        """Return groups that need attention. Open groups are among them only if they were made before a time."""
+        rows = self.records(GroupRow, "troubled_groups", before_at=before, limit=limit)
+        return [
+            GroupHealth(
+                name=row.name,
+                jobs=row.joined,
+                dead=row.counts.dead,
+                is_open=row.closed_at is None,
+                has_told=row.on_dead_job is not None,
+                last_error=row.last_error,
+            )
+            for row in rows
+            if row.decoded().then is not None or row.last_error is not None
+        ]
 
     def count_unfinished_groups(self) -> int:
         return int(self.value("count_unfinished_groups"))

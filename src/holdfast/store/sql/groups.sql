@@ -14,6 +14,19 @@ WHERE g.name > :after AND (:finished OR g.done_at IS NULL) ORDER BY g.name LIMIT
 -- name: count_unfinished_groups
 SELECT count(*) FROM holdfast.groups WHERE done_at IS NULL;
 
+-- Groups whose follow-up job was refused, or is not made because some jobs did not succeed, and groups that are open though all
+-- their jobs have ended.
+
+-- name: troubled_groups
+SELECT {group_columns} FROM holdfast.groups g
+WHERE (g.dead_at IS NOT NULL OR g.last_error IS NOT NULL)
+  AND (g.last_error IS NOT NULL OR (g.done_at IS NOT NULL AND g.cancelled_at IS NULL AND g.succeeded < g.joined))
+UNION ALL
+SELECT {group_columns} FROM holdfast.groups g
+WHERE g.done_at IS NULL AND g.closed_at IS NULL AND g.last_error IS NULL AND g.created_at < :before_at AND g.joined > 0
+  AND g.joined = g.succeeded + g.failed + g.cancelled + g.dead_lettered
+LIMIT :limit;
+
 -- name: add_group
 INSERT INTO holdfast.groups (name, body, created_at, created_by) VALUES (:name, :body, :made_at, :made_by)
 ON CONFLICT (name) DO NOTHING;

@@ -196,6 +196,7 @@ CREATE TABLE holdfast.groups (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 CREATE INDEX groups_unfinished ON holdfast.groups (id) WHERE done_at IS NULL;
+CREATE INDEX groups_troubled ON holdfast.groups (id) WHERE dead_at IS NOT NULL OR last_error IS NOT NULL;
 
 -- What statements have changed in the counts of groups, until it is added to them.
 CREATE TABLE holdfast.group_changes (

@@ -189,6 +189,7 @@ CREATE TABLE holdfast_groups (
 ) STRICT;
 
 CREATE INDEX holdfast_groups_unfinished ON holdfast_groups (id) WHERE done_at IS NULL;
+CREATE INDEX holdfast_groups_troubled ON holdfast_groups (id) WHERE dead_at IS NOT NULL OR last_error IS NOT NULL;
 
 -- What statements have changed in the counts of groups, until it is added to them.
 CREATE TABLE holdfast_group_changes (
