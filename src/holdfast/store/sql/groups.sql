@@ -91,7 +91,7 @@ WITH RECURSIVE line (id) AS (
     UNION
     SELECT j.id FROM line JOIN holdfast.jobs j ON j.replay_of = line.id AND j.replay_of IS NOT NULL
 )
-SELECT j.id, j.group_id, j.status FROM line JOIN holdfast.jobs j ON j.id = line.id WHERE j.group_id IS NOT NULL LIMIT 1;
+SELECT j.id AS job_id, j.group_id, j.status FROM line JOIN holdfast.jobs j ON j.id = line.id WHERE j.group_id IS NOT NULL LIMIT 1;
 
 -- name: leave_group
 UPDATE holdfast.jobs SET group_id = NULL WHERE id = :job_id;
