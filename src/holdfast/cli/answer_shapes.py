@@ -206,7 +206,7 @@ class GroupListAnswer(Shape, frozen=True):
     groups: list[GroupRecord]
 
 
-class GroupJobsAnswer(Shape, frozen=True):
+class GroupMembersAnswer(Shape, frozen=True):
     jobs: list[JobView]
 
 
@@ -378,7 +378,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "group cancel": (GroupChange,),
     "group close": (GroupAnswer,),
     "group get": (GroupDetailsAnswer,),
-    "group jobs": (GroupJobsAnswer,),
+    "group jobs": (GroupMembersAnswer,),
     "group list": (GroupListAnswer,),
     "group replay": (GroupChange,),
     "group wait": (GroupAnswer,),
