@@ -1,5 +1,7 @@
 """The rules of groups: counts, when changes are added to them, follow-up jobs, joining, and chains."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -28,7 +30,7 @@ FOLLOW_UP = FollowUp(msgspec.Raw(b'{"queue":"a","kind":"b","args":{}}'))
 BOTH = GroupBody(then=FOLLOW_UP, on_dead=FOLLOW_UP)
 
 
-def state(counts: GroupCounts, **fields: object) -> GroupState:
+def state(counts: GroupCounts, **fields: Any) -> GroupState:
     return GroupState(counts, None, None, None, None, None, None)._replace(**fields)
 
 
