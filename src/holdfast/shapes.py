@@ -84,6 +84,8 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     waits_for: tuple[int, ...]
     """The dependencies that have not succeeded yet."""
     on_dependency_failure: str
+    group: str | None
+    """The group that it joined."""
     policy: Policy | None
     """The policy of the newest attempt; null before the first claim."""
     incarnation: str | None

@@ -185,6 +185,37 @@ def test_a_job_cannot_wait_for_a_hidden_one(served: RunningServer, ledger: Ledge
     assert operator.send("PUT", "/v1/schedules/s", {**one, "every": "1h"}).status == 404
 
 
+def test_a_group_of_hidden_queues_does_not_exist(served: RunningServer, ledger: Ledger) -> None:
+    then = {"kind": "k", "queue": "hidden-queue"}
+    ledger.group("hidden", then=then)
+    ledger.group("bare")
+    client = served.client("operator", "c-7", queues=["open*"])
+    own = {"then": {"kind": "k", "queue": "open-1"}}
+    assert client.send("PUT", "/v1/groups/own", own).status == 200
+    assert client.send("PUT", "/v1/groups/own", own).status == 200
+    ledger.enqueue("k", queue="hidden-queue", group="own")
+    for name in ("hidden", "bare"):
+        assert client.get(f"/v1/groups/{name}").status == 404
+        assert client.get(f"/v1/groups/{name}/jobs").status == 404
+        assert client.send("PUT", f"/v1/groups/{name}", own).status == 403
+        for action in ("close", "cancel", "replay"):
+            assert client.post(f"/v1/groups/{name}/{action}").status == 404
+        one = {"kind": "k", "queue": "open-1", "group": name}
+        assert client.post("/v1/jobs", one).status == 404
+        assert client.post("/v1/jobs/batch", {"jobs": [one]}).status == 404
+        assert client.send("PUT", "/v1/schedules/s", {**one, "every": "1h"}).status == 404
+        assert client.send("PUT", "/v1/groups/next", {"on_dead": one}).status == 404
+        assert ledger.get_group(name).total == 0
+    assert client.send("PUT", "/v1/groups/next", {"then": then}).status == 403
+    assert [group["name"] for group in client.get("/v1/groups").data["groups"]] == ["own"]
+    assert client.post("/v1/jobs", {"kind": "k", "queue": "open-1", "group": "own"}).status == 201
+    assert [job["queue"] for job in client.get("/v1/groups/own/jobs").data["jobs"]] == ["open-1"]
+    for action in ("cancel", "replay"):
+        assert client.post(f"/v1/groups/own/{action}").status == 403
+    assert client.post("/v1/groups/own/close").status == 200
+    assert ledger.get_group("own").live == 2
+
+
 def test_an_admin_of_some_queues_does_nothing_to_the_whole_ledger(served: RunningServer) -> None:
     admin = served.client("admin", "a-7", queues=["open*"])
     for method, path in (("GET", "/v1/export"), ("GET", "/v1/tokens"), ("POST", "/v1/tokens"), ("POST", "/v1/prune")):

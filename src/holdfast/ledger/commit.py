@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import methodcaller
@@ -20,6 +20,7 @@ from holdfast.core.commands import ClaimNext, Enqueue, Replay, ReplayMany
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger import metrics
 from holdfast.ledger.dispatch import execute
+from holdfast.ledger.groups import GroupCounter
 from holdfast.ledger.requests import Request, Result, is_locked, repeats
 from holdfast.ledger.signing import Signer
 from holdfast.store.base import END_TRANSACTION_ACTION, Contention, Lane, Session, StatementFailed, Store, lock_refusal
@@ -175,6 +176,7 @@ class CommitPipeline:
             lane: GroupCommit(partial(self._run_group, lane)) for lane in store.lanes() if lane != "keyed"
         }
         self._alone = threading.BoundedSemaphore(ALONE_MAX)
+        self._group_counts = GroupCounter(store, metrics)
 
     def submit(self, request: Request) -> Result:
         """Run a request in the next group. Then run its locked commands again, outside of the groups.
@@ -195,6 +197,7 @@ class CommitPipeline:
             raise
         repeats.count += result.repeated
         metrics.count_answers(self._metrics, result)
+        self._group_counts.update()
         return result
 
     def submit_within(self, connection: Any, request: Request) -> Result:
@@ -246,13 +249,20 @@ class CommitPipeline:
             return ()
         if done is None or done:
             self._store.wake([])
+            self._group_counts.update()
         return done  # type: ignore[no-any-return]
 
     def transact(self, work: Callable[[Session], T], *, wait: bool = True) -> T:
         """Run a transaction that is not a command on a job. Without `wait`, try only once if something is locked."""
         pauses = PAUSES if wait else PAUSES[:1]
         with self._counting_refusals():
-            return self._retry(partial(self._store.transact, "work", work), pauses, name_holder=wait)
+            answer = self._retry(partial(self._store.transact, "work", work), pauses, name_holder=wait)
+        self._group_counts.update()
+        return answer
+
+    def count_groups(self, made: Counter[str]) -> None:
+        """Bring the counts of all groups up to date, and count the jobs that this makes in `made`."""
+        self._group_counts.update_all(made)
 
     def run_statement(self, work: Callable[[Session], T], *, again: bool = True) -> T:
         """Run one statement that is not a command on a job. It may be run twice, unless `again` is False."""
@@ -391,11 +401,12 @@ class CommitPipeline:
 
 
 def _is_one_enqueue(requests: Sequence[Request]) -> bool:
-    """Return whether the requests are enqueues that one statement can do: nothing is kept, no job has a key or a dependency."""
+    """Return whether the requests are enqueues that one statement can do: no answer is kept, no job has a key, a
+    dependency or a group."""
     return sum(len(request.commands) for request in requests) <= BATCH_EVENTS_MAX and all(
         request.verb == "enqueue"
         and not request.keep
-        and all(type(command) is Enqueue and command.dedupe_key is None for command in request.commands)
+        and all(type(command) is Enqueue and command.dedupe_key is None and command.group is None for command in request.commands)
         for request in requests
     )
 

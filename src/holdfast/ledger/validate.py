@@ -377,7 +377,7 @@ def _args_json(args: Any) -> bytes:
 _OPTIONS = frozenset(
     {"priority", "delay", "available_at", "dedupe_key", "dedupe", "tier", "correlation_id", "trace_id", "policy"}
     | {"depends_on", "on_dependency_failure", "dedupe_for", "on_duplicate", "postpone_max"}
-    | {"limits", "partition", "requires", "for_worker", "for_worker_for"}
+    | {"limits", "partition", "requires", "for_worker", "for_worker_for", "group"}
 )
 
 
@@ -420,6 +420,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         "depends_on": depends_on,
         "on_dependency_failure": _on_failure(on_failure),
         "flow": _flow(given),
+        "group": None if "group" not in given else limits.check_name("group", given["group"]),
     }
 
 

@@ -57,6 +57,7 @@ class EnqueueBody(Body, frozen=True, gc=False):
     trace_id: str | None = None
     depends_on: list[int] | None = None
     on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None = None
+    group: str | None = None
 
 
 class EnqueueItem(EnqueueBody, frozen=True, gc=False):

@@ -8,9 +8,10 @@ import msgspec
 from holdfast.agent import Brief, TaskDetails
 from holdfast.core import limits
 from holdfast.core.access import ANY
+from holdfast.core.groups import unknown_group
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, HoldfastError, NotFound, ValidationError
-from holdfast.ledger import Job, Ledger, SignedFence
+from holdfast.ledger import GroupRecord, Job, Ledger, SignedFence
 from holdfast.ledger.requests import repeats
 from holdfast.proof.envelopes import read_parts
 from holdfast.server.principal import Principal
@@ -165,6 +166,23 @@ class Call:
             for job_id in depends_on:
                 if isinstance(job_id, int):
                     self.visible_job(job_id)
+
+    def sees_group(self, group: GroupRecord) -> bool:
+        """Return whether the caller may see a group: it may use all queues, or those of all follow-up jobs, at least one."""
+        made = [item["queue"] for item in (group.then, group.on_dead) if item is not None]
+        return self.principal.sees_all or (bool(made) and all(map(self.principal.sees, made)))
+
+    def see_group(self, name: str | None) -> None:
+        """Raise NotFound if a new job would join a group that the caller may not see."""
+        if name is not None and not self.principal.sees_all:
+            self.visible_group(name)
+
+    def visible_group(self, name: str) -> GroupRecord:
+        """Return a group that the caller may see. Any other does not exist for it."""
+        found = self.ledger.get_group(name)
+        if not self.sees_group(found):
+            raise unknown_group(name)
+        return found
 
     def check_scope(self, queue: str | None) -> None:
         """Raise Forbidden unless the caller may use the queue, or all queues if none is named."""

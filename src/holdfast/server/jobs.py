@@ -24,6 +24,7 @@ def _item(call: Call, given: Any) -> dict[str, Any]:
     """Return a job to enqueue as the ledger takes it."""
     call.see_queue(given.queue)
     call.see_dependencies(given.depends_on)
+    call.see_group(given.group)
     fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
     fields["args"] = b.sent(given.args)
     return fields

@@ -194,6 +194,7 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         agent_at=session.last_agent(),
         sinks=tuple(_sink_health(session, place, now) for place in session.sinks()),
         schedules=tuple(session.troubled_schedules(now - LATE_US, SCHEDULES_NAMED_MAX)),
+        groups=tuple(session.troubled_groups(now - GROUP_OPEN_US, GROUPS_NAMED_MAX)),
         failed=session.failed_left(COUNT_MAX),
         in_vain=session.count_waiting_for_failed(COUNT_MAX),
         dead_letters=len(letters),
@@ -232,6 +233,10 @@ def _signed_policies(session: Policies) -> list[str]:
 
 SCHEDULES_NAMED_MAX = 20
 """Schedules that a diagnosis names."""
+GROUPS_NAMED_MAX = 20
+"""Groups that a diagnosis names."""
+GROUP_OPEN_US = 86_400_000_000
+"""An open group that was made longer ago, and whose jobs have all ended, was probably forgotten."""
 LOCKED_SECONDS = 1.0
 """Shorter locks on a job are normal and not reported."""
 
