@@ -493,7 +493,7 @@ class PostgresSession(SqlSession):
 
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]:
         rows = self._run_parts("complete", _sorted_by_job(commands), self._complete_params)
-        done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at, _ in rows}
+        done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at, _, _ in rows}
         self._wake_freed(queue for _, _, _, _, queue in rows)
         self.changed_groups.update([group_id for _, _, _, group_id, _ in rows if group_id is not None])
         return [done.get(command.job_id) for command in commands]
