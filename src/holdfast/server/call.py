@@ -16,6 +16,7 @@ from holdfast.proof.envelopes import read_parts
 from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
 from holdfast.shapes import JobView, job_view
+from holdfast.telemetry.tracing import is_loaded
 
 R = TypeVar("R", bound=Brief | TaskDetails)
 T = TypeVar("T")
@@ -98,6 +99,11 @@ class Call:
             except NotFound as missing:
                 return missing
         return refusal
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether what this call does belongs to a trace."""
+        return self.traceparent is not None or is_loaded()
 
     # Who
 
