@@ -12,6 +12,7 @@ from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
 from holdfast.errors import HoldfastError, NotFound, ValidationError
 from holdfast.ledger import Event, Job
+from holdfast.ledger.verbs.explaining import explain_to
 from holdfast.ledger.verbs.jobs import EnqueueCall, EnqueuedJob
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
@@ -53,7 +54,8 @@ async def enqueue(call: Call) -> Reply:
         reply: Reply | None = await call.server.lone_enqueues.enqueue(given, partial(_created, call))
         if reply is not None:
             return reply
-    return await call.server.write(call, partial(_enqueue_alone, call))
+    created: Reply = await call.server.write(call, partial(_enqueue_alone, call))
+    return created
 
 
 def _created(call: Call, found: EnqueuedJob) -> Reply:
@@ -130,7 +132,7 @@ async def get(call: Call) -> Reply:
 @route("GET", "/v1/jobs/{job_id}/explain", "reader", query=b.ExplainQuery, answer=Explanation, verb="read")
 def explain(call: Call) -> Any:
     """Say in words what a job waits for, and what happens next."""
-    return call.ledger.explain(call.check_visible(), to_claim=call.query.to_claim)
+    return explain_to(call.ledger, call.check_visible(), to_claim=call.query.to_claim, sees=call.principal.sees)
 
 
 @route("GET", "/v1/jobs/{job_id}/policy", "reader", answer=b.JobPolicyAnswer, verb="read")

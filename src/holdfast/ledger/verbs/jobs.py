@@ -92,7 +92,7 @@ class JobVerbs(LedgerBase):
         commands = self._enqueues.commands(who, request, items)
         return commands, validate.body_hash([_identity(command) for command in commands]) if request else b""
 
-    def _enqueued_jobs(self, commands: Sequence[c.Enqueue], answers: Sequence[Any]) -> list[Job]:
+    def _enqueued_jobs(self, commands: Sequence[Any], answers: Sequence[Any]) -> list[Job]:
         fold = self._as_enqueued
         return [
             Job(answer.job_id, None, (fold, answer, command)) if type(answer) is EnqueuedRow else self._found(answer)
