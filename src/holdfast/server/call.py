@@ -8,6 +8,7 @@ import msgspec
 from holdfast.agent import Brief, TaskDetails
 from holdfast.core import limits
 from holdfast.core.access import ANY
+from holdfast.core.fence_tokens import is_issued_to
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, HoldfastError, NotFound, ValidationError
 from holdfast.ledger import Job, Ledger, SignedFence
@@ -24,6 +25,8 @@ T = TypeVar("T")
 JSON_TYPE = "application/json"
 
 
+NOT_ISSUED = "-"
+"""A token that no fence has."""
 SENT = object()
 """The body of a reply that was sent already."""
 
@@ -43,6 +46,7 @@ class Call:
 
     __slots__ = (
         "_actor",
+        "_issued",
         "body",
         "exchange",
         "expected_rev",
@@ -79,6 +83,8 @@ class Call:
         self.server: Any = None
         """The shared state of the server, for the few handlers that wait or stream."""
         self._actor: Actor | None = None
+        self._issued = ""
+        """The token that was checked last."""
 
     def run(self, work: Callable[[], T]) -> T:
         """Call the ledger, in the thread of the caller. Note whether its answer is a repeated one."""
@@ -143,10 +149,19 @@ class Call:
             raise ValidationError("the fence has no job_id", field="fence")
         if given.worker not in (None, worker.name) or given.incarnation not in (None, worker.incarnation):
             raise Forbidden(f"this fence was not issued to {worker.name}#{worker.incarnation}", holder=given.worker)
+        token = self._own_token(given.token, worker.name)
         if proof is None:
-            return Fence(found, given.attempt, given.token, worker.name, worker.incarnation)
+            return Fence(found, given.attempt, token, worker.name, worker.incarnation)
         envelope = read_parts(proof.statement.encode(), proof.key_id, proof.signature)
-        return SignedFence(found, given.attempt, given.token, worker.name, worker.incarnation, envelope=envelope)
+        return SignedFence(found, given.attempt, token, worker.name, worker.incarnation, envelope=envelope)
+
+    def _own_token(self, token: str, worker: str) -> str:
+        """Return the token of a fence. One that was issued to another worker becomes a wrong one: the ledger refuses it."""
+        if token != self._issued:  # the jobs of one claim have the same
+            if token and not is_issued_to(worker, token):
+                return NOT_ISSUED
+            self._issued = token
+        return token
 
     # What
 

@@ -11,6 +11,7 @@ from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.core.decide import enqueued_event
 from holdfast.core.evolve import evolve
+from holdfast.core.fence_tokens import issue_token
 from holdfast.core.model import Actor, Role
 from holdfast.core.model import JobRecord as Record
 from holdfast.errors import HoldfastError, Unavailable, ValidationError
@@ -150,14 +151,15 @@ class JobVerbs(LedgerBase):
         """
         if request_id is not None and not validate.switch("keep", keep):
             raise ValidationError("request_id needs keep=True: an answer that is not kept cannot be repeated", field="keep")
+        who = validate.worker(worker, self.incarnation if incarnation is None else incarnation)
         command = c.ClaimNext(
-            actor=validate.worker(worker, self.incarnation if incarnation is None else incarnation),
+            actor=who,
             request_id=validate.request_id(request_id) or self._entropy.nonce(),
             queues=validate.names("queues", queues),
             limit=limits.check_integer("limit", limit, 1, limits.CLAIM_BATCH_MAX),
             kinds=None if kinds is None else validate.names("kinds", kinds),
             start=validate.switch("start", start),
-            token=self._entropy.token(),
+            token=issue_token(self._entropy.token(), who.name),
         )
         if not keep:
             return self._claim_unkept(command)
@@ -183,7 +185,8 @@ class JobVerbs(LedgerBase):
                     raise error from None
                 if found:
                     return found
-            command = msgspec.structs.replace(command, request_id=self._entropy.nonce(), token=self._entropy.token())
+            token = issue_token(self._entropy.token(), command.actor.name)
+            command = msgspec.structs.replace(command, request_id=self._entropy.nonce(), token=token)
             last = True
 
     def _note_unanswered(self, command: c.ClaimNext) -> None:
@@ -238,12 +241,13 @@ class JobVerbs(LedgerBase):
         If the worker itself holds a live lease on the job, the lease is renewed and the attempt stays the same. If that lease
         has expired, a new attempt begins. `ttl` sets the length of the new or renewed lease.
         """
+        who = validate.worker(worker, self.incarnation if incarnation is None else incarnation)
         command = c.ClaimJob(
-            actor=validate.worker(worker, self.incarnation if incarnation is None else incarnation),
+            actor=who,
             request_id=validate.request_id(request_id) or self._entropy.nonce(),
             job_id=validate.job_id(job_id),
             expected_rev=validate.rev(expected_rev),
-            token=self._entropy.token(),
+            token=issue_token(self._entropy.token(), who.name),
             ttl_ms=None if ttl is None else policies.duration_ms("ttl", ttl, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
         )
         body = validate.body_hash("claim_job", job_id, command.ttl_ms, expected_rev)
