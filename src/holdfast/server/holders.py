@@ -27,6 +27,7 @@ async def claim(call: Call) -> Any:
     if not 0 <= call.body.wait_s <= limits.HTTP_WAIT_SECONDS_MAX:
         raise ValidationError(f"wait_s is from 0 to {limits.HTTP_WAIT_SECONDS_MAX:g}", field="wait_s")
     jobs = await call.server.claims.claim(call)
+    call.exchange.record.found_nothing = not jobs
     if call.query.return_ == "work":
         return {"work": work_views(jobs)}
     return {"jobs": [claimed_job_view(job) for job in jobs]}
