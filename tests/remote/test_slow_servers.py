@@ -102,7 +102,7 @@ def test_a_server_that_does_not_answer_is_logged_once_until_it_answers(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.remote.transport.NOTICE_SECONDS", 0.05)
-    silent = Drip(b"", b"")
+    silent, found = Drip(b"", b""), list[str]()
     with Scripted(silent, silent, NOW, silent) as script, holdfast.open(script.url, token=ANY) as ledger:
         for patience, lines in ((0.2, 1), (0.2, 1), (30.0, 1), (0.2, 2)):
             ledger.patience = patience

@@ -508,7 +508,7 @@ def _some(queue: str) -> bool:
     return queue in ("default", "mail")
 
 
-def test_a_reader_of_some_queues_is_not_told_of_jobs_in_others() -> None:
+def test_the_explanation_for_a_reader_of_some_queues_leaves_out_jobs_in_others() -> None:
     links = (LinkedJob(3, Status.RUNNING, "mail"), LinkedJob(4, Status.DEAD_LETTERED, "secret"), LinkedJob(5, Status.QUEUED, "x"))
     facts = facts_with(unmet=links).seen_by(_some)
     assert (facts.unmet, facts.hidden) == (links[:1], 2)
@@ -521,7 +521,7 @@ def test_a_reader_of_some_queues_is_not_told_of_jobs_in_others() -> None:
     assert commands(hidden) == ["holdfast job cancel 7"]
 
 
-def test_a_reader_of_some_queues_is_not_told_of_replays_undo_jobs_and_workers_in_others() -> None:
+def test_the_facts_for_a_reader_of_some_queues_leave_out_replays_undo_jobs_and_workers_in_others() -> None:
     facts = facts_with(
         replays=(LinkedJob(8, Status.FAILED, "secret"), LinkedJob(9, Status.FAILED, "mail")),
         undo=LinkedJob(10, Status.RUNNING, "secret"),
