@@ -79,7 +79,7 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
         )
         cycles = compared(f"{host.name}, cycles of {BATCH} jobs", over, own, CYCLE_TARGET, place.events("succeeded"))
         tokens = [ledger.new_token("client", f"bench-{number}").text for number in range(TOKENS)]
-        lone = _lone(host, port, pid, tokens, sizes)
+        lone = _lone(host, port, pid, tokens, sizes)._replace(events=place.events("enqueued"))
         alone = [timed(sizes.singles, lambda: _enqueue_library(ledger, sizes.singles)) for _ in range(3)]
         library = Row(
             f"{host.name}, lone enqueues, against the library", lone.ours, median(alone), None, place.events("enqueued"), {}
