@@ -89,6 +89,40 @@ def _plain(problem: dict[str, Any]) -> dict[str, Any]:
     return {"code": problem["code"], "detail": detail, "action": problem["action"]}
 
 
+@pytest.mark.parametrize("on_failure", ["wait", "dead_letter"])
+def test_an_explanation_does_not_name_a_job_of_a_hidden_queue(served: RunningServer, ledger: Ledger, on_failure: Any) -> None:
+    shown = ledger.enqueue("k", queue="mail")
+    hidden = ledger.enqueue("k", queue="hidden-queue")
+    job = ledger.enqueue("k", queue="mail", depends_on=[shown.id, hidden.id], on_dependency_failure=on_failure)
+    eye, all_seeing = served.client("operator", "eye", queues=["mail"]), served.client()
+    path = f"/v1/jobs/{job.id}/explain?to_claim=true"
+    assert "It waits for job 1 (queued), and for a job of a queue that you may not see." in eye.get(path).data["text"]
+    assert "2 jobs: 1 (queued), 2 (queued)" in all_seeing.get(path).data["text"]
+    before = eye.get(path).data
+    ledger.claim("w-1", ["hidden-queue"])
+    assert _timeless(eye.get(path).data) == _timeless(before)
+    ledger.cancel(hidden.id, hard=True)
+    after = eye.get(path).data
+    assert f"job replay {hidden.id}" not in str(after["commands"])
+    assert "2 (cancelled)" not in after["text"]
+    if on_failure == "wait":
+        assert _timeless(after) == _timeless(before)
+    else:
+        assert "It depends on a job of a queue that you may not see" in after["text"]
+
+
+def _timeless(explanation: dict[str, Any]) -> dict[str, Any]:
+    return explanation | {"now": None}
+
+
+def test_an_explanation_does_not_name_a_hidden_queue_whose_workers_serve_the_kind(served: RunningServer, ledger: Ledger) -> None:
+    job = ledger.enqueue("k", queue="mail")
+    ledger.sign_in("w-1", body={"queues": ["hidden-queue"], "kinds": ["k"]})
+    path = f"/v1/jobs/{job.id}/explain"
+    assert "served in hidden-queue" in served.client().get(path).data["text"]
+    assert HIDDEN not in str(served.client("reader", "eye", queues=["mail"]).get(path).data)
+
+
 def test_a_filter_does_not_reach_a_hidden_queue(served: RunningServer, ledger: Ledger) -> None:
     _fill(ledger)
     before = ledger.position()

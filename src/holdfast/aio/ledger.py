@@ -306,13 +306,14 @@ class AsyncLedger(AsyncLedgerBase):
         *,
         queue: str | None = None,
         kind: str | None = None,
+        letters: bool = False,
     ) -> LetterGroups:
-        """Group the dead letters that are not discarded, by one or several fields.
+        """Group the dead letters that are not discarded, by one or several fields. With `letters`, each group has its letters.
 
         The fields are reason_code, failure_stage, error_text, kind and queue. In an error's text, quoted parts, hexadecimal
         numbers and digits are masked, so that errors of the same cause have the same text.
         """
-        return await self._call(lambda ledger: ledger.dead_letter_groups(by, queue=queue, kind=kind))
+        return await self._call(lambda ledger: ledger.dead_letter_groups(by, queue=queue, kind=kind, letters=letters))
 
     async def dead_letter_many(
         self,

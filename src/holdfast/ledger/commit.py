@@ -13,6 +13,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from operator import methodcaller
 from typing import Any, TypeVar
 
@@ -47,19 +48,19 @@ Run = Callable[[list[Request]], Sequence[Result | Exception]]
 
 
 class _Entry:
-    """A request in the queue of a group commit, and the thread that waits for it."""
+    """Requests in the queue of a group commit, and the thread that waits for them."""
 
-    __slots__ = ("done", "outcome", "request", "wakeup")
+    __slots__ = ("done", "outcomes", "requests", "wakeup")
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.outcome: Result | Exception | None = None
-        """Set after the commit, or when the request has failed."""
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.requests = requests
+        self.outcomes: Sequence[Result | Exception] = ()
+        """Set after the commit, or when the requests have failed. One for each."""
         self.wakeup = threading.Lock()
         """Acquired until the thread may continue."""
         self.wakeup.acquire()
         self.done = False
-        """The leader has run the request. A thread that wakes up with a request that is not done is the next leader."""
+        """The leader has run the requests. A thread that wakes up with requests that are not done is the next leader."""
 
     def wake(self) -> None:
         """Let the waiting thread continue. This may be called again."""
@@ -84,11 +85,11 @@ class GroupCommit:
         """The group that the leader runs."""
         self._pid = os.getpid()
 
-    def submit(self, request: Request) -> Result:
-        """Run the request in the next group and return its result. Raise the error of the request or of the whole group."""
+    def submit(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        """Run requests in the next group. Return a result or an error for each: its own, or that of the whole group."""
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
-        entry = _Entry(request)
+        entry = _Entry(requests)
         try:
             with self._mutex:
                 self._waiting.append(entry)
@@ -99,27 +100,26 @@ class GroupCommit:
             if not entry.done:
                 with self._mutex:
                     self._take_group()
+                group = [one for member in self._group for one in member.requests]
                 try:
-                    outcomes = self._run([one.request for one in self._group])
+                    outcomes = self._run(group)
                 except HoldfastError as error:
-                    outcomes = [failure_of(one.request, error) for one in self._group]
-                for one, outcome in zip(self._group, outcomes, strict=True):
-                    one.outcome = outcome
+                    outcomes = [failure_of(one, error) for one in group]
+                found = iter(outcomes)
+                for member in self._group:
+                    member.outcomes = list(islice(found, len(member.requests)))
                 with self._mutex:
                     self._finish()
         except BaseException as error:
             self._leave_uninterrupted(entry, error)
             raise
-        if isinstance(entry.outcome, Exception):
-            raise entry.outcome
-        assert entry.outcome is not None
-        return entry.outcome
+        return entry.outcomes
 
     def _take_group(self) -> None:
         size = 0
         group: list[_Entry] = []
         for entry in self._waiting:
-            size += len(entry.request.commands)
+            size += sum(len(request.commands) for request in entry.requests)
             if group and size > GROUP_MAX:
                 break
             group.append(entry)
@@ -155,9 +155,9 @@ class GroupCommit:
         with self._mutex:
             led = self._group if self._leader is entry else []
             for one in led:
-                if one.outcome is None:
+                if not one.outcomes:
                     interrupted = Unavailable(f"the thread that ran this call was interrupted: {error!r}", outcome="unknown")
-                    one.outcome = failure_of(one.request, interrupted)
+                    one.outcomes = [failure_of(request, interrupted) for request in one.requests]
             for one in (entry, *led):
                 if one in self._waiting:
                     self._waiting.remove(one)
@@ -189,7 +189,10 @@ class CommitPipeline:
             if lane == "keyed" and lane in self._store.lanes():
                 result = self._run_alone(lane, request, careful=False)
             else:
-                result = self._groups.get(lane, self._groups["work"]).submit(request)
+                [outcome] = self._groups.get(lane, self._groups["work"]).submit([request])
+                if isinstance(outcome, Exception):
+                    raise outcome
+                result = outcome
             if result.locked:
                 result = self._retry_locked(lane, request, result)
         except HoldfastError as error:
@@ -199,6 +202,19 @@ class CommitPipeline:
         metrics.count_answers(self._metrics, result)
         self._group_counts.update()
         return result
+
+    def submit_all(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        """Run requests of several callers together. Return a result or an error for each.
+
+        They are enqueues without a dedupe key. One whose id another transaction uses is not retried: its result is `locked`.
+        """
+        outcomes = self._groups["work"].submit(requests)
+        for outcome in outcomes:
+            if isinstance(outcome, HoldfastError):
+                metrics.count_refusal(self._metrics, outcome)
+            elif isinstance(outcome, Result) and not outcome.locked:
+                metrics.count_answers(self._metrics, outcome)
+        return outcomes
 
     def submit_within(self, connection: Any, request: Request) -> Result:
         """Run a request in the caller's own transaction. The metrics count it now: the ledger never learns whether it commits."""

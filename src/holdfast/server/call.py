@@ -8,6 +8,7 @@ import msgspec
 from holdfast.agent import Brief, TaskDetails
 from holdfast.core import limits
 from holdfast.core.access import ANY
+from holdfast.core.fence_tokens import is_issued_to
 from holdfast.core.groups import unknown_group
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, HoldfastError, NotFound, ValidationError
@@ -17,6 +18,7 @@ from holdfast.proof.envelopes import read_parts
 from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
 from holdfast.shapes import JobView, job_view
+from holdfast.telemetry.tracing import is_loaded
 
 R = TypeVar("R", bound=Brief | TaskDetails)
 T = TypeVar("T")
@@ -24,6 +26,8 @@ T = TypeVar("T")
 JSON_TYPE = "application/json"
 
 
+NOT_ISSUED = "-"
+"""A token that no fence has."""
 SENT = object()
 """The body of a reply that was sent already."""
 
@@ -43,6 +47,7 @@ class Call:
 
     __slots__ = (
         "_actor",
+        "_issued",
         "body",
         "exchange",
         "expected_rev",
@@ -79,6 +84,8 @@ class Call:
         self.server: Any = None
         """The shared state of the server, for the few handlers that wait or stream."""
         self._actor: Actor | None = None
+        self._issued = ""
+        """The token that was checked last."""
 
     def run(self, work: Callable[[], T]) -> T:
         """Call the ledger, in the thread of the caller. Note whether its answer is a repeated one."""
@@ -99,6 +106,11 @@ class Call:
             except NotFound as missing:
                 return missing
         return refusal
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether what this call does belongs to a trace."""
+        return self.traceparent is not None or is_loaded()
 
     # Who
 
@@ -138,10 +150,19 @@ class Call:
             raise ValidationError("the fence has no job_id", field="fence")
         if given.worker not in (None, worker.name) or given.incarnation not in (None, worker.incarnation):
             raise Forbidden(f"this fence was not issued to {worker.name}#{worker.incarnation}", holder=given.worker)
+        token = self._own_token(given.token, worker.name)
         if proof is None:
-            return Fence(found, given.attempt, given.token, worker.name, worker.incarnation)
+            return Fence(found, given.attempt, token, worker.name, worker.incarnation)
         envelope = read_parts(proof.statement.encode(), proof.key_id, proof.signature)
-        return SignedFence(found, given.attempt, given.token, worker.name, worker.incarnation, envelope=envelope)
+        return SignedFence(found, given.attempt, token, worker.name, worker.incarnation, envelope=envelope)
+
+    def _own_token(self, token: str, worker: str) -> str:
+        """Return the token of a fence. One that was issued to another worker becomes a wrong one: the ledger refuses it."""
+        if token != self._issued:  # the jobs of one claim have the same
+            if token and not is_issued_to(worker, token):
+                return NOT_ISSUED
+            self._issued = token
+        return token
 
     # What
 

@@ -126,6 +126,32 @@ row_priority = itemgetter(_field("priority"))
 row_times = itemgetter(*map(_field, ("kind", "available_at", "created_at", "claimed_at")))
 
 
+_row_work = itemgetter(
+    *map(
+        _field,
+        (
+            "id", "queue", "kind", "attempt", "lease_expires_at", "correlation_id", "trace_id", "checkpoint_rev", "policy_id",
+            "payload",
+        ),
+    )
+)  # fmt: skip
+
+
+class WorkFields(NamedTuple):
+    """What a worker needs of a job that it has claimed."""
+
+    id: int
+    queue: str
+    kind: str
+    attempt: int
+    args: bytes
+    checkpoint: bytes | None
+    correlation_id: str
+    trace_id: str | None
+    lease_expires_at: Micros
+    policy: Policy
+
+
 def sort_claimed(rows: list[tuple[Any, ...]]) -> None:
     """Sort rows of one queue as they were claimed: by priority, the highest first, then by age and id."""
     rows.sort(key=row_order)
@@ -184,6 +210,15 @@ class ClaimedJobs(Sequence[JobRecord]):
         for kind, available_at, created_at, claimed_at in map(row_times, self.rows):
             waits[kind].append(claimed_at - (available_at if available_at > created_at else created_at))  # noqa: FURB136 - faster
         return waits
+
+    def work(self, row: tuple[Any, ...]) -> WorkFields:
+        """Return what a worker needs of one of the rows. This takes a fifth of the time of a record."""
+        id_, queue, kind, attempt, lease, correlation_id, trace_id, checkpoint_rev, policy_id, enqueued = _row_work(row)
+        return WorkFields(
+            id_, queue, kind, attempt, payloads.args_of(enqueued), None if checkpoint_rev is None else self._checkpoints[id_],
+            correlation_id or default_correlation(self._ledger_id, id_), trace_id, lease + self._epoch_us,
+            self.policies[policy_id],
+        )  # fmt: skip
 
     def make_record(self, row: tuple[Any, ...]) -> JobRecord:
         """Make the record of one of the rows. Arguments are positional: keywords take ten times as long."""
