@@ -124,7 +124,7 @@ MORE = {
 """Arguments that the signature does not name."""
 CALLED = {"write", "progress", "clock"}
 """Functions of the caller. Their errors are passed to the caller."""
-WAITS = ("wait", "result", "follow")
+WAITS = ("wait", "wait_group", "result", "follow")
 NOT_CALLED = {"close", "waiter"}
 """Verbs without arguments."""
 
@@ -216,6 +216,9 @@ def failures(place: Place, face: type, verb: str) -> Iterator[str]:
                 usual["timeout"] = 0.0
             if verb in ("wait", "result") and name == "timeout":
                 usual["job"] = place.ledger.cancel(place.ledger.enqueue("note").id).id
+            if verb == "wait_group" and name == "timeout":
+                usual["name"] = place.ledger.group("done").name
+                place.ledger.close_group("done")
             try:
                 answer = getattr(subject, verb)(**usual, **{name: odd.make()})
                 if inspect.isgenerator(answer):

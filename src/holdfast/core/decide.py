@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import commands as c
-from holdfast.core import control_verbs, holder_verbs, payloads
+from holdfast.core import control_verbs, holder_verbs, payloads, windows
 from holdfast.core.draft import Decision, Draft, check_role, invalid_transition
 from holdfast.core.model import TERMINAL, Actor, EventRecord, EventType, Fence, JobRecord, Micros, Role, Status
 from holdfast.core.table import roles_without_fence
@@ -39,7 +39,7 @@ __all__ = [
     "rev_conflict_error",
 ]
 
-_VERBS = holder_verbs.VERBS | {command: function for command, (_, function) in control_verbs.VERBS.items()}
+_VERBS = holder_verbs.VERBS | windows.VERBS | {command: function for command, (_, function) in control_verbs.VERBS.items()}
 """The function of each command."""
 
 
@@ -121,10 +121,11 @@ def enqueued_event(job_id: int, command: c.Enqueue, now: Micros, correlation_id:
     )
 
 
-def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
+def replay_command(job: JobRecord, command: c.Replay, *, in_group: bool = True) -> c.Enqueue:
     """Return the enqueue command that repeats a finished job with the same arguments and options.
 
-    A dedupe key that is held forever stays with the first job.
+    A dedupe key that is held forever stays with the first job. A window begins anew. Without `in_group`, the new job is in no
+    group.
     """
     check_role("replay", command.actor, frozenset({Role.OPERATOR}))
     if job.status not in TERMINAL - {Status.SUCCEEDED}:
@@ -136,10 +137,12 @@ def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
         args=msgspec.Raw(job.args),
         priority=job.priority,
         dedupe_key=key,
+        dedupe_for_us=windows.length_us(job),
         tier=job.tier,
         policy=payloads.to_optional_json(job.override),
         replay_of=job.id,
         flow=job.flow,
+        group=job.group if in_group else None,
         depends_on=job.depends_on,
         on_dependency_failure=job.on_dependency_failure,
     )
@@ -152,11 +155,13 @@ def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
         payload=body.encode(),
         priority=job.priority,
         dedupe_key=key,
+        dedupe_for_us=windows.length_us(job),
         tier=job.tier,
         override=job.override,
         correlation_id=job.correlation_id,
         trace_id=job.trace_id,
         replay_of=job.id,
         flow=job.flow,
+        group=job.group if in_group else None,
         reason=command.reason,
     )

@@ -78,6 +78,11 @@ SORTED_MAX = 10_000
 NAMES_PER_CLAIM_MAX = 1_000
 PRIORITY_MAX = 1_000
 DELAY_US_MAX = 10 * 366 * 86_400 * 1_000_000
+DEDUPE_FOR_MS_MIN = 1
+DEDUPE_FOR_MS_MAX = 366 * 86_400_000
+"""How long a job may keep its dedupe key also after its end, from its enqueue on."""
+POSTPONE_DELAYS = 10
+"""How often its delay a job may be postponed in all, unless the call says how long."""
 TIME_US_MAX = 253_402_300_799_000_000
 """The last second of the year 9999."""
 JOB_ID_MAX = 2**63 - 1
@@ -136,6 +141,15 @@ SUBQUEUE_CLOSED_MS_MAX = 30_000
 """How long a subqueue with jobs may be closed until a claim looks at it again, in case a note was lost."""
 CLAIM_ROUNDS_MAX = 8
 """Rounds of one claim in a queue with subqueues."""
+UNFINISHED_GROUPS_MAX = 10_000
+"""Groups that are not closed, or have jobs that have not ended. Finished groups are not counted."""
+GROUP_JOBS_MAX = 1_000_000
+"""Jobs that join a group. Calls that run at the same time do not see each other, and may exceed it together."""
+GROUP_CHAIN_MAX = 16
+"""Groups that follow one another: the follow-up job of each joins the next one."""
+GROUP_FOLD_ROWS = 64
+"""Changes of a group that may wait before they are added to its counts."""
+GROUPS_PER_SWEEP_MAX = 1_000
 ENVELOPE_BYTES_MAX = 16_384
 """A signed event from another system: its statement, key and signature."""
 SKEW_US_MAX = 300_000_000

@@ -51,6 +51,9 @@ class HandlerOptions(TypedDict, total=False):
     available_at: datetime | None
     dedupe_key: str | None
     dedupe: Literal["live", "forever"] | None
+    dedupe_for: Duration | None
+    on_duplicate: Literal["keep", "replace", "postpone"] | None
+    postpone_max: Duration | None
     tier: str | None
     correlation_id: str | None
     trace_id: str | None
@@ -61,6 +64,7 @@ class HandlerOptions(TypedDict, total=False):
     requires: Sequence[str] | None
     for_worker: str | None
     for_worker_for: Duration | None
+    group: str | None
 
 
 class EnqueueOptions(HandlerOptions, total=False):
@@ -194,6 +198,7 @@ class Job(Generic[R_co]):
     undo_owed: int = _plain("undo_owed")
     depends_on: tuple[int, ...] = _plain("depends_on")
     waits_for: tuple[int, ...] = _plain("waits_for")
+    group: str | None = _plain("group")
     on_dependency_failure: str = _plain("on_dependency_failure")
 
     @property
@@ -224,6 +229,7 @@ class Job(Generic[R_co]):
     last_heartbeat_at: datetime | None = _time("last_beat_at")
     started_at: datetime | None = _time("started_at")
     finished_at: datetime | None = _time("finished_at")
+    dedupe_until: datetime | None = _time("dedupe_until")
     cancel_requested_at: datetime | None = _time("cancel_requested_at")
 
     @property

@@ -15,6 +15,7 @@ from holdfast.core import policy as policies
 from holdfast.core.dependencies import ON_FAILURE, ON_FAILURE_DEFAULT
 from holdfast.core.model import RESERVED_PREFIX, Actor, Draw, Fence, Flow, Micros, Phase, Role, StallReason, Status
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
+from holdfast.ledger.dedupe_options import dedupe_options
 from holdfast.ledger.dependencies import Refs
 from holdfast.ledger.public import Job, to_micros
 from holdfast.text import safe_str, truncate_bytes
@@ -26,6 +27,7 @@ _PAIR = 2
 _BEAT_FIELDS = {"stage", "progress", "assist_requested"}
 _PLAIN = 3
 _BLANKS = b" \t\r\n"
+_RAW_TYPES = (msgspec.Raw, strict_json.CheckedJson)
 _MESSAGE_BYTES_MAX = limits.ERROR_BYTES_MAX // 8
 """An escape may take six bytes for one."""
 DELAY_MS_MAX = limits.DELAY_US_MAX // 1_000
@@ -133,6 +135,8 @@ def json_value(what: str, given: Any, bytes_max: int) -> bytes:
     """Return strict JSON bytes of a Python value, or of `Raw` bytes, which are kept as they are except for outer whitespace."""
     if given is None:
         return b"null"
+    if type(given) is strict_json.CheckedJson:
+        return strict_json.check_part(what, given, bytes_max)
     if isinstance(given, msgspec.Raw):
         return strict_json.check(what, bytes(given).strip(_BLANKS), bytes_max)
     return strict_json.encode(what, given, bytes_max)
@@ -317,7 +321,7 @@ class EnqueueReader:
             return None
         if type(args) is dict:
             body = strict_json.encode("args", args, limits.PAYLOAD_BYTES_MAX)
-        elif type(args) is msgspec.Raw:
+        elif type(args) in _RAW_TYPES:
             body = _args_json(args)
         else:
             return None
@@ -333,7 +337,7 @@ class EnqueueReader:
         if args is None:
             body = b"{}"
         else:
-            if not isinstance(args, dict | msgspec.Raw):
+            if not isinstance(args, dict | msgspec.Raw | strict_json.CheckedJson):
                 raise ValidationError("args must be an object: a dict, or Raw JSON", field="args")
             body = _args_json(args)
         if not options:
@@ -375,7 +379,8 @@ def _args_json(args: Any) -> bytes:
 
 _OPTIONS = frozenset(
     {"priority", "delay", "available_at", "dedupe_key", "dedupe", "tier", "correlation_id", "trace_id", "policy"}
-    | {"depends_on", "on_dependency_failure", "limits", "partition", "requires", "for_worker", "for_worker_for"}
+    | {"depends_on", "on_dependency_failure", "dedupe_for", "on_duplicate", "postpone_max"}
+    | {"limits", "partition", "requires", "for_worker", "for_worker_for", "group"}
 )
 
 
@@ -391,11 +396,6 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in given.items() if value is not None}
     if "delay" in given and "available_at" in given:
         raise ValidationError("give delay or available_at, not both", field="delay")
-    dedupe = given.get("dedupe", "live")
-    if dedupe not in ("live", "forever"):
-        raise ValidationError('dedupe must be "live" or "forever"', field="dedupe")
-    if dedupe == "forever" and "dedupe_key" not in given:
-        raise ValidationError('dedupe="forever" needs a dedupe_key', field="dedupe")
     own = given.get("policy", {})
     if not isinstance(own, Mapping):
         raise ValidationError("policy must be a mapping of its fields", field="policy")
@@ -407,14 +407,15 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         return None if name not in given else limits.check_key(name, given[name])
 
     dedupe_key = key("dedupe_key")
+    delay_us = policies.duration_ms("delay", given.get("delay", 0), 0, DELAY_MS_MAX) * 1_000
     depends_on = _dependencies(given.get("depends_on", ()))
     on_failure = given.get("on_dependency_failure", ON_FAILURE_DEFAULT if depends_on else "wait")
     return {
         "priority": limits.check_integer("priority", given.get("priority", 0), -limits.PRIORITY_MAX, limits.PRIORITY_MAX),
         "available_at": None if "available_at" not in given else moment("available_at", given["available_at"]),
-        "delay_us": policies.duration_ms("delay", given.get("delay", 0), 0, DELAY_MS_MAX) * 1_000,
+        "delay_us": delay_us,
         "dedupe_key": None if dedupe_key is None else unreserved_name("dedupe_key", dedupe_key),
-        "dedupe_forever": dedupe == "forever",
+        **dedupe_options(given, delay_us),
         "tier": None if "tier" not in given else limits.check_name("tier", given["tier"]),
         "correlation_id": key("correlation_id"),
         "trace_id": key("trace_id"),
@@ -422,6 +423,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         "depends_on": depends_on,
         "on_dependency_failure": _on_failure(on_failure),
         "flow": _flow(given),
+        "group": None if "group" not in given else limits.check_name("group", given["group"]),
     }
 
 

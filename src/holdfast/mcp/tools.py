@@ -66,7 +66,7 @@ def get_contents(caller: Caller, request: schemas.GetContentsArguments) -> Conte
 
 
 def explain(caller: Caller, request: schemas.GetJobArguments) -> Explanation:
-    explanation = caller.ledger.explain(caller.check_visible(request.id), to_claim=True)
+    explanation = caller.explain(caller.check_visible(request.id))
     if explanation.situation not in (Situation.READY, Situation.REQUEUED):
         return explanation
     claim = Remedy(f"claim_job with id {request.id}", "claims and starts it for you")
@@ -138,6 +138,7 @@ def enqueue(caller: Caller, request: schemas.EnqueueArguments) -> EnqueueResult:
     if request.depends_on:
         given |= {"depends_on": request.depends_on, "on_dependency_failure": request.on_dependency_failure}
     given |= {"delay": request.delay_s} if request.delay_s else {}
+    given |= {"dedupe_for": request.dedupe_for_s} if request.dedupe_for_s else {}
     job = caller.ledger.enqueue(
         request.kind, request.args, actor=caller.actor(request), request_id=caller.scoped_request_id(request), **given
     )

@@ -30,6 +30,7 @@ from holdfast.remote import answers as a
 from holdfast.remote import items
 from holdfast.remote.fleet import RemoteFleetVerbs
 from holdfast.remote.flow import FLOW_SETTINGS, RemoteFlowVerbs
+from holdfast.remote.groups import GROUP_SETTINGS, RemoteGroupVerbs
 from holdfast.remote.items import path
 from holdfast.remote.pipeline import Identity, RemotePipeline
 from holdfast.remote.reading import RemoteReadVerbs
@@ -47,7 +48,15 @@ OPEN_SECONDS = 10.0
 """How long to try to reach the server before a ledger is opened."""
 
 
-class RemoteLedger(RemoteScheduleVerbs, RemoteFlowVerbs, RemoteReadVerbs, RemoteFleetVerbs, RemoteSummaryVerbs, Ledger):
+class RemoteLedger(
+    RemoteScheduleVerbs,
+    RemoteFlowVerbs,
+    RemoteGroupVerbs,
+    RemoteReadVerbs,
+    RemoteFleetVerbs,
+    RemoteSummaryVerbs,
+    Ledger,
+):
     """A ledger on a server. `holdfast.open` returns one for a url that starts with https:// or http://."""
 
     def __init__(
@@ -275,6 +284,7 @@ _SETTINGS: dict[str, Callable[..., Setting]] = {
     "unpause": lambda queue: ("POST", path("queues", queue, "unpause"), None, {}),
     **SCHEDULE_SETTINGS,
     **FLOW_SETTINGS,
+    **GROUP_SETTINGS,
     "set_policy": lambda scope, name, layer: ("PUT", _policy_path(scope, name), None, items.policy_fields(layer)),
     "amend_policy": lambda scope, name, layer: ("PATCH", _policy_path(scope, name), None, items.policy_fields(layer)),
     "unset_policy": _unset_policy,

@@ -12,7 +12,9 @@ from holdfast.core.model import HELD, UNDO_KIND, EventRecord, EventType, JobReco
 from holdfast.core.undo import undo_key
 from holdfast.store.events import SqlEvents
 from holdfast.store.flow import SqlFlow
+from holdfast.store.groups import SqlGroups, ends_job
 from holdfast.store.rows import build_job, checkpoint_rev, chunks, saved_values
+from holdfast.store.windows import SqlWindows
 
 ACTIVE = HELD | {Status.STALLED}
 """The statuses of jobs that the sweeper looks at."""
@@ -48,6 +50,8 @@ class DueJobs(NamedTuple):
     """Whether there are claims to tidy."""
     has_firings: bool
     """Whether a schedule is due."""
+    has_group_changes: bool
+    """Whether the counts of a group lack changes."""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,9 +134,10 @@ class _DueRow(NamedTuple):
     fresh_since: Micros | None
     has_checks: bool
     has_firings: bool
+    has_group_changes: bool
 
 
-class SqlJobs(SqlEvents, SqlFlow):
+class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
     def _jobs(self, rows: Iterable[Sequence[Any]]) -> dict[int, JobRecord]:
         return {job.id: job for job in (build_job(row, self._policy, self.ledger_id) for row in rows)}
 
@@ -155,10 +160,6 @@ class SqlJobs(SqlEvents, SqlFlow):
     def _lock_jobs(self, ids: Any) -> None:
         """Lock these rows until the transaction ends, in a separate statement: later reads see the state after the wait."""
 
-    def key_holder(self, queue: str, key: str) -> int | None:
-        found: int | None = self.value("key_holder", queue=queue, key=key)
-        return found
-
     def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None:
         """Save a job that is locked, and its new events. They take the positions from a newly drawn one on."""
         claim_offset = next((offset for offset, event in enumerate(events) if event.type is EventType.CLAIMED), None)
@@ -173,6 +174,7 @@ class SqlJobs(SqlEvents, SqlFlow):
         [(pos, claim_pos, subqueue)] = self._save_row(len(events), id=job.id, **derived, **saved_values(job))
         if subqueue is not None:
             self._note_saved(job, events, subqueue, None if claim_offset is None else pos + claim_offset)
+        self._save_call(job, events)
         for offset, event in enumerate(events):
             values: dict[str, Any] = {
                 "pos": pos + offset,
@@ -199,6 +201,8 @@ class SqlJobs(SqlEvents, SqlFlow):
                 self.rows("check_claim", pos=claim_pos)
             else:
                 self.rows("close_claim", pos=claim_pos, ended=1)
+        if job.group is not None and ends_job(events):
+            self.note_ended([job.id])
 
     def _note_saved(self, job: JobRecord, events: Sequence[EventRecord], subqueue: int, claimed_pos: int | None) -> None:
         """Note what a saved job means for its subqueue, and what it draws if it was claimed."""
@@ -402,7 +406,8 @@ class SqlJobs(SqlEvents, SqlFlow):
     def due(self, after: int, limit: int) -> DueJobs:
         rows = self.records(_DueRow, "due", now_at=self.stamp(), after=after, limit=limit)
         first, ids = rows[0], [row.id for row in rows if row.id is not None]
-        return DueJobs(first.now, first.fresh_since or 0, ids, bool(first.has_checks), bool(first.has_firings))
+        flags = bool(first.has_checks), bool(first.has_firings), bool(first.has_group_changes)
+        return DueJobs(first.now, first.fresh_since or 0, ids, *flags)
 
     def tidy_claims(self, limit: int) -> None:
         """Close claims of which no job is held any more. Schedule the next check of the others."""

@@ -1,5 +1,6 @@
 """Policies: settings of kinds, tiers and jobs, resolved and stored by content. Also the cache of immutable rows."""
 
+import contextlib
 import time
 from abc import abstractmethod
 from typing import Any, Literal, NamedTuple, Protocol
@@ -24,6 +25,7 @@ class CacheSource(Protocol):
     new_profiles: dict[tuple[str, str, str], int]
     policies: dict[int, Policy]
     new_subqueues: dict[Any, int]
+    changed_groups: set[int]
 
 
 class RowCache:
@@ -44,6 +46,8 @@ class RowCache:
         self.policies: dict[int, Policy] = {}
         self.profiles: dict[tuple[str, str, str], int] = {}
         self.actors: dict[str, Actor] = {}
+        self.changed_groups: set[int] = set()
+        """Groups whose counts may have to be brought up to date, by commits since `take_changed_groups`."""
 
     def update(self, session: CacheSource) -> None:
         """Add the rows that a session read or wrote. Call it only after the session was committed."""
@@ -57,6 +61,16 @@ class RowCache:
                 self._subqueues_until = time.monotonic() + self.SUBQUEUES_SECONDS
             self.subqueues.update(session.new_subqueues)
             self.flow_queues.update(name.queue for name in session.new_subqueues)
+        if session.changed_groups:
+            self.changed_groups.update(session.changed_groups)
+
+    def take_changed_groups(self) -> list[int]:
+        """Return the changed groups, and forget them. Each is returned to one thread."""
+        taken: list[int] = []
+        with contextlib.suppress(KeyError):
+            while self.changed_groups:
+                taken.append(self.changed_groups.pop())
+        return taken
 
     def actor(self, text: str) -> Actor:
         found = self.actors.get(text)
@@ -118,7 +132,7 @@ class SqlPolicies(StatementSession):
         self._policy_ids[policy] = found
         return found
 
-    def profile_id(self, item: Enqueue) -> int:
+    def profile_id(self, item: Enqueue | JobRecord) -> int:
         """Return the id of the profile row with this item's kind, tier and override."""
         key = (item.kind, item.tier or "", "" if item.override is None else item.override.decode())
         known = self.cache.profiles.get(key) or self.new_profiles.get(key)

@@ -1,5 +1,6 @@
 """The facts that an explanation is made from, and the explanation."""
 
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -23,6 +24,7 @@ class Situation(StrEnum):
     DEPENDENCY_FAILED = "dependency_failed"
     QUEUE_PAUSED = "queue_paused"
     SCHEDULED = "scheduled"
+    POSTPONED = "postponed"
     BACKOFF = "backoff"
     NO_WORKER = "no_worker"
     QUEUED_BEHIND = "queued_behind"
@@ -64,6 +66,12 @@ class SeenWorker(msgspec.Struct, frozen=True):
     keep_ms: dict[str, int] = {}
     """Its retention times, by what it deletes."""
 
+    def seen_by(self, sees: Callable[[str], bool]) -> "SeenWorker":
+        """Return the worker with those of its queues that a reader may see."""
+        if self.queues is None:
+            return self
+        return msgspec.structs.replace(self, queues=frozenset(filter(sees, self.queues)))
+
     def serves(self, queue: str, kind: str) -> bool:
         return (self.queues is None or queue in self.queues) and (self.kinds is None or kind in self.kinds)
 
@@ -81,6 +89,15 @@ class LinkedJob(msgspec.Struct, frozen=True):
 
     job_id: int
     status: Status
+    queue: str
+
+
+class Postponement(msgspec.Struct, frozen=True):
+    """The last call that postponed a job: when it came, the time that it set, and the latest time that it could have set."""
+
+    at: Micros
+    available_at: Micros
+    latest_at: Micros
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,16 +118,31 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The worker that has the duty to sweep."""
     unmet: tuple[LinkedJob, ...] = ()
     """The jobs that this one still waits for. If it ended because of them: those that did not succeed and were not replayed."""
+    hidden: int = 0
+    """How many more such jobs there are, in queues that the reader may not see."""
     replays: tuple[LinkedJob, ...] = ()
     """Oldest first."""
     undo: LinkedJob | None = None
     """The job that undoes this one."""
+    postponed: Postponement | None = None
     is_asked_to_claim: bool = False
     """Whether the reader could claim the job itself, so that a missing worker is not an obstacle."""
     locked_by: str | None = None
     """The transaction that has its row locked."""
     server_key: bool = True
     """Whether any server key is valid. Without one, nothing can be signed for the system."""
+
+    def seen_by(self, sees: Callable[[str], bool]) -> "JobFacts":
+        """Return the facts for a reader of some queues: jobs and names of other queues are left out."""
+        unmet, replays = (tuple(link for link in found if sees(link.queue)) for found in (self.unmet, self.replays))
+        return msgspec.structs.replace(
+            self,
+            unmet=unmet,
+            hidden=len(self.unmet) - len(unmet),
+            replays=replays,
+            undo=self.undo if self.undo is not None and sees(self.undo.queue) else None,
+            workers=tuple(worker.seen_by(sees) for worker in self.workers),
+        )
 
 
 # The explanation

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from holdfast.core.explain.formatting import (
     cancel,
     format_error_json,
+    format_hidden,
     format_pause,
     format_stall,
     format_when,
@@ -22,6 +23,7 @@ from holdfast.core.explain.model import (
     ExplanationPart,
     JobFacts,
     NextStep,
+    Postponement,
     SeenWorker,
     Situation,
 )
@@ -48,7 +50,8 @@ def explain_queued(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationP
 
 
 def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[ExplanationPart]:
-    if facts.unmet:
+    waits = bool(facts.unmet or facts.hidden)
+    if waits:
         yield _dependencies(job, facts, now)
     if facts.pause is not None:
         yield ExplanationPart(
@@ -57,10 +60,10 @@ def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[Explana
             (next_step("it may be claimed", None, "the operator who unpauses the queue"),),
             (unpause(job.queue),),
         )
-    if facts.unmet:
-        yield from _scheduled_besides(job, now)
+    if waits:
+        yield from _scheduled_besides(job, facts, now)
     elif job.available_at > now:
-        yield _not_available_yet(job, now)
+        yield _not_available_yet(job, facts, now)
     if facts.is_asked_to_claim:
         return
     serving = serving_workers(job, facts, now)
@@ -77,21 +80,20 @@ def serving_workers(job: JobRecord, facts: JobFacts, now: Micros) -> list[SeenWo
 
 def _dependencies(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     broken = [link for link in facts.unmet if link.status in TERMINAL]
-    names = join_some([f"{link.job_id} ({link.status.value})" for link in facts.unmet], NAMED_MAX)
     commands = tuple(
         remedy(f"replays job {link.job_id}; this job then waits for the replay", "job", "replay", link.job_id)
         for link in broken[:NAMED_MAX]
     )
     if broken:
         failed = join_some([link.job_id for link in broken], NAMED_MAX)
-        words = f"It waits for {_format_unmet(facts)} {names}, and {failed} will not succeed."
+        words = f"It waits for {_format_unmet(facts)}, and {failed} will not succeed."
         return ExplanationPart(
             Situation.DEPENDENCY_FAILED, (words,), (next_step("it waits for a replay", None, "an operator"),), commands
         )
     met = next_step("it may be claimed once they have succeeded", _wanted_at(job, now), "the workers that complete them")
     return ExplanationPart(
         Situation.WAITS_FOR_DEPENDENCY,
-        (f"It waits for {_format_unmet(facts)} {names}.",),
+        (f"It waits for {_format_unmet(facts)}.",),
         (met, *_if_dependency_fails(job)),
         tuple(remedy(f"explains job {link.job_id}", "explain", link.job_id) for link in facts.unmet[:NAMED_MAX]),
     )
@@ -109,25 +111,45 @@ def _wanted_at(job: JobRecord, now: Micros) -> Micros | None:
     return job.wanted_at if job.wanted_at is not None and job.wanted_at > now else None
 
 
-def _scheduled_besides(job: JobRecord, now: Micros) -> Iterator[ExplanationPart]:
+def _scheduled_besides(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[ExplanationPart]:
     """Explain the own start time of a job with dependencies. `available_at` does not have it while the job waits."""
     at = _wanted_at(job, now)
-    if at is not None:
+    if at is not None and facts.postponed is not None:
+        yield ExplanationPart(Situation.POSTPONED, (_format_postponed(job, facts.postponed, now),))
+    elif at is not None:
         words = f"It was enqueued for later, and may not be claimed before its time: {format_when(at, now)}."
         yield ExplanationPart(Situation.SCHEDULED, (words,))
 
 
 def _format_unmet(facts: JobFacts) -> str:
-    return "job" if len(facts.unmet) == 1 else f"{len(facts.unmet):,} jobs:"
+    names = join_some([f"{link.job_id} ({link.status.value})" for link in facts.unmet], NAMED_MAX)
+    shown = f"job {names}" if len(facts.unmet) == 1 else f"{len(facts.unmet):,} jobs: {names}"
+    if not facts.hidden:
+        return shown
+    others = format_hidden(facts.hidden)
+    return f"{shown}, and for {others}" if facts.unmet else others
 
 
-def _not_available_yet(job: JobRecord, now: Micros) -> ExplanationPart:
-    situation, words = Situation.SCHEDULED, "It was enqueued for later"
+def _format_postponed(job: JobRecord, last: Postponement, now: Micros) -> str:
+    called, latest = format_when(last.at, now), format_when(last.latest_at, now)
+    words = f"The last call with its dedupe key {job.dedupe_key!r}, {called}, postponed it: it may be claimed"
+    words = f"{words} {format_when(last.available_at, now)}."
+    if last.available_at == last.latest_at:
+        return f"{words} Such calls cannot postpone it further."
+    return f"{words} Such calls can postpone it further: {latest} at the latest."
+
+
+def _not_available_yet(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
+    situation = Situation.SCHEDULED
+    words = f"It was enqueued for later, and may be claimed {format_when(job.available_at, now)}."
     if job.attempt:
-        situation, words = Situation.BACKOFF, "It waits before it is tried again"
+        situation = Situation.BACKOFF
+        words = f"It waits before it is tried again, and may be claimed {format_when(job.available_at, now)}."
+    elif facts.postponed is not None and facts.postponed.available_at == job.available_at:
+        situation, words = Situation.POSTPONED, _format_postponed(job, facts.postponed, now)
     return ExplanationPart(
         situation,
-        (f"{words}, and may be claimed {format_when(job.available_at, now)}.",),
+        (words,),
         (next_step("it may be claimed", job.available_at, "the next worker with free capacity"),),
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.doctor.model import COUNT_MAX, History, LedgerHealth, ReadyJobs, SinkHealth, Skew
-from holdfast.core.explain.model import AHEAD_MAX, JobFacts, LinkedJob, QueuePause, SeenWorker
+from holdfast.core.explain.model import AHEAD_MAX, JobFacts, LinkedJob, Postponement, QueuePause, SeenWorker
 from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
 from holdfast.core.model import JobRecord, Micros, ReasonCode, Status
 from holdfast.core.schedule import LATE_US
@@ -19,7 +19,7 @@ from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.ledger.verbs.services import HISTORY_DUTY, SEAL_DUTY, relay_duty
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
-from holdfast.store.base import Dependencies, Fleet, Jobs, Keys, Policies, Session, Store
+from holdfast.store.base import Fleet, Jobs, Keys, Policies, Session, Store
 from holdfast.store.fleet import WorkerRow
 from holdfast.store.jobs import DeadLetterFilter, JobFilter
 from holdfast.store.outbox import SinkPosition
@@ -51,6 +51,7 @@ def facts_of(
         ahead=session.ahead(job, AHEAD_MAX) if for_workers else 0,
         workers=tuple(seen(session.workers(None, PAGE_MAX))) if for_workers else (),
         agent_at=session.last_agent() if for_workers else None,
+        postponed=_postponement(session, job) if queued and not job.attempt and job.dedupe_key is not None else None,
         is_asked_to_claim=to_claim,
         sweeper=sweeper_of(session, now),
         unmet=_unmet(session, job) if queued else _broken(session, job),
@@ -61,8 +62,13 @@ def facts_of(
     )
 
 
+def _postponement(session: Jobs, job: JobRecord) -> Postponement | None:
+    found = session.last_postponed(job.id)
+    return None if found is None else Postponement(found[0], found[1].available_at, found[1].latest_at)
+
+
 def _linked_jobs(job: JobRecord) -> LinkedJob:
-    return LinkedJob(job.id, job.status)
+    return LinkedJob(job.id, job.status, job.queue)
 
 
 def _unmet(session: Jobs, job: JobRecord) -> tuple[LinkedJob, ...]:
@@ -71,12 +77,13 @@ def _unmet(session: Jobs, job: JobRecord) -> tuple[LinkedJob, ...]:
     return tuple(_linked_jobs(found[id_]) for id_ in sorted(found))
 
 
-def _broken(session: Dependencies, job: JobRecord) -> tuple[LinkedJob, ...]:
+def _broken(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
     """Return the failed dependencies that ended this job and were not replayed, by id."""
     if job.reason_code != ReasonCode.DEPENDENCY_UNAVAILABLE or not job.depends_on:
         return ()
-    found = sorted(session.dependency_states(job.depends_on).values())
-    return tuple(LinkedJob(one.id, one.status) for one in found if one.has_failed and one.replay is None)
+    states = session.dependency_states(job.depends_on).values()
+    failed = session.load([one.id for one in states if one.has_failed and one.replay is None], lock=False)
+    return tuple(_linked_jobs(failed[id_]) for id_ in sorted(failed))
 
 
 def _undo(session: Jobs, job: JobRecord) -> LinkedJob | None:
@@ -188,6 +195,7 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         agent_at=session.last_agent(),
         sinks=tuple(_sink_health(session, place, now) for place in session.sinks()),
         schedules=tuple(session.troubled_schedules(now - LATE_US, SCHEDULES_NAMED_MAX)),
+        groups=tuple(session.troubled_groups(now - GROUP_OPEN_US, GROUPS_NAMED_MAX)),
         failed=session.failed_left(COUNT_MAX),
         in_vain=session.count_waiting_for_failed(COUNT_MAX),
         dead_letters=len(letters),
@@ -226,6 +234,10 @@ def _signed_policies(session: Policies) -> list[str]:
 
 SCHEDULES_NAMED_MAX = 20
 """Schedules that a diagnosis names."""
+GROUPS_NAMED_MAX = 20
+"""Groups that a diagnosis names."""
+GROUP_OPEN_US = 86_400_000_000
+"""An open group that was made longer ago, and whose jobs have all ended, was probably forgotten."""
 LOCKED_SECONDS = 1.0
 """Shorter locks on a job are normal and not reported."""
 
@@ -237,6 +249,9 @@ class ExplainVerbs(LedgerBase):
         `to_claim` is for a caller that wants to claim the job itself. The explanation then leaves out whether there are workers,
         and which jobs they would claim first.
         """
+        return self._explain(job_id, to_claim=to_claim, sees=None)
+
+    def _explain(self, job_id: int, *, to_claim: bool, sees: Callable[[str], bool] | None) -> "Explanation":
         from holdfast.core.explain import explain
 
         job_id = validate.job_id(job_id)
@@ -247,7 +262,8 @@ class ExplainVerbs(LedgerBase):
             if job is None:
                 raise NotFound(f"there is no job {job_id}", job_id=job_id)
             now = session.now()
-            return explain(job, facts_of(session, job, now, locked_by, to_claim=to_claim), now)
+            facts = facts_of(session, job, now, locked_by, to_claim=to_claim)
+            return explain(job, facts if sees is None else facts.seen_by(sees), now)
 
         return self._store.read(work)
 
@@ -260,3 +276,8 @@ class ExplainVerbs(LedgerBase):
 
         skew = None if clock is None else skew_of(self._store, validate.function("clock", clock))
         return diagnose(self.id, self._store.vitals(), self._store.read(census_of), skew)
+
+
+def explain_to(ledger: ExplainVerbs, job_id: int, *, to_claim: bool, sees: Callable[[str], bool]) -> "Explanation":
+    """Explain a job to a reader of some queues. `sees` says which. Jobs of other queues, and their names, are left out."""
+    return ledger._explain(job_id, to_claim=to_claim, sees=sees)  # noqa: SLF001 - the same module

@@ -73,7 +73,9 @@ CREATE TABLE holdfast_profiles (
 
 -- The columns of the enqueue, of the claim, and those that every change writes.
 --
---   payload      the payload of the job's `enqueued` event, with the arguments
+--   payload      the payload of the job's `enqueued` event, with the arguments. If later calls with its dedupe key have changed
+--                the job, it has their values
+--   first_payload  the payload of its `enqueued` event, if `payload` has other values
 --   result       the payload of its `succeeded` event
 --   enqueued_pos the batch with its `enqueued` event
 --   claim_pos    the batch with its newest `claimed` event
@@ -81,20 +83,26 @@ CREATE TABLE holdfast_profiles (
 --   queued       whether its status is queued. Partial indexes use this column, which only claims and rare verbs change.
 --   ended        its status, if that is failed, cancelled or dead_lettered
 --   live_key     its dedupe key, as long as no other job may have the same one
+--   key_until    until when a job with a window keeps its dedupe key also after its end. The next enqueue that wants the key
+--                frees it after that
 --   dependents   how many jobs were ever made to wait for it
 --   waits_for    how many jobs it still waits for
 --   checkpoint_rev  the revision of the heartbeat with its newest checkpoint
 --   subqueue     the subqueue that it competes in, NULL for most jobs. The number is positive if the job draws on limits
 --   reserved_until  until when only one worker may have it
+--   group_id     the group that counts it. NULL if it joined none, or if a replay has taken its place.
 CREATE TABLE holdfast_jobs (
     id                    INTEGER PRIMARY KEY AUTOINCREMENT,
     created_at            INTEGER NOT NULL,
     enqueued_pos          INTEGER NOT NULL,
     replay_of             INTEGER,
+    group_id              INTEGER,
     profile_id            INTEGER NOT NULL,
     dedupe_forever        INTEGER NOT NULL DEFAULT 0,
+    key_until             INTEGER,
     kind                  TEXT NOT NULL,
     payload               BLOB NOT NULL,
+    first_payload         BLOB,
     dedupe_key            TEXT,
     correlation_id        TEXT,
     trace_id              TEXT,
@@ -167,6 +175,47 @@ CREATE INDEX holdfast_jobs_correlation ON holdfast_jobs (correlation_id) WHERE c
 CREATE INDEX holdfast_jobs_waiting ON holdfast_jobs (id) WHERE waits_for > 0;
 CREATE INDEX holdfast_jobs_owing ON holdfast_jobs (id) WHERE undo_owed > 0;
 CREATE UNIQUE INDEX holdfast_jobs_dedupe ON holdfast_jobs (queue, live_key) WHERE live_key IS NOT NULL;
+CREATE INDEX holdfast_jobs_group ON holdfast_jobs (group_id, id) WHERE group_id IS NOT NULL;
+
+-- Groups of jobs. The body is a JSON object with the follow-up jobs. The counts lack the changes in `group_changes`.
+--
+--   dead_at      when the first job that did not succeed was counted
+--   done_at      when all jobs had ended and none could join any more
+CREATE TABLE holdfast_groups (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    name          TEXT NOT NULL UNIQUE,
+    body          TEXT NOT NULL,
+    created_at    INTEGER NOT NULL,
+    created_by    TEXT NOT NULL,
+    closed_at     INTEGER,
+    closed_by     TEXT,
+    cancelled_at  INTEGER,
+    dead_at       INTEGER,
+    done_at       INTEGER,
+    then_job      INTEGER,
+    on_dead_job   INTEGER,
+    last_error    TEXT,
+    joined        INTEGER NOT NULL DEFAULT 0,
+    succeeded     INTEGER NOT NULL DEFAULT 0,
+    failed        INTEGER NOT NULL DEFAULT 0,
+    cancelled     INTEGER NOT NULL DEFAULT 0,
+    dead_lettered INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX holdfast_groups_unfinished ON holdfast_groups (id) WHERE done_at IS NULL;
+CREATE INDEX holdfast_groups_troubled ON holdfast_groups (id) WHERE dead_at IS NOT NULL OR last_error IS NOT NULL;
+
+-- What statements have changed in the counts of groups, until it is added to them.
+CREATE TABLE holdfast_group_changes (
+    group_id      INTEGER NOT NULL,
+    joined        INTEGER NOT NULL DEFAULT 0,
+    succeeded     INTEGER NOT NULL DEFAULT 0,
+    failed        INTEGER NOT NULL DEFAULT 0,
+    cancelled     INTEGER NOT NULL DEFAULT 0,
+    dead_lettered INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX holdfast_group_changes_group ON holdfast_group_changes (group_id);
 
 -- Which job waits, or has waited, for which. If a job was replayed meanwhile, for the replay.
 CREATE TABLE holdfast_dependencies (
@@ -272,7 +321,7 @@ UNION ALL
 SELECT b.pos + i.key * (1 + b.starts) + step.n, i.value, coalesce(b.revs ->> i.key, b.rev) + step.n,
     iif(step.n, 'started', b.type), coalesce(b.times ->> i.key, b.received_at), NULL, b.actor,
     coalesce(b.attempts ->> i.key, b.attempt), iif(step.n, 'claimed', b.from_status), iif(step.n, 'running', b.to_status),
-    iif(step.n, NULL, b.reason), b.request_id, b.cause, CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+    iif(step.n, NULL, b.reason), b.request_id, b.cause, CASE b.type WHEN 'enqueued' THEN coalesce(j.first_payload, j.payload) WHEN 'succeeded' THEN j.result END,
     iif(step.n, NULL, coalesce(b.policy_ids ->> i.key, b.policy_id)), j.correlation_id, j.trace_id, NULL, NULL, NULL
 FROM holdfast_event_batches b
 CROSS JOIN json_each(b.jobs) i
