@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.ledger import Ledger
     from holdfast.testing import ManualClock
     from tests.support.proxy import Proxy
-    from tests.support.schemas import ReusedSchema
+    from tests.support.schemas import ReusedConnections, ReusedSchema
 
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)
@@ -174,6 +174,23 @@ def reused_url(reused_schema: "ReusedSchema") -> Iterator[str]:
     """
     yield reused_schema.url
     reused_schema.empty()
+
+
+@pytest.fixture(scope="module")
+def reused_connections() -> "Iterator[ReusedConnections]":
+    """Connections that end with their module: some tests count the sessions of the server."""
+    from tests.support.schemas import ReusedConnections
+
+    connections = ReusedConnections()
+    yield connections
+    connections.close()
+
+
+@pytest.fixture
+def warm_url(reused_url: str, reused_connections: "ReusedConnections") -> Iterator[str]:
+    """Like `reused_url`. The connections of ledgers that this process opens are reused, too."""
+    with reused_connections.used():
+        yield reused_url
 
 
 @pytest.fixture

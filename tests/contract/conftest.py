@@ -13,24 +13,14 @@ from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.support.host import Host
 from tests.support.near import serves
-from tests.support.schemas import ReusedConnections
 from tests.support.signers import ALL_KEYS, SERVER, enrol, opened
 
 OpenKeyed = Callable[[Iterable[KeyFile]], Ledger]
 
 
-@pytest.fixture(scope="module")
-def reused_connections() -> Iterator[ReusedConnections]:
-    """Connections that end with their module: tests of other folders count the sessions of the server."""
-    connections = ReusedConnections()
-    yield connections
-    connections.close()
-
-
 @pytest.fixture
-def empty_schema(reused_url: str, reused_connections: ReusedConnections) -> Iterator[str]:
-    with reused_connections.used():
-        yield reused_url
+def empty_schema(warm_url: str) -> str:
+    return warm_url
 
 
 _AGENT = "the verbs of agents have no fence that a proof could belong to"
@@ -80,7 +70,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if _is_served(item) and not _can_be_served(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
     for item in items:
         if _is_served(item) and item.path.name not in SERVED_ALWAYS:
             item.add_marker(pytest.mark.torture)
