@@ -1,5 +1,6 @@
 """The real parts the tests run against."""
 
+import gc
 import logging
 import os
 import signal
@@ -28,7 +29,7 @@ hypothesis.settings.load_profile("holdfast")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kill-seconds", type=float, default=8.0, help="How long workers are killed at random.")
+    parser.addoption("--kill-seconds", type=float, default=5.0, help="How long workers are killed at random.")
 
 
 LONG = (
@@ -64,6 +65,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ordered += part + usual[:room]
         del usual[:room]
     items[:] = ordered + usual
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector from looking at every test again and again. They live until the end."""
+    gc.freeze()
 
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - names below it are drawn by tempfile
