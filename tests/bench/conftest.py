@@ -7,7 +7,6 @@ import pytest
 from bench.places import Host, PostgresHost, SqliteHost
 from tools.pgserver import PostgresServer
 
-
 ONE_STORE = {"events", "history", "http", "idle", "memory", "recovery", "schedules", "seal", "signed"}
 """Figures that take long. `make test` measures them on SQLite only, `make torture` also on PostgreSQL."""
 
