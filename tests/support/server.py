@@ -110,7 +110,9 @@ class PromptServer(uvicorn.Server):
                 await asyncio.wait_for(self._ended.wait(), 0.1)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for listening in [*self.servers, *(sockets or [])]:
+        for server in self.servers:
+            server.close()
+        for listening in sockets or []:
             listening.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
