@@ -44,6 +44,8 @@ def everything(ledger: Ledger) -> None:
     dead = b.queued(ledger)
     ledger.dead_letter(dead.id, reason_code="timeout", failure_stage="exec", error={"message": "a secret"})
     ledger.annotate(dead.id, "compensated")
+    for way in ("replace", "postpone", "replace"):
+        ledger.enqueue("index_page", {"n": 2}, queue="keyed", dedupe_key="k", delay="10s", on_duplicate=way)
 
 
 def exported(ledger: Ledger, dialect: Dialect) -> list[dict[str, Any]]:
