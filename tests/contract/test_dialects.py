@@ -288,7 +288,7 @@ def test_a_sink_gets_events_in_its_dialect(ledger: Ledger, dialect: Dialect):
     while relay.tick():
         pass
     by_id = {line["id"]: line for line in exported(ledger, dialect)}
-    assert len(received) > len(EventType) - 5
+    assert len(received) > len(EventType) - 7
     for message in received:
         document = message.as_dict()["data"]
         beside = {name: document.pop(name, None) for name in ADDED_FIELDS}
