@@ -1,5 +1,6 @@
 """Workers and flow control: real processes, some of which are killed."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -62,5 +63,5 @@ def test_a_worker_waits_for_a_rate_without_polling(ledger: Ledger, store_url: st
         fleet.start("worker")
         wait_until(lambda: ledger.get(jobs[-1].id).status == "succeeded")
     starts = sorted(ledger.get(job.id).claimed_at for job in jobs)  # type: ignore[type-var]
-    gaps = [(later - earlier).total_seconds() for earlier, later in zip(starts, starts[1:], strict=False)]  # type: ignore[operator]
+    gaps = [(later - earlier).total_seconds() for earlier, later in pairwise(starts)]  # type: ignore[operator]
     assert min(gaps) >= 0.05 - 1e-3
