@@ -44,6 +44,9 @@ def test_shell_completion_offers_the_queues_of_the_ledger(run: Run) -> None:
         run("job", "enqueue", "index", "--queue", queue)
     assert run(**asked).out == "plain,crawl\n"
     assert run(**{**asked, "HOLDFAST_URL": "nonsense"}) == (0, "\n", "")
+    run("limit", "set", "openai", "--concurrent", "1")
+    words = {"COMP_WORDS": "holdfast job enqueue ask --limit o", "COMP_CWORD": "5"}
+    assert run(**{**asked, **words}).out == "plain,openai\n"
 
 
 def test_shell_completion_knows_file_arguments(run: Run) -> None:
@@ -54,7 +57,12 @@ def test_shell_completion_knows_file_arguments(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("jobs", "'job'"), ("enqueue", "'job enqueue'"), ("doctr", "'doctor'"), ("replay", "'dlq replay' or 'job replay'")],
+    [
+        ("jobs", "'job'"),
+        ("enqueue", "'job enqueue'"),
+        ("doctr", "'doctor'"),
+        ("replay", "'dlq replay' or 'group replay' or 'job replay'"),
+    ],
 )
 def test_an_unknown_command_gets_a_suggestion(run: Run, typed: str, meant: str) -> None:
     assert f"No such command '{typed}'. Did you mean {meant}?" in run(typed).err

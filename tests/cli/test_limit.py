@@ -117,3 +117,12 @@ def test_an_agent_takes_tasks_with_its_labels(cli: Commands) -> None:
     assert cli("task", "start", "2", *ada).code == 1
     assert cli.ask("task", "start", "2", *ada, "--label", "gpu")["task"]["id"] == 2
     assert cli.ask("task", "run", "--agent", "bob", "--label", "gpu", "--once", "--", "true")["tasks"]["succeeded"] == 1
+
+
+def test_the_labels_of_workers_are_listed(cli: Commands) -> None:
+    with holdfast.open(cli.url) as ledger:
+        ledger.sign_in("plain", body={"queues": ["q"]})
+        assert "labels" not in cli("worker", "list").out
+        ledger.sign_in("arm", body={"queues": ["q"], "labels": ["gripper", "zone:berlin"]})
+    head, arm, plain = cli("worker", "list").out.splitlines()
+    assert (head.split()[-1], arm.endswith("gripper, zone:berlin"), plain.split()[-1]) == ("labels", True, "–")

@@ -47,7 +47,9 @@ LIMIT = KnownName(lambda ledger: [limit.name for limit in ledger.limits()])
 def command_hint(group: click.Group, ctx: click.Context, typed: str) -> str:
     """Return ` Did you mean 'job'?`, or an empty text. A verb without its noun is found too: `enqueue` is `job enqueue`."""
     nouns = group.list_commands(ctx)
-    found = [f"{noun} {typed}" for noun in nouns if typed in _subcommands(group, ctx, noun)] or get_close_matches(typed, nouns)
+    verbs = [f"{noun} {typed}" for noun in nouns if typed in _subcommands(group, ctx, noun)]
+    plural_of = [noun for noun in nouns if typed == f"{noun}s"]  # such as jobs
+    found = plural_of or verbs or get_close_matches(typed, nouns)
     return f" Did you mean {' or '.join(repr(name) for name in found)}?" if found else ""
 
 

@@ -260,6 +260,9 @@ def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> CommandResult:
     now = ledger.now()
     found = ledger.workers(seen_within=seen_within)
     gone = replaced_workers(found if seen_within is None else ledger.workers())
+    heads: tuple[str, ...] = ("worker", "last seen", "holding", "queues", "up", "host, pid")
+    if any(record.details.get("labels") for record in found):
+        heads = (*heads, "labels")
     rows = [
         (
             record.name,
@@ -268,13 +271,14 @@ def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> CommandResult:
             _join_names(record.details.get("queues")),
             format_age(now - record.started_at),
             f"{record.details.get('host', '–')}, {record.details.get('pid', '–')}",
-        )
+            _join_names(record.details.get("labels") or None),
+        )[: len(heads)]
         for record in found
     ]
 
     def show(page: Page) -> None:
         if rows:
-            page.table(("worker", "last seen", "holding", "queues", "up", "host, pid"), rows)
+            page.table(heads, rows)
         else:
             page.line("No workers.")
 
