@@ -92,6 +92,13 @@ class SubqueueRow(NamedTuple):
     until: Micros | None
 
 
+class FlowPlace(NamedTuple):
+    """The subqueue that a queued job competes in, and the only worker that may have it, "" for any."""
+
+    id: int
+    for_worker: str
+
+
 class FlowClaim:
     """A claim in one queue with subqueues: whom it is for, and which jobs it has locked so far."""
 
@@ -190,6 +197,26 @@ class SqlFlow(StatementSession):
 
     def limit_key(self, name: str, key: str) -> LimitKeyRow | None:
         return self.record(LimitKeyRow, "limit_key", name=name, key=key)
+
+    def limit_state(self, name: str, key: str) -> LimitKey | None:
+        """Return the state of a key, with what is in use of it counted. None if the limit was removed."""
+        body = self.limit_body(name)
+        if body is None:
+            return None
+        row = self.limit_key(name, key)
+        if row is None:
+            return LimitKey(0, name, key, body, 0, float(limits.LIMIT_COUNT_MAX), 0)
+        own = effective_limit(row.body, _encode(body).decode())
+        return LimitKey(row.id, name, key, own, self.count_used([row.id])[row.id], row.tokens, row.filled_at)
+
+    def flow_place(self, job: JobRecord) -> FlowPlace | None:
+        """Return where a queued job competes."""
+        return self.record(FlowPlace, "flow_place", id=job.id)
+
+    def ahead_like(self, job: JobRecord, subqueue: int, limit: int) -> int:
+        """Return how many jobs of its subqueue a claim would take before it, `limit` at most."""
+        place = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
+        return int(self.value("ahead_like", now_at=self.stamp(), subqueue=subqueue, limit=limit, **place))
 
     def count_used(self, key_ids: Iterable[int]) -> dict[int, int]:
         """Return the units of these keys that are in use now."""

@@ -63,9 +63,10 @@ SELECT EXISTS (SELECT 1 FROM holdfast.limit_keys WHERE name = :name);
 -- name: subqueues
 SELECT id, queue, rank, partition, draws, is_open, shut_key, until FROM holdfast.subqueues WHERE id {in_ids};
 
--- name: waits_of_subqueue
-SELECT s.is_open, s.shut_key, s.until, r.requires, r.for_worker, s.draws
-FROM holdfast.subqueues s JOIN holdfast.routes r ON r.id = s.route WHERE s.id = :id;
+-- name: flow_place
+SELECT s.id, r.for_worker FROM holdfast.jobs j
+JOIN holdfast.subqueues s ON s.id = j.subqueue JOIN holdfast.routes r ON r.id = s.route
+WHERE j.id = :id;
 
 -- name: forget_subqueues
 DELETE FROM holdfast.subqueues WHERE id IN (

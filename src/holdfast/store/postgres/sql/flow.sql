@@ -254,3 +254,12 @@ FOR NO KEY UPDATE SKIP LOCKED;
 UPDATE holdfast.jobs j SET subqueue = p.subqueue, reserved_until = NULL
 FROM unnest(%(jobs)s::bigint[], %(subqueues)s::bigint[]) AS p (id, subqueue)
 WHERE j.id = ANY (%(jobs)s::bigint[]) AND j.id = p.id;
+
+-- What a diagnosis reads.
+
+-- name: ahead_like
+SELECT count(*) FROM (
+    SELECT FROM holdfast.jobs j
+    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = -%(priority)s::integer
+      AND j.subqueue = %(subqueue)s::bigint AND j.available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
+      AND (j.available_at, j.id) < (%(available_at)s::timestamptz, %(id)s::bigint) LIMIT %(limit)s) AS found;

@@ -207,3 +207,11 @@ SELECT id FROM holdfast_jobs WHERE id {in_ids} AND queued AND reserved_until <= 
 
 -- name: place_jobs
 UPDATE holdfast_jobs AS j SET subqueue = p.value ->> 1, reserved_until = NULL FROM json_each(:rows) p WHERE j.id = p.value ->> 0;
+
+-- What a diagnosis reads.
+
+-- name: ahead_like
+SELECT count(*) FROM (
+    SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority = :priority AND j.subqueue = :subqueue
+      AND j.available_at <= :now_at AND (j.available_at, j.id) < (:available_at, :id) LIMIT :limit);
