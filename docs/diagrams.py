@@ -7,7 +7,10 @@ from holdfast.core.table import STEPS, TRANSITIONS
 def table() -> str:
     """The transitions as a Markdown table."""
     lines = ["| command | from | to | by | event | rule |", "|---|---|---|---|---|---|"]
-    created = "Creates a job with rev 1 and attempt 0. If a live job has the `dedupe_key`, returns that job."
+    created = (
+        "Creates a job with rev 1 and attempt 0. If a live job has the `dedupe_key`, returns that job, "
+        "[changed](../guides/dedupe.md) if `on_duplicate` says so."
+    )
     lines.append(f"| enqueue | – | queued | client | enqueued | {created} |")
     for row in TRANSITIONS:
         sources = ", ".join(status.value for status in Status if status in row.sources)

@@ -45,7 +45,7 @@ def verbs() -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 class Names(ast.NodeTransformer):
-    """Collects the imports that the signatures need. A verb is called `list`, so the type is `builtins.list`."""
+    """Collects the imports that the signatures need. Verbs are called `list` and `limits`, so the type and the module are not."""
 
     def __init__(self, module: str, imports: set[str]) -> None:
         self._known = dict(_imports_of(module))
@@ -56,6 +56,9 @@ class Names(ast.NodeTransformer):
         if node.id == "list":
             self._imports.add("import builtins")
             return ast.parse("builtins.list", mode="eval").body
+        if node.id == "limits":
+            self._imports.add("from holdfast.core import limits as core_limits")
+            return ast.parse("core_limits", mode="eval").body
         if not hasattr(builtins, node.id):
             self._imports.add(self._known.get(node.id, f"from {self._module} import {node.id}"))
         return node

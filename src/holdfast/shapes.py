@@ -96,6 +96,8 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     """When the newest heartbeat since the stall arrived."""
     last_lease_expires_at: datetime | None
     dedupe_forever: bool
+    dedupe_until: datetime | None
+    """Until when it keeps its dedupe key also after its end."""
     wanted_at: datetime | None
     """When it would be available without its dependencies."""
     override: Any
@@ -119,6 +121,7 @@ _TIMES = {
     "revived_at": "revived_at",
     "last_lease_expires_at": "last_lease_expires_at",
     "wanted_at": "wanted_at",
+    "dedupe_until": "dedupe_until",
 }
 """Fields of a view that are times, with their names in a job's record."""
 _DERIVED = {"attempts_max": "policy", "error": "last_error", "dead_letter": "note", "has_checkpoint": "checkpoint"}

@@ -143,6 +143,29 @@ def test_a_dedupe_key_finds_the_job_that_has_it(here: JobCommands) -> None:
     )
 
 
+def test_a_call_replaces_or_postpones_the_job_that_has_its_key(here: JobCommands) -> None:
+    call = ("job", "enqueue", "index", "--queue", "default", "--dedupe-key", "k")
+    first = here.said(*call, "--delay", "1h", "--on-duplicate", "postpone", "--postpone-max", "1h")["job"]
+    replaced = here(*call, "--args", '{"n": 2}', "--on-duplicate", "replace").out
+    assert replaced == f"Job {first['id']} was there already, and has these arguments now.\n"
+    postponed = here(*call, "--args", '{"n": 3}', "--delay", "2h", "--on-duplicate", "postpone").out
+    assert postponed.startswith(f"Job {first['id']} was there already, and has these arguments now, available at ")
+    found = here.said("job", "get", first["id"])["job"]
+    assert (found["args"], found["available_at"] > first["available_at"]) == ({"n": 3}, True)
+    events = here("job", "events", first["id"]).out
+    assert "replaced" in events and "postponed" in events and "a call with the same dedupe key" in events
+
+
+def test_a_key_is_kept_for_a_time(here: JobCommands) -> None:
+    call = ("job", "enqueue", "index", "--queue", "default", "--dedupe-key", "k", "--dedupe-for", "1h")
+    first = here.said(*call)["job"]
+    here.ledger.cancel(first["id"])
+    told = here(*call, "--on-duplicate", "replace").out
+    assert told == f"Job {first['id']} was there already and is cancelled. It keeps its key, and nothing is changed.\n"
+    assert "  key until " in here("job", "get", first["id"]).out
+    assert here.refused("job", "enqueue", "index", "--queue", "default", "--dedupe-for", "1h")[:2] == (1, "validation_error")
+
+
 def test_a_job_waits_for_others(here: JobCommands) -> None:
     first = here.ledger.enqueue("index").id
     later = here.said(

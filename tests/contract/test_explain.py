@@ -61,6 +61,14 @@ def _behind(ledger: Ledger, clock: ManualClock) -> int:
     return made
 
 
+@situation(Situation.POSTPONED)
+def _postponed(ledger: Ledger, clock: ManualClock) -> int:
+    made = served(ledger, dedupe_key="d", delay=60)
+    clock.advance(1)
+    ledger.enqueue("index_page", queue=ledger.get(made).queue, dedupe_key="d", delay=60, on_duplicate="postpone")
+    return made
+
+
 @situation(Situation.SCHEDULED)
 def _scheduled(ledger: Ledger, clock: ManualClock) -> int:
     return served(ledger, delay=3600)

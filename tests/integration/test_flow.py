@@ -1,4 +1,4 @@
-"""Limits hold for many claimers at once, whatever becomes of their jobs."""
+"""Limits hold for many claimers at once, however their jobs end."""
 
 import random
 import threading

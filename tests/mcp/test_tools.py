@@ -93,6 +93,15 @@ async def test_every_tool_answers_in_its_form(ledger: Ledger, mode: str) -> None
     assert ledger.get(first).result == {"lines": 92}
 
 
+async def test_a_key_is_kept_after_the_end_of_its_job(ledger: Ledger) -> None:
+    async with tool_client(new_sessions(ledger)) as plain:
+        ask = Checked(plain, (await plain.client.list_tools()).tools)
+        throttled = {"kind": "draft", "dedupe_key": "once", "dedupe_for_s": 60}
+        kept = ledger.cancel((await ask("enqueue", **throttled))["task"]["id"])
+        again = await ask("enqueue", **throttled)
+        assert (again["task"]["id"], again["is_new"]) == (kept.id, False)
+
+
 # Refusals
 
 

@@ -41,6 +41,7 @@ from holdfast.core.model import (
     Status,
 )
 from holdfast.core.undo import has_undo_due, undo_command, undo_key, undo_note
+from holdfast.core.windows import Outcome, change_command, outcome_of
 from holdfast.errors import Conflict, HoldfastError, IdempotencyConflict, NotClaimable, NotFound
 from holdfast.ledger.dependencies import in_order
 
@@ -132,6 +133,8 @@ class Model:
     fresh_since: Micros | None = None
     edges: dict[int, set[int]] = field(default_factory=dict)
     """The dependencies of each job."""
+    lost: set[int] = field(default_factory=set)
+    """Jobs that no longer have their dedupe key, because another call took it or their window was over when one wanted it."""
     stripped: set[int] = field(default_factory=set)
     """Jobs of which a beat has been pruned."""
 
@@ -191,11 +194,20 @@ class Model:
         who = Actor(Role.CLIENT, actor or self.actor)
         commands = _enqueue_commands(who, request_id, items)
         said = [(command.payload, command.correlation_id, command.trace_id, command.after) for command in commands]
-        answers = self._once(who.name, request_id, ("enqueue", said), lambda: self._make_all(commands))
+        answers = self._once(who.name, request_id, ("enqueue", said), lambda: self._all_or_none(commands))
         for answer in answers:
             if isinstance(answer, HoldfastError):
                 raise answer
         return answers
+
+    def _all_or_none(self, commands: Sequence[c.EnqueueLinked]) -> list[Seen]:
+        """Enqueue the jobs of one call. If one of them is refused, nothing has changed."""
+        before = dict(self.jobs), {id_: list(events) for id_, events in self.history.items()}, self.last_id, set(self.lost)
+        try:
+            return self._make_all(commands)
+        except HoldfastError:
+            self.jobs, self.history, self.last_id, self.lost = before
+            raise
 
     def _make_all(self, commands: Sequence[c.EnqueueLinked]) -> list[Seen]:
         """Enqueue the jobs of one call, then apply the state of their dependencies."""
@@ -296,12 +308,25 @@ class Model:
         self._refresh()
 
     def _key_holder(self, command: c.Enqueue) -> JobRecord | None:
-        if command.dedupe_key is None:
-            return None
+        """The job that has the key of a call, changed as the call says. None if the call makes a job of its own."""
+        while (holder := self._find_key(command.queue, command.dedupe_key)) is not None:
+            outcome = outcome_of(holder, command, self.now())
+            if outcome is Outcome.CHANGE:
+                self._decide(change_command(holder.id, command))
+            if outcome is not Outcome.TAKE:
+                return self.jobs[holder.id]
+            self.lost.add(holder.id)
+        return None
+
+    def _find_key(self, queue: str, key: str | None) -> JobRecord | None:
         for job in self.jobs.values():
-            same = (job.queue, job.dedupe_key) == (command.queue, command.dedupe_key)
-            if same and (job.dedupe_forever or job.status in LIVE):
+            if key is None or (job.queue, job.dedupe_key) != (queue, key) or job.id in self.lost:
+                continue
+            if job.dedupe_forever or job.status in LIVE:
                 return job
+            if job.dedupe_until is not None and self.now() < job.dedupe_until:
+                return job
+            self.lost.add(job.id)
         return None
 
     def replay(
@@ -322,6 +347,8 @@ class Model:
         living = [other for other in self.jobs.values() if other.replay_of == job.id and other.status in LIVE]
         if living:
             return Seen(living[0], is_new=False)
+        if job.dedupe_until is not None:
+            self.lost.add(job.id)
         made = self._make_all([fresh if isinstance(fresh, c.EnqueueLinked) else _linked(fresh)])[0]
         if not made.is_new:
             raise Conflict("the key is held", holder=made.job.id, rev=job.rev)
@@ -565,12 +592,16 @@ class Model:
         return self._on_job("cancel", command, rest.get("request_id"), (hard, reason))
 
     def move(self, job_id: int, queue: str, *, reason: str | None = None, **rest: Any) -> Seen:
-        job = self.jobs.get(job_id)
-        keyed = () if job is None or job.dedupe_key is None else (o for o in self.jobs.values() if o.dedupe_key == job.dedupe_key)
-        holders = [o.id for o in keyed if o.queue == queue and (o.dedupe_forever or o.status in LIVE)]
-        holder = min(holders, default=None)
-        command = c.MoveJob(queue=queue, reason=reason, key_holder=holder, **self._outside(job_id, Role.CLIENT, **rest))
-        return self._on_job("move", command, rest.get("request_id"), (queue, reason))
+        command = c.MoveJob(queue=queue, reason=reason, **self._outside(job_id, Role.CLIENT, **rest))
+
+        def work() -> Seen:
+            job = self.jobs.get(job_id)
+            has_key = job is not None and job.dedupe_key is not None and self._find_key(job.queue, job.dedupe_key) is job
+            holder = self._find_key(queue, job.dedupe_key) if job is not None and has_key else None
+            return Seen(self._decide(msgspec.structs.replace(command, key_holder=None if holder is None else holder.id)))
+
+        said = ("move", command.job_id, command.expected_rev, None, (queue, reason))
+        return self._one(command.actor.name, rest.get("request_id"), said, work)
 
     def reprioritise(self, job_id: int, priority: int, *, reason: str | None = None, **rest: Any) -> Seen:
         command = c.Reprioritise(priority=priority, reason=reason, **self._outside(job_id, Role.CLIENT, **rest))
@@ -770,6 +801,7 @@ class Model:
             and (job.finished_at or 0) < before
             and job.undo_owed == 0
             and job.dedupe_key not in owed
+            and (job.dedupe_until is None or job.dedupe_until <= self.now())
             and job.id not in awaited
             and (job.id in are_open) is is_open
         ]
@@ -873,6 +905,9 @@ def _enqueue_command(
         "delay_us": policies.duration_ms("delay", options.get("delay") or 0, 0, 10**12) * 1_000,
         "dedupe_key": options.get("dedupe_key"),
         "dedupe_forever": options.get("dedupe") == "forever",
+        "dedupe_for_us": round(options.get("dedupe_for", 0) * 1_000_000),
+        "on_duplicate": options.get("on_duplicate", "keep"),
+        "postpone_max_us": round(options.get("postpone_max", 0) * 1_000_000),
         "tier": options.get("tier"),
     }
     policy = payloads.UNSET if override is None else msgspec.Raw(override)

@@ -2,8 +2,8 @@
 
 Some changes cannot be noticed, because the history has the value only once and the row does not have it: request_id,
 cause, at, pos, version; the names of actors that are not workers, and of a worker whose attempt has no other event; a
-caller's reason or the contents of a beat that were overwritten later; a time that is still between its neighbours. All
-other changes are in `EDITS`.
+caller's reason, the contents of a beat, or arguments, priority, tier and policy that were overwritten later; a time that is
+still between its neighbours. All other changes are in `EDITS`.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,6 +60,10 @@ STEPS: dict[str, Step] = {
     "move": lambda model, fence: model.move(1, f"queue {model.draws.step % 3}"),
     "reprioritise": lambda model, fence: model.reprioritise(1, model.draws.step % 3),
     "reschedule": lambda model, fence: model.reschedule(1, delay=model.draws.step % 3),
+    "replace": lambda model, fence: model.enqueue("k", {"n": model.draws.step % 3}, dedupe_key="d", on_duplicate="replace"),
+    "postpone": lambda model, fence: model.enqueue(
+        "k", {"n": model.draws.step % 3}, dedupe_key="d", on_duplicate="postpone", delay=2, postpone_max=30
+    ),
     "cancel": lambda model, fence: model.cancel(1, reason="enough"),
 }
 ENDS: dict[str, Step] = {
@@ -80,6 +84,7 @@ options = st.fixed_dictionaries(
         "trace_id": st.just("trace"),
         "correlation_id": st.just("given"),
         "delay": st.just(2),
+        "dedupe_key": st.just("d"),
         "policy": st.sampled_from(
             [
                 {"attempts_max": 2, "backoff_base": 0},
@@ -220,6 +225,10 @@ def _later(kind: EventType) -> Callable[[Sequence[EventRecord], int], bool]:
     return lambda events, place: not any(event.type is kind for event in events[place + 1 :])
 
 
+def _is_last_call(events: Sequence[EventRecord], place: int) -> bool:
+    return not any(event.type in (E.REPLACED, E.POSTPONED) for event in events[place + 1 :])
+
+
 def _before_its_predecessor(events: Sequence[EventRecord], place: int) -> EventRecord | None:
     return _replace(events[place], received_at=(events[place - 1].received_at if place else events[0].received_at) - 1)
 
@@ -250,10 +259,15 @@ def _other_status(status: Status | None) -> Status:
 
 
 PLACING = (E.MOVED, E.REPRIORITISED, E.RESCHEDULED)
+CALLS = (E.REPLACED, E.POSTPONED)
 EDITS: dict[str, Edit] = {
+    "args of the last replaced": _only(_said(E.REPLACED, args=lambda args, _: msgspec.Raw(b"[]")), _is_last_call),
+    "args of the last postponed": _only(_said(E.POSTPONED, args=lambda args, _: msgspec.Raw(b"[]")), _is_last_call),
+    "available_at of postponed": _only(_said(E.POSTPONED, available_at=_more), _later(E.REQUEUED)),
+    "from_at of postponed": _said(E.POSTPONED, from_at=_more),
     "queue of moved": _said(E.MOVED, queue=lambda queue, _: "another"),
     "from_queue of moved": _said(E.MOVED, from_queue=lambda queue, _: "another"),
-    "priority of reprioritised": _said(E.REPRIORITISED, priority=_more),
+    "priority of reprioritised": _only(_said(E.REPRIORITISED, priority=_more), _is_last_call),
     "from_priority of reprioritised": _said(E.REPRIORITISED, from_priority=_more),
     "available_at of rescheduled": _only(_said(E.RESCHEDULED, available_at=_more), _later(E.REQUEUED)),
     "from_at of rescheduled": _said(E.RESCHEDULED, from_at=_more),
@@ -266,7 +280,7 @@ EDITS: dict[str, Edit] = {
     "received_at after": _after_its_successor,
     "role": _only(
         _field("actor", lambda e: Actor(Role.CLIENT, "another")),
-        lambda events, place: events[place].type not in (E.ENQUEUED, E.CANCELLED, E.CANCEL_REQUESTED, *PLACING),
+        lambda events, place: events[place].type not in (E.ENQUEUED, E.CANCELLED, E.CANCEL_REQUESTED, *PLACING, *CALLS),
     ),
     "worker": _only(_field("actor", lambda e: Actor(Role.WORKER, "another", e.actor.incarnation)), _worker_again),
     "incarnation": _only(_field("actor", lambda e: Actor(Role.WORKER, e.actor.name, "another")), _worker_again),
@@ -308,10 +322,10 @@ EDITS: dict[str, Edit] = {
     ),
     "queue": _said(E.ENQUEUED, queue=lambda queue, _: "another"),
     "kind": _said(E.ENQUEUED, kind=lambda kind, _: "another"),
-    "args": _said(E.ENQUEUED, args=lambda args, _: msgspec.Raw(b'{"n":2}')),
-    "priority": _said(E.ENQUEUED, priority=_more),
-    "tier": _said(E.ENQUEUED, tier=lambda tier, _: "another"),
-    "override": _said(E.ENQUEUED, policy=lambda policy, _: msgspec.Raw(b'{"attempts_max":99}')),
+    "args": _only(_said(E.ENQUEUED, args=lambda args, _: msgspec.Raw(b'{"n":2}')), _is_last_call),
+    "priority": _only(_said(E.ENQUEUED, priority=_more), _is_last_call),
+    "tier": _only(_said(E.ENQUEUED, tier=lambda tier, _: "another"), _is_last_call),
+    "override": _only(_said(E.ENQUEUED, policy=lambda policy, _: msgspec.Raw(b'{"attempts_max":99}')), _is_last_call),
     "replay_of": _said(E.ENQUEUED, replay_of=_more),
     "delay": _only(_said(E.ENQUEUED, delay_us=_more), _later(E.REQUEUED)),
     "last_beat_at of stalled": _said(E.STALLED, last_beat_at=_more),

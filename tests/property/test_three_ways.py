@@ -165,7 +165,8 @@ def _refusal(error: HoldfastError, number: Callable[[Any], Any]) -> Any:
     if "status" not in error.context:
         return "refused", error.code
     waits = {"waits_for": [number(id_) for id_ in error.context["waits_for"]]} if "waits_for" in error.context else {}
-    return "refused", error.code, error.context | waits | {"job_id": number(error.context["job_id"])}
+    ids = {name: number(error.context[name]) for name in ("job_id", "holder_id") if name in error.context}
+    return "refused", error.code, error.context | waits | ids
 
 
 def _same(what: str, found: Any, wanted: Any) -> None:
@@ -236,6 +237,7 @@ choices = st.sampled_from(["wait", "wait", "cancel", "dead_letter"])
 links = st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 3, 5, 16, 17, 18, 20]), max_size=3)
 """The dependencies of a job: often none, mostly the jobs used last."""
 delays = st.one_of(st.none(), st.none(), seconds.map(lambda s: ("delay", s)), st.integers(-9, 9).map(lambda s: ("at", s)))
+windows = st.sampled_from([None, None, "window", "both", "replace", "replace", "postpone", "postpone"])
 requests = st.sampled_from(["none", "none", "none", "fresh", "fresh", "r1", "r2"])
 revs = st.sampled_from(["any", "any", "any", "any", "right", "right", "wrong"])
 actors = st.sampled_from([*[None] * 8, "ann", "w", *(Actor(role, "x", "y" * (role is Role.WORKER)) for role in Role)])
@@ -459,6 +461,23 @@ class ThreeWays(RuleBasedStateMachine):
             found["dedupe"] = "forever"
         return found
 
+    def call_options(self, options: dict[str, Any], window: str | None) -> dict[str, Any]:
+        """The options of a job with a key, with a window or with what the call does with another job that has the key."""
+        if window is None or "dedupe_key" not in options:
+            return options
+        found = dict(options)
+        if window in ("window", "both"):
+            found.pop("dedupe", None)
+            found["dedupe_for"] = 30
+        if window in ("replace", "both") and not found.get("depends_on"):
+            found["on_duplicate"] = "replace"
+        if window == "postpone" and not found.get("depends_on"):
+            found.pop("dedupe", None)
+            found.pop("available_at", None)
+            found |= {"on_duplicate": "postpone", "delay": found.get("delay") or 5}
+            found["postpone_max"] = max(30, found["delay"])
+        return found
+
     # Enqueueing and claiming
 
     @initialize(batch=st.lists(items, min_size=1, max_size=4))
@@ -473,16 +492,32 @@ class ThreeWays(RuleBasedStateMachine):
         choice=choices,
         request=requests,
         actor=clients,
+        window=windows,
     )
     def enqueue(
-        self, item: dict[str, Any], when: Any, forever: bool, on: list[int], choice: str, request: str, actor: str | None
+        self,
+        item: dict[str, Any],
+        when: Any,
+        forever: bool,
+        on: list[int],
+        choice: str,
+        request: str,
+        actor: str | None,
+        window: str | None,
     ) -> None:
         options = self.options(item.get("options", {}), when, forever) | self._depending(on, choice)
+        options = self.call_options(options, window)
         self.call_all("enqueue", item["kind"], item["args"], actor=actor, **options, **self.request(request))
 
     @rule(batch=st.lists(items, min_size=1, max_size=4), request=requests, actor=clients)
     def enqueue_many(self, batch: list[dict[str, Any]], request: str, actor: str | None) -> None:
         self._enqueue_many(batch, actor=actor, **self.request(request))
+
+    @rule(kind=st.sampled_from(KINDS[:1]), given=args, key=st.sampled_from(["key", "kéy"]), window=windows, request=requests)
+    def call_with_a_key(self, kind: str, given: Any, key: str, window: str | None, request: str) -> None:
+        """Calls of one kind with a key, all in one queue: most find another job."""
+        options = self.call_options({"dedupe_key": key, "queue": QUEUES[0]}, window)
+        self.call_all("enqueue", kind, given, **options, **self.request(request))
 
     def _depending(self, on: list[int], choice: str) -> dict[str, Any]:
         found = [self.pick(place, LIVE) for place in on if place != 20 or len(on) == 1]
@@ -492,8 +527,9 @@ class ThreeWays(RuleBasedStateMachine):
         batch=st.lists(st.tuples(items, links, links, choices), min_size=2, max_size=4),
         forward=st.booleans(),
         request=requests,
+        window=windows,
     )
-    def enqueue_graph(self, batch: list[Any], forward: bool, request: str) -> None:
+    def enqueue_graph(self, batch: list[Any], forward: bool, request: str, window: str | None) -> None:
         """Enqueue items that depend on each other and on existing jobs."""
         made = []
         for place, (item, inside, outside, choice) in enumerate(batch):
@@ -501,7 +537,8 @@ class ThreeWays(RuleBasedStateMachine):
             refs = [f"r{others[one % len(others)]}" for one in inside if others]
             options = item.get("options", {}) | self._depending(outside, choice)
             on = {"depends_on": [*options.get("depends_on", []), *refs], "on_dependency_failure": choice}
-            made.append({"kind": item["kind"], "args": item["args"], "ref": f"r{place}", **options, **on})
+            options = self.call_options(options, window) if not on["depends_on"] else options | on
+            made.append({"kind": item["kind"], "args": item["args"], "ref": f"r{place}", **options})
         self.call_all("enqueue_many", made, **self.request(request))
 
     @precondition(lambda self: any(job.is_waiting for job in self.jobs()))

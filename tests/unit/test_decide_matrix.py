@@ -86,6 +86,16 @@ OTHERS: dict[str, tuple[str, Callable[[], History], Callable[[History], History]
         lambda h: h.do(c.Resume, actor=SYSTEM),
     ),
     "an unblocked job": ("unblock", lambda: History(depends_on=(3,)), lambda h: h.do(c.Unblock, actor=SYSTEM)),
+    "a replaced job": (
+        "replace",
+        lambda: History(dedupe_key="d"),
+        lambda h: h.do(c.Replace, actor=CLIENT, args=b'{"n":2}'),
+    ),
+    "a postponed job": (
+        "postpone",
+        lambda: History(dedupe_key="d"),
+        lambda h: h.do(c.Postpone, actor=CLIENT, args=b'{"n":2}', delay_us=5, max_us=9),
+    ),
     "a permanent failure": ("fail", STATUSES["running"], lambda h: h.fail(retryable=False)),
     "a failure with a code": (
         "fail",

@@ -144,6 +144,9 @@ def test_the_worker_of_a_job_may_be_there():
 
 def test_a_reservation_that_is_over_waits_for_a_sweep():
     flow = Flow(for_worker="w-1", for_worker_us=SECOND)
+    found = of(History(flow=flow), flow=FlowFacts(reserved_for="w-1"), workers=(GPU,))
+    assert "It is for the worker w-1 for another 1 s (until 00:00:01Z); then any worker may have it." in found.text
+    assert found.next[1].at == to_datetime(T0 + SECOND)
     found = of(History(flow=flow).wait(2), flow=FlowFacts(reserved_for="w-1"), workers=(GPU,))
     assert "It was for the worker w-1 until 1 s ago" in found.text
     assert commands(found)[0] == "holdfast sweep"
@@ -164,7 +167,7 @@ def test_a_job_waits_for_those_of_its_subqueue(flow: Flow, ahead: int, words: st
     assert words in found.text
 
 
-def test_a_reader_that_could_claim_is_not_told_about_workers():
+def test_an_explanation_for_a_claim_leaves_out_workers():
     used_up = LimitState(name="a", limit="a", units=1, used=3, concurrent=3)
     assert flowing(is_asked_to_claim=True, workers=()).situation is Situation.READY
     assert flowing(FlowFacts(limits=(used_up,)), is_asked_to_claim=True).situation is Situation.LIMIT_USED_UP

@@ -11,6 +11,7 @@ from holdfast.core.flow import (
     LAST_ID,
     TURNS_MAX,
     Ageing,
+    FlowRefusal,
     Level,
     LimitBody,
     LimitKey,
@@ -24,8 +25,8 @@ from holdfast.core.flow import (
     read_ratio,
 )
 from holdfast.core.model import Flow
-from holdfast.errors import LimitExceeded, ValidationError
-from tests.unit.histories import SECOND, T0
+from holdfast.errors import LimitExceeded, NotClaimable, ValidationError
+from tests.unit.histories import SECOND, T0, History
 
 MINUTE = 60 * SECOND
 
@@ -320,6 +321,13 @@ def test_arguments_without_a_text_or_number_have_no_key(args: bytes):
     with pytest.raises(ValidationError) as refusal:
         key_of("args.tenant", args, "api")
     assert refusal.value.context["limit_name"] == "api"
+
+
+def test_a_claim_by_id_is_refused_for_a_reason():
+    refusal = FlowRefusal("limit", "the limit api is used up")
+    with pytest.raises(NotClaimable) as caught:
+        History().claim(refusal=refusal)
+    assert (caught.value.context["why"], str(caught.value)) == ("limit", "job 7 cannot be claimed: the limit api is used up")
 
 
 def test_a_reservation_ends_if_it_has_a_time():

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any, Literal, Unpack
 
 from holdfast.aio.threads import AsyncLedgerBase
-from holdfast.core import access, limits, payloads
+from holdfast.core import access, payloads
+from holdfast.core import limits as core_limits
 from holdfast.core.audit import Violation
 from holdfast.core.doctor import Diagnosis
 from holdfast.core.explain import Explanation
@@ -52,7 +53,7 @@ class AsyncLedger(AsyncLedgerBase):
             lambda ledger: ledger.acknowledge_cancel(fence, reason=reason, request_id=request_id, expected_rev=expected_rev)
         )
 
-    async def agents(self, *, limit: int = limits.PAGE_MAX) -> builtins.list[AgentSession]:
+    async def agents(self, *, limit: int = core_limits.PAGE_MAX) -> builtins.list[AgentSession]:
         """Return the sessions of agents, the most recently active first."""
         return await self._call(lambda ledger: ledger.agents(limit=limit))
 
@@ -113,7 +114,7 @@ class AsyncLedger(AsyncLedgerBase):
             lambda ledger: ledger.assist(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
 
-    async def attention(self, *, limit: int = limits.ATTENTION_MAX) -> builtins.list[AttentionItem]:
+    async def attention(self, *, limit: int = core_limits.ATTENTION_MAX) -> builtins.list[AttentionItem]:
         """Return what waits for a person, oldest first. If it is more than `limit`, requests for assistance stay in the list.
 
         That is: holders that request assistance, stalls under a policy that requires operator coverage, jobs that an operator
@@ -430,7 +431,9 @@ class AsyncLedger(AsyncLedgerBase):
     ) -> Job:
         """Create a job and return it. If a live job has the same `dedupe_key`, return that job instead.
 
-        The options are priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), tier, correlation_id, trace_id,
+        The options are priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), dedupe_for (how long the key
+        stays taken, also after the job's end), on_duplicate ("keep", "replace" or "postpone"), which says what happens to a job
+        that has the key and was never claimed, postpone_max, tier, correlation_id, trace_id,
         policy (a mapping), depends_on (jobs that must succeed first, or their ids) and on_dependency_failure ("dead_letter",
         "cancel" or "wait"), which says what happens to the job if one of those fails, is cancelled or is dead-lettered.
 
@@ -477,7 +480,7 @@ class AsyncLedger(AsyncLedgerBase):
         until: datetime | None = None,
         correlation_id: str | None = None,
         after: int = 0,
-        limit: int = limits.PAGE_MAX,
+        limit: int = core_limits.PAGE_MAX,
     ) -> builtins.list[Event]:
         """Return events in the total order, filtered by job, type, time or correlation id. `after` is a position."""
         return await self._call(
@@ -578,7 +581,7 @@ class AsyncLedger(AsyncLedgerBase):
         """Return the newest signed head, or None if nothing was ever sealed."""
         return await self._call(lambda ledger: ledger.head())
 
-    async def heads(self, *, after: int = 0, limit: int = limits.PAGE_MAX) -> builtins.list[TreeHead]:
+    async def heads(self, *, after: int = 0, limit: int = core_limits.PAGE_MAX) -> builtins.list[TreeHead]:
         """Return signed heads by size. For the next page, pass the last size of this one as `after`."""
         return await self._call(lambda ledger: ledger.heads(after=after, limit=limit))
 
@@ -1165,7 +1168,7 @@ class AsyncLedger(AsyncLedgerBase):
         """Return one schedule."""
         return await self._call(lambda ledger: ledger.schedule(name))
 
-    async def schedules(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> builtins.list[ScheduleRecord]:
+    async def schedules(self, *, after: str = "", limit: int = core_limits.PAGE_MAX) -> builtins.list[ScheduleRecord]:
         """Return schedules by name, those after the name `after`."""
         return await self._call(lambda ledger: ledger.schedules(after=after, limit=limit))
 
@@ -1385,7 +1388,7 @@ class AsyncLedger(AsyncLedgerBase):
         """
         return await self._call(lambda ledger: ledger.timeline(job_id, since=since, until=until, width=width))
 
-    async def tokens(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> builtins.list[TokenRecord]:
+    async def tokens(self, *, after: str = "", limit: int = core_limits.PAGE_MAX) -> builtins.list[TokenRecord]:
         """Return tokens by id, also revoked and expired ones. For the next page, pass the last id of this one as `after`."""
         return await self._call(lambda ledger: ledger.tokens(after=after, limit=limit))
 
@@ -1484,7 +1487,7 @@ class AsyncLedger(AsyncLedgerBase):
         """
         return await self._call(lambda ledger: ledger.wants_sweeping(holder))
 
-    async def workers(self, *, seen_within: Any = None, limit: int = limits.PAGE_MAX) -> builtins.list[WorkerRecord]:
+    async def workers(self, *, seen_within: Any = None, limit: int = core_limits.PAGE_MAX) -> builtins.list[WorkerRecord]:
         """Return the workers that have signed in and not out, by name.
 
         `seen_within` restricts them to those seen recently. If there are more than `limit`, the most recently seen are returned.

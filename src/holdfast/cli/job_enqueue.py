@@ -10,13 +10,13 @@ import click
 from holdfast.cli.command import CommandResult, request_option, with_ledger
 from holdfast.cli.completion import QUEUE, name_hint
 from holdfast.cli.output import Page, usage_error
-from holdfast.cli.values import JOB_ID, read_argument, schedule_options
+from holdfast.cli.values import JOB_ID, duration, format_time, read_argument, schedule_options
 from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, TYPED_BYTES_MAX, TYPED_LINES_BYTES_MAX, check_name
 from holdfast.errors import HoldfastError, NotFound, ValidationError
 from holdfast.text import join_some
 
 if TYPE_CHECKING:
-    from holdfast.ledger import DeclarationRecord, Ledger
+    from holdfast.ledger import DeclarationRecord, Job, Ledger
 
 KINDS_SHOWN_MAX = 5
 
@@ -92,6 +92,14 @@ def parse_object(body: bytes) -> dict[str, Any]:
 @schedule_options
 @click.option("--dedupe-key", help="If a live job of the queue has this key, return that job.")
 @click.option("--dedupe", type=click.Choice(["live", "forever"]), help="Whether a finished job keeps its key. [default: live]")
+@click.option("--dedupe-for", type=duration, help="Keep the key for this time from now on, also after the job's end.")
+@click.option(
+    "--on-duplicate",
+    type=click.Choice(["keep", "replace", "postpone"]),
+    help="If a job that was never claimed has the key: keep it as it is, replace its arguments, or replace them and postpone it "
+    "by --delay from now. [default: keep]",
+)
+@click.option("--postpone-max", type=duration, help="Postpone it no longer than this after it was enqueued. [default: 10 delays]")
 @click.option("--tier", help="The tier of the job, which sets its heartbeat interval.")
 @click.option("--correlation-id", help="Joins jobs that belong together.")
 @click.option(
@@ -117,6 +125,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
     Try:
       holdfast job enqueue index_page --queue crawl --args '{"url": "https://a.example"}'
       holdfast job enqueue report --queue mail --at 2026-12-24T18:00 --dedupe-key report-2026
+      holdfast job enqueue index --queue search --dedupe-key page-7 --delay 30s --on-duplicate postpone --postpone-max 10m
 
     \b
     Example:
@@ -137,9 +146,21 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
         raise usage_error("name the kind of the job, or give --lines")
     item = _with_queues(ledger, [{"kind": kind, **options}])[0]
     made = ledger.enqueue(item.pop("kind"), item.pop("args", None), request_id=request_id, **item)
-    waits = f"; it waits for {join_some(made.waits_for)}" if made.waits_for else ""
-    text = f"Job {made.id} is {made.status.value} in {made.queue}{waits}." if made.is_new else f"Job {made.id} was there already."
+    text = _format_made(made, given.get("on_duplicate") or "keep")
     return CommandResult({"job": job_view(made), "is_new": made.is_new}, lambda page: page.line(text))
+
+
+def _format_made(made: "Job", on_duplicate: str) -> str:
+    """Return what became of an enqueue. A job that was never claimed has the values of a call that replaces or postpones."""
+    if made.is_new:
+        waits = f"; it waits for {join_some(made.waits_for)}" if made.waits_for else ""
+        return f"Job {made.id} is {made.status.value} in {made.queue}{waits}."
+    if on_duplicate == "keep":
+        return f"Job {made.id} was there already."
+    if made.status.value != "queued" or made.attempt:
+        return f"Job {made.id} was there already and is {made.status.value}. It keeps its key, and nothing is changed."
+    available = f", available at {format_time(made.available_at)}" if on_duplicate == "postpone" and not made.waits_for else ""
+    return f"Job {made.id} was there already, and has these arguments now{available}."
 
 
 def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> CommandResult:

@@ -140,6 +140,7 @@ def show_job(page: Page, job: "Job", ended: "Mapping[int, Status] | None" = None
         ("waits for", join_some(job.waits_for, IDS_MAX) or None),
         ("blocked by", _failed_dependencies(ended or {})),
         ("dedupe key", job.dedupe_key),
+        ("key until", job.dedupe_until and format_time(job.dedupe_until)),
         ("note", job.note),
         ("correlation", job.correlation_id),
         ("args", _short_json(job.args)),

@@ -67,6 +67,8 @@ def schedule() -> None:
     "--priority", type=click.IntRange(-limits.PRIORITY_MAX, limits.PRIORITY_MAX), help="Jobs with a higher priority go first."
 )
 @click.option("--dedupe-key", help="Make no job while a live job of the queue has this key.")
+@click.option("--dedupe-for", type=duration, help="Keep the key of each job for this time, also after its end.")
+@click.option("--on-duplicate", type=click.Choice(["keep", "replace"]), help="What to do with a waiting job that has the key.")
 @click.option("--tier", help="The tier of its jobs.")
 @click.option("--policy", type=json_object("--policy"), metavar="JSON|@FILE", help="A policy for its jobs.")
 @request_option

@@ -211,6 +211,8 @@ WITH_POLICY = frozenset({EventType.CLAIMED, EventType.HEARTBEAT, EventType.STALL
 _WITHOUT_REASON = frozenset(
     {
         EventType.UNBLOCKED,
+        EventType.REPLACED,
+        EventType.POSTPONED,
         EventType.CLAIMED,
         EventType.STARTED,
         EventType.SUCCEEDED,
@@ -269,6 +271,7 @@ def _check_record(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str
         elif available_at != max(event.received_at, job.wanted_at or 0):
             yield "record", f"unblocked, available at {available_at}, but neither the event nor the caller has that time"
     yield from _check_placement(job, event)
+    yield from _check_call(job, event)
     if event.type is EventType.REQUEUED and attempts_exhausted(job) and not payloads.is_release(event):
         yield "attempts_max", "requeued with no attempts left"
     if event.type is EventType.FAILED:
@@ -299,6 +302,29 @@ def _check_placement(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, 
             yield (
                 "record",
                 f"rescheduled from {times.from_at} to {times.available_at}, but the job was available at {job.available_at}",
+            )
+
+
+_BY_CALLS = frozenset({EventType.REPLACED, EventType.POSTPONED})
+"""The events that an enqueue with the job's dedupe key makes."""
+
+
+def _check_call(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
+    """Check the change by a later call with the same dedupe key: only a job with a key that was never claimed can be changed."""
+    if event.type not in _BY_CALLS:
+        return
+    if job.attempt or job.dedupe_key is None:
+        yield (
+            "record",
+            f"{event.type.value} after {job.attempt} attempts, but only a job with a key that was never claimed can be",
+        )
+    if event.type is EventType.POSTPONED:
+        times = payloads.decode(payloads.PostponedPayload, event.payload)
+        before = (job.wanted_at or 0) if job.is_waiting else job.available_at
+        if times.from_at != before or times.available_at > times.latest_at:
+            yield (
+                "record",
+                f"postponed from {times.from_at} to {times.available_at}, but it was {before}, and {times.latest_at} the latest",
             )
 
 
@@ -357,8 +383,11 @@ def _check_policy(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str
 
 
 def _check_holder(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]:
-    """Check that a worker's event comes from the worker that holds the attempt, before its lease ends."""
-    if event.actor.role is not Role.WORKER:
+    """Check that a worker's event comes from the worker that holds the attempt, before its lease ends.
+
+    Every worker may enqueue, and so change a job that was never claimed.
+    """
+    if event.actor.role is not Role.WORKER or event.type in _BY_CALLS:
         return
     if event.type is EventType.CLAIMED:
         if job.status is Status.QUEUED and event.received_at < job.available_at:

@@ -74,6 +74,10 @@ class Enqueue(Command, frozen=True, kw_only=True):
     delay_us: int = 0
     dedupe_key: str | None = None
     dedupe_forever: bool = False
+    dedupe_for_us: int = 0
+    """How long the job keeps its dedupe key also after its end, from now on."""
+    on_duplicate: str = "keep"
+    postpone_max_us: int = 0
     tier: str | None = None
     override: bytes | None = None
     correlation_id: str | None = None
@@ -241,6 +245,22 @@ class Reschedule(JobCommand, frozen=True, kw_only=True):
     available_at: Micros | None = None
     delay_us: int = 0
     reason: str | None = None
+
+
+class Replace(JobCommand, frozen=True, kw_only=True):
+    """Give a queued job the arguments, the priority, the tier and the policy of a later call with the same dedupe key."""
+
+    args: bytes
+    priority: int = 0
+    tier: str | None = None
+    override: bytes | None = None
+
+
+class Postpone(Replace, frozen=True, kw_only=True):
+    """The same, and make the job available `delay_us` from now, but at most `max_us` after it was enqueued."""
+
+    delay_us: int
+    max_us: int
 
 
 class Sweep(JobCommand, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import commands as c
-from holdfast.core import control_verbs, holder_verbs, payloads
+from holdfast.core import control_verbs, holder_verbs, payloads, windows
 from holdfast.core.draft import Decision, Draft, check_role, invalid_transition
 from holdfast.core.model import TERMINAL, Actor, EventRecord, EventType, Fence, JobRecord, Micros, Role, Status
 from holdfast.core.table import roles_without_fence
@@ -39,7 +39,7 @@ __all__ = [
     "rev_conflict_error",
 ]
 
-_VERBS = holder_verbs.VERBS | {command: function for command, (_, function) in control_verbs.VERBS.items()}
+_VERBS = holder_verbs.VERBS | windows.VERBS | {command: function for command, (_, function) in control_verbs.VERBS.items()}
 """The function of each command."""
 
 
@@ -124,7 +124,7 @@ def enqueued_event(job_id: int, command: c.Enqueue, now: Micros, correlation_id:
 def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
     """Return the enqueue command that repeats a finished job with the same arguments and options.
 
-    A dedupe key that is held forever stays with the first job.
+    A dedupe key that is held forever stays with the first job. A window begins anew.
     """
     check_role("replay", command.actor, frozenset({Role.OPERATOR}))
     if job.status not in TERMINAL - {Status.SUCCEEDED}:
@@ -136,6 +136,7 @@ def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
         args=msgspec.Raw(job.args),
         priority=job.priority,
         dedupe_key=key,
+        dedupe_for_us=windows.length_us(job),
         tier=job.tier,
         policy=payloads.to_optional_json(job.override),
         replay_of=job.id,
@@ -152,6 +153,7 @@ def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
         payload=body.encode(),
         priority=job.priority,
         dedupe_key=key,
+        dedupe_for_us=windows.length_us(job),
         tier=job.tier,
         override=job.override,
         correlation_id=job.correlation_id,

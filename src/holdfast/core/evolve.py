@@ -47,6 +47,7 @@ def _new_job(event: EventRecord) -> JobRecord:
         depends_on=body.depends_on,
         on_dependency_failure=body.on_dependency_failure,
         wanted_at=body.wanted_at(at),
+        dedupe_until=body.dedupe_until(at),
         waits_for=body.depends_on,
         flow=body.flow,
     )
@@ -182,6 +183,27 @@ def _rescheduled(job: JobRecord, event: EventRecord) -> dict[str, Any]:
     return {"available_at": payloads.decode(payloads.RescheduledPayload, event.payload).available_at}
 
 
+def _replaced(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    return _call_fields(payloads.decode(payloads.ReplacedPayload, event.payload))
+
+
+def _call_fields(body: payloads.ReplacedPayload) -> dict[str, Any]:
+    """Return the fields that a later call with the same dedupe key sets."""
+    override = payloads.json_bytes(body.policy)
+    return {"args": bytes(body.args), "priority": body.priority, "tier": body.tier, "override": override}
+
+
+def _postponed(job: JobRecord, event: EventRecord) -> dict[str, Any]:
+    """Set the new time. While the job waits for others, it is the time from which it may be claimed after them."""
+    body = payloads.decode(payloads.PostponedPayload, event.payload)
+    changes = _call_fields(body)
+    if job.depends_on:
+        changes["wanted_at"] = body.available_at
+    if not job.is_waiting:
+        changes["available_at"] = body.available_at
+    return changes
+
+
 def _finished(job: JobRecord, event: EventRecord) -> dict[str, Any]:
     """Return the fields of every terminal status: no holder, no phase.
 
@@ -252,6 +274,8 @@ _CHANGES: dict[EventType, Callable[[JobRecord, EventRecord], dict[str, Any]]] = 
     EventType.MOVED: _moved,
     EventType.REPRIORITISED: _reprioritised,
     EventType.RESCHEDULED: _rescheduled,
+    EventType.REPLACED: _replaced,
+    EventType.POSTPONED: _postponed,
     EventType.SUCCEEDED: _succeeded,
     EventType.FAILED: _failed,
     EventType.CANCEL_REQUESTED: _cancel_requested,

@@ -12,6 +12,12 @@ EVENT_ERROR_CHARACTERS_MAX = 200
 _CHANGED_FIELDS: Mapping[str, str] = {EventType.MOVED: "queue", EventType.REPRIORITISED: "priority"}
 """The field of an event that is shown with its old and its new value."""
 
+_CALLS: Mapping[str, str] = {
+    EventType.REPLACED: "a call with the same dedupe key has replaced its arguments",
+    EventType.POSTPONED: "a call with the same dedupe key has replaced its arguments and begun its delay anew",
+}
+"""Events that an enqueue with the job's dedupe key makes, and what it has done."""
+
 
 def format_error(error: Any, characters_max: int) -> str:
     """Return the recorded error of an attempt in one line: `TransientError: the server said 503`."""
@@ -33,6 +39,8 @@ def describe_event(type_: str, reason: str | None, payload: Mapping[str, Any]) -
     """
     if (name := _CHANGED_FIELDS.get(type_)) is not None and name in payload:
         return str(type_), f"from {payload[f'from_{name}']} to {payload[name]}"
+    if type_ in _CALLS:
+        return str(type_), _CALLS[type_]
     error = payload.get("error", payload.get("last_error"))
     line = "" if error is None else format_error(error, EVENT_ERROR_CHARACTERS_MAX)
     if is_retry(type_, reason):

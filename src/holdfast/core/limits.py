@@ -78,6 +78,11 @@ SORTED_MAX = 10_000
 NAMES_PER_CLAIM_MAX = 1_000
 PRIORITY_MAX = 1_000
 DELAY_US_MAX = 10 * 366 * 86_400 * 1_000_000
+DEDUPE_FOR_MS_MIN = 1
+DEDUPE_FOR_MS_MAX = 366 * 86_400_000
+"""How long a job may keep its dedupe key also after its end, from its enqueue on."""
+POSTPONE_DELAYS = 10
+"""How often its delay a job may be postponed in all, unless the call says how long."""
 TIME_US_MAX = 253_402_300_799_000_000
 """The last second of the year 9999."""
 JOB_ID_MAX = 2**63 - 1

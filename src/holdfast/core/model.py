@@ -85,6 +85,8 @@ class EventType(StrEnum):
     MOVED = "moved"
     REPRIORITISED = "reprioritised"
     RESCHEDULED = "rescheduled"
+    REPLACED = "replaced"
+    POSTPONED = "postponed"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCEL_REQUESTED = "cancel_requested"
@@ -309,6 +311,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     on_dependency_failure: str = "wait"
     wanted_at: Micros | None = None
     """When it would be available without its dependencies. None if it has no dependencies."""
+    dedupe_until: Micros | None = None
+    """Until when it keeps its dedupe key also after its end. None if there is no such time."""
     waits_for: tuple[int, ...] = ()
     """The jobs it still waits for. A replay takes the place of the job that it repeats. The history does not say which
     dependencies are left: a fold of the events has all of them here until the job is unblocked or ends."""

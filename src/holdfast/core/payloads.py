@@ -33,6 +33,9 @@ class EnqueuedPayload(Payload, frozen=True):
     delay_us: int = 0
     dedupe_key: str | None = None
     dedupe_forever: bool = False
+    dedupe_for_us: int = 0
+    on_duplicate: str = "keep"
+    postpone_max_us: int = 0
     tier: str | None = None
     policy: OptionalJson = UNSET
     replay_of: int | None = None
@@ -47,6 +50,10 @@ class EnqueuedPayload(Payload, frozen=True):
     def wanted_at(self, enqueued_at: Micros) -> Micros | None:
         """Return `available_from` for a job with dependencies, and None for any other job."""
         return self.available_from(enqueued_at) if self.depends_on else None
+
+    def dedupe_until(self, enqueued_at: Micros) -> Micros | None:
+        """Return until when the job keeps its dedupe key also after its end."""
+        return enqueued_at + self.dedupe_for_us if self.dedupe_for_us else None
 
 
 class EnqueuedArgs(msgspec.Struct, frozen=True):
@@ -123,6 +130,23 @@ class RescheduledPayload(Payload, frozen=True):
     from_at: Micros
 
 
+class ReplacedPayload(Payload, frozen=True, kw_only=True):
+    """What a later call with the same dedupe key has changed: all these fields are those of that call."""
+
+    args: msgspec.Raw
+    priority: int = 0
+    tier: str | None = None
+    policy: OptionalJson = UNSET
+
+
+class PostponedPayload(ReplacedPayload, frozen=True, kw_only=True):
+    """The same, with the new time, the time before, and the latest time to which that call may postpone the job."""
+
+    available_at: Micros
+    from_at: Micros
+    latest_at: Micros
+
+
 class SucceededPayload(Payload, frozen=True):
     result: msgspec.Raw
 
@@ -179,6 +203,8 @@ PAYLOAD_TYPES: dict[EventType, type[Payload]] = {
     EventType.MOVED: MovedPayload,
     EventType.REPRIORITISED: ReprioritisedPayload,
     EventType.RESCHEDULED: RescheduledPayload,
+    EventType.REPLACED: ReplacedPayload,
+    EventType.POSTPONED: PostponedPayload,
     EventType.SUCCEEDED: SucceededPayload,
     EventType.FAILED: FailedPayload,
     EventType.CANCELLED: CancelledPayload,

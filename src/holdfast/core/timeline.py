@@ -185,6 +185,8 @@ class _Reader:
     def _available(self, event: TimelineEvent) -> None:
         if event.type == EventType.UNBLOCKED:
             self.waits[-1][2] = payloads.decode(payloads.UnblockedPayload, event.payload).available_at
+        elif event.type == EventType.POSTPONED:
+            self.waits[-1][2] = payloads.decode(payloads.PostponedPayload, event.payload).available_at
         else:
             self.waits[-1][2] = payloads.decode(payloads.RescheduledPayload, event.payload).available_at
 
@@ -240,7 +242,7 @@ _PHASES = {
     EventType.ASSIST_ENDED.value: Phase.EXECUTING,
     EventType.CANCEL_REQUESTED.value: Phase.ABORTING,
 }
-_AVAILABILITY = frozenset({EventType.UNBLOCKED.value, EventType.RESCHEDULED.value})
+_AVAILABILITY = frozenset({EventType.UNBLOCKED.value, EventType.RESCHEDULED.value, EventType.POSTPONED.value})
 
 
 class TimelineJob(NamedTuple):

@@ -66,7 +66,7 @@ def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: i
         if job.status is Status.QUEUED and job.flow is not None:
             refusal = session.flow_refusal(job, command.actor.name, command.labels)
         command = msgspec.structs.replace(command, policy=policy, paused=paused, refusal=refusal)
-    if isinstance(command, c.MoveJob) and job is not None and job.dedupe_key is not None:
+    if isinstance(command, c.MoveJob) and job is not None and job.dedupe_key is not None and session.has_key(job.id):
         command = msgspec.structs.replace(command, key_holder=session.key_holder(command.queue, job.dedupe_key))
     outcome = signer.decide(job, command, now)
     if outcome.events:

@@ -13,8 +13,9 @@ from holdfast.core.dependencies import ON_FAILURE_DEFAULT, DependencyState, fail
 from holdfast.core.limits import CASCADE_MAX
 from holdfast.core.model import NEVER, TERMINAL, JobRecord, Micros, Status
 from holdfast.errors import NotFound, ValidationError
+from holdfast.ledger import windows
 from holdfast.ledger.requests import FoundJob
-from holdfast.store.base import Dependencies, HotVerbs, Session
+from holdfast.store.base import Dependencies, Session
 
 
 def resolve_dependents(session: Session, job: JobRecord, now: Micros, request_id: str | None) -> list[Decision]:
@@ -117,10 +118,12 @@ def make_linked(session: Session, commands: Sequence[c.EnqueueLinked]) -> Linked
     for command in commands:
         _check_known(command, outside)
     ids = session.draw_ids(len(commands))
-    new_places = _insert(session, commands, ids)
+    new_places, changes = _insert(session, commands, ids)
     existing, open_existing_ids = _newest_states(session, {id_ for place, id_ in enumerate(ids) if place not in new_places})
     edges = {ids[place]: _edges_of(commands[place], ids, outside, existing) for place in sorted(new_places)}
-    decisions = _link(session, commands, {id_: on for id_, on in edges.items() if on is not None}, open_ids | open_existing_ids)
+    decisions = changes + _link(
+        session, commands, {id_: on for id_, on in edges.items() if on is not None}, open_ids | open_existing_ids
+    )
     jobs = session.load(ids, lock=False)
     return LinkedJobs([FoundJob(jobs[id_], place in new_places) for place, id_ in enumerate(ids)], decisions)
 
@@ -171,22 +174,25 @@ def _newest_states(session: Session, ids: set[int]) -> tuple[dict[int, Dependenc
     return states, open_ids
 
 
-def _insert(session: HotVerbs, commands: Sequence[c.EnqueueLinked], ids: list[int]) -> set[int]:
+def _insert(session: Session, commands: Sequence[c.EnqueueLinked], ids: list[int]) -> tuple[set[int], list[Decision]]:
     """Write the jobs under their ids, and return the places of the new ones.
 
-    If another job has the dedupe key, the id is replaced by that job's.
+    If another job has the dedupe key, the id is replaced by that job's. Return also what was changed in such jobs.
     """
     keyed = [place for place in in_order(commands) if commands[place].dedupe_key is not None]
     new_places = set(range(len(commands)))
+    changes: list[Decision] = []
+    windows.lock_key_holders(session, (commands[place] for place in keyed))
     for place in keyed:
-        row = session.enqueue_keyed(_with_ids(commands[place], ids, place))
+        row, change = windows.enqueue_keyed(session, _with_ids(commands[place], ids, place))
         if not row.is_new:
             ids[place] = row.job_id
             new_places.discard(place)
+        changes += [] if change is None else [change]
     keyless = [_with_ids(command, ids, place) for place, command in enumerate(commands) if command.dedupe_key is None]
     if keyless:
         session.enqueue(keyless)
-    return new_places
+    return new_places, changes
 
 
 def _with_ids(command: c.EnqueueLinked, ids: Sequence[int], place: int) -> c.Enqueue:

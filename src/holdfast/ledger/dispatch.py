@@ -16,7 +16,7 @@ from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import SIGNED_SEPARATOR, EventRecord, Role
 from holdfast.core.payloads import counter_of
 from holdfast.errors import Conflict, HoldfastError, Unavailable
-from holdfast.ledger import decisions, dependencies
+from holdfast.ledger import decisions, dependencies, windows
 from holdfast.ledger.decisions import decide_each
 from holdfast.ledger.requests import FoundJob, Item, Request, Result, Runner, answer_repeats, keep_answers
 from holdfast.ledger.signing import Signer, TransactionSigner
@@ -134,7 +134,9 @@ def enqueue(session: Session, items: Sequence[Item], _: TransactionSigner) -> No
     """Enqueue in the order of the items, so that ids have the same order. Items without a dedupe key share a statement."""
     for keyed, group in groupby(items, _is_keyed):
         if keyed:
-            for item in group:
+            calls = list(group)
+            windows.lock_key_holders(session, (item.command for item in calls))
+            for item in calls:
                 _enqueue_keyed(session, item)
         else:
             keyless = list(group)
@@ -154,6 +156,7 @@ def enqueue_linked(session: Session, items: Sequence[Item], signer: TransactionS
             if answer.is_new:
                 _wake_queue(item.result, item.command)
         call[0].result.note(made.decisions)
+        call[0].result.changed = call[0].result.changed or bool(made.decisions)
 
 
 def _is_keyed(item: Item) -> bool:
@@ -167,12 +170,15 @@ def _wake_queue(result: Result, command: c.Enqueue) -> None:
 
 
 def _enqueue_keyed(session: Session, item: Item) -> None:
-    row = session.enqueue_keyed(item.command)
+    row, change = windows.enqueue_keyed(session, item.command)
     if row.is_new:
         item.answer(row)
         _wake_queue(item.result, item.command)
-    else:
-        item.answer(FoundJob(session.load([row.job_id], lock=False)[row.job_id], False))
+        return
+    if change is not None:
+        item.result.note([change])
+        item.result.changed = True
+    item.answer(FoundJob(session.load([row.job_id], lock=False)[row.job_id], False))
 
 
 def claim_next(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
@@ -243,6 +249,8 @@ def _replay_one(session: Session, item: Item, command: c.Replay) -> FoundJob:
     live_id = session.live_replay(job.id)
     if live_id is not None:
         return FoundJob(session.load([live_id], lock=False)[live_id], False)
+    if job.dedupe_until is not None:
+        session.take_key(job.id)  # the replay has it from now on
     row = enqueue_one(session, item.result, enqueue_command)
     if not row.is_new:
         key = enqueue_command.dedupe_key
@@ -259,7 +267,11 @@ def enqueue_one(session: Session, result: Result, command: c.Enqueue) -> Enqueue
         made = dependencies.make_linked(session, [command])
         result.note(made.decisions)
         return EnqueuedRow(made.answers[0].job.id, 0, made.answers[0].is_new)
-    return session.enqueue([command])[0] if command.dedupe_key is None else session.enqueue_keyed(command)
+    if command.dedupe_key is None:
+        return session.enqueue([command])[0]
+    row, change = windows.enqueue_keyed(session, command)
+    result.note([] if change is None else [change])
+    return row
 
 
 def answer_appends(session: Session, results: Iterable[Result]) -> None:

@@ -51,6 +51,9 @@ class HandlerOptions(TypedDict, total=False):
     available_at: datetime | None
     dedupe_key: str | None
     dedupe: Literal["live", "forever"] | None
+    dedupe_for: Duration | None
+    on_duplicate: Literal["keep", "replace", "postpone"] | None
+    postpone_max: Duration | None
     tier: str | None
     correlation_id: str | None
     trace_id: str | None
@@ -224,6 +227,7 @@ class Job(Generic[R_co]):
     last_heartbeat_at: datetime | None = _time("last_beat_at")
     started_at: datetime | None = _time("started_at")
     finished_at: datetime | None = _time("finished_at")
+    dedupe_until: datetime | None = _time("dedupe_until")
     cancel_requested_at: datetime | None = _time("cancel_requested_at")
 
     @property

@@ -60,6 +60,8 @@ def job_command(name: str, body: ScheduleBody, available_at: Micros | None, requ
         delay_us=payload.delay_us,
         dedupe_key=payload.dedupe_key,
         dedupe_forever=payload.dedupe_forever,
+        dedupe_for_us=payload.dedupe_for_us,
+        on_duplicate=payload.on_duplicate,
         tier=payload.tier,
         override=payloads.json_bytes(payload.policy),
         flow=payload.flow,
@@ -165,6 +167,7 @@ class _Firing:
         row = enqueue_one(self._session, result, command)
         if not row.is_new:  # another job has the dedupe key
             self.skipped += 1
+            self._session.wake(result.queues)
             return
         self.last_job = row.job_id
         result.answers, result.changed = [EnqueuedRow(row.job_id, row.at, True)], True

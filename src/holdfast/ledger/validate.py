@@ -15,6 +15,7 @@ from holdfast.core import policy as policies
 from holdfast.core.dependencies import ON_FAILURE, ON_FAILURE_DEFAULT
 from holdfast.core.model import RESERVED_PREFIX, Actor, Draw, Fence, Flow, Micros, Phase, Role, StallReason, Status
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
+from holdfast.ledger.dedupe_options import dedupe_options
 from holdfast.ledger.dependencies import Refs
 from holdfast.ledger.public import Job, to_micros
 from holdfast.text import safe_str, truncate_bytes
@@ -375,7 +376,8 @@ def _args_json(args: Any) -> bytes:
 
 _OPTIONS = frozenset(
     {"priority", "delay", "available_at", "dedupe_key", "dedupe", "tier", "correlation_id", "trace_id", "policy"}
-    | {"depends_on", "on_dependency_failure", "limits", "partition", "requires", "for_worker", "for_worker_for"}
+    | {"depends_on", "on_dependency_failure", "dedupe_for", "on_duplicate", "postpone_max"}
+    | {"limits", "partition", "requires", "for_worker", "for_worker_for"}
 )
 
 
@@ -391,11 +393,6 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in given.items() if value is not None}
     if "delay" in given and "available_at" in given:
         raise ValidationError("give delay or available_at, not both", field="delay")
-    dedupe = given.get("dedupe", "live")
-    if dedupe not in ("live", "forever"):
-        raise ValidationError('dedupe must be "live" or "forever"', field="dedupe")
-    if dedupe == "forever" and "dedupe_key" not in given:
-        raise ValidationError('dedupe="forever" needs a dedupe_key', field="dedupe")
     own = given.get("policy", {})
     if not isinstance(own, Mapping):
         raise ValidationError("policy must be a mapping of its fields", field="policy")
@@ -407,14 +404,15 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         return None if name not in given else limits.check_key(name, given[name])
 
     dedupe_key = key("dedupe_key")
+    delay_us = policies.duration_ms("delay", given.get("delay", 0), 0, DELAY_MS_MAX) * 1_000
     depends_on = _dependencies(given.get("depends_on", ()))
     on_failure = given.get("on_dependency_failure", ON_FAILURE_DEFAULT if depends_on else "wait")
     return {
         "priority": limits.check_integer("priority", given.get("priority", 0), -limits.PRIORITY_MAX, limits.PRIORITY_MAX),
         "available_at": None if "available_at" not in given else moment("available_at", given["available_at"]),
-        "delay_us": policies.duration_ms("delay", given.get("delay", 0), 0, DELAY_MS_MAX) * 1_000,
+        "delay_us": delay_us,
         "dedupe_key": None if dedupe_key is None else unreserved_name("dedupe_key", dedupe_key),
-        "dedupe_forever": dedupe == "forever",
+        **dedupe_options(given, delay_us),
         "tier": None if "tier" not in given else limits.check_name("tier", given["tier"]),
         "correlation_id": key("correlation_id"),
         "trace_id": key("trace_id"),

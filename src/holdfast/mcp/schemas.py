@@ -143,6 +143,7 @@ class EnqueueArguments(WriteArguments, frozen=True, kw_only=True):
     priority: Annotated[int, Meta(ge=-limits.PRIORITY_MAX, le=limits.PRIORITY_MAX, description="Higher goes first.")] = 0
     delay_s: Annotated[int, Meta(ge=0, le=limits.DELAY_US_MAX // 1_000_000, description="Seconds before it can be claimed.")] = 0
     dedupe_key: Annotated[str, _key_meta("If a live job has this key, it is returned and `is_new` is false.")] | None = None
+    dedupe_for_s: Annotated[int, Meta(ge=0, le=limits.DEDUPE_FOR_MS_MAX // 1_000, description="Seconds to keep the key.")] = 0
     correlation_id: Annotated[str, _key_meta("Groups related jobs.")] | None = None
     depends_on: Annotated[list[JobId], Meta(max_length=limits.DEPENDENCIES_MAX, description="Jobs that must succeed first.")] = []
     on_dependency_failure: Annotated[

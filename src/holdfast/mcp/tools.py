@@ -138,6 +138,7 @@ def enqueue(caller: Caller, request: schemas.EnqueueArguments) -> EnqueueResult:
     if request.depends_on:
         given |= {"depends_on": request.depends_on, "on_dependency_failure": request.on_dependency_failure}
     given |= {"delay": request.delay_s} if request.delay_s else {}
+    given |= {"dedupe_for": request.dedupe_for_s} if request.dedupe_for_s else {}
     job = caller.ledger.enqueue(
         request.kind, request.args, actor=caller.actor(request), request_id=caller.scoped_request_id(request), **given
     )

@@ -60,6 +60,7 @@ class RemoteJob(msgspec.Struct, frozen=True):
     trace_id: str | None = None
     dedupe_key: str | None = None
     dedupe_forever: bool = False
+    dedupe_until: datetime | None = None
     tier: str | None = None
     replay_of: int | None = None
     note: str | None = None
@@ -89,6 +90,7 @@ _TIMES = {
     "last_lease_expires_at": "last_lease_expires_at",
     "cancel_requested_at": "cancel_requested_at",
     "wanted_at": "wanted_at",
+    "dedupe_until": "dedupe_until",
 }
 """Names of times in an answer, and in a record."""
 _BODIES = ("args", "result", "checkpoint", "last_error", "override")

@@ -216,13 +216,15 @@ class RemotePipeline(StoreOnly):
     def _enqueue(self, commands: Sequence[c.Enqueue]) -> list[Any]:
         """Create jobs. The record of a new one is folded from its command, so the answer need not have it.
 
-        Jobs that depend on others are read: what they wait for depends on the others.
+        Jobs that depend on others, or may change others, are read: the answer depends on those.
         """
-        linked = len(commands) <= PAGE_MAX and any(isinstance(command, c.EnqueueLinked) for command in commands)
-        body, query = {"jobs": items.enqueue_items(commands)}, {"return": "jobs"} if linked else None
+        whole = len(commands) <= PAGE_MAX and any(
+            isinstance(command, c.EnqueueLinked) or command.on_duplicate != "keep" for command in commands
+        )
+        body, query = {"jobs": items.enqueue_items(commands)}, {"return": "jobs"} if whole else None
         found = self._send(commands[0], "/v1/jobs/batch", a.CreatedAnswer, body, query=query)
         existing = set(found.existing)
-        if linked:
+        if whole:
             return [FoundJob(a.record_of(job), place not in existing) for place, job in enumerate(found.jobs)]
         at = 0 if found.at is None else to_micros(found.at)
         return [

@@ -48,6 +48,9 @@ class EnqueueBody(Body, frozen=True, gc=False):
     available_at: datetime | None = None
     dedupe_key: str | None = None
     dedupe: Literal["live", "forever"] | None = None
+    dedupe_for: Duration | None = None
+    on_duplicate: Literal["keep", "replace", "postpone"] | None = None
+    postpone_max: Duration | None = None
     tier: str | None = None
     policy: dict[str, Any] | None = None
     correlation_id: str | None = None

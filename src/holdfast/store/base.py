@@ -24,7 +24,7 @@ from holdfast.store.agents import AgentState, Candidate, CheckpointBeat, IdleCou
 from holdfast.store.diagnostics import EventTime, ReadyCount
 from holdfast.store.events import EventFilter
 from holdfast.store.fleet import Declaration, DutyHolder, DutyStatus, NextReady, PauseRow, RunRow, WorkerRow
-from holdfast.store.flow import FlowClaim, FlowPlace, LimitKeyRow, LimitRow, QueueRow
+from holdfast.store.flow import FlowClaim, FlowPlace, LimitKeyRow, LimitRow, QueueSettingsRow
 from holdfast.store.history import EventTally, HistoryName, HistoryProgress, HistoryRow, SeriesRow, TotalRow
 from holdfast.store.jobs import DeadLetterFilter, DueJobs, JobFilter, JobRows, UnfinishedJobs
 from holdfast.store.outbox import EndedJob, JobOrigin, SinkPosition
@@ -159,7 +159,19 @@ class Jobs(Protocol):
 
     def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None: ...
     def key_holder(self, queue: str, key: str) -> int | None:
-        """Return the job that has this dedupe key in this queue."""
+        """Return the job that has this dedupe key in this queue. A key that is no longer kept is freed."""
+
+    def lock_key_holder(self, queue: str, key: str) -> int | None:
+        """Lock the job that has this dedupe key. Return None if it has lost the key meanwhile."""
+
+    def take_key(self, job_id: int) -> None:
+        """Take the dedupe key from a job that is locked."""
+
+    def has_key(self, job_id: int) -> bool:
+        """Return whether the job still has its dedupe key."""
+
+    def last_postponed(self, job_id: int) -> tuple[Micros, payloads.PostponedPayload] | None:
+        """Return when a call has postponed the job last, and how."""
 
     def jobs(self, chosen: JobFilter) -> list[JobRecord]: ...
     def search(self, chosen: JobFilter) -> JobRows: ...
@@ -417,7 +429,7 @@ class FlowControl(Protocol):
     def count_used(self, key_ids: Iterable[int]) -> dict[int, int]: ...
     def queue_settings(self, queue: str) -> QueueSettings: ...
     def set_queue(self, queue: str, settings: QueueSettings) -> None: ...
-    def queue_rows(self) -> list[QueueRow]: ...
+    def queue_rows(self) -> list[QueueSettingsRow]: ...
     def begin_flow_claim(self, queue: str, command: ClaimNext) -> FlowClaim | None: ...
     def rounds(self, claim: FlowClaim) -> Iterator[dict[int, int | None]]: ...
     def flow_refusal(self, job: JobRecord, worker: str, labels: Sequence[str]) -> FlowRefusal | None: ...

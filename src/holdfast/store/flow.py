@@ -73,7 +73,7 @@ class LimitKeyRow(NamedTuple):
     filled_at: Micros
 
 
-class QueueRow(NamedTuple):
+class QueueSettingsRow(NamedTuple):
     """A queue with settings of its own, or with subqueues."""
 
     queue: str
@@ -232,8 +232,8 @@ class SqlFlow(StatementSession):
     def set_queue(self, queue: str, settings: QueueSettings) -> None:
         self.rows("set_queue", queue=queue, settings=_encode(settings).decode())
 
-    def queue_rows(self) -> list[QueueRow]:
-        return self.records(QueueRow, "all_queue_settings")
+    def queue_rows(self) -> list[QueueSettingsRow]:
+        return self.records(QueueSettingsRow, "all_queue_settings")
 
     # Subqueues of new jobs
 

@@ -13,6 +13,7 @@ from holdfast.core.undo import undo_key
 from holdfast.store.events import SqlEvents
 from holdfast.store.flow import SqlFlow
 from holdfast.store.rows import build_job, checkpoint_rev, chunks, saved_values
+from holdfast.store.windows import SqlWindows
 
 ACTIVE = HELD | {Status.STALLED}
 """The statuses of jobs that the sweeper looks at."""
@@ -132,7 +133,7 @@ class _DueRow(NamedTuple):
     has_firings: bool
 
 
-class SqlJobs(SqlEvents, SqlFlow):
+class SqlJobs(SqlEvents, SqlWindows, SqlFlow):
     def _jobs(self, rows: Iterable[Sequence[Any]]) -> dict[int, JobRecord]:
         return {job.id: job for job in (build_job(row, self._policy, self.ledger_id) for row in rows)}
 
@@ -155,10 +156,6 @@ class SqlJobs(SqlEvents, SqlFlow):
     def _lock_jobs(self, ids: Any) -> None:
         """Lock these rows until the transaction ends, in a separate statement: later reads see the state after the wait."""
 
-    def key_holder(self, queue: str, key: str) -> int | None:
-        found: int | None = self.value("key_holder", queue=queue, key=key)
-        return found
-
     def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None:
         """Save a job that is locked, and its new events. They take the positions from a newly drawn one on."""
         claim_offset = next((offset for offset, event in enumerate(events) if event.type is EventType.CLAIMED), None)
@@ -173,6 +170,7 @@ class SqlJobs(SqlEvents, SqlFlow):
         [(pos, claim_pos, subqueue)] = self._save_row(len(events), id=job.id, **derived, **saved_values(job))
         if subqueue is not None:
             self._note_saved(job, events, subqueue, None if claim_offset is None else pos + claim_offset)
+        self._save_call(job, events)
         for offset, event in enumerate(events):
             values: dict[str, Any] = {
                 "pos": pos + offset,

@@ -118,7 +118,7 @@ class SqlPolicies(StatementSession):
         self._policy_ids[policy] = found
         return found
 
-    def profile_id(self, item: Enqueue) -> int:
+    def profile_id(self, item: Enqueue | JobRecord) -> int:
         """Return the id of the profile row with this item's kind, tier and override."""
         key = (item.kind, item.tier or "", "" if item.override is None else item.override.decode())
         known = self.cache.profiles.get(key) or self.new_profiles.get(key)

@@ -68,7 +68,8 @@ class SqlRetention(SqlDependencies, SqlSeals, SqlHistory):
         true of jobs whose events, batches or dependencies are locked, and of all jobs while another transaction counts events.
         A replay stays as long as the job that it replays: without it, that job would look as if it had not been replayed.
 
-        If the log is sealed, jobs with events that are not in the tree yet stay.
+        A job that keeps its dedupe key for some time after its end stays so long. If the log is sealed, jobs with events that are
+        not in the tree yet stay.
         """
         walk = "prune_failed" if before is None else "prune_jobs"
         times = {"before_at": before, "failed_at": failed_before, "new_at": max(before or 0, failed_before or 0)}
@@ -76,7 +77,7 @@ class SqlRetention(SqlDependencies, SqlSeals, SqlHistory):
         old: list[_PruneCandidate] = []
         unhandled: set[int] = set()
         for _ in range(WALK_PAGES_MAX):
-            params = {**times, "undo_kind": UNDO_KIND, "sealed": sealed}
+            params = {**times, "undo_kind": UNDO_KIND, "sealed": sealed, "now_at": self.stamp()}
             page = self.records(_PruneCandidate, "walk_jobs", after=after, limit=limit, **params)
             after = 0 if len(page) < limit or all(row.is_new for row in page) else page[-1].id
             unhandled = self._unhandled(page)

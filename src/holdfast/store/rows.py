@@ -83,7 +83,7 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
         payloads.checkpoint_of(checkpoint), undo_owed,
         note, dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of,
         payloads.json_bytes(body.policy), None if policy_id is None else policy(policy_id), token, body.depends_on,
-        body.on_dependency_failure, body.wanted_at(created_at),
+        body.on_dependency_failure, body.wanted_at(created_at), body.dedupe_until(created_at),
         () if unmet is None else tuple(sorted(map(int, unmet.split(",")))), body.flow,
     )  # fmt: skip
 
@@ -203,7 +203,7 @@ class ClaimedJobs(Sequence[JobRecord]):
             cancel_reason, None, None, None, None, None if checkpoint_rev is None else self._checkpoints[id_], undo_owed, None,
             dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of, payloads.json_bytes(body.policy),
             self.policies[policy_id], None, body.depends_on, body.on_dependency_failure,
-            body.wanted_at(created_at + epoch_us), (), body.flow,
+            body.wanted_at(created_at + epoch_us), body.dedupe_until(created_at + epoch_us), (), body.flow,
         )  # fmt: skip
 
 

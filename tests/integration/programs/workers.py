@@ -65,6 +65,31 @@ def enqueue_key(number: int, go: Go, *, url: str, key: str) -> list[Any]:
         return [job.id, job.is_new]
 
 
+def postpone_key(number: int, go: Go, *, url: str, key: str, calls: int) -> list[Any]:
+    """Call again and again with one key. Each call has its own arguments."""
+    with holdfast.open(url) as ledger:
+        go()
+        options: Any = {"dedupe_key": key, "delay": "1h", "on_duplicate": "postpone", "postpone_max": "1d"}
+        jobs = [ledger.enqueue("once", {"by": number, "call": call}, **options) for call in range(calls)]
+        return [[job.id, job.is_new, job.rev] for job in jobs]
+
+
+def replace_and_run(number: int, go: Go, *, url: str, key: str, calls: int) -> list[Any]:
+    """Every other process calls with one key, and the others run what they get."""
+    with holdfast.open(url) as ledger:
+        go()
+        if number % 2:
+            options: Any = {"dedupe_key": key, "on_duplicate": "replace"}
+            return [ledger.enqueue("once", {"by": number, "call": call}, **options).id for call in range(calls)]
+        done = []
+        for _ in range(calls):
+            for job in ledger.claim(f"w-{number}", start=True):
+                assert job.fence is not None
+                ledger.complete(job.fence, None)
+                done.append(job.id)
+        return done
+
+
 def open_at_once(number: int, go: Go, *, url: str) -> list[Any]:
     go()
     with holdfast.open(url) as ledger:

@@ -7,7 +7,7 @@ all explanations have in common.
 import msgspec
 
 from holdfast.core.explain.attempts import explain_finished, explain_held, explain_stalled
-from holdfast.core.explain.formatting import decode_error, to_datetime
+from holdfast.core.explain.formatting import decode_error, format_when, to_datetime
 from holdfast.core.explain.model import Explanation, ExplanationPart, JobFacts, ProofOfLife, Situation, WhyNotRunning
 from holdfast.core.explain.queued import explain_queued
 from holdfast.core.model import HELD, TERMINAL, UNDO_KIND, JobRecord, Micros, Status
@@ -25,7 +25,7 @@ def explain(job: JobRecord, facts: JobFacts, now: Micros) -> Explanation:
         job_id=job.id,
         kind=job.kind,
         queue=job.queue,
-        text=" ".join((_headline(job), *part.words, *_locked(facts))),
+        text=" ".join((_headline(job), *part.words, *_kept_key(job, facts, now), *_locked(facts))),
         situation=part.situation,
         status=job.status,
         phase=job.phase,
@@ -72,6 +72,13 @@ def _headline(job: JobRecord) -> str:
     if job.kind != UNDO_KIND:
         return named
     return f"{named} It undoes job {msgspec.json.decode(job.args, type=UndoArgs).job_id}."
+
+
+def _kept_key(job: JobRecord, facts: JobFacts, now: Micros) -> tuple[str, ...]:
+    """Say until when a finished job has its dedupe key. A replay of it has taken the key."""
+    if job.finished_at is None or job.dedupe_until is None or job.dedupe_until <= now or facts.replays:
+        return ()
+    return (f"Its dedupe key {job.dedupe_key!r} stays taken until its window ends, {format_when(job.dedupe_until, now)}.",)
 
 
 def _locked(facts: JobFacts) -> tuple[str, ...]:

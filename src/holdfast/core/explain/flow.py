@@ -98,9 +98,7 @@ def _used_up(limit: LimitState, now: Micros) -> ExplanationPart:
     draws = "" if limit.units == 1 else f" It draws {_units(limit.units)}."
     if limit.concurrent is not None and limit.used + limit.units > limit.concurrent:
         words = f"The limit {limit.name} is used up: {limit.used:,} of {limit.concurrent:,} are in use.{draws}"
-        step = next_step(
-            f"it may be claimed when enough of the limit {limit.name} is free", limit.next_at, "the jobs that use it"
-        )
+        step = next_step(f"it may be claimed when enough of the limit {limit.name} is free", None, "the jobs that use it")
     else:
         assert limit.next_at is not None
         words = f"The rate of the limit {limit.name} is used up: it may start {format_when(limit.next_at, now)}.{draws}"

@@ -23,6 +23,7 @@ class Situation(StrEnum):
     DEPENDENCY_FAILED = "dependency_failed"
     QUEUE_PAUSED = "queue_paused"
     SCHEDULED = "scheduled"
+    POSTPONED = "postponed"
     BACKOFF = "backoff"
     NO_WORKER = "no_worker"
     NO_WORKER_WITH_LABELS = "no_worker_with_labels"
@@ -121,6 +122,14 @@ class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The only worker that may have it now. "" if any may."""
 
 
+class Postponement(msgspec.Struct, frozen=True):
+    """The last call that postponed a job: when it came, the time that it set, and the latest time that it could have set."""
+
+    at: Micros
+    available_at: Micros
+    latest_at: Micros
+
+
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts besides the job's own row, all read in one transaction."""
 
@@ -146,6 +155,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Oldest first."""
     undo: LinkedJob | None = None
     """The job that undoes this one."""
+    postponed: Postponement | None = None
     is_asked_to_claim: bool = False
     """Whether the reader could claim the job itself, so that a missing worker is not an obstacle."""
     locked_by: str | None = None

@@ -24,6 +24,7 @@ from holdfast.core.explain.model import (
     FlowFacts,
     JobFacts,
     NextStep,
+    Postponement,
     SeenWorker,
     Situation,
 )
@@ -60,9 +61,9 @@ def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[Explana
             (unpause(job.queue),),
         )
     if facts.unmet:
-        yield from _scheduled_besides(job, now)
+        yield from _scheduled_besides(job, facts, now)
     elif job.available_at > now:
-        yield _not_available_yet(job, now)
+        yield _not_available_yet(job, facts, now)
     if facts.flow is not None:
         yield from _flow(job, facts, facts.flow, now)
     elif not facts.is_asked_to_claim:
@@ -134,10 +135,12 @@ def _wanted_at(job: JobRecord, now: Micros) -> Micros | None:
     return job.wanted_at if job.wanted_at is not None and job.wanted_at > now else None
 
 
-def _scheduled_besides(job: JobRecord, now: Micros) -> Iterator[ExplanationPart]:
+def _scheduled_besides(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[ExplanationPart]:
     """Explain the own start time of a job with dependencies. `available_at` does not have it while the job waits."""
     at = _wanted_at(job, now)
-    if at is not None:
+    if at is not None and facts.postponed is not None:
+        yield ExplanationPart(Situation.POSTPONED, (_format_postponed(job, facts.postponed, now),))
+    elif at is not None:
         words = f"It was enqueued for later, and may not be claimed before its time: {format_when(at, now)}."
         yield ExplanationPart(Situation.SCHEDULED, (words,))
 
@@ -146,13 +149,26 @@ def _format_unmet(facts: JobFacts) -> str:
     return "job" if len(facts.unmet) == 1 else f"{len(facts.unmet):,} jobs:"
 
 
-def _not_available_yet(job: JobRecord, now: Micros) -> ExplanationPart:
-    situation, words = Situation.SCHEDULED, "It was enqueued for later"
+def _format_postponed(job: JobRecord, last: Postponement, now: Micros) -> str:
+    called, latest = format_when(last.at, now), format_when(last.latest_at, now)
+    words = f"The last call with its dedupe key {job.dedupe_key!r}, {called}, postponed it: it may be claimed"
+    words = f"{words} {format_when(last.available_at, now)}."
+    if last.available_at == last.latest_at:
+        return f"{words} Such calls cannot postpone it further."
+    return f"{words} Such calls can postpone it further: {latest} at the latest."
+
+
+def _not_available_yet(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
+    situation = Situation.SCHEDULED
+    words = f"It was enqueued for later, and may be claimed {format_when(job.available_at, now)}."
     if job.attempt:
-        situation, words = Situation.BACKOFF, "It waits before it is tried again"
+        situation = Situation.BACKOFF
+        words = f"It waits before it is tried again, and may be claimed {format_when(job.available_at, now)}."
+    elif facts.postponed is not None and facts.postponed.available_at == job.available_at:
+        situation, words = Situation.POSTPONED, _format_postponed(job, facts.postponed, now)
     return ExplanationPart(
         situation,
-        (f"{words}, and may be claimed {format_when(job.available_at, now)}.",),
+        (words,),
         (next_step("it may be claimed", job.available_at, "the next worker with free capacity"),),
     )
 

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.doctor.model import COUNT_MAX, History, LedgerHealth, ReadyJobs, SinkHealth, Skew
-from holdfast.core.explain.model import AHEAD_MAX, FlowFacts, JobFacts, LimitState, LinkedJob, QueuePause, SeenWorker
+from holdfast.core.explain.model import (
+    AHEAD_MAX,
+    FlowFacts,
+    JobFacts,
+    LimitState,
+    LinkedJob,
+    Postponement,
+    QueuePause,
+    SeenWorker,
+)
 from holdfast.core.flow import LimitKey
 from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
 from holdfast.core.model import JobRecord, Micros, ReasonCode, Status
@@ -22,6 +31,7 @@ from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
 from holdfast.store.base import Dependencies, Fleet, FlowControl, Jobs, Keys, Policies, Session, Store
 from holdfast.store.fleet import WorkerRow
+from holdfast.store.flow import FlowPlace
 from holdfast.store.jobs import DeadLetterFilter, JobFilter
 from holdfast.store.outbox import SinkPosition
 
@@ -46,9 +56,7 @@ def facts_of(
     queued, live = job.status is Status.QUEUED, job.finished_at is None
     for_workers = queued and not to_claim
     flow = session.flow_place(job) if queued and job.flow is not None else None
-    ahead = (
-        0 if not for_workers else session.ahead(job, AHEAD_MAX) if flow is None else session.ahead_like(job, flow.id, AHEAD_MAX)
-    )
+    ahead = _ahead(session, job, flow) if for_workers else 0
     return JobFacts(
         policy=session.policy_of(job),
         since=session.status_since(job) if since is None else since,
@@ -57,6 +65,7 @@ def facts_of(
         flow=None if flow is None else flow_facts_of(session, job, flow.for_worker, ahead, now),
         workers=tuple(seen(session.workers(None, PAGE_MAX))) if for_workers or (flow is not None and flow.for_worker) else (),
         agent_at=session.last_agent() if for_workers else None,
+        postponed=_postponement(session, job) if queued and not job.attempt and job.dedupe_key is not None else None,
         is_asked_to_claim=to_claim,
         sweeper=sweeper_of(session, now),
         unmet=_unmet(session, job) if queued else _broken(session, job),
@@ -65,6 +74,10 @@ def facts_of(
         locked_by=locked_by,
         server_key=has_server_key(session) if job.policy is not None and job.policy.signed != "none" else True,
     )
+
+
+def _ahead(session: Session, job: JobRecord, flow: FlowPlace | None) -> int:
+    return session.ahead(job, AHEAD_MAX) if flow is None else session.ahead_like(job, flow.id, AHEAD_MAX)
 
 
 def flow_facts_of(session: FlowControl, job: JobRecord, reserved_for: str, ahead: int, now: Micros) -> FlowFacts:
@@ -89,6 +102,11 @@ def _limit_state(key: LimitKey, units: int, ahead: int, now: Micros) -> LimitSta
         tokens_max=None if body.rate is None else body.tokens_max,
         next_at=key.allows_at(units * (ahead + 1)) if has_to_wait else None,
     )
+
+
+def _postponement(session: Jobs, job: JobRecord) -> Postponement | None:
+    found = session.last_postponed(job.id)
+    return None if found is None else Postponement(found[0], found[1].available_at, found[1].latest_at)
 
 
 def _linked_jobs(job: JobRecord) -> LinkedJob:

@@ -44,7 +44,9 @@ class JobVerbs(LedgerBase):
     ) -> Job:
         """Create a job and return it. If a live job has the same `dedupe_key`, return that job instead.
 
-        The options are priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), tier, correlation_id, trace_id,
+        The options are priority, delay or available_at, dedupe_key, dedupe ("live" or "forever"), dedupe_for (how long the key
+        stays taken, also after the job's end), on_duplicate ("keep", "replace" or "postpone"), which says what happens to a job
+        that has the key and was never claimed, postpone_max, tier, correlation_id, trace_id,
         policy (a mapping), depends_on (jobs that must succeed first, or their ids) and on_dependency_failure ("dead_letter",
         "cancel" or "wait"), which says what happens to the job if one of those fails, is cancelled or is dead-lettered.
 

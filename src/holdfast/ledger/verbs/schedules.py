@@ -233,6 +233,8 @@ class ScheduleVerbs(LedgerBase):
     ) -> ScheduleBody:
         if options.get("available_at") is not None:
             raise ValidationError("the times of a schedule's jobs are its own; a delay is possible", field="available_at")
+        if options.get("on_duplicate") == "postpone":
+            raise ValidationError("a schedule plans its times, and cannot postpone a job", field="on_duplicate")
         given = {name: value for name, value in options.items() if value is not None}
         command = self._enqueues.command(validate.actor(None, Role.CLIENT, self._actor), None, kind, args, queue, **given)
         if self._limit_keys is not None:
@@ -355,6 +357,8 @@ def _options(body: ScheduleBody, payload: "EnqueuedPayload") -> dict[str, Any]:
         "delay": payload.delay_us / 1_000_000 or None,
         "dedupe_key": payload.dedupe_key,
         "dedupe": "forever" if payload.dedupe_forever else None,
+        "dedupe_for": payload.dedupe_for_us / 1_000_000 or None,
+        "on_duplicate": None if payload.on_duplicate == "keep" else payload.on_duplicate,
         "tier": payload.tier,
         "policy": msgspec.json.decode(payload.policy) if isinstance(payload.policy, msgspec.Raw) else None,
         "depends_on": list(payload.depends_on) or None,

@@ -174,6 +174,10 @@ class PostgresSession(SqlSession):
     def _lock_jobs(self, ids: Any) -> None:
         self.rows("lock_jobs", ids=ids)
 
+    def lock_key_holder(self, queue: str, key: str) -> int | None:
+        found: int | None = self.value("lock_key_holder", queue=queue, key=key)
+        return found
+
     def try_lock(self, ids: Iterable[int]) -> set[int]:
         return self._select_ids("try_lock", ids)
 
@@ -300,6 +304,7 @@ class PostgresSession(SqlSession):
 
     def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow:
         """Insert the job, or return the one that has the key. Retry if that one ends and frees its key in between."""
+        assert item.dedupe_key is not None
         params = {
             "now_at": self._now_at(),
             "queue": item.queue,
@@ -310,6 +315,7 @@ class PostgresSession(SqlSession):
             "profile": self.profile_id(item),
             "key": item.dedupe_key,
             "forever": item.dedupe_forever,
+            "window_us": item.dedupe_for_us or None,
             "correlation": item.correlation_id,
             "trace": item.trace_id,
             "replay": item.replay_of,
@@ -330,9 +336,8 @@ class PostgresSession(SqlSession):
                 if self.own_ids is not None:
                     self.own_ids.add(id_)
                 return EnqueuedRow(id_, at, True)
-            if found := self._run("find_dedupe", {"queue": item.queue, "key": item.dedupe_key}):
-                [(id_, at)] = found
-                return EnqueuedRow(id_, at, False)
+            if (found := self.find_key(item.queue, item.dedupe_key)) is not None:
+                return EnqueuedRow(found.id, found.created_at, False)
         raise Contention(f"the jobs with the key {item.dedupe_key!r} change too quickly")
 
     def claim(self, command: ClaimNext) -> ClaimedJobs:

@@ -1,8 +1,5 @@
 -- Jobs: lookups and lists.
 
--- name: key_holder
-SELECT id FROM holdfast.jobs WHERE queue = :queue AND live_key = :key AND live_key IS NOT NULL;
-
 -- name: live_replay
 SELECT id FROM holdfast.jobs
 WHERE replay_of = :job_id AND replay_of IS NOT NULL AND status IN ('queued', 'claimed', 'running', 'stalled')

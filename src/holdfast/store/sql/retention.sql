@@ -1,6 +1,7 @@
 -- Deletion of old jobs.
 
--- A job with undo steps left is kept, and so is its undo job: if it were deleted, it would be created again.
+-- A job with undo steps left is kept, and so is its undo job: if it were deleted, it would be created again. A job with a window
+-- is kept until the window is over: its row has the key.
 
 -- Jobs by id, with these columns: it did not succeed; it failed or was dead-lettered and is not discarded; it ended before the
 -- first time; it ended before the second time; it may be deleted if so; the existing failed job that it replays; it is too new
@@ -15,6 +16,7 @@ SELECT j.id, j.status <> 'succeeded' AS is_bad,
         AND j.undo_owed = 0 AND NOT (j.kind = CAST(:undo_kind AS text) AND EXISTS (
             SELECT 1 FROM holdfast.jobs o WHERE o.undo_owed > 0 AND o.finished_at IS NOT NULL
               AND CAST(:undo_kind AS text) || '/' || o.id = j.dedupe_key))
+        AND (j.key_until IS NULL OR j.key_until <= {now})
         AND j.last_pos <= :sealed
         AND NOT EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.pos > :sealed) AS may_go,
     (SELECT CASE WHEN o.status IN ('failed', 'dead_lettered') THEN o.id END FROM holdfast.jobs o

@@ -242,11 +242,14 @@ class SqliteSession(SqlSession):
         return range(first, first + len(items))
 
     def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow:
-        found = self._connection.execute(SQL["find_dedupe"], (item.queue, item.dedupe_key)).get
+        assert item.dedupe_key is not None
+        found = self.find_key(item.queue, item.dedupe_key)
         if found is not None:
-            id_, at = found
-            return EnqueuedRow(id_, at, False)
-        return self.enqueue([item])[0]
+            return EnqueuedRow(found.id, found.created_at, False)
+        row = self.enqueue([item])[0]
+        if item.dedupe_for_us:
+            self.rows("set_window", id=row.job_id, until_at=row.at + item.dedupe_for_us)
+        return row
 
     def claim(self, command: ClaimNext) -> ClaimedJobs:
         rows: list[tuple[Any, ...]] = []

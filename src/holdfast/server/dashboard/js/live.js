@@ -16,8 +16,8 @@ const HIDDEN_AFTER_MS = 30_000;
 /** Every type but heartbeats, which change a list at most in its ages. */
 const TYPES = [
   "enqueued", "claimed", "started", "assist_started", "assist_ended", "stalled", "resumed", "requeued", "unblocked", "moved",
-  "reprioritised", "rescheduled", "succeeded", "failed", "cancel_requested", "cancelled", "dead_lettered", "compensated",
-  "compensation_failed", "discarded",
+  "reprioritised", "rescheduled", "replaced", "postponed", "succeeded", "failed", "cancel_requested", "cancelled",
+  "dead_lettered", "compensated", "compensation_failed", "discarded",
 ];
 
 /** @type {EventSource | null} */

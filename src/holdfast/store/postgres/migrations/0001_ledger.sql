@@ -79,7 +79,9 @@ CREATE SEQUENCE holdfast.job_id AS bigint;
 -- Columns are ordered by how often they change: those of the enqueue first, then those of the claim, then those that every
 -- change writes. The log of an update leaves out what old and new row have in common at the beginning and at the end.
 --
---   payload      the payload of the job's `enqueued` event, with the arguments
+--   payload      the payload of the job's `enqueued` event, with the arguments. If later calls with its dedupe key have changed
+--                the job, it has their values
+--   first_payload  the payload of its `enqueued` event, if `payload` has other values
 --   result       the payload of its `succeeded` event
 --   enqueued_pos the batch with its `enqueued` event
 --   claim_pos    the batch with its newest `claimed` event
@@ -87,6 +89,8 @@ CREATE SEQUENCE holdfast.job_id AS bigint;
 --   queued       whether its status is queued. Partial indexes use this column, which only claims and rare verbs change.
 --   ended        its status, if that is failed, cancelled or dead_lettered
 --   live_key     its dedupe key, as long as no other job may have the same one
+--   key_until    until when a job with a window keeps its dedupe key also after its end. The next enqueue that wants the key
+--                frees it after that
 --   dependents   how many jobs were ever made to wait for it
 --   waits_for    how many jobs it still waits for
 --   checkpoint_rev  the revision of the heartbeat with its newest checkpoint
@@ -99,8 +103,10 @@ CREATE TABLE holdfast.jobs (
     replay_of             bigint,
     profile_id            integer NOT NULL,
     dedupe_forever        boolean NOT NULL DEFAULT false,
+    key_until             timestamptz,
     kind                  text COLLATE "C" NOT NULL,
     payload               bytea NOT NULL,
+    first_payload         bytea,
     dedupe_key            text COLLATE "C",
     correlation_id        text COLLATE "C",
     trace_id              text COLLATE "C",
@@ -277,7 +283,7 @@ FROM holdfast.event_rows e JOIN holdfast.jobs j ON j.id = e.job_id
 UNION ALL
 SELECT b.pos + (i.n - 1) * CASE WHEN b.starts THEN 2 ELSE 1 END, i.job_id, coalesce(i.rev, b.rev), b.type,
     coalesce(i.received_at, b.received_at), NULL, b.actor, coalesce(i.attempt, b.attempt), b.from_status, b.to_status, b.reason,
-    b.request_id, b.cause, CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+    b.request_id, b.cause, CASE b.type WHEN 'enqueued' THEN coalesce(j.first_payload, j.payload) WHEN 'succeeded' THEN j.result END,
     coalesce(i.policy_id, b.policy_id), j.correlation_id, j.trace_id, NULL, NULL, NULL
 FROM holdfast.event_batches b
 CROSS JOIN LATERAL unnest(b.jobs, b.revs, b.attempts, b.policy_ids, b.times)
@@ -305,7 +311,7 @@ SELECT p.pos, i.job_id, coalesce(i.rev, b.rev) + step.n, CASE step.n WHEN 1 THEN
     coalesce(i.received_at, b.received_at), NULL::timestamptz, b.actor, coalesce(i.attempt, b.attempt),
     CASE step.n WHEN 1 THEN 'claimed' ELSE b.from_status END, CASE step.n WHEN 1 THEN 'running' ELSE b.to_status END,
     CASE step.n WHEN 0 THEN b.reason END, b.request_id, b.cause,
-    CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+    CASE b.type WHEN 'enqueued' THEN coalesce(j.first_payload, j.payload) WHEN 'succeeded' THEN j.result END,
     CASE step.n WHEN 0 THEN coalesce(i.policy_id, b.policy_id) END, j.correlation_id, j.trace_id,
     NULL::text, NULL::bytea, NULL::bytea
 FROM holdfast.event_batches b
@@ -314,7 +320,7 @@ CROSS JOIN LATERAL unnest(b.jobs, b.revs, b.attempts, b.policy_ids, b.times)
 CROSS JOIN (VALUES (0), (1)) AS step (n)
 CROSS JOIN LATERAL (SELECT b.pos + (i.n - 1) * (1 + b.starts::integer) + step.n) AS p (pos)
 CROSS JOIN LATERAL (
-    SELECT payload, result, correlation_id, trace_id FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
+    SELECT payload, first_payload, result, correlation_id, trace_id FROM holdfast.jobs WHERE id = i.job_id OFFSET 0) AS j
 WHERE b.pos > after - 2048 AND b.pos <= until AND step.n <= b.starts::integer AND p.pos > after AND p.pos <= until
 $$;
 
@@ -329,7 +335,7 @@ SELECT b.pos + (i.n - 1) * (1 + b.starts::integer) + step.n, j.id, coalesce(b.re
     CASE step.n WHEN 1 THEN 'started' ELSE b.type END, coalesce(b.times[i.n], b.received_at), NULL::timestamptz, b.actor,
     coalesce(b.attempts[i.n], b.attempt), CASE step.n WHEN 1 THEN 'claimed' ELSE b.from_status END,
     CASE step.n WHEN 1 THEN 'running' ELSE b.to_status END, CASE step.n WHEN 0 THEN b.reason END, b.request_id, b.cause,
-    CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+    CASE b.type WHEN 'enqueued' THEN coalesce(j.first_payload, j.payload) WHEN 'succeeded' THEN j.result END,
     CASE step.n WHEN 0 THEN coalesce(b.policy_ids[i.n], b.policy_id) END, j.correlation_id, j.trace_id,
     NULL::text, NULL::bytea, NULL::bytea
 FROM (
@@ -351,7 +357,7 @@ FROM (
 CROSS JOIN LATERAL (SELECT * FROM holdfast.event_batches WHERE pos = at.pos OFFSET 0) AS b
 CROSS JOIN LATERAL (SELECT array_position(b.jobs, at.id)) AS i (n)
 CROSS JOIN LATERAL (
-    SELECT id, payload, result, correlation_id, trace_id FROM holdfast.jobs WHERE id = at.id OFFSET 0) AS j
+    SELECT id, payload, first_payload, result, correlation_id, trace_id FROM holdfast.jobs WHERE id = at.id OFFSET 0) AS j
 CROSS JOIN (VALUES (0), (1)) AS step (n)
 WHERE i.n IS NOT NULL AND step.n <= b.starts::integer
 $$;

@@ -31,6 +31,11 @@ WITH mine AS (
 )
 SELECT id FROM holdfast.jobs WHERE id {in_ids} AND id NOT IN (SELECT id FROM mine);
 
+-- The row is checked again after a wait: none is returned if the job has lost the key meanwhile.
+
+-- name: lock_key_holder
+SELECT id FROM holdfast.jobs WHERE queue = %(queue)s AND live_key = %(key)s AND live_key IS NOT NULL FOR NO KEY UPDATE;
+
 -- Keep the rows from being deleted until this transaction ends. This blocks no other change to them.
 
 -- name: share_jobs
@@ -55,7 +60,8 @@ SET queue = %(queue)s, priority = %(priority)s, queued = (%(status)s = 'queued')
     checkpoint_rev = coalesce(%(checkpoint_rev)s::integer, checkpoint_rev),
     waits_for = CASE WHEN %(status)s = 'queued' THEN waits_for ELSE 0 END,
     ended = CASE WHEN %(status)s IN ('failed', 'cancelled', 'dead_lettered') THEN %(status)s END,
-    live_key = CASE WHEN dedupe_forever OR %(status)s IN ('queued', 'claimed', 'running', 'stalled') THEN dedupe_key END,
+    live_key = CASE WHEN dedupe_forever OR key_until IS NOT NULL OR %(status)s IN ('queued', 'claimed', 'running', 'stalled')
+        THEN live_key END,
     subqueue = CASE WHEN %(status)s = 'queued' THEN %(subqueue)s::bigint ELSE j.subqueue END,
     reserved_until = CASE WHEN %(status)s = 'queued' THEN %(reserved_at)s::timestamptz END,
     claim_pos = coalesce(place.pos + %(claim_offset)s::integer, j.claim_pos), last_pos = place.pos

@@ -40,7 +40,7 @@ ORDER BY w.id FOR NO KEY UPDATE;
 UPDATE holdfast.jobs j
 SET queued = (changed.status = 'queued'), status = changed.status,
     ended = CASE WHEN changed.status IN ('failed', 'cancelled', 'dead_lettered') THEN changed.status END,
-    live_key = CASE WHEN j.dedupe_forever OR changed.status = 'queued' THEN j.live_key END,
+    live_key = CASE WHEN j.dedupe_forever OR j.key_until IS NOT NULL OR changed.status = 'queued' THEN j.live_key END,
     last_pos = nextval('holdfast.event_pos'), rev = changed.rev, available_at = changed.available_at,
     updated_at = changed.updated_at, finished_at = changed.finished_at, cancel_reason = changed.cancel_reason, reason_code = changed.reason_code,
     failure_stage = changed.failure_stage, last_error = changed.last_error, waits_for = 0, reserved_until = changed.reserved_at

@@ -57,7 +57,7 @@ assist_requested = coalesce(i.assist_requested, j.assist_requested);
 
 -- part: success_changes
 status = 'succeeded', phase = NULL, rev = j.rev + 1, last_pos = (SELECT pos FROM place), undo_owed = 0,
-live_key = CASE WHEN j.dedupe_forever THEN j.live_key END, updated_at = {job_now}, finished_at = {job_now},
+live_key = CASE WHEN j.dedupe_forever OR j.key_until IS NOT NULL THEN j.live_key END, updated_at = {job_now}, finished_at = {job_now},
 last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL;
 
 -- part: success_columns
@@ -165,13 +165,13 @@ FROM input;
 
 -- name: enqueue_keyed
 WITH {clock}, {place}, made AS (
-    INSERT INTO holdfast.jobs ({enqueued_columns})
+    INSERT INTO holdfast.jobs ({enqueued_columns}, key_until)
     SELECT coalesce(%(drawn)s::bigint, nextval('holdfast.job_id')), %(queue)s, %(kind)s, true, 'queued', 1, 0, %(priority)s,
         coalesce(%(available_at)s::timestamptz, clock.at + %(delay_us)s * interval '1 microsecond'), clock.at, clock.at,
         %(profile)s, %(key)s, %(key)s, %(forever)s, %(correlation)s, %(trace)s, %(replay)s, %(subqueue)s::bigint,
         coalesce(%(available_at)s::timestamptz, clock.at + %(delay_us)s * interval '1 microsecond')
             + %(reserved_us)s::bigint * interval '1 microsecond',
-        place.pos, place.pos, %(payload)s
+        place.pos, place.pos, %(payload)s, clock.at + %(window_us)s * interval '1 microsecond'
     FROM clock, place
     ON CONFLICT (queue, live_key) WHERE live_key IS NOT NULL DO NOTHING
     RETURNING id, created_at, enqueued_pos, subqueue
@@ -182,9 +182,6 @@ WITH {clock}, {place}, made AS (
     SELECT enqueued_pos, created_at, 1, 1, 0, 'enqueued', 'queued', %(actor)s, %(reason)s, %(request)s, ARRAY[id] FROM made
 )
 SELECT id, created_at, CASE WHEN %(channel)s::text IS NOT NULL THEN pg_notify(%(channel)s::text, %(queue)s) END FROM made;
-
--- name: find_dedupe
-SELECT id, created_at FROM holdfast.jobs WHERE queue = %(queue)s AND live_key = %(key)s AND live_key IS NOT NULL;
 
 -- A claim skips queues with subqueues, and returns their names. Without jobs it returns one row.
 

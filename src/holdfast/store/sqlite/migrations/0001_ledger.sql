@@ -73,7 +73,9 @@ CREATE TABLE holdfast_profiles (
 
 -- The columns of the enqueue, of the claim, and those that every change writes.
 --
---   payload      the payload of the job's `enqueued` event, with the arguments
+--   payload      the payload of the job's `enqueued` event, with the arguments. If later calls with its dedupe key have changed
+--                the job, it has their values
+--   first_payload  the payload of its `enqueued` event, if `payload` has other values
 --   result       the payload of its `succeeded` event
 --   enqueued_pos the batch with its `enqueued` event
 --   claim_pos    the batch with its newest `claimed` event
@@ -81,6 +83,8 @@ CREATE TABLE holdfast_profiles (
 --   queued       whether its status is queued. Partial indexes use this column, which only claims and rare verbs change.
 --   ended        its status, if that is failed, cancelled or dead_lettered
 --   live_key     its dedupe key, as long as no other job may have the same one
+--   key_until    until when a job with a window keeps its dedupe key also after its end. The next enqueue that wants the key
+--                frees it after that
 --   dependents   how many jobs were ever made to wait for it
 --   waits_for    how many jobs it still waits for
 --   checkpoint_rev  the revision of the heartbeat with its newest checkpoint
@@ -93,8 +97,10 @@ CREATE TABLE holdfast_jobs (
     replay_of             INTEGER,
     profile_id            INTEGER NOT NULL,
     dedupe_forever        INTEGER NOT NULL DEFAULT 0,
+    key_until             INTEGER,
     kind                  TEXT NOT NULL,
     payload               BLOB NOT NULL,
+    first_payload         BLOB,
     dedupe_key            TEXT,
     correlation_id        TEXT,
     trace_id              TEXT,
@@ -272,7 +278,7 @@ UNION ALL
 SELECT b.pos + i.key * (1 + b.starts) + step.n, i.value, coalesce(b.revs ->> i.key, b.rev) + step.n,
     iif(step.n, 'started', b.type), coalesce(b.times ->> i.key, b.received_at), NULL, b.actor,
     coalesce(b.attempts ->> i.key, b.attempt), iif(step.n, 'claimed', b.from_status), iif(step.n, 'running', b.to_status),
-    iif(step.n, NULL, b.reason), b.request_id, b.cause, CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+    iif(step.n, NULL, b.reason), b.request_id, b.cause, CASE b.type WHEN 'enqueued' THEN coalesce(j.first_payload, j.payload) WHEN 'succeeded' THEN j.result END,
     iif(step.n, NULL, coalesce(b.policy_ids ->> i.key, b.policy_id)), j.correlation_id, j.trace_id, NULL, NULL, NULL
 FROM holdfast_event_batches b
 CROSS JOIN json_each(b.jobs) i

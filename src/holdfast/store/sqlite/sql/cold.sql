@@ -25,12 +25,16 @@ SET queue = :queue, priority = :priority, queued = (:status = 'queued'), status 
     checkpoint_rev = coalesce(:checkpoint_rev, checkpoint_rev),
     waits_for = CASE WHEN :status = 'queued' THEN waits_for ELSE 0 END,
     ended = CASE WHEN :status IN ('failed', 'cancelled', 'dead_lettered') THEN :status END,
-    live_key = CASE WHEN dedupe_forever OR :status IN ('queued', 'claimed', 'running', 'stalled') THEN dedupe_key END,
+    live_key = CASE WHEN dedupe_forever OR key_until IS NOT NULL OR :status IN ('queued', 'claimed', 'running', 'stalled')
+        THEN live_key END,
     subqueue = CASE WHEN :status = 'queued' THEN :subqueue ELSE subqueue END,
     reserved_until = CASE WHEN :status = 'queued' THEN :reserved_at END,
     claim_pos = :claim_pos, last_pos = :last_pos
 WHERE id = :id
 RETURNING subqueue;
+
+-- name: set_window
+UPDATE holdfast_jobs SET key_until = :until_at WHERE id = :id;
 
 -- name: claim_of
 SELECT claim_pos FROM holdfast_jobs WHERE id = :id;

@@ -35,7 +35,7 @@ WHERE w.waits_for > 0 ORDER BY w.id;
 UPDATE holdfast_jobs
 SET queued = (:status = 'queued'), status = :status,
     ended = CASE WHEN :status IN ('failed', 'cancelled', 'dead_lettered') THEN :status END,
-    live_key = CASE WHEN dedupe_forever OR :status = 'queued' THEN live_key END, last_pos = :last_pos, rev = :rev,
+    live_key = CASE WHEN dedupe_forever OR key_until IS NOT NULL OR :status = 'queued' THEN live_key END, last_pos = :last_pos, rev = :rev,
     available_at = :available_at, updated_at = :updated_at, finished_at = :finished_at,
     cancel_reason = :cancel_reason, reason_code = :reason_code, failure_stage = :failure_stage, last_error = :last_error,
     waits_for = 0, reserved_until = :reserved_at

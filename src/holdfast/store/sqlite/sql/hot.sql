@@ -40,7 +40,7 @@ JOIN holdfast_jobs j ON j.id = wanted.value
 JOIN holdfast_policies p ON p.id = j.policy_id;
 
 -- part: success_changes
-live_key = CASE WHEN dedupe_forever THEN live_key END,
+live_key = CASE WHEN dedupe_forever OR key_until IS NOT NULL THEN live_key END,
 last_owner = owner, owner = NULL, last_lease_expires_at = lease_expires_at, lease_expires_at = NULL;
 
 -- The first statement in a caller's transaction. A deferred transaction takes the write lock here, before it reads anything.
@@ -68,9 +68,6 @@ INSERT INTO holdfast_jobs (
     id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key, live_key,
     dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload, subqueue, reserved_until)
 VALUES (?1, ?2, ?3, 1, 'queued', 1, 0, ?4, ?5, ?6, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17);
-
--- name: find_dedupe
-SELECT id, created_at FROM holdfast_jobs WHERE queue = ? AND live_key = ? AND live_key IS NOT NULL;
 
 -- name: claim
 UPDATE holdfast_jobs

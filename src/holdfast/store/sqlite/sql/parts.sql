@@ -59,7 +59,7 @@ JOIN holdfast_jobs j ON j.id = wanted.value;
             coalesce(entry.attempts ->> entry.key, entry.attempt), iif(step.n, 'claimed', entry.from_status),
             iif(step.n, 'running', entry.to_status),
             iif(step.n, NULL, entry.reason), entry.request_id, entry.cause,
-            CASE entry.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+            CASE entry.type WHEN 'enqueued' THEN coalesce(j.first_payload, j.payload) WHEN 'succeeded' THEN j.result END,
             iif(step.n, NULL, coalesce(entry.policy_ids ->> entry.key, entry.policy_id)), j.correlation_id, j.trace_id, NULL,
             NULL, NULL
         FROM entries entry
@@ -80,7 +80,7 @@ JOIN holdfast_jobs j ON j.id = wanted.value;
         iif(step.n, 'started', b.type), coalesce(b.times ->> i.key, b.received_at), NULL, b.actor,
         coalesce(b.attempts ->> i.key, b.attempt), iif(step.n, 'claimed', b.from_status), iif(step.n, 'running', b.to_status),
         iif(step.n, NULL, b.reason), b.request_id, b.cause,
-        CASE b.type WHEN 'enqueued' THEN j.payload WHEN 'succeeded' THEN j.result END,
+        CASE b.type WHEN 'enqueued' THEN coalesce(j.first_payload, j.payload) WHEN 'succeeded' THEN j.result END,
         iif(step.n, NULL, coalesce(b.policy_ids ->> i.key, b.policy_id)), j.correlation_id, j.trace_id, NULL, NULL, NULL
     FROM holdfast_event_batches b
     CROSS JOIN json_each(b.jobs) i

@@ -19,7 +19,7 @@
 
 -- name: timeline_events
 SELECT e.rev, e.type, e.received_at, e.actor, e.attempt, e.to_status, e.reason, e.policy_id,
-    CASE WHEN e.type IN ('requeued', 'unblocked', 'rescheduled') THEN e.payload END AS payload
+    CASE WHEN e.type IN ('requeued', 'unblocked', 'rescheduled', 'postponed') THEN e.payload END AS payload
 FROM holdfast_event_rows e WHERE e.job_id = :job_id AND e.type <> 'heartbeat'
 UNION ALL
 SELECT coalesce(b.revs ->> {place_in_batch}, b.rev) + step.n, iif(step.n, 'started', b.type),

@@ -160,6 +160,9 @@ async function dependencies(job, base, signal) {
   return graph(found, job.id);
 }
 
+/** What an enqueue with the job's dedupe key has done. @type {Record<string, string>} */
+const CALLS = { replaced: "new arguments by a call with its key", postponed: "new arguments, and the delay anew, by a call with its key" };
+
 /** @param {string} base @param {AbortSignal} signal */
 async function events(base, signal) {
   const found = await get(`${base}/events?limit=1000`, signal);
@@ -170,7 +173,7 @@ async function events(base, signal) {
     { name: "Status", cell: (event) => pill(event.to_status) },
     { name: "Actor", cell: (event) => event.actor, cut: true },
     { name: "Attempt", cell: (event) => String(event.attempt), number: true },
-    { name: "Reason", cell: (event) => event.reason ?? "", cut: true },
+    { name: "Reason", cell: (event) => event.reason ?? CALLS[event.type] ?? "", cut: true },
     { name: "Signed", cell: (event) => (event.key_id ? `key ${event.key_id}` : "") },
   ], (event) => event.id);
   list.update(found.events);

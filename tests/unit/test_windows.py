@@ -1,0 +1,225 @@
+"""What a call with the dedupe key of another job does: the rules, the fold and the audit."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core import commands as c
+from holdfast.core import payloads
+from holdfast.core.audit import check_history, fold
+from holdfast.core.decide import replay_command
+from holdfast.core.explain import JobFacts, Situation, explain
+from holdfast.core.explain.formatting import to_datetime
+from holdfast.core.explain.model import LinkedJob, Postponement, SeenWorker
+from holdfast.core.formatting import describe_event
+from holdfast.core.model import EventRecord, EventType, Status
+from holdfast.core.timeline import TimelineHistory, TimelineJob, TimelineView, build_timeline
+from holdfast.core.timeline_rows import TimelineEvent
+from holdfast.core.windows import Outcome, change_command, changed_payload, outcome_of
+from holdfast.errors import Conflict
+from tests.unit.histories import CLIENT, OPERATOR, SECOND, T0, WORKER, History, code_of
+
+NEW: dict[str, Any] = {"args": b'{"n":2}'}
+LATER: dict[str, Any] = {**NEW, "delay_us": 10 * SECOND, "max_us": 30 * SECOND}
+WITH_POLICY: dict[str, Any] = {"tier": "t", "override": b'{"attempts_max":2}'}
+
+
+def keyed(**options: Any) -> History:
+    return History(dedupe_key="d", **options)
+
+
+def call(**fields: Any) -> c.Enqueue:
+    args = msgspec.Raw(fields.pop("args", b'{"n":2}'))
+    given: dict[str, Any] = {"actor": CLIENT, "queue": "q", "kind": "k", "dedupe_key": "d", "on_duplicate": "replace"} | fields
+    return c.Enqueue(payload=payloads.EnqueuedPayload(queue="q", kind="k", args=args).encode(), **given)
+
+
+def test_a_replacement_is_an_event_and_folds_to_the_row():
+    history = keyed(delay_us=5 * SECOND).wait(1).do(c.Replace, actor=WORKER, priority=3, **NEW, **WITH_POLICY)
+    job = history.job
+    assert (job.args, job.priority, job.tier, job.override) == (b'{"n":2}', 3, "t", b'{"attempts_max":2}')
+    assert (job.available_at, history.types) == (T0 + 5 * SECOND, ["enqueued", "replaced"])
+    assert fold(history.events) == job
+    assert check_history(history.wait(10).start().complete().events, history.job) == []
+
+
+def test_a_delay_begins_anew_up_to_the_maximum():
+    history = keyed(delay_us=10 * SECOND).wait(9).do(c.Postpone, actor=CLIENT, **LATER)
+    assert history.job.available_at == T0 + 19 * SECOND
+    history.wait(9).do(c.Postpone, actor=CLIENT, **LATER).wait(9).do(c.Postpone, actor=CLIENT, **LATER)
+    assert history.job.available_at == T0 + 30 * SECOND
+    history.wait(1).do(c.Postpone, actor=CLIENT, **LATER)
+    assert history.types == ["enqueued", "postponed", "postponed", "postponed"]
+    assert check_history(history.events, history.job) == []
+
+
+def test_a_waiting_job_gets_the_time_for_later():
+    history = keyed(depends_on=(3,)).do(c.Postpone, actor=CLIENT, **LATER)
+    assert history.job.is_waiting and history.job.wanted_at == T0 + 10 * SECOND
+    history.do(c.Postpone, actor=CLIENT, **LATER)
+    assert history.types == ["enqueued", "postponed"]
+    history.do(c.Unblock, actor=OPERATOR.parse("system:ledger")).wait(1).do(c.Postpone, actor=CLIENT, **LATER)
+    assert (history.job.available_at, history.job.wanted_at) == (T0 + 11 * SECOND, T0 + 11 * SECOND)
+    assert check_history(history.events, history.job) == []
+
+
+def test_the_same_values_are_no_change():
+    assert keyed().do(c.Replace, actor=CLIENT, args=b'{"n":1}').types == ["enqueued"]
+
+
+@pytest.mark.parametrize(("kind", "fields"), [(c.Replace, NEW), (c.Postpone, LATER)])
+def test_a_job_that_was_claimed_is_not_changed(kind: type[c.JobCommand], fields: dict[str, Any]):
+    for history in (keyed().claim(), keyed().start().fail(), keyed().start().complete()):
+        assert code_of(history, kind, actor=CLIENT, **fields) == "invalid_transition"
+
+
+# What a call does
+
+
+def test_a_call_changes_a_waiting_job_or_takes_the_key():
+    assert outcome_of(keyed().job, call(on_duplicate="keep"), T0) is Outcome.KEEP
+    assert outcome_of(keyed().job, call(), T0) is Outcome.CHANGE
+    for history in (keyed().claim(), keyed().start(), keyed().start().stall(), keyed().start().fail()):
+        assert outcome_of(history.job, call(), T0) is Outcome.TAKE
+
+
+def test_a_key_that_outlasts_the_job_is_not_taken():
+    done = keyed(dedupe_for_us=SECOND).start().complete().job
+    assert done.dedupe_until == T0 + SECOND
+    assert [outcome_of(done, call(), T0 + at) for at in (SECOND - 1, SECOND)] == [Outcome.KEEP, Outcome.TAKE]
+    assert outcome_of(keyed(dedupe_forever=True).start().job, call(), T0 * 2) is Outcome.KEEP
+
+
+def test_another_kind_is_a_conflict():
+    with pytest.raises(Conflict, match="kind"):
+        outcome_of(keyed().job, call(kind="other"), T0)
+
+
+def test_the_command_has_the_values_of_the_call():
+    found = change_command(7, call(priority=2, request_id="r"))
+    assert (type(found), found.args, found.priority, found.request_id) == (c.Replace, b'{"n":2}', 2, "r")
+    later = change_command(7, call(on_duplicate="postpone", delay_us=5, postpone_max_us=9))
+    assert isinstance(later, c.Postpone) and (later.delay_us, later.max_us) == (5, 9)
+
+
+def test_a_replay_begins_the_window_anew():
+    ended = keyed(dedupe_for_us=SECOND).start().fail(retryable=False).job
+    again = replay_command(ended, c.Replay(actor=OPERATOR, job_id=7))
+    assert (again.dedupe_key, again.dedupe_for_us, again.on_duplicate) == ("d", SECOND, "keep")
+    assert payloads.decode(payloads.EnqueuedPayload, again.payload).dedupe_for_us == SECOND
+
+
+def test_the_row_has_the_values_of_the_newest_call():
+    history = keyed(delay_us=5, depends_on=(3,)).do(c.Replace, actor=CLIENT, **NEW).do(c.Postpone, actor=CLIENT, **LATER)
+    first = history.events[0].payload or b""
+    body = payloads.decode(payloads.EnqueuedPayload, changed_payload(first, tuple(history.events)))
+    assert (bytes(body.args), body.available_at, body.delay_us, body.depends_on) == (b'{"n":2}', T0 + 10 * SECOND, 0, (3,))
+    assert changed_payload(first, tuple(history.events[:1])) is None
+
+
+# The audit
+
+
+def _forged(history: History, kind: EventType, body: payloads.Payload) -> list[str]:
+    last = history.events[-1]
+    event = EventRecord(
+        job_id=7,
+        rev=last.rev + 1,
+        type=kind,
+        received_at=history.now,
+        actor=CLIENT,
+        attempt=history.job.attempt,
+        from_status=Status.QUEUED,
+        to_status=Status.QUEUED,
+        payload=body.encode(),
+        correlation_id=last.correlation_id,
+    )
+    return [violation.rule for violation in check_history([*history.events, event])]
+
+
+REPLACED = payloads.ReplacedPayload(args=msgspec.Raw(b"{}"))
+
+
+def _postponed(at: int, from_at: int, latest_at: int) -> payloads.PostponedPayload:
+    return payloads.PostponedPayload(args=msgspec.Raw(b"{}"), available_at=at, from_at=from_at, latest_at=latest_at)
+
+
+@pytest.mark.parametrize(
+    ("history", "kind", "body"),
+    [
+        (History(), EventType.REPLACED, REPLACED),
+        (keyed().start().fail(), EventType.REPLACED, REPLACED),
+        (keyed(), EventType.POSTPONED, _postponed(T0 + 1, T0 + 5, T0 + 9)),
+        (keyed(), EventType.POSTPONED, _postponed(T0 + 9, T0, T0 + 8)),
+        (keyed(depends_on=(3,)), EventType.POSTPONED, _postponed(T0 + 1, T0 + 5, T0 + 9)),
+    ],
+)
+def test_a_change_that_does_not_fit_the_job_is_found(history: History, kind: EventType, body: payloads.Payload):
+    assert _forged(history, kind, body) == ["record"]
+
+
+# Explanations, texts and the timeline
+
+
+def _explained(history: History, **facts: Any) -> Any:
+    given: dict[str, Any] = {
+        "policy": history.policy,
+        "since": T0,
+        "workers": (SeenWorker("w", history.now),),
+        "sweeper": "w",
+    } | facts
+    return explain(history.job, JobFacts(**given), history.now)
+
+
+def test_a_postponed_job_says_until_when_it_can_be_postponed():
+    history = keyed(delay_us=10 * SECOND).wait(5).do(c.Postpone, actor=CLIENT, **LATER)
+    found = _explained(history, postponed=Postponement(T0 + 5 * SECOND, T0 + 15 * SECOND, T0 + 30 * SECOND))
+    assert found.situation is Situation.POSTPONED
+    assert "dedupe key 'd'" in found.text and "at the latest" in found.text
+    assert found.next[0].what == "it may be claimed"
+
+
+def test_a_job_at_its_maximum_cannot_be_postponed_further():
+    history = keyed(delay_us=10 * SECOND).wait(9).do(c.Postpone, actor=CLIENT, **LATER | {"max_us": 15 * SECOND})
+    found = _explained(history, postponed=Postponement(T0 + 9 * SECOND, T0 + 15 * SECOND, T0 + 15 * SECOND))
+    assert "cannot postpone it further" in found.text
+
+
+def test_a_postponed_job_that_was_rescheduled_is_scheduled():
+    history = keyed(delay_us=10 * SECOND).wait(5).do(c.Postpone, actor=CLIENT, **LATER)
+    history.do(c.Reschedule, actor=CLIENT, delay_us=60 * SECOND)
+    found = _explained(history, postponed=Postponement(T0 + 5 * SECOND, T0 + 15 * SECOND, T0 + 30 * SECOND))
+    assert found.situation is Situation.SCHEDULED
+
+
+def test_a_waiting_job_names_the_postponement_besides():
+    history = keyed(depends_on=(3,)).do(c.Postpone, actor=CLIENT, **LATER)
+    unmet = (LinkedJob(3, Status.RUNNING),)
+    found = _explained(history, unmet=unmet, postponed=Postponement(T0, T0 + 10 * SECOND, T0 + 30 * SECOND))
+    assert found.situation is Situation.WAITS_FOR_DEPENDENCY
+    assert "Besides: the last call with its dedupe key 'd'" in found.text
+
+
+def test_an_ended_job_names_its_window():
+    history = keyed(dedupe_for_us=60 * SECOND).start().complete()
+    assert "Its dedupe key 'd' stays taken" in _explained(history).text
+    assert "stays taken" not in _explained(history, replays=(LinkedJob(8, Status.QUEUED),)).text
+    assert "stays taken" not in _explained(history.wait(60)).text
+
+
+def test_the_events_have_words():
+    assert "replaced its arguments" in describe_event("replaced", None, {"args": {}})[1]
+    assert "delay anew" in describe_event("postponed", None, {"args": {}})[1]
+
+
+def test_the_timeline_has_the_postponed_time():
+    body = _postponed(T0 + 9 * SECOND, T0, T0 + 30 * SECOND).encode()
+    events = [
+        TimelineEvent(1, "enqueued", T0, "client:kim", 0, "queued", None, None, None),
+        TimelineEvent(2, "postponed", T0 + 1, "client:kim", 0, "queued", None, None, body),
+    ]
+    job = TimelineJob(7, 2, Status.QUEUED, T0 + 9 * SECOND, ())
+    found = build_timeline(job, TimelineHistory(events, [], {}), TimelineView(0, T0 * 2, 10), T0 + 2)
+    assert found.waits[0].ready_at == to_datetime(T0 + 9 * SECOND)
+    assert [mark.type for mark in found.marks] == ["enqueued", "postponed"]
