@@ -251,6 +251,7 @@ class PruneBody(b.Body, frozen=True):
     workers_before: datetime | None = None
     agents_before: datetime | None = None
     sessions_before: datetime | None = None
+    subqueues_before: datetime | None = None
     batch: int = 1_000
 
 

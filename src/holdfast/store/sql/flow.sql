@@ -55,9 +55,6 @@ SELECT id, key, body, used, tokens, filled_at FROM holdfast.limit_keys WHERE nam
 UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL
 WHERE shut_key IN (SELECT id FROM holdfast.limit_keys WHERE name = :name);
 
--- name: limit_is_drawn_on
-SELECT EXISTS (SELECT 1 FROM holdfast.limit_keys WHERE name = :name);
-
 -- Subqueues that a claim no longer finds. A subqueue with a job that may start stays open, unless its limit shuts it.
 
 -- name: subqueues
@@ -76,3 +73,17 @@ DELETE FROM holdfast.subqueues WHERE id IN (
         WHERE j.queue = s.queue AND {job_rank} = s.rank AND j.subqueue = s.id AND j.queued AND j.subqueue IS NOT NULL)
     ORDER BY s.seen_at LIMIT :limit {skip_locked})
 RETURNING 1;
+
+-- Names of limits that jobs have drawn on, and that were removed.
+
+-- name: removed_limits
+WITH RECURSIVE named (name) AS (
+    SELECT min(name) FROM holdfast.limit_keys
+    UNION ALL
+    SELECT (SELECT min(k.name) FROM holdfast.limit_keys k WHERE k.name > named.name) FROM named WHERE named.name IS NOT NULL
+)
+SELECT name FROM named
+WHERE name IS NOT NULL AND NOT EXISTS (SELECT 1 FROM holdfast.limits l WHERE l.name = named.name) LIMIT :limit;
+
+-- name: drawing_subqueues
+SELECT id, draws FROM holdfast.subqueues WHERE id > 0 ORDER BY id DESC LIMIT :limit;
