@@ -13,6 +13,9 @@ READY := $(VENV)/.ready
 PYTEST := env PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 CODE := $(wildcard src tests tools bench)
 
+# Tests that need a program which is not in .venv, and long ones, have targets of their own.
+USUAL := not torture and not browser and not promtool
+
 # Further arguments: make test ARGS="tests/tools -k restart"
 ARGS ?=
 # Processes that run the tests: more than the usual two cores, because many tests wait for something.
@@ -21,7 +24,7 @@ JOBS ?= 4
 LOCKFLAGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast browser torture coverage check format bench peers docs site lock clean
+.PHONY: help setup demo test test-fast browser alerts torture coverage check format bench peers docs site lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,7 +48,7 @@ demo: $(READY) ## run the demo: three workers, one of them killed
 
 # worksteal: the tests differ much in length. A process starts its own PostgreSQL server only if a test needs one.
 test: $(READY) ## run all tests except the long ones of `make torture`
-	$(PYTEST) -n $(JOBS) --dist worksteal -m "not torture and not browser" $(ARGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "$(USUAL)" $(ARGS)
 
 test-fast: $(READY) ## run the tests of the rules, and of the contract on SQLite, in a minute
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not torture" -k "not postgres" tests/unit tests/property tests/contract $(ARGS)
@@ -54,11 +57,15 @@ browser: $(READY) ## test the dashboard in a real Chromium
 	@$(BIN)/python -c 'import sys; from tests.browser.chromium import HOW, find_chromium; sys.exit(None if find_chromium() else HOW)'
 	$(PYTEST) -m browser tests/browser $(ARGS)
 
+alerts: $(READY) ## test the alert rules with promtool, which comes with Prometheus
+	@$(BIN)/python -c 'import sys; from tests.deploy.promtool import HOW, find_promtool; sys.exit(None if find_promtool() else HOW)'
+	$(PYTEST) -m promtool tests/deploy $(ARGS)
+
 torture: $(READY) ## run the long tests, which kill and restart workers and databases
 	$(PYTEST) -m torture --timeout 3600 $(ARGS)
 
 coverage: $(READY) ## run the tests and show which branches of the core they miss
-	$(PYTEST) -n $(JOBS) --dist worksteal -m "not torture and not browser" --cov --cov-report term-missing $(ARGS)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "$(USUAL)" --cov --cov-report term-missing $(ARGS)
 
 check: $(READY) ## check format, lint, types, imports and the core's coverage; run all of them even if one fails
 	@status=0; \

@@ -27,6 +27,8 @@ class Sizes(NamedTuple):
     idle_seconds: float = 30.0
     dependents: int = 5_000
     """Jobs that wait for one."""
+    grouped: int = 10_000
+    """Jobs of one group."""
     tasks: int = 100_000
     """Tasks that wait while an agent resumes, with two and a half times as many finished ones."""
     resumes: int = 50
@@ -64,6 +66,7 @@ QUICK = Sizes(
     fleet_rounds=1,
     idle_seconds=5.0,
     dependents=1_000,
+    grouped=2_000,
     tasks=10_000,
     resumes=20,
     runs=5,

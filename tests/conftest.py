@@ -1,5 +1,6 @@
 """The real parts the tests run against."""
 
+import gc
 import logging
 import os
 import signal
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.ledger import Ledger
     from holdfast.testing import ManualClock
     from tests.support.proxy import Proxy
-    from tests.support.schemas import ReusedSchema
+    from tests.support.schemas import ReusedConnections, ReusedSchema
 
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)
@@ -28,7 +29,7 @@ hypothesis.settings.load_profile("holdfast")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kill-seconds", type=float, default=8.0, help="How long workers are killed at random.")
+    parser.addoption("--kill-seconds", type=float, default=5.0, help="How long workers are killed at random.")
 
 
 LONG = (
@@ -64,6 +65,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         ordered += part + usual[:room]
         del usual[:room]
     items[:] = ordered + usual
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector from looking at every test again and again. They live until the end."""
+    gc.freeze()
 
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - names below it are drawn by tempfile
@@ -174,6 +180,23 @@ def reused_url(reused_schema: "ReusedSchema") -> Iterator[str]:
     """
     yield reused_schema.url
     reused_schema.empty()
+
+
+@pytest.fixture(scope="module")
+def reused_connections() -> "Iterator[ReusedConnections]":
+    """Connections that end with their module: some tests count the sessions of the server."""
+    from tests.support.schemas import ReusedConnections
+
+    connections = ReusedConnections()
+    yield connections
+    connections.close()
+
+
+@pytest.fixture
+def warm_url(reused_url: str, reused_connections: "ReusedConnections") -> Iterator[str]:
+    """Like `reused_url`. The connections of ledgers that this process opens are reused, too."""
+    with reused_connections.used():
+        yield reused_url
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ Also the claim of a job that may start, beside a million jobs whose limit is use
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -95,20 +96,25 @@ def _blocked(host: Host, sizes: Sizes) -> Row:
             ledger.set_limit(queue, concurrent=1)
             ledger.enqueue("noop", queue=queue, limits=[queue])
             ledger.claim("bench", [queue], start=True)
-            _fill(ledger, queue, blocked, lambda _, name=queue: {"limits": [name]})
+            _fill(ledger, queue, blocked, partial(_drawing_on, queue))
             _fill(ledger, queue, 2 * CLAIMS, lambda number: {"partition": f"p{number % 5}"})
         place.settle()
         for queue in ("free", "behind"):
             sum(_claims(ledger, queue))
         behind, free = (list(_claims(ledger, queue)) for queue in ("behind", "free"))
         events = place.events("claimed")
-    rates = [1 / median(behind), 1 / median(free)]
     rounds = {"with": [1 / one for one in behind], "without": [1 / one for one in free]}
-    return Row(f"{host.name}, claim of a free job beside {sizes.large:,} blocked", *rates, 1 / SLOWER_MAX, events, rounds)
+    what = f"{host.name}, claim of a free job beside {sizes.large:,} blocked"
+    return Row(what, 1 / median(behind), 1 / median(free), 1 / SLOWER_MAX, events, rounds)
+
+
+def _drawing_on(limit: str, _: int) -> dict[str, Any]:
+    return {"limits": [limit]}
 
 
 def _claims(ledger: Ledger, queue: str) -> Iterator[float]:
     for _ in range(CLAIMS):
         began = time.perf_counter()
-        [job] = ledger.claim("bench", [queue], start=True, keep=False)
+        found = ledger.claim("bench", [queue], start=True, keep=False)
         yield time.perf_counter() - began
+        assert len(found) == 1

@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -24,18 +24,25 @@ HEADING = Heading("The HTTP server against the library in the same process", our
 BATCH = 100
 CONNECTIONS = 64
 CYCLE_TARGET = 0.5
+LONE_TARGET, LONE_RATE = 0.5, 2_000.0
+"""Lone enqueues: this part of the rate of a bare endpoint, or this rate. The row's target is the lower of the two."""
+TOKENS = 8
+"""A server limits the requests of one token."""
 ARGS = {"number": 1}
 RESULT = {"done": True}
 
 
 class HttpClient:
-    """One connection with a worker's token."""
+    """One connection with a token."""
 
     def __init__(self, port: int, token: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port)
         self._connection.connect()
         self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def close(self) -> None:
+        self._connection.close()
 
     def post(self, path: str, body: Any) -> Any:
         self._connection.request("POST", path, msgspec.json.encode(body), self._headers)
@@ -71,18 +78,14 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
             lambda _: counted(jobs, Meter([os.getpid()]), lambda: cycle_library(ledger, jobs)),
         )
         cycles = compared(f"{host.name}, cycles of {BATCH} jobs", over, own, CYCLE_TARGET, place.events("succeeded"))
-        singles = [timed(sizes.singles, lambda: enqueue_singly(port, token, sizes.singles)) for _ in range(3)]
+        tokens = [ledger.new_token("client", f"bench-{number}").text for number in range(TOKENS)]
+        lone = _lone(host, port, pid, tokens, sizes)._replace(events=place.events("enqueued"))
         alone = [timed(sizes.singles, lambda: _enqueue_library(ledger, sizes.singles)) for _ in range(3)]
-        lone = Row(
-            f"{host.name}, lone enqueues, {CONNECTIONS} connections",
-            median(singles),
-            median(alone),
-            None,
-            place.events("enqueued"),
-            {"http": singles},
+        library = Row(
+            f"{host.name}, lone enqueues, against the library", lone.ours, median(alone), None, place.events("enqueued"), {}
         )
         beats = _beats(host, ledger, client, sizes)._replace(events=place.events("heartbeat"))
-    return [cycles, lone, beats]
+    return [cycles, lone, library, beats]
 
 
 def cycle_remote(client: HttpClient, count: int) -> int:
@@ -106,8 +109,34 @@ def cycle_library(ledger: Ledger, count: int) -> int:
     return done
 
 
-def enqueue_singly(port: int, token: str, count: int) -> None:
-    clients = [HttpClient(port, token) for _ in range(CONNECTIONS)]
+def _lone(host: Host, port: int, pid: int, tokens: Sequence[str], sizes: Sizes) -> Row:
+    """Lone enqueues of many connections, and in turns with them the same requests to a bare endpoint of the same stack."""
+    count = max(1, sizes.singles // CONNECTIONS) * CONNECTIONS
+    with bare_endpoint() as (bare_port, bare_pid):
+        enqueue_singly(bare_port, tokens, CONNECTIONS)
+        ours, bare = take_turns(
+            3,
+            lambda _: counted(count, Meter([os.getpid(), pid]), lambda: enqueue_singly(port, tokens, count)),
+            lambda _: counted(count, Meter([os.getpid(), bare_pid]), lambda: enqueue_singly(bare_port, tokens, count)),
+        )
+    target = min(LONE_TARGET, LONE_RATE / median(rates(bare)))
+    name = f"{host.name}, lone enqueues, {CONNECTIONS} connections, against a bare endpoint"
+    return compared(name, ours, bare, target, 0, ("http", "bare"))
+
+
+@contextmanager
+def bare_endpoint() -> Iterator[tuple[int, int]]:
+    """Yield the port and the process id of a server without a ledger."""
+    with subprocess.Popen([sys.executable, "-m", "bench.bare_server"], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield int(server.stdout.readline()), server.pid
+        finally:
+            server.terminate()
+
+
+def enqueue_singly(port: int, tokens: Sequence[str], count: int) -> int:
+    clients = [HttpClient(port, tokens[number % len(tokens)]) for number in range(CONNECTIONS)]
 
     def some(client: HttpClient) -> None:
         for _ in range(count // CONNECTIONS):
@@ -115,6 +144,9 @@ def enqueue_singly(port: int, token: str, count: int) -> None:
 
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         list(pool.map(some, clients))
+    for client in clients:
+        client.close()
+    return count
 
 
 def _enqueue_library(ledger: Ledger, count: int) -> None:

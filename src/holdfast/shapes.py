@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.model import EventType, FailureStage, Phase, Policy, ReasonCode, StallReason, Status
 from holdfast.core.vocabulary import Dialect
 from holdfast.ledger import Event
-from holdfast.ledger.public import to_datetime
+from holdfast.ledger.public import ClaimedJob, to_datetime
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job
@@ -84,6 +84,8 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     waits_for: tuple[int, ...]
     """The dependencies that have not succeeded yet."""
     on_dependency_failure: str
+    group: str | None
+    """The group that it joined."""
     policy: Policy | None
     """The policy of the newest attempt; null before the first claim."""
     incarnation: str | None
@@ -204,21 +206,39 @@ class WorkView(Shape, frozen=True, gc=False):
     """Null if the claim was repeated and the job is no longer held under it."""
 
 
-def work_view(job: "Job") -> WorkView:
-    record = job.record
-    checkpoint, expires_at = record.checkpoint, record.lease_expires_at
+def work_views(jobs: "Sequence[Job]") -> list[WorkView]:
+    """Return what a worker needs of the jobs of a claim. Jobs of the same policy share its encoded form."""
+    policies = WorkPolicies()
+    return [_work_view(job, policies) for job in jobs]
+
+
+class WorkPolicies(dict[int, tuple[Policy, msgspec.Raw]]):
+    """The encoded form of policies, by the identity of their objects."""
+
+    def encoded(self, policy: Policy | None) -> Any:
+        if policy is None:
+            return None
+        found = self.get(id(policy))
+        if found is None:
+            found = self[id(policy)] = (policy, msgspec.Raw(msgspec.json.encode(policy)))
+        return found[1]
+
+
+def _work_view(job: "Job", policies: WorkPolicies) -> WorkView:
+    work = job.claim.work(job.row) if isinstance(job, ClaimedJob) else job.record
+    checkpoint, expires_at = work.checkpoint, work.lease_expires_at
     return WorkView(
-        record.id,
-        record.queue,
-        record.kind,
-        record.attempt,
-        msgspec.Raw(record.args),
+        work.id,
+        work.queue,
+        work.kind,
+        work.attempt,
+        msgspec.Raw(work.args),
         None if checkpoint is None else msgspec.Raw(checkpoint),
         checkpoint is not None,
-        record.correlation_id,
-        record.trace_id,
+        work.correlation_id,
+        work.trace_id,
         None if expires_at is None else to_datetime(expires_at),
-        record.policy,
+        policies.encoded(work.policy),
         _fence_view(job),
     )
 

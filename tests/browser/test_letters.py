@@ -23,12 +23,75 @@ def test_letters_of_one_cause_are_a_group_and_are_replayed(served: RunningServer
     letters = page.locator("div[aria-label='Dead letters'] tbody tr")
     expect(letters).to_have_count(4)
     letters.filter(has_text="TimeoutError").first.locator("input").check()
-    page.click("[data-verb=replay]")
+    page.click(".sheet [data-verb=replay]")
     page.click("[data-confirm]")
     expect(page.locator("dialog")).to_contain_text("1 done")
     page.click("dialog button")
     expect(letters.filter(has_text="queued")).to_have_count(1)
     assert len(ledger.list(kind="k")) == 4
+
+
+def _fill_groups(ledger: Ledger) -> None:
+    """Twelve letters of one cause, of which one was replayed, and one of another."""
+    ledger.set_policy(kind="k", attempts_max=1)
+    for number in range(12):
+        ledger.enqueue("k", queue="q")
+        ledger.fail(claim(ledger, "q", "w-1"), {"type": "TimeoutError", "message": f"read timed out after {number} s"})
+    ledger.replay(1)
+    ledger.dead_letter(ledger.enqueue("other", queue="q").id, reason_code="validation_failed")
+
+
+def test_a_whole_group_is_replayed_after_its_number_is_typed(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    _fill_groups(ledger)
+    page = open_page("/dead-letters")
+    group = page.locator("[aria-label='Groups of dead letters'] tbody tr").filter(has_text="TimeoutError")
+    group.get_by_role("button", name="Replay the whole group").click()
+    dialog = page.locator("dialog")
+    expect(dialog).to_contain_text("Replay 11 jobs?")
+    expect(dialog).to_contain_text("1 job replayed before will be skipped.")
+    expect(page.locator("[data-confirm]")).to_be_disabled()
+    page.fill("#typed", "11")
+    page.click("[data-confirm]")
+    expect(dialog).to_contain_text("11 done")
+    assert len(ledger.list(kind="k", status=["queued"])) == 12
+    assert not ledger.list(kind="other", status=["queued"])
+
+
+def test_a_whole_group_is_discarded_with_a_reason(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    _fill_groups(ledger)
+    page = open_page("/dead-letters?by=reason_code")
+    groups = page.locator("[aria-label='Groups of dead letters'] tbody tr")
+    expect(groups).to_have_count(2)
+    groups.first.get_by_role("button", name="Discard the whole group").click()
+    expect(page.locator("dialog")).to_contain_text("Discard 12 jobs?")
+    page.fill("#reason", "known outage")
+    page.fill("#typed", "12")
+    page.click("[data-confirm]")
+    expect(page.locator("dialog")).to_contain_text("12 done")
+    page.click("dialog button")
+    expect(groups).to_have_count(1)
+    assert [event.reason for event in ledger.events(types=["discarded"])] == ["known outage"] * 12
+
+
+def test_a_person_who_may_only_read_sees_no_action_on_groups(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    _fill_groups(ledger)
+    page = open_page("/dead-letters?by=reason_code", role="reader")
+    expect(page.locator("[aria-label='Groups of dead letters'] tbody tr")).to_have_count(2)
+    expect(page.locator("[data-verb]")).to_have_count(0)
+
+
+def test_each_queue_shows_how_many_jobs_come_and_are_done_a_minute(
+    filled: RunningServer, ledger: Ledger, open_page: Open
+) -> None:
+    page = open_page("/queues")
+    for queue in ledger.counts():
+        points = ledger.history(metric="throughput", queue=queue).points
+        sums = {name: sum((point.values or {}).get(name) or 0 for point in points) for name in ("enqueued", "succeeded")}
+        row = page.locator("tbody tr").filter(has=page.get_by_role("link", name=queue, exact=True))
+        for label, name in (("Come a minute", "enqueued"), ("Done a minute", "succeeded")):
+            cell = row.locator(f"td[data-label='{label}']")
+            expect(cell).not_to_be_empty()
+            assert abs(float(cell.inner_text()) - sums[name] / 60) < 0.06, (queue, label, sums)
 
 
 def test_a_queue_is_paused_with_a_reason_and_resumed(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:

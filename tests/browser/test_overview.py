@@ -24,7 +24,7 @@ def test_the_numbers_equal_the_ledger_and_lead_to_their_jobs(filled: RunningServ
 
     assert tile(page, "waiting") == str(counts["queued"])
     assert tile(page, "running") == str(counts["running"])
-    expect(page.locator(".answer")).to_contain_text("a person")
+    expect(page.locator(".answer")).to_contain_text("The doctor warns of 3 things: ")
     expect(page.locator("#nav [aria-current]")).to_have_text("Overview")
     page.click('[data-tile="waiting"]')
     expect(page.locator("tbody tr")).to_have_count(counts["queued"])
@@ -66,7 +66,7 @@ def test_a_ledger_that_is_well_says_so(served: RunningServer, ledger: Ledger, op
     HistoryService(ledger, "test").tick()
     page = open_page("/")
 
-    expect(page.locator(".answer")).to_have_text("Nothing needs a person.")
+    expect(page.locator(".answer")).to_have_text("The doctor finds nothing wrong.")
 
 
 def test_an_empty_ledger_teaches(open_page: Open) -> None:

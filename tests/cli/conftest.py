@@ -102,6 +102,11 @@ Start = Callable[..., Running]
 
 
 @pytest.fixture
+def empty_schema(reused_url: str) -> str:
+    return reused_url
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder in which commands run, with an app in shop.py and the pipe that its handler reads."""
     folder = tmp_path / "here"

@@ -14,6 +14,12 @@ from tests.cli.conftest import Run
 from tests.support.waiting import wait_until
 
 
+@pytest.fixture
+def empty_schema(new_schema: str) -> str:
+    """A test migrates it."""
+    return new_schema
+
+
 def test_the_version_needs_neither_store_nor_worker() -> None:
     program = (
         "import sys\nfrom holdfast.cli import main\n"

@@ -40,7 +40,7 @@ def test_every_command_has_examples_of_itself(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if examples(command, "Try")])
 def test_examples_that_can_be_tried_work(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], restored_logs: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for variable in [name for name in os.environ if name.startswith("HOLDFAST_")]:

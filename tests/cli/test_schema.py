@@ -143,6 +143,7 @@ def test_answers_match_their_schema(said: Said, folder: Path) -> None:
     keys_and_seals(said)
     tokens(said)
     schedules(said)
+    groups(said)
     assert SHAPES.keys() - said.commands <= ELSEWHERE
 
 
@@ -152,6 +153,17 @@ def schedules(said: Said) -> None:
     for verb in ("get", "pause", "resume", "run", "preview", "remove"):
         said("schedule", verb, "nightly")
     said("schedule", "list")
+
+
+def groups(said: Said) -> None:
+    said("group", "add", "import-42", "--then", '{"kind": "publish"}', "--on-dead", '{"kind": "alarm"}')
+    said("job", "enqueue", "load", "--queue", "imports", "--group", "import-42")
+    for verb in ("get", "jobs", "close", "cancel", "replay"):
+        said("group", verb, "import-42")
+    said("group", "list")
+    said("group", "add", "empty")
+    said("group", "close", "empty")
+    said("group", "wait", "empty")
 
 
 def tasks(said: Said) -> None:

@@ -107,12 +107,12 @@ def test_a_retry_is_selected_by_the_name_that_is_shown(ledger: Ledger, run: Run,
     assert (refused.code, "nosuch" in refused.err) == (2, True)
 
 
-def test_a_disconnected_tail_says_how_to_continue(postgres_url: str, start: Start) -> None:
-    port = urlsplit(postgres_url).port
+def test_a_disconnected_tail_says_how_to_continue(empty_schema: str, start: Start) -> None:
+    port = urlsplit(empty_schema).port
     assert port is not None
-    with holdfast.open(postgres_url) as ledger, Proxy(port) as proxy:
+    with holdfast.open(empty_schema) as ledger, Proxy(port) as proxy:
         ledger.enqueue("index")
-        tail = start("events", "tail", "--after", 0, "--db", proxy.url(postgres_url))
+        tail = start("events", "tail", "--after", 0, "--db", proxy.url(empty_schema))
         pos = int(tail.line().split()[0])
         proxy.go_away()
         done = tail.rest()

@@ -13,24 +13,14 @@ from holdfast.testing import ManualClock
 from tests.contract import builders as b
 from tests.support.host import Host
 from tests.support.near import serves
-from tests.support.schemas import ReusedConnections
 from tests.support.signers import ALL_KEYS, SERVER, enrol, opened
 
 OpenKeyed = Callable[[Iterable[KeyFile]], Ledger]
 
 
-@pytest.fixture(scope="module")
-def reused_connections() -> Iterator[ReusedConnections]:
-    """Connections that end with their module: tests of other folders count the sessions of the server."""
-    connections = ReusedConnections()
-    yield connections
-    connections.close()
-
-
 @pytest.fixture
-def empty_schema(reused_url: str, reused_connections: ReusedConnections) -> Iterator[str]:
-    with reused_connections.used():
-        yield reused_url
+def empty_schema(warm_url: str) -> str:
+    return warm_url
 
 
 _AGENT = "the verbs of agents have no fence that a proof could belong to"
@@ -50,6 +40,7 @@ NOT_SERVED = {
     "test_signed.py::test_a_renewing_claim_is_a_signed_beat": _RENEWAL,
     "test_signed.py::test_a_signed_renewal_for_another_ttl_keeps_the_fence": _RENEWAL,
     "test_signed.py::test_a_fence_without_a_worker_name_is_accepted": "a server is told who acts",
+    "test_fences.py::test_the_worker_name_in_a_fence_is_not_compared": "a server compares it with the token of the caller",
     "test_signed.py::test_a_gc_without_the_server_key_skips_signed_jobs": _SERVER_KEY,
     "test_signed.py::test_a_sweeper_without_the_server_key_skips_signed_jobs": _SERVER_KEY,
     "test_signed.py::test_a_sweeper_that_cannot_sign_drops_its_duty": _SERVER_KEY,
@@ -75,17 +66,6 @@ NOT_SERVED = {
 """Tests of what a remote ledger does not have, and why."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run on a server only the tests that use `ledger` or `signing`, and not those of `NOT_SERVED`."""
-    left_out = [item for item in items if _is_served(item) and not _can_be_served(item)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
-    for item in items:
-        if _is_served(item) and item.path.name not in SERVED_ALWAYS:
-            item.add_marker(pytest.mark.torture)
-
-
 SERVED_ALWAYS = {
     "test_agents.py",
     "test_bulk.py",
@@ -106,23 +86,32 @@ All files run on PostgreSQL, and through a server on SQLite. All of them through
 """
 
 
-def _store_kind(item: pytest.Item) -> str | None:
-    called = getattr(item, "callspec", None)
-    return None if called is None else called.params.get("store_url")
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test on both stores, and on a server if it uses `ledger` or `signing` and is not one of `NOT_SERVED`."""
+    if "store_url" not in metafunc.fixturenames:
+        return
+    file = metafunc.definition.path.name
+    kinds = ["sqlite", "postgres"]
+    if not {"ledger", "signing"}.isdisjoint(metafunc.fixturenames) and f"{file}::{metafunc.function.__name__}" not in NOT_SERVED:
+        marks = () if file in SERVED_ALWAYS else (pytest.mark.torture,)
+        kinds += [pytest.param(kind, marks=marks) for kind in SERVED if kind == "http" or file in ON_POSTGRES]  # type: ignore[misc]
+    metafunc.parametrize("store_url", kinds, indirect=True)
 
 
-def _is_served(item: pytest.Item) -> bool:
-    return _store_kind(item) in SERVED
-
-
-def _can_be_served(item: pytest.Item) -> bool:
-    if _store_kind(item) == "http-postgres" and item.path.name not in ON_POSTGRES:
-        return False
-    name = getattr(item, "originalname", item.name)
-    if "signing" in item.fixturenames and b.aborting in item.callspec.params.values():  # type: ignore[attr-defined]
-        return False  # `b.aborting` cancels as an operator, who signs near the database
-    is_open_on_a_server = not {"ledger", "signing"}.isdisjoint(item.fixturenames)  # type: ignore[attr-defined]
-    return is_open_on_a_server and f"{item.path.name}::{name}" not in NOT_SERVED
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out `b.aborting` through a server: it cancels as an operator, who signs near the database."""
+    left_out = {
+        item
+        for item in items
+        if isinstance(item, pytest.Function)
+        and hasattr(item, "callspec")
+        and item.callspec.params.get("store_url") in SERVED
+        and "signing" in item.fixturenames
+        and b.aborting in item.callspec.params.values()
+    }
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +121,7 @@ def host() -> Iterator[Host]:
         yield host
 
 
-@pytest.fixture(params=["sqlite", "postgres", *SERVED])
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest) -> str:
     """The address of an empty store of each kind. For those of `SERVED`, `ledger` is open on a server of it."""
     found: str = request.getfixturevalue("empty_schema" if request.param.endswith("postgres") else "sqlite_url")

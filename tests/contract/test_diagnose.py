@@ -100,6 +100,25 @@ def test_a_schedule_that_is_late_or_refused_is_reported(ledger: Ledger, clock: M
     assert "schedule_refused" not in wrong(ledger)
 
 
+def test_a_group_that_cannot_finish_is_reported(ledger: Ledger, clock: ManualClock):
+    ledger.group("import", then={"kind": "publish"})
+    ledger.group("plain")
+    for name in ("import", "plain"):
+        ledger.discard(builders.failed(ledger, group=name).id)
+        ledger.sweep()
+    assert "group_open" not in wrong(ledger)
+    clock.advance(86_401)
+    assert wrong(ledger)["group_open"].words.startswith("group import is open and has no live job (1 ended)")
+    for name in ("import", "plain"):
+        ledger.close_group(name)
+    assert wrong(ledger)["group_dead"].words == "1 of 1 job of group import did not succeed: it cannot finish"
+    ledger.group("all")
+    ledger.group("next", then={"kind": "publish", "group": "all"})
+    ledger.close_group("all")
+    ledger.close_group("next")
+    assert "the group 'all' is closed" in wrong(ledger)["group_refused"].words
+
+
 def test_dead_letters_are_reported_until_they_are_discarded(ledger: Ledger):
     made = builders.dead_lettered(ledger)
     assert wrong(ledger)["dead_letters"].words == "1 dead letter, neither replayed nor discarded"

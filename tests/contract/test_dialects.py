@@ -44,6 +44,9 @@ def everything(ledger: Ledger) -> None:
     dead = b.queued(ledger)
     ledger.dead_letter(dead.id, reason_code="timeout", failure_stage="exec", error={"message": "a secret"})
     ledger.annotate(dead.id, "compensated")
+    for way in ("replace", "postpone", "replace"):
+        keyed = ledger.enqueue("index_page", {"n": 2}, queue="keyed", dedupe_key="k", delay="10s", on_duplicate=way)
+    ledger.reprioritise(keyed.id, 5)
 
 
 def exported(ledger: Ledger, dialect: Dialect) -> list[dict[str, Any]]:
@@ -285,7 +288,7 @@ def test_a_sink_gets_events_in_its_dialect(ledger: Ledger, dialect: Dialect):
     while relay.tick():
         pass
     by_id = {line["id"]: line for line in exported(ledger, dialect)}
-    assert len(received) > len(EventType) - 5
+    assert len(received) > len(EventType) - 7
     for message in received:
         document = message.as_dict()["data"]
         beside = {name: document.pop(name, None) for name in ADDED_FIELDS}

@@ -214,6 +214,21 @@ def test_a_deleted_job_that_was_counted_in_part_lowers_what_was_counted(ledger: 
     assert ledger.job_totals().rows == []
 
 
+def test_jobs_that_ended_in_one_call_are_counted_one_by_one(ledger: Ledger, clock: ManualClock):
+    """The events of one call have positions of their own. A page may end between them."""
+    ledger.enqueue_many([{"kind": "index"}] * 2)
+    fences = [job.fence for _ in range(2) for job in ledger.claim("w", limit=1, start=True)]
+    counted(ledger)
+    ledger.complete_many([(fence, None) for fence in fences if fence])
+    near(ledger).history_writer.advance(1)
+    clock.advance(1)
+    assert ledger.job_totals().statuses == {"running": 1, "succeeded": 1}
+    assert ledger.prune(jobs_before=clock.now()) == {"jobs": 2}
+    assert ledger.job_totals().statuses == {}
+    counted(ledger)
+    assert ledger.job_totals().statuses == {}
+
+
 def test_a_page_is_not_saved_if_its_jobs_were_deleted_meanwhile(ledger: Ledger, clock: ManualClock):
     """The service reads a page without a lock. Between the reading and the writing, the jobs go."""
     succeeded(ledger)

@@ -124,7 +124,7 @@ MORE = {
 """Arguments that the signature does not name."""
 CALLED = {"write", "progress", "clock"}
 """Functions of the caller. Their errors are passed to the caller."""
-WAITS = ("wait", "result", "follow")
+WAITS = ("wait", "wait_group", "result", "follow")
 NOT_CALLED = {"close", "waiter"}
 """Verbs without arguments."""
 
@@ -204,20 +204,32 @@ def arguments(function: Callable[..., Any], verb: str) -> tuple[list[str], list[
     return needed, [one.name for one in given] + [name for name in MORE.get(verb, ()) if name not in {one.name for one in given}]
 
 
+def usual_arguments(place: Place, verb: str, needed: list[str], odd: str) -> dict[str, Any]:
+    """Usual values for the required arguments, without the one that gets an odd value."""
+    usual = {name: place.usual(verb, name) for name in needed if name != odd}
+    if verb in WAITS and odd != "timeout":
+        usual["timeout"] = 0.0
+    if verb in ("wait", "result") and odd == "timeout":
+        usual["job"] = place.ledger.cancel(place.ledger.enqueue("note").id).id
+    if verb == "wait_group" and odd == "timeout":
+        usual["name"] = place.ledger.group("done").name
+        place.ledger.close_group("done")
+    return usual
+
+
 def failures(place: Place, face: type, verb: str) -> Iterator[str]:
     subject: Any = place.ledger if face is Ledger else Agent(place.ledger, "ada", session="s")
     needed, names = arguments(getattr(face, verb), verb)
     for name in names:
+        usual: dict[str, Any] | None = None
         for odd in PLAIN + WRAPPED:
             if name in CALLED and callable(odd.make()):
                 continue
-            usual = {other: place.usual(verb, other) for other in needed if other != name}
-            if verb in WAITS and name != "timeout":
-                usual["timeout"] = 0.0
-            if verb in ("wait", "result") and name == "timeout":
-                usual["job"] = place.ledger.cancel(place.ledger.enqueue("note").id).id
+            if usual is None:
+                usual = usual_arguments(place, verb, needed, name)
             try:
                 answer = getattr(subject, verb)(**usual, **{name: odd.make()})
+                usual = None  # a call that was accepted has used its jobs and fences
                 if inspect.isgenerator(answer):
                     list(islice(answer, 1))
             except HoldfastError as error:

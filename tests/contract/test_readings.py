@@ -240,6 +240,18 @@ def test_dead_letters_are_grouped_by_cause(ledger: Ledger, clock: ManualClock):
     assert ledger.dead_letter_groups("queue", queue="nowhere").groups == []
 
 
+def test_a_group_of_dead_letters_has_its_letters_on_request(ledger: Ledger):
+    first, second = (letter(ledger, "timed out") for _ in range(2))
+    ledger.replay(first)
+    [plain], [group] = (ledger.dead_letter_groups("kind", letters=wanted).groups for wanted in (False, True))
+    assert (plain.letters, group.n) == ((), 2)
+    assert [(one.id, one.rev, one.queue, one.kind, one.is_replayed) for one in group.letters] == [
+        (job.id, job.rev, job.queue, job.kind, job.id == first) for job in (ledger.get(second), ledger.get(first))
+    ]
+    with refused("validation_error"):
+        ledger.dead_letter_groups("kind", letters="yes")  # type: ignore[arg-type]
+
+
 def test_a_letter_without_an_error_has_no_text(ledger: Ledger):
     dead_lettered(ledger)
     [group] = ledger.dead_letter_groups("error_text").groups

@@ -73,14 +73,14 @@ def test_an_empty_answer_says_why_and_whether_to_try_again(ledger: Ledger, ada: 
     ledger.pause("c")
     bob.start(one)
     assert idle_counts(ada) == (1, 2, 1, 2, 0, "wait")
-    assert idle_counts(ada, queues=["a"]) == (1, 1, 0, 0, "wait")
-    assert idle_counts(ada, queues=["c", "b"]) == (0, 1, 1, 2, "wait")
-    assert idle_counts(ada, kinds=["review"]) == (0, 1, 0, 0, "wait")
-    assert idle_counts(ada, queues=["nowhere"]) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada, queues=["a"]) == (1, 1, 0, 0, 0, "wait")
+    assert idle_counts(ada, queues=["c", "b"]) == (0, 1, 1, 2, 0, "wait")
+    assert idle_counts(ada, kinds=["review"]) == (0, 1, 0, 0, 0, "wait")
+    assert idle_counts(ada, queues=["nowhere"]) == (0, 0, 0, 0, 0, "done")
     bob.complete(one)
     assert bob.resume(queues=["a"]).nothing is None
     bob.complete(two)
-    assert idle_counts(ada, queues=["a"]) == (0, 0, 0, 0, "done")
+    assert idle_counts(ada, queues=["a"]) == (0, 0, 0, 0, 0, "done")
 
 
 def test_the_counts_of_an_empty_answer_have_a_limit(ledger: Ledger, ada: Agent) -> None:

@@ -4,11 +4,12 @@ import random
 import threading
 from typing import Any
 
+import pytest
+
 from holdfast import Fence, HoldfastError, Job, Ledger, Phase, ReasonCode, Status
 from holdfast.testing import ManualClock
 from tests.support.histories import all_events, problems
 
-JOBS = 600
 THREADS = 8
 REFUSALS = {"invalid_transition", "not_claimable", "conflict", "fence_lost"}
 Verbs = list[tuple[str, tuple[Any, ...], dict[str, Any]]]
@@ -130,9 +131,10 @@ class Walker:
                 return [("complete", (fence,), {}), ("heartbeat", (fence,), {}), ("start", (fence,), {})]
 
 
-def test_every_answered_transition_is_one_event(ledger: Ledger, clock: ManualClock) -> None:
+@pytest.mark.parametrize("jobs", [240, pytest.param(2_400, marks=pytest.mark.torture)])
+def test_every_answered_transition_is_one_event(ledger: Ledger, clock: ManualClock, jobs: int) -> None:
     walkers = [Walker(ledger, number) for number in range(THREADS)]
-    threads = [threading.Thread(target=walker.run, args=(JOBS // THREADS,)) for walker in walkers]
+    threads = [threading.Thread(target=walker.run, args=(jobs // THREADS,)) for walker in walkers]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,4 @@
-"""Limits hold for many claimers at once, however their jobs end."""
+"""Limits hold for many claimers at once, in every way in which their jobs end."""
 
 import random
 import threading

@@ -1,22 +1,23 @@
-"""Ten thousand leases expire at once: they are swept in bounded steps, and claims continue in between."""
+"""Thousands of leases expire at once: they are swept in bounded steps, and claims continue in between."""
 
 import threading
 from collections import Counter
+
+import pytest
 
 from holdfast import Ledger
 from holdfast.core.limits import SWEEP_BATCH
 from holdfast.testing import ManualClock
 from tests.support.histories import all_events, problems
 
-EXPIRED = 10_000
 LOST = "lost"
 FRESH = "fresh"
 
 
-def lose_all(ledger: Ledger, clock: ManualClock) -> None:
+def lose_all(ledger: Ledger, clock: ManualClock, expired: int) -> None:
     """Every job is held by a worker that stays silent."""
-    ledger.enqueue_many([{"kind": "work", "queue": LOST}] * EXPIRED)
-    for _ in range(EXPIRED // 1_000):
+    ledger.enqueue_many([{"kind": "work", "queue": LOST}] * expired)
+    for _ in range(expired // 1_000):
         assert len(ledger.claim("gone", [LOST], limit=1_000, start=True)) == 1_000
     clock.advance(61)
 
@@ -40,8 +41,9 @@ def work_until(ledger: Ledger, done: threading.Event) -> int:
     return count
 
 
-def test_ten_thousand_expired_leases_are_swept_while_claims_continue(ledger: Ledger, clock: ManualClock) -> None:
-    lose_all(ledger, clock)
+@pytest.mark.parametrize("expired", [3_000, pytest.param(10_000, marks=pytest.mark.torture)])
+def test_expired_leases_are_swept_while_claims_continue(ledger: Ledger, clock: ManualClock, expired: int) -> None:
+    lose_all(ledger, clock, expired)
     done, served = threading.Event(), []
     worker = threading.Thread(target=lambda: served.append(work_until(ledger, done)))
     worker.start()
@@ -51,8 +53,8 @@ def test_ten_thousand_expired_leases_are_swept_while_claims_continue(ledger: Led
         done.set()
         worker.join()
 
-    assert swept == [{"stalled": 1_000, "requeued": 1_000}] * (EXPIRED // 1_000)
-    assert ledger.counts() == {LOST: {"queued": EXPIRED}, FRESH: {"succeeded": served[0]}}
+    assert swept == [{"stalled": 1_000, "requeued": 1_000}] * (expired // 1_000)
+    assert ledger.counts() == {LOST: {"queued": expired}, FRESH: {"succeeded": served[0]}}
     steps = [("requeued" if event.type == "requeued" else "claimed") for event in all_events(ledger)
              if event.type == "requeued" or (event.type == "claimed" and event.actor.startswith("worker:alive"))]  # fmt: skip
     first, last = steps.index("requeued"), len(steps) - 1 - steps[::-1].index("requeued")

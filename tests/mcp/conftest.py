@@ -39,6 +39,11 @@ RESUME = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": 
 
 
 @pytest.fixture
+def empty_schema(reused_url: str) -> str:
+    return reused_url
+
+
+@pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
 

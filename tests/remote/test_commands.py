@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +75,20 @@ def test_a_ledger_is_exported(run: Run, behind: Ledger, tmp_path: Path) -> None:
     lines: list[bytes] = []
     behind.export(lines.append)
     assert (tmp_path / "all.jsonl").read_bytes().splitlines(keepends=True)[1:] == lines[1:]
+
+
+def test_a_command_says_that_the_server_does_not_answer(tmp_path: Path) -> None:
+    """It says so at once, and is stopped here long before it gives up."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    env = {name: text for name, text in os.environ.items() if not name.startswith("HOLDFAST_")}
+    command = [sys.executable, "-m", "holdfast", "job", "list", "--db", f"http://127.0.0.1:{port}"]
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        said = running.stderr.readline()
+        running.terminate()
+    expected = rf"no answer from 127\.0\.0\.1:{port} yet: cannot reach .*: Connection refused; it is tried for \d+ s more\n"
+    assert re.fullmatch(expected, said), said
 
 
 def test_a_wrong_token_is_refused(run: Run, tmp_path: Path) -> None:

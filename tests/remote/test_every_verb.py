@@ -75,6 +75,13 @@ def schedule(ledger: Ledger) -> str:
     return ledger.set_schedule(f"s-{next(_numbers)}", "index_page", every="1h").name
 
 
+def group(ledger: Ledger) -> str:
+    name = f"g-{next(_numbers)}"
+    ledger.group(name, then={"kind": "publish"})
+    ledger.enqueue("index_page", group=name)
+    return name
+
+
 def token(ledger: Ledger) -> str:
     return ledger.new_token("reader", "kim").token.id
 
@@ -88,10 +95,12 @@ WORKS: dict[str, Call] = {
     "assist": lambda x: x.assist(held(x).id),
     "attention": lambda x: x.attention(),
     "cancel": lambda x: x.cancel(queued(x).id),
+    "cancel_group": lambda x: x.cancel_group(group(x)),
     "cancel_many": lambda x: x.cancel_many([queued(x).id]),
     "check": lambda x: x.check(queued(x).id),
     "claim": lambda x: x.claim("w-1", ["empty"]),
     "claim_job": lambda x: x.claim_job(queued(x).id, "w-1"),
+    "close_group": lambda x: x.close_group(group(x)),
     "complete": lambda x: x.complete(fence(x)),
     "complete_many": lambda x: x.complete_many([(fence(x), None)]),
     "counts": lambda x: x.counts(),
@@ -117,7 +126,11 @@ WORKS: dict[str, Call] = {
     "follow": lambda x: list(x.follow(timeout=0)),
     "gate": lambda x: x.gate(fence(x)),
     "get": lambda x: x.get(queued(x).id),
+    "get_group": lambda x: x.get_group(group(x)),
     "graph": lambda x: x.graph(queued(x).id),
+    "group": lambda x: x.group("import", then={"kind": "publish"}),
+    "group_jobs": lambda x: x.group_jobs(group(x), status="queued"),
+    "groups": lambda x: x.groups(unfinished=True),
     "has_unanswered": lambda x: x.has_unanswered,
     "head": lambda x: x.head(),
     "heads": lambda x: x.heads(),
@@ -151,6 +164,7 @@ WORKS: dict[str, Call] = {
     "release": lambda x: x.release(fence(x)),
     "remove_schedule": lambda x: x.remove_schedule(schedule(x)),
     "replay": lambda x: x.replay(cancelled(x)),
+    "replay_group": lambda x: x.replay_group(group(x)),
     "replay_jobs": lambda x: x.replay_jobs([cancelled(x)]),
     "replay_many": lambda x: x.replay_many(),
     "reprioritise": lambda x: x.reprioritise(queued(x).id, 5),
@@ -189,6 +203,7 @@ WORKS: dict[str, Call] = {
     "unset_policy": lambda x: x.unset_policy("index_page"),
     "until_ready": lambda x: x.until_ready(),
     "wait": lambda x: x.wait(done(x)),
+    "wait_group": lambda x: x.wait_group(group(x), timeout=0),
     "waiter": lambda x: x.waiter().close(),
     "wants_sweeping": lambda x: x.wants_sweeping("w-1"),
     "workers": lambda x: x.workers(),

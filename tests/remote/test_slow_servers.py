@@ -96,3 +96,18 @@ def test_a_file_waits_for_a_free_connection_and_is_then_refused(remote: Ledger) 
     with contextlib.suppress(Unavailable):
         export_within(1)
     assert [error.message for error in refused] == ["all connections of this process to the server are in use"]
+
+
+def test_a_server_that_does_not_answer_is_logged_once_until_it_answers(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.remote.transport.NOTICE_SECONDS", 0.05)
+    silent, found = Drip(b"", b""), list[str]()
+    with Scripted(silent, silent, NOW, silent) as script, holdfast.open(script.url, token=ANY) as ledger:
+        for patience, lines in ((0.2, 1), (0.2, 1), (30.0, 1), (0.2, 2)):
+            ledger.patience = patience
+            with contextlib.suppress(Unavailable):
+                ledger.now()
+            found = [record.getMessage() for record in caplog.records if record.name == "holdfast.remote"]
+            assert len(found) == lines
+    assert found[0].startswith("no answer from 127.0.0.1:")

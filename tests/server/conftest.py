@@ -9,6 +9,11 @@ from tests.support.server import Client, RunningServer, running
 
 
 @pytest.fixture
+def empty_schema(warm_url: str) -> str:
+    return warm_url
+
+
+@pytest.fixture
 def served(ledger: Ledger) -> Iterator[RunningServer]:
     with running(ledger) as server:
         yield server

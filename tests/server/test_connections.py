@@ -23,7 +23,10 @@ WAIT_SECONDS = 20.0
 
 
 class EchoApp:
-    """Answers with the length of the body and the number of headers. /early does not read the body, /wait waits for a signal."""
+    """Answers with the length of the body and the number of headers.
+
+    /early does not read the body, /wait waits for a signal, /parts sends one half of the answer, waits, and sends the other.
+    """
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -49,6 +52,12 @@ class EchoApp:
         status = 413 if scope["path"] == "/early" else 200
         head = [(b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": head})
+        if scope["path"] == "/parts":
+            for part in (body[:3], body[3:6]):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            body = body[6:]
+            while not self.go.is_set():
+                await asyncio.sleep(0.01)
         await send({"type": "http.response.body", "body": body})
 
 
@@ -111,6 +120,15 @@ class Peer:
                 length = int(value)
         return int(line.split()[1]), json.loads(self._file.read(length))
 
+    def read_until(self, end: bytes) -> bytes:
+        """Return what comes up to and with these bytes."""
+        found = b""
+        while not found.endswith(end):
+            byte = self._file.read(1)
+            assert byte, found
+            found += byte
+        return found
+
     def is_closed(self) -> bool:
         """Wait until the server closes the connection. Return False if it sends something instead."""
         try:
@@ -169,6 +187,29 @@ def test_an_ordinary_request_is_answered(patient: Served) -> None:
     assert patient.answer(PLAIN) == (200, {"size": 0, "headers": 1})
     assert patient.answer(post(b"Content-Length: 5\r\n", b"12345"))[1]["size"] == 5
     assert patient.answer(post(b"Transfer-Encoding: chunked\r\n", b"3\r\nabc\r\n0\r\n\r\n"))[1]["size"] == 3
+
+
+def test_an_answer_in_parts_is_sent_part_by_part(patient: Served) -> None:
+    patient.app.go.clear()
+    with patient.connect() as peer:
+        peer.send(b"GET /parts HTTP/1.1\r\nHost: x\r\n\r\n")
+        begun = peer.read_until(b'{"size')
+        assert begun.startswith(b"HTTP/1.1 200 ")
+        patient.app.go.set()
+        assert peer.read_until(b"}") == b'": 0, "headers": 1}'
+
+
+def test_an_answer_to_head_has_no_body(patient: Served) -> None:
+    with patient.connect() as peer:
+        peer.send(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n" + PLAIN)
+        assert b"content-length: 25" in peer.read_until(b"\r\n\r\n")
+        assert peer.answer() == (200, {"size": 0, "headers": 1})
+
+
+def test_answers_to_requests_in_one_piece_are_in_order(patient: Served) -> None:
+    with patient.connect() as peer:
+        peer.send(b"".join(post(b"Content-Length: %d\r\n" % size, b"x" * size) for size in range(1, 8)))
+        assert [peer.answer()[1]["size"] for _ in range(1, 8)] == list(range(1, 8))
 
 
 @pytest.mark.parametrize("count", [1, 50])

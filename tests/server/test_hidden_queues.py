@@ -35,6 +35,9 @@ def fill(ledger: Ledger) -> None:
         assert held.fence is not None
         ledger.fail(held.fence, {"message": VALUE}, retryable=False, reason_code="timeout")
     ledger.set_schedule("nightly", KIND, every="1h", args={"x": VALUE}, queue=QUEUE)
+    ledger.group("seen", then={"kind": "seen-kind", "queue": "seen"})
+    ledger.group(QUEUE, then={"kind": KIND, "args": {"x": VALUE}, "queue": QUEUE})
+    ledger.enqueue(KIND, {"x": VALUE}, queue=QUEUE, group="seen", priority=-1)
     ledger.enqueue(KIND, {"x": VALUE}, queue=QUEUE)
     ledger.claim("w-1", queues=[QUEUE], start=True)
     ledger.sign_in("w-1", body={"queues": [QUEUE]})

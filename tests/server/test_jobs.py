@@ -102,6 +102,34 @@ def test_the_fence_of_another_worker_is_refused(admin: Client, served: RunningSe
     assert (refused.status, refused.data["code"]) == (409, "fence_lost")
 
 
+HOLDER_ROUTES = ("start", "heartbeat", "complete", "release", "acknowledge-cancel", "stall", "resume", "gate")
+
+
+def test_a_worker_cannot_use_the_secret_of_another_workers_fence(served: RunningServer, worker: Client, ledger: Ledger) -> None:
+    """Also if it leaves out the name of the other worker, or gives its own instead."""
+    ledger.enqueue_many([{"kind": "k"}] * 2)
+    jobs = worker.post("/v1/claims", {"queues": ["default"], "limit": 2, "start": True}).data["jobs"]
+    thief = served.client("worker", "w-2").acting(Holdfast_Incarnation="boot1")
+    before = ledger.position()
+    for names in ({}, {"worker": "w-2"}, {"worker": "w-2", "incarnation": "boot1"}):
+        fences = [{"job_id": job["id"], "attempt": 1, "token": job["fence"]["token"], **names} for job in jobs]
+        for route in HOLDER_ROUTES:
+            refused = thief.post(f"/v1/jobs/{jobs[0]['id']}/{route}", {"fence": fences[0]})
+            assert (refused.status, refused.data["code"]) == (409, "fence_lost"), route
+        assert thief.post(f"/v1/jobs/{jobs[0]['id']}/fail", {"fence": fences[0], "error": "e"}).status == 409
+        beats = thief.post("/v1/heartbeats", {"fences": fences, "beats": [{"fence": fences[0], "stage": "s"}]}).data["answers"]
+        for settle in (False, True):
+            body = {"completions": [{"fence": fence} for fence in fences], "settle": settle}
+            beats += thief.post("/v1/completions", body).data["answers"]
+        assert [one["problem"]["code"] for one in beats] == ["fence_lost"] * 7
+    assert ledger.position() == before
+    acting = served.client("operator", "kim", act_as=["worker:w-1"]).acting(Holdfast_Actor="worker:w-1#boot1")
+    for holder, job in ((worker, jobs[0]), (acting, jobs[1])):
+        fence = {"attempt": 1, "token": job["fence"]["token"]}
+        assert holder.post(f"/v1/jobs/{job['id']}/complete", {"fence": fence}).status == 200
+    assert {event.actor for event in ledger.events(types=["succeeded"])} == {"worker:w-1#boot1"}
+
+
 def test_batches_of_beats_and_completions_answer_each(admin: Client, worker: Client) -> None:
     admin.post("/v1/jobs/batch", {"jobs": [{"kind": "k"}] * 3})
     held = worker.post("/v1/claims", {"queues": ["default"], "limit": 3, "start": True}).data["jobs"]

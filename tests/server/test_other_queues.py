@@ -89,6 +89,40 @@ def _plain(problem: dict[str, Any]) -> dict[str, Any]:
     return {"code": problem["code"], "detail": detail, "action": problem["action"]}
 
 
+@pytest.mark.parametrize("on_failure", ["wait", "dead_letter"])
+def test_an_explanation_does_not_name_a_job_of_a_hidden_queue(served: RunningServer, ledger: Ledger, on_failure: Any) -> None:
+    shown = ledger.enqueue("k", queue="mail")
+    hidden = ledger.enqueue("k", queue="hidden-queue")
+    job = ledger.enqueue("k", queue="mail", depends_on=[shown.id, hidden.id], on_dependency_failure=on_failure)
+    eye, all_seeing = served.client("operator", "eye", queues=["mail"]), served.client()
+    path = f"/v1/jobs/{job.id}/explain?to_claim=true"
+    assert "It waits for job 1 (queued), and for a job of a queue that you may not see." in eye.get(path).data["text"]
+    assert "2 jobs: 1 (queued), 2 (queued)" in all_seeing.get(path).data["text"]
+    before = eye.get(path).data
+    ledger.claim("w-1", ["hidden-queue"])
+    assert _timeless(eye.get(path).data) == _timeless(before)
+    ledger.cancel(hidden.id, hard=True)
+    after = eye.get(path).data
+    assert f"job replay {hidden.id}" not in str(after["commands"])
+    assert "2 (cancelled)" not in after["text"]
+    if on_failure == "wait":
+        assert _timeless(after) == _timeless(before)
+    else:
+        assert "It depends on a job of a queue that you may not see" in after["text"]
+
+
+def _timeless(explanation: dict[str, Any]) -> dict[str, Any]:
+    return explanation | {"now": None}
+
+
+def test_an_explanation_does_not_name_a_hidden_queue_whose_workers_serve_the_kind(served: RunningServer, ledger: Ledger) -> None:
+    job = ledger.enqueue("k", queue="mail")
+    ledger.sign_in("w-1", body={"queues": ["hidden-queue"], "kinds": ["k"]})
+    path = f"/v1/jobs/{job.id}/explain"
+    assert "served in hidden-queue" in served.client().get(path).data["text"]
+    assert HIDDEN not in str(served.client("reader", "eye", queues=["mail"]).get(path).data)
+
+
 def test_a_filter_does_not_reach_a_hidden_queue(served: RunningServer, ledger: Ledger) -> None:
     _fill(ledger)
     before = ledger.position()
@@ -183,6 +217,37 @@ def test_a_job_cannot_wait_for_a_hidden_one(served: RunningServer, ledger: Ledge
     assert client.post("/v1/jobs/batch", {"jobs": refs}).status == 201
     operator = served.client("operator", "o-7", queues=["open*"])
     assert operator.send("PUT", "/v1/schedules/s", {**one, "every": "1h"}).status == 404
+
+
+def test_a_group_of_hidden_queues_does_not_exist(served: RunningServer, ledger: Ledger) -> None:
+    then = {"kind": "k", "queue": "hidden-queue"}
+    ledger.group("hidden", then=then)
+    ledger.group("bare")
+    client = served.client("operator", "c-7", queues=["open*"])
+    own = {"then": {"kind": "k", "queue": "open-1"}}
+    assert client.send("PUT", "/v1/groups/own", own).status == 200
+    assert client.send("PUT", "/v1/groups/own", own).status == 200
+    ledger.enqueue("k", queue="hidden-queue", group="own")
+    for name in ("hidden", "bare"):
+        assert client.get(f"/v1/groups/{name}").status == 404
+        assert client.get(f"/v1/groups/{name}/jobs").status == 404
+        assert client.send("PUT", f"/v1/groups/{name}", own).status == 403
+        for action in ("close", "cancel", "replay"):
+            assert client.post(f"/v1/groups/{name}/{action}").status == 404
+        one = {"kind": "k", "queue": "open-1", "group": name}
+        assert client.post("/v1/jobs", one).status == 404
+        assert client.post("/v1/jobs/batch", {"jobs": [one]}).status == 404
+        assert client.send("PUT", "/v1/schedules/s", {**one, "every": "1h"}).status == 404
+        assert client.send("PUT", "/v1/groups/next", {"on_dead": one}).status == 404
+        assert ledger.get_group(name).total == 0
+    assert client.send("PUT", "/v1/groups/next", {"then": then}).status == 403
+    assert [group["name"] for group in client.get("/v1/groups").data["groups"]] == ["own"]
+    assert client.post("/v1/jobs", {"kind": "k", "queue": "open-1", "group": "own"}).status == 201
+    assert [job["queue"] for job in client.get("/v1/groups/own/jobs").data["jobs"]] == ["open-1"]
+    for action in ("cancel", "replay"):
+        assert client.post(f"/v1/groups/own/{action}").status == 403
+    assert client.post("/v1/groups/own/close").status == 200
+    assert ledger.get_group("own").live == 2
 
 
 def test_an_admin_of_some_queues_does_nothing_to_the_whole_ledger(served: RunningServer) -> None:

@@ -29,6 +29,9 @@ CONTENTS = {
     "/v1/dead-letters",
     "/v1/dead-letters/{job_id}",
     "/v1/events",
+    "/v1/groups",
+    "/v1/groups/{name}",
+    "/v1/groups/{name}/jobs",
     "/v1/jobs",
     "/v1/jobs/export",
     "/v1/jobs/{job_id}",
@@ -54,7 +57,8 @@ def fill(ledger: Ledger) -> int:
     ledger.heartbeat(held.fence, checkpoint={"deep": card}, undo={"kind": "refund", "args": card})
     ledger.fail(held.fence, {"message": f"card {CARD} declined", "type": "Declined"}, retryable=False, reason_code="timeout")
     ledger.set_schedule("default", "pay", every="1h", args=card)
-    ledger.enqueue("pay", card)
+    ledger.group("default", then={"kind": "pay", "args": card})
+    ledger.enqueue("pay", card, group="default")
     [other] = ledger.claim("w-1", start=True)
     assert other.fence is not None
     ledger.complete(other.fence, card)

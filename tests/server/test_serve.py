@@ -48,6 +48,21 @@ def test_a_worker_takes_part_with_its_token(tmp_path: Path) -> None:
     assert token not in (tmp_path / "log").read_text() and job["fence"]["token"] not in (tmp_path / "log").read_text()
 
 
+def test_requests_that_idle_workers_and_probes_repeat_are_not_logged(tmp_path: Path) -> None:
+    with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        token = ledger.new_token("worker", "arm-1").text
+    with serving(tmp_path) as server:
+        arm = Client(server.port, token)
+        assert arm.post("/v1/claims", {"queues": ["default"]}).data["jobs"] == []
+        assert arm.get("/v1/wake?wait_s=0").status == arm.get("/healthz").status == 200
+        assert arm.get("/v1/until-ready?queues=default").status == 200
+        assert arm.get("/v1/wake?wait_s=x").status == 400
+        assert arm.get("/v1/me").status == 200
+        assert server.stop() == 0
+    log = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [(line["route"], line["status"]) for line in log if "route" in line] == [("/v1/wake", 400), ("/v1/me", 200)]
+
+
 def test_the_server_sweeps(tmp_path: Path) -> None:
     policy = {"lease_ttl": 1, "heartbeat_interval": 1, "missed_beats_max": 1, "backoff_base": 0}
     with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:

@@ -26,7 +26,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.timeout(240)
 TAKEOVER_SECONDS = 90.0
 """A duty is free 30 s after its holder was killed."""
-JOBS = 300
+JOBS = 120
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from holdfast.server.access import AccessRules
 from holdfast.server.app import Server
 from holdfast.server.connections import ConnectionLimits, connection_class
 from holdfast.server.origins import SiteOrigins
-from tests.support.server import STARTED_SECONDS, RunningServer
+from tests.support.server import STARTED_SECONDS, PromptServer, RunningServer, end_watching
 
 
 class Host:
@@ -38,15 +38,9 @@ class Host:
             ws="none",
             interface="asgi3",
         )
-        self._server = uvicorn.Server(config)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="server", daemon=True)
-
-    async def _run(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(self._started.set)
-        await self._server.serve(sockets=[self._listening])
+        self._server = PromptServer(config)
+        serve = self._server.serve
+        self._thread = threading.Thread(target=lambda: asyncio.run(serve(sockets=[self._listening])), name="server", daemon=True)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         assert self._app is not None
@@ -58,8 +52,8 @@ class Host:
         app = Server(ledger, AccessRules(ledger, origins, secure=False, **options))
         messages: asyncio.Queue[str] = asyncio.Queue()
         answered: SimpleQueue[str] = SimpleQueue()
-        assert self._loop is not None
-        loop = self._loop
+        loop = self._server.loop
+        assert loop is not None
 
         async def receive() -> dict[str, str]:
             return {"type": await messages.get()}
@@ -77,16 +71,17 @@ class Host:
         try:
             yield RunningServer(ledger, app, self.port)
         finally:
+            end_watching(app)
             tell("lifespan.shutdown")
             lifespan.result(STARTED_SECONDS)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._started.wait(STARTED_SECONDS)
+        assert self._server.started_event.wait(STARTED_SECONDS)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
+        self._server.end()
         self._thread.join(STARTED_SECONDS)
         assert not self._thread.is_alive()
         self._listening.close()

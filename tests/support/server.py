@@ -1,6 +1,7 @@
 """A real server on a loopback address in a thread of the test, and a client that sends raw requests."""
 
 import asyncio
+import contextlib
 import http.client
 import json
 import socket
@@ -90,6 +91,49 @@ class RunningServer:
         return Client(self.port)
 
 
+class PromptServer(uvicorn.Server):
+    """A server that starts and stops without the pauses of uvicorn, which are a tenth of a second each."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.started_event = threading.Event()
+        self._ended = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.started_event.set()
+        counter = 0
+        while not await self.on_tick(counter):
+            counter += 1
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), 0.1)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for listening in sockets or []:
+            listening.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        while self.server_state.connections or self.server_state.tasks:
+            await asyncio.sleep(0.001)
+        await self.lifespan.shutdown()
+
+    def end(self) -> None:
+        """Stop it from another thread."""
+        assert self.loop is not None
+        self.should_exit = True
+        self.loop.call_soon_threadsafe(self._ended.set)
+
+
+def end_watching(app: Server) -> None:
+    """Wake the thread that waits for changes, so that it ends now, not when it looks next."""
+    assert app._watcher is not None
+    app._watcher._stopping.set()
+    app.ledger._store.wake(["any"])
+
+
 @contextmanager
 def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
     """Serve a ledger until the block ends.
@@ -107,22 +151,15 @@ def running(ledger: Ledger, **options: Any) -> Iterator[RunningServer]:
         config = uvicorn.Config(
             app, http=guarded, log_config=None, access_log=False, lifespan="on", server_header=False, ws="none"
         )
-        server = uvicorn.Server(config)
-        started = threading.Event()
-        original = server.startup
-
-        async def startup(sockets: Any = None) -> None:
-            await original(sockets)
-            started.set()
-
-        server.startup = startup  # type: ignore[method-assign]
+        server = PromptServer(config)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)
         thread.start()
-        assert started.wait(STARTED_SECONDS)
+        assert server.started_event.wait(STARTED_SECONDS)
         try:
             yield RunningServer(ledger, app, port)
         finally:
             app.end()
-            server.should_exit = True
+            end_watching(app)
+            server.end()
             thread.join(STARTED_SECONDS)
             assert not thread.is_alive()

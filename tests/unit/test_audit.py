@@ -322,7 +322,7 @@ CHANGED: dict[str, Any] = {
     "dedupe_forever": True, "tier": "other", "trace_id": "other", "replay_of": 9, "override": b"{}", "policy": WINDOW,
     "id": 9, "status": Status.FAILED,
     "depends_on": (9,), "on_dependency_failure": "cancel", "wanted_at": 9, "dedupe_until": 9, "waits_for": (9,),
-    "flow": Flow(partition="other"),
+    "group": "import", "flow": Flow(partition="p"),
 }  # fmt: skip
 
 

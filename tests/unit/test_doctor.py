@@ -8,6 +8,7 @@ import pytest
 from holdfast.core.doctor import HealthFinding, LedgerHealth, Severity, Skew, StoreHealth, diagnose
 from holdfast.core.doctor.model import (
     COUNT_MAX,
+    GroupHealth,
     History,
     LimitTrouble,
     LockedJob,
@@ -351,6 +352,21 @@ def test_schedules_that_need_attention():
     assert "holdfast schedule get 'a b'" in found.action
     ended = ScheduleHealth("old", None, "there is no job 7")
     assert finding("schedule_refused", schedules=(ended,)).words.startswith("the last firing of schedule old")
+
+
+def test_groups_that_need_attention():
+    group = GroupHealth(name="a b", jobs=3, dead=0, is_open=False, has_told=False, last_error="the group 'c' is closed")
+    found = finding("group_refused", groups=(group,))
+    assert found.words == "group a b could not make its follow-up job: the group 'c' is closed"
+    assert "holdfast group close 'a b'" in found.action
+    forgotten = msgspec.structs.replace(group, is_open=True, last_error=None)
+    found = finding("group_open", groups=(forgotten,))
+    assert found.words == "group a b is open and has no live job (3 ended): nothing follows until it is closed"
+    dead = msgspec.structs.replace(group, dead=1, last_error=None)
+    found = finding("group_dead", groups=(dead,))
+    assert (found.severity, found.words) == (Severity.WARNING, "1 of 3 jobs of group a b did not succeed: it cannot finish")
+    told = msgspec.structs.replace(dead, has_told=True)
+    assert finding("group_dead", groups=(told,)).severity is Severity.NOTE
 
 
 def test_the_process_that_seals_is_named():

@@ -177,19 +177,19 @@ def test_an_explanation_for_a_claim_leaves_out_workers():
 
 
 def test_dependencies_of_a_waiting_job_are_explained():
-    found = of(History(), unmet=(LinkedJob(3, Status.RUNNING),))
+    found = of(History(), unmet=(LinkedJob(3, Status.RUNNING, "default"),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "It waits for job 3 (running)." in found.text
     assert commands(found)[0] == "holdfast explain 3"
 
 
 def test_only_some_of_many_dependencies_are_named():
-    found = of(History(), unmet=tuple(LinkedJob(n, Status.QUEUED) for n in range(10, 17)))
+    found = of(History(), unmet=tuple(LinkedJob(n, Status.QUEUED, "default") for n in range(10, 17)))
     assert "It waits for 7 jobs: 10 (queued), 11 (queued), 12 (queued), 13 (queued), 14 (queued) and 2 more." in found.text
 
 
 def test_a_dependency_that_will_not_succeed_is_to_be_replayed():
-    found = of(History(), unmet=(LinkedJob(3, Status.RUNNING), LinkedJob(4, Status.DEAD_LETTERED)))
+    found = of(History(), unmet=(LinkedJob(3, Status.RUNNING, "default"), LinkedJob(4, Status.DEAD_LETTERED, "default")))
     assert found.situation is Situation.DEPENDENCY_FAILED
     assert "and 4 will not succeed" in found.text
     assert commands(found)[0] == "holdfast job replay 4"
@@ -197,7 +197,7 @@ def test_a_dependency_that_will_not_succeed_is_to_be_replayed():
 
 def test_a_waiting_job_is_not_called_scheduled():
     """Its `available_at` is the maximum until the last dependency has succeeded."""
-    found = of(History(available_at=253_402_300_799_000_000), unmet=(LinkedJob(3, Status.QUEUED),))
+    found = of(History(available_at=253_402_300_799_000_000), unmet=(LinkedJob(3, Status.QUEUED, "default"),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "9999" not in found.text
 
@@ -205,13 +205,13 @@ def test_a_waiting_job_is_not_called_scheduled():
 def test_a_job_that_waits_for_others_has_a_time_of_its_own():
     history = History(available_at=NEVER)
     history.job = msgspec.structs.replace(history.job, wanted_at=T0 + 60 * SECOND)
-    found = of(history, unmet=(LinkedJob(3, Status.QUEUED),))
+    found = of(history, unmet=(LinkedJob(3, Status.QUEUED, "default"),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "Besides: it was enqueued for later, and may not be claimed before its time: in 60 s (00:01:00Z)." in found.text
     assert [(step.what, step.at and step.at.timestamp() * SECOND) for step in found.next] == [
         ("it may be claimed once they have succeeded", T0 + 60 * SECOND)
     ]
-    found = of(history.wait(61), unmet=(LinkedJob(3, Status.QUEUED),), workers=(SeenWorker("w-1", history.now),))
+    found = of(history.wait(61), unmet=(LinkedJob(3, Status.QUEUED, "default"),), workers=(SeenWorker("w-1", history.now),))
     assert (found.next[0].at, "later" in found.text) == (None, False)
 
 
@@ -219,7 +219,7 @@ def test_a_job_that_waits_for_others_has_a_time_of_its_own():
 def test_the_next_step_of_a_job_with_a_failed_dependency_is_explained(choice: str, ends: list[str]):
     history = History(available_at=NEVER)
     history.job = msgspec.structs.replace(history.job, on_dependency_failure=choice)
-    found = of(history, unmet=(LinkedJob(3, Status.QUEUED),))
+    found = of(history, unmet=(LinkedJob(3, Status.QUEUED, "default"),))
     assert [step.what for step in found.next[1:]] == [f"it is {end} if one of them ends without success" for end in ends]
 
 
@@ -496,18 +496,21 @@ def test_a_discarded_letter_is_not_to_be_discarded_again():
 
 def test_the_newest_replay_counts():
     history = failing(History().start())
-    found = of(history, replays=(LinkedJob(8, Status.FAILED), LinkedJob(9, Status.RUNNING)))
+    found = of(history, replays=(LinkedJob(8, Status.FAILED, "default"), LinkedJob(9, Status.RUNNING, "default")))
     assert found.situation is Situation.REPLAYED
     assert "It was replayed as job 9, which is running." in found.text
     assert commands(found) == ["holdfast explain 9"]
-    assert commands(of(history, replays=(LinkedJob(8, Status.FAILED),))) == ["holdfast explain 8", "holdfast job replay 7"]
+    assert commands(of(history, replays=(LinkedJob(8, Status.FAILED, "default"),))) == [
+        "holdfast explain 8",
+        "holdfast job replay 7",
+    ]
 
 
 def test_a_job_with_a_finished_replay_is_replayed_only_with_again():
     failed, dead = failing(History().start()), History(Policy(attempts_max=1)).start().fail()
-    found = of(failed, replays=(LinkedJob(8, Status.SUCCEEDED), LinkedJob(9, Status.CANCELLED)))
+    found = of(failed, replays=(LinkedJob(8, Status.SUCCEEDED, "default"), LinkedJob(9, Status.CANCELLED, "default")))
     assert commands(found) == ["holdfast explain 9", "holdfast job replay 7 --again"]
-    assert commands(of(dead, replays=(LinkedJob(8, Status.DEAD_LETTERED),)))[1] == "holdfast dlq replay 7 --again"
+    assert commands(of(dead, replays=(LinkedJob(8, Status.DEAD_LETTERED, "default"),)))[1] == "holdfast dlq replay 7 --again"
 
 
 def owing(steps: int = 1) -> History:
@@ -522,17 +525,17 @@ def test_undo_steps_are_explained_until_they_are_done():
     assert found.situation is Situation.COMPENSATION_OWED
     assert "It has 2 undo steps left to run, and there is no undo job yet." in found.text
     assert commands(found) == ["holdfast sweep", "holdfast job replay 7"]
-    working = of(owing(), undo=LinkedJob(8, Status.RUNNING))
+    working = of(owing(), undo=LinkedJob(8, Status.RUNNING, "default"))
     assert "It has 1 undo step left to run; its undo job 8 is running." in working.text
     done = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATED)
     assert of(done).situation is Situation.FAILED
     assert "Its undo steps have run." in of(done).text
-    assert of(done, replays=(LinkedJob(9, Status.QUEUED),)).situation is Situation.REPLAYED
+    assert of(done, replays=(LinkedJob(9, Status.QUEUED, "default"),)).situation is Situation.REPLAYED
 
 
 def test_a_failed_compensation_needs_an_action():
     history = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATION_FAILED)
-    assert commands(of(history, undo=LinkedJob(8, Status.DEAD_LETTERED)))[0] == "holdfast explain 8"
+    assert commands(of(history, undo=LinkedJob(8, Status.DEAD_LETTERED, "default")))[0] == "holdfast explain 8"
     assert of(history).situation is Situation.COMPENSATION_FAILED
 
 
@@ -576,9 +579,9 @@ def test_a_sweep_acts_at_the_announced_time(history: History):
 @pytest.mark.parametrize(
     ("unmet", "words"),
     [
-        ([LinkedJob(3, Status.FAILED)], "It depends on job 3 (failed). Replay that job and this one"),
+        ([LinkedJob(3, Status.FAILED, "default")], "It depends on job 3 (failed). Replay that job and this one"),
         (
-            [LinkedJob(3, Status.FAILED), LinkedJob(4, Status.CANCELLED)],
+            [LinkedJob(3, Status.FAILED, "default"), LinkedJob(4, Status.CANCELLED, "default")],
             "on jobs 3 (failed), 4 (cancelled). Replay those jobs and this",
         ),
     ],
@@ -588,3 +591,42 @@ def test_a_job_that_ended_with_its_dependency_names_it(unmet: list[LinkedJob], w
     found = of(history, unmet=tuple(unmet))
     assert words in found.text
     assert [f"holdfast job replay {link.job_id}" for link in unmet] == [one for one in commands(found) if one.split()[-1] in "34"]
+
+
+def facts_with(**facts: Any) -> JobFacts:
+    return JobFacts(policy=Policy(), since=T0, **facts)
+
+
+def _some(queue: str) -> bool:
+    return queue in ("default", "mail")
+
+
+def test_the_explanation_for_a_reader_of_some_queues_leaves_out_jobs_in_others() -> None:
+    links = (LinkedJob(3, Status.RUNNING, "mail"), LinkedJob(4, Status.DEAD_LETTERED, "secret"), LinkedJob(5, Status.QUEUED, "x"))
+    facts = facts_with(unmet=links).seen_by(_some)
+    assert (facts.unmet, facts.hidden) == (links[:1], 2)
+    found = of(History(), unmet=facts.unmet, hidden=2)
+    assert "It waits for job 3 (running), and for 2 jobs of queues that you may not see." in found.text
+    assert found.situation is Situation.WAITS_FOR_DEPENDENCY
+    hidden = of(History(), hidden=1)
+    assert "It waits for a job of a queue that you may not see." in hidden.text
+    assert hidden.situation is Situation.WAITS_FOR_DEPENDENCY
+    assert commands(hidden) == ["holdfast job cancel 7"]
+
+
+def test_the_facts_for_a_reader_of_some_queues_leave_out_replays_undo_jobs_and_workers_in_others() -> None:
+    facts = facts_with(
+        replays=(LinkedJob(8, Status.FAILED, "secret"), LinkedJob(9, Status.FAILED, "mail")),
+        undo=LinkedJob(10, Status.RUNNING, "secret"),
+        workers=(SeenWorker("w-1", 1, frozenset({"secret", "mail"})), SeenWorker("w-2", 1)),
+    ).seen_by(_some)
+    assert [link.job_id for link in facts.replays] == [9]
+    assert facts.undo is None
+    assert [worker.queues for worker in facts.workers] == [frozenset({"mail"}), None]
+    seen = facts_with(undo=LinkedJob(10, Status.RUNNING, "mail")).seen_by(_some)
+    assert seen.undo is not None
+
+
+def test_a_job_that_ended_because_of_a_hidden_one_says_so() -> None:
+    history = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE)
+    assert "It depends on a job of a queue that you may not see, without success." in of(history, hidden=1).text

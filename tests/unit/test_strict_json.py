@@ -183,3 +183,19 @@ def test_texts_with_escapes_are_checked_for_nesting_value_by_value():
     wide = [["\\"] for _ in range(NESTING_MAX + 1)]
     body = json.dumps(wide, separators=(",", ":")).encode()
     assert strict_json.check("it", body, 10 * MOST) == body
+
+
+def test_a_checked_part_is_within_the_limits() -> None:
+    part = strict_json.CheckedJson(b'{"a": [1, 2]}')
+    assert strict_json.check_part("it", part, MOST) == part
+    with pytest.raises(LimitExceeded, match="has 13 bytes"):
+        strict_json.check_part("it", part, 12)
+
+
+@pytest.mark.parametrize("is_escaped", [False, True])
+def test_the_nesting_of_a_checked_part_is_limited(is_escaped: bool) -> None:
+    core = ["\\", *[[]] * NESTING_MAX] if is_escaped else [[]] * NESTING_MAX
+    body = json.dumps(_nested(NESTING_MAX - 1, core)).encode()
+    assert strict_json.check_part("it", strict_json.CheckedJson(body), MOST * 9) == body
+    with pytest.raises(LimitExceeded, match="nested deeper"):
+        strict_json.check_part("it", strict_json.CheckedJson(b"[%s]" % body), MOST * 9)

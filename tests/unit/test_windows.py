@@ -195,7 +195,7 @@ def test_a_postponed_job_that_was_rescheduled_is_scheduled():
 
 def test_a_waiting_job_names_the_postponement_besides():
     history = keyed(depends_on=(3,)).do(c.Postpone, actor=CLIENT, **LATER)
-    unmet = (LinkedJob(3, Status.RUNNING),)
+    unmet = (LinkedJob(3, Status.RUNNING, "default"),)
     found = _explained(history, unmet=unmet, postponed=Postponement(T0, T0 + 10 * SECOND, T0 + 30 * SECOND))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "Besides: the last call with its dedupe key 'd'" in found.text
@@ -204,7 +204,7 @@ def test_a_waiting_job_names_the_postponement_besides():
 def test_an_ended_job_names_its_window():
     history = keyed(dedupe_for_us=60 * SECOND).start().complete()
     assert "Its dedupe key 'd' stays taken" in _explained(history).text
-    assert "stays taken" not in _explained(history, replays=(LinkedJob(8, Status.QUEUED),)).text
+    assert "stays taken" not in _explained(history, replays=(LinkedJob(8, Status.QUEUED, "default"),)).text
     assert "stays taken" not in _explained(history.wait(60)).text
 
 

@@ -13,8 +13,8 @@ Starter = Callable[..., Worker]
 
 
 @pytest.fixture
-def empty_schema(reused_url: str) -> str:
-    return reused_url
+def empty_schema(warm_url: str) -> str:
+    return warm_url
 
 
 @pytest.fixture

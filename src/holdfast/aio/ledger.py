@@ -26,6 +26,7 @@ from holdfast.ledger.verbs.access import NewToken, SessionRecord, TokenRecord
 from holdfast.ledger.verbs.bulk import ChosenJob
 from holdfast.ledger.verbs.fleet import QueueRecord
 from holdfast.ledger.verbs.flow import LimitKeyRecord, LimitRecord, QueueSettingsRecord
+from holdfast.ledger.verbs.groups import GroupChange, GroupRecord
 from holdfast.ledger.verbs.letters import LetterGroups
 from holdfast.ledger.verbs.policies import DeclarationRecord
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
@@ -143,6 +144,16 @@ class AsyncLedger(AsyncLedgerBase):
             )
         )
 
+    async def cancel_group(
+        self, name: str, *, reason: str = "requested", hard: bool = False, actor: str | Actor | None = None
+    ) -> GroupChange:
+        """Close a group and cancel its jobs that have not ended. It does not make `then` unless it is replayed.
+
+        Jobs that run end when their holders notice, as after `cancel`. 200 jobs at a time share a transaction. If this is
+        interrupted, call it again: it goes on with the jobs that are left.
+        """
+        return await self._call(lambda ledger: ledger.cancel_group(name, reason=reason, hard=hard, actor=actor))
+
     async def cancel_many(
         self,
         jobs: Iterable[ChosenJob],
@@ -226,6 +237,14 @@ class AsyncLedger(AsyncLedgerBase):
             )
         )
 
+    async def close_group(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> GroupRecord:
+        """Let no more jobs join a group. If all have succeeded, its follow-up job is made.
+
+        A closed group stays closed. If its follow-up job was refused, this tries again. If jobs join it in an open transaction,
+        this waits some seconds for that one to end.
+        """
+        return await self._call(lambda ledger: ledger.close_group(name, request_id=request_id, actor=actor))
+
     async def complete(
         self,
         fence: Fence,
@@ -287,13 +306,14 @@ class AsyncLedger(AsyncLedgerBase):
         *,
         queue: str | None = None,
         kind: str | None = None,
+        letters: bool = False,
     ) -> LetterGroups:
-        """Group the dead letters that are not discarded, by one or several fields.
+        """Group the dead letters that are not discarded, by one or several fields. With `letters`, each group has its letters.
 
         The fields are reason_code, failure_stage, error_text, kind and queue. In an error's text, quoted parts, hexadecimal
         numbers and digits are masked, so that errors of the same cause have the same text.
         """
-        return await self._call(lambda ledger: ledger.dead_letter_groups(by, queue=queue, kind=kind))
+        return await self._call(lambda ledger: ledger.dead_letter_groups(by, queue=queue, kind=kind, letters=letters))
 
     async def dead_letter_many(
         self,
@@ -569,9 +589,45 @@ class AsyncLedger(AsyncLedgerBase):
         """Return a job by its id. Raise NotFound if there is none."""
         return await self._call(lambda ledger: ledger.get(job_id))
 
+    async def get_group(self, name: str) -> GroupRecord:
+        """Return a group with its counts."""
+        return await self._call(lambda ledger: ledger.get_group(name))
+
     async def graph(self, job_id: int, *, depth: int = 3) -> JobGraph:
         """Return the jobs that a job waits for and those that wait for it, over up to `depth` steps in each direction."""
         return await self._call(lambda ledger: ledger.graph(job_id, depth=depth))
+
+    async def group(
+        self,
+        name: str,
+        *,
+        then: Mapping[str, Any] | None = None,
+        on_dead: Mapping[str, Any] | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+    ) -> GroupRecord:
+        """Make a group that jobs can join with `enqueue(…, group=name)` until `close_group`.
+
+        `then` is the job to make when the group is closed and all its jobs have succeeded. `on_dead` is the job to make when
+        the first of them fails, is cancelled or is dead-lettered. Both are items as for `enqueue_many`, and each is made once.
+        If there is a group of this name with the same follow-up jobs, it is returned. With other ones, that is a Conflict.
+        """
+        return await self._call(lambda ledger: ledger.group(name, then=then, on_dead=on_dead, request_id=request_id, actor=actor))
+
+    async def group_jobs(
+        self, name: str, *, status: str | Sequence[str] | None = None, after: int = 0, limit: int = core_limits.PAGE_MAX
+    ) -> builtins.list[Job]:
+        """Return the jobs of a group by id, those after the id `after`, all or only those in some statuses.
+
+        A replay is here in the place of the job that it repeats.
+        """
+        return await self._call(lambda ledger: ledger.group_jobs(name, status=status, after=after, limit=limit))
+
+    async def groups(
+        self, *, after: str = "", limit: int = core_limits.PAGE_MAX, unfinished: bool = False
+    ) -> builtins.list[GroupRecord]:
+        """Return groups by name, those after the name `after`. With `unfinished`, leave out those that are done."""
+        return await self._call(lambda ledger: ledger.groups(after=after, limit=limit, unfinished=unfinished))
 
     async def has_tokens(self) -> bool:
         """Return whether there is a valid token that a person or program created. Tokens of servers themselves do not count."""
@@ -904,6 +960,7 @@ class AsyncLedger(AsyncLedgerBase):
         Browser sessions and login codes are deleted if they expired before.
 
         Failed and dead-lettered jobs that are neither discarded nor replayed are kept. Only `failed_before` deletes them.
+        `jobs_before` also deletes groups that were done before and of which no job is left. They are not counted.
         """
         return await self._call(
             lambda ledger: ledger.prune(
@@ -966,6 +1023,14 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.replay(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
+
+    async def replay_group(self, name: str, *, reason: str | None = None, actor: str | Actor | None = None) -> GroupChange:
+        """Replay the jobs of a group that failed, were cancelled or were dead-lettered. Each replay takes its job's place.
+
+        Jobs that were discarded are not replayed. A group that was cancelled makes `then` again when all have succeeded. If
+        this is interrupted, call it again: it goes on with the jobs that are left.
+        """
+        return await self._call(lambda ledger: ledger.replay_group(name, reason=reason, actor=actor))
 
     async def replay_jobs(
         self,
@@ -1479,6 +1544,13 @@ class AsyncLedger(AsyncLedgerBase):
         `result` raises an error instead.
         """
         return await self._wait(lambda ledger: ledger.wait(job, timeout=timeout))
+
+    async def wait_group(self, name: str, *, timeout: float | None = None) -> GroupRecord:
+        """Wait until a group is closed and all its jobs have ended, and return it.
+
+        After `timeout` seconds, return it as it is: check its `done`. By default, wait without a limit.
+        """
+        return await self._wait(lambda ledger: ledger.wait_group(name, timeout=timeout))
 
     async def wants_sweeping(self, holder: str) -> bool:
         """Return whether `holder` should take the sweep duty: there are jobs to watch, and no other holder has the duty.

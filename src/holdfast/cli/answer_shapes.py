@@ -19,12 +19,21 @@ from holdfast.core.liveness import HealthVerdict
 from holdfast.core.policy import SourcedField
 from holdfast.core.restart import TerminalReason
 from holdfast.core.vocabulary import Dialect
-from holdfast.ledger import DeclarationRecord, KeyRecord, ScheduleRecord, SinkState, TokenRecord, WorkerRecord
+from holdfast.ledger import (
+    DeclarationRecord,
+    GroupChange,
+    GroupRecord,
+    KeyRecord,
+    ScheduleRecord,
+    SinkState,
+    TokenRecord,
+    WorkerRecord,
+)
 from holdfast.ledger.verbs.services import RunState
 from holdfast.proof.export_format import EndLine
 from holdfast.proof.findings import CheckedCounts
 from holdfast.proof.keys import KeyRole
-from holdfast.shapes import Shape
+from holdfast.shapes import JobView, Shape
 
 
 class TaskAnswer(Shape, frozen=True):
@@ -182,6 +191,23 @@ class KeyAnswer(Shape, frozen=True):
 
 class KeyListAnswer(Shape, frozen=True):
     keys: list[KeyRecord]
+
+
+class GroupAnswer(Shape, frozen=True):
+    group: GroupRecord
+
+
+class GroupDetailsAnswer(GroupAnswer, frozen=True):
+    dead_jobs: list[int]
+    """The first jobs that did not succeed."""
+
+
+class GroupListAnswer(Shape, frozen=True):
+    groups: list[GroupRecord]
+
+
+class GroupMembersAnswer(Shape, frozen=True):
+    jobs: list[JobView]
 
 
 class ScheduleAnswer(Shape, frozen=True):
@@ -348,6 +374,14 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "queue pause": (shapes.QueueAnswer,),
     "queue unpause": (shapes.QueueAnswer,),
     "resume": (Brief,),
+    "group add": (GroupAnswer,),
+    "group cancel": (GroupChange,),
+    "group close": (GroupAnswer,),
+    "group get": (GroupDetailsAnswer,),
+    "group jobs": (GroupMembersAnswer,),
+    "group list": (GroupListAnswer,),
+    "group replay": (GroupChange,),
+    "group wait": (GroupAnswer,),
     "schedule add": (ScheduleAnswer,),
     "schedule get": (ScheduleAnswer,),
     "schedule list": (ScheduleListAnswer,),

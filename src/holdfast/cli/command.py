@@ -296,6 +296,8 @@ def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool, serve
         validators = LazyAppHooks(named)
         if serves:
             validators.load()
+    if url.startswith(("http://", "https://")):
+        _report_silent_server()
     with show_elapsed("opening the ledger"):
         return holdfast.open(
             url,
@@ -306,6 +308,15 @@ def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool, serve
             token_file=setting("token_file"),
             ca_file=setting("ca_file"),
         )
+
+
+def _report_silent_server() -> None:
+    """Print on standard error that a server does not answer, unless the command has set up its own log."""
+    import logging
+
+    log = logging.getLogger("holdfast.remote")
+    if not logging.getLogger().handlers and not log.handlers:
+        log.addHandler(logging.StreamHandler())
 
 
 def default_actor(keys: "Sequence[KeyFile]") -> str:

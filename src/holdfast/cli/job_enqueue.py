@@ -102,6 +102,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
 @click.option("--postpone-max", type=duration, help="Postpone it no longer than this after it was enqueued. [default: 10 delays]")
 @click.option("--tier", help="The tier of the job, which sets its heartbeat interval.")
 @click.option("--correlation-id", help="Joins jobs that belong together.")
+@click.option("--group", help="The group that the job joins; see `holdfast group`.")
 @click.option(
     "--policy", type=json_object("--policy"), metavar="JSON|@FILE", help='A policy for this job, such as {"attempts_max": 3}.'
 )

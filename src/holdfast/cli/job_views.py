@@ -139,6 +139,7 @@ def show_job(page: Page, job: "Job", ended: "Mapping[int, Status] | None" = None
         ("replay of", job.replay_of),
         ("waits for", join_some(job.waits_for, IDS_MAX) or None),
         ("blocked by", _failed_dependencies(ended or {})),
+        ("group", job.group),
         ("dedupe key", job.dedupe_key),
         ("key until", job.dedupe_until and format_time(job.dedupe_until)),
         ("note", job.note),

@@ -78,7 +78,8 @@ def new(
 def list_(ledger: "Ledger") -> CommandResult:
     """List all tokens, oldest first.
 
-    Revoked and expired ones are listed too. No secret is shown.
+    Revoked and expired ones are listed too. No secret is shown. A server records the last use of a token once a minute, so
+    that the newest use may be missing for as long.
 
     \b
     Try:

@@ -84,6 +84,8 @@ class Enqueue(Command, frozen=True, kw_only=True):
     trace_id: str | None = None
     replay_of: int | None = None
     flow: Flow | None = None
+    group: str | None = None
+    """The group that the job joins. A replay takes the place of a job in its group after it was made."""
     reason: str | None = None
     """The reason of a replay."""
     bare: bool = False

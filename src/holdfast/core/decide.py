@@ -121,10 +121,11 @@ def enqueued_event(job_id: int, command: c.Enqueue, now: Micros, correlation_id:
     )
 
 
-def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
+def replay_command(job: JobRecord, command: c.Replay, *, in_group: bool = True) -> c.Enqueue:
     """Return the enqueue command that repeats a finished job with the same arguments and options.
 
-    A dedupe key that is held forever stays with the first job. A window begins anew.
+    A dedupe key that is held forever stays with the first job. A window begins anew. Without `in_group`, the new job is in no
+    group.
     """
     check_role("replay", command.actor, frozenset({Role.OPERATOR}))
     if job.status not in TERMINAL - {Status.SUCCEEDED}:
@@ -141,6 +142,7 @@ def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
         policy=payloads.to_optional_json(job.override),
         replay_of=job.id,
         flow=job.flow,
+        group=job.group if in_group else None,
         depends_on=job.depends_on,
         on_dependency_failure=job.on_dependency_failure,
     )
@@ -160,5 +162,6 @@ def replay_command(job: JobRecord, command: c.Replay) -> c.Enqueue:
         trace_id=job.trace_id,
         replay_of=job.id,
         flow=job.flow,
+        group=job.group if in_group else None,
         reason=command.reason,
     )

@@ -50,6 +50,7 @@ def _new_job(event: EventRecord) -> JobRecord:
         dedupe_until=body.dedupe_until(at),
         waits_for=body.depends_on,
         flow=body.flow,
+        group=body.group,
     )
 
 

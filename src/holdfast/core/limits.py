@@ -147,6 +147,15 @@ SUBQUEUE_CLOSED_MS_MAX = 30_000
 """How long a subqueue with jobs may be closed until a claim looks at it again, in case a note was lost."""
 CLAIM_ROUNDS_MAX = 8
 """Rounds of one claim in a queue with subqueues."""
+UNFINISHED_GROUPS_MAX = 10_000
+"""Groups that are not closed, or have jobs that have not ended. Finished groups are not counted."""
+GROUP_JOBS_MAX = 1_000_000
+"""Jobs that join a group. Calls that run at the same time do not see each other, and may exceed it together."""
+GROUP_CHAIN_MAX = 16
+"""Groups that follow one another: the follow-up job of each joins the next one."""
+GROUP_FOLD_ROWS = 64
+"""Changes of a group that may wait before they are added to its counts."""
+GROUPS_PER_SWEEP_MAX = 1_000
 ENVELOPE_BYTES_MAX = 16_384
 """A signed event from another system: its statement, key and signature."""
 SKEW_US_MAX = 300_000_000

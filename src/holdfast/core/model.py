@@ -318,6 +318,8 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     dependencies are left: a fold of the events has all of them here until the job is unblocked or ends."""
     flow: Flow | None = None
     """Its partition, limits, labels and worker. None if it has none of these."""
+    group: str | None = None
+    """The group that it joined."""
 
     @property
     def is_waiting(self) -> bool:

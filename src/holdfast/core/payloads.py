@@ -40,6 +40,7 @@ class EnqueuedPayload(Payload, frozen=True):
     policy: OptionalJson = UNSET
     replay_of: int | None = None
     flow: Flow | None = None
+    group: str | None = None
     depends_on: tuple[int, ...] = ()
     on_dependency_failure: str = "wait"
 

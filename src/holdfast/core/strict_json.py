@@ -54,6 +54,18 @@ def check(what: str, body: bytes, bytes_max: int, *, levels_around: int = 0) -> 
     return body
 
 
+class CheckedJson(bytes):
+    """Strict JSON that was checked as a part of a larger value, without blanks around it. Its size and nesting were not."""
+
+    __slots__ = ()
+
+
+def check_part(what: str, body: CheckedJson, bytes_max: int) -> bytes:
+    """Return `body` if it is within the limits."""
+    check_size(what, len(body), bytes_max)
+    return check(what, body, bytes_max) if _is_deeper(body, NESTING_MAX) else body
+
+
 def _is_plain(body: bytes, levels_max: int) -> bool:
     """Return whether `body` is strict JSON that is written as an encoder writes it, with blanks anywhere between its parts."""
     try:

@@ -9,6 +9,7 @@ from holdfast.ledger.verbs.bulk import BulkVerbs
 from holdfast.ledger.verbs.explaining import ExplainVerbs
 from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, UpkeepVerbs
 from holdfast.ledger.verbs.flow import FlowVerbs, LimitKeyRecord, LimitRecord, QueueSettingsRecord
+from holdfast.ledger.verbs.groups import GroupChange, GroupRecord, GroupRefusal, GroupVerbs
 from holdfast.ledger.verbs.history import HistoryVerbs
 from holdfast.ledger.verbs.holders import AppendVerbs, GateVerb, HolderVerbs
 from holdfast.ledger.verbs.jobs import JobVerbs
@@ -27,6 +28,9 @@ __all__ = [
     "Change",
     "DeclarationRecord",
     "Event",
+    "GroupChange",
+    "GroupRecord",
+    "GroupRefusal",
     "Inclusion",
     "Job",
     "JobPage",
@@ -54,6 +58,7 @@ class Ledger(
     HolderVerbs,
     OperatorVerbs,
     DeadLetterVerbs,
+    GroupVerbs,
     BulkVerbs,
     AppendVerbs,
     UpkeepVerbs,

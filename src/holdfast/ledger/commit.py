@@ -10,9 +10,10 @@ import contextlib
 import os
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from operator import methodcaller
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from holdfast.core.commands import ClaimNext, Enqueue, Replay, ReplayMany
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger import metrics
 from holdfast.ledger.dispatch import execute
+from holdfast.ledger.groups import GroupCounter
 from holdfast.ledger.requests import Request, Result, is_locked, repeats
 from holdfast.ledger.signing import Signer
 from holdfast.store.base import END_TRANSACTION_ACTION, Contention, Lane, Session, StatementFailed, Store, lock_refusal
@@ -46,19 +48,19 @@ Run = Callable[[list[Request]], Sequence[Result | Exception]]
 
 
 class _Entry:
-    """A request in the queue of a group commit, and the thread that waits for it."""
+    """Requests in the queue of a group commit, and the thread that waits for them."""
 
-    __slots__ = ("done", "outcome", "request", "wakeup")
+    __slots__ = ("done", "outcomes", "requests", "wakeup")
 
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.outcome: Result | Exception | None = None
-        """Set after the commit, or when the request has failed."""
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.requests = requests
+        self.outcomes: Sequence[Result | Exception] = ()
+        """Set after the commit, or when the requests have failed. One for each."""
         self.wakeup = threading.Lock()
         """Acquired until the thread may continue."""
         self.wakeup.acquire()
         self.done = False
-        """The leader has run the request. A thread that wakes up with a request that is not done is the next leader."""
+        """The leader has run the requests. A thread that wakes up with requests that are not done is the next leader."""
 
     def wake(self) -> None:
         """Let the waiting thread continue. This may be called again."""
@@ -83,11 +85,11 @@ class GroupCommit:
         """The group that the leader runs."""
         self._pid = os.getpid()
 
-    def submit(self, request: Request) -> Result:
-        """Run the request in the next group and return its result. Raise the error of the request or of the whole group."""
+    def submit(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        """Run requests in the next group. Return a result or an error for each: its own, or that of the whole group."""
         if os.getpid() != self._pid:
             raise Unavailable("this ledger was opened before a fork: open it again in the child", retryable=False)
-        entry = _Entry(request)
+        entry = _Entry(requests)
         try:
             with self._mutex:
                 self._waiting.append(entry)
@@ -98,27 +100,26 @@ class GroupCommit:
             if not entry.done:
                 with self._mutex:
                     self._take_group()
+                group = [one for member in self._group for one in member.requests]
                 try:
-                    outcomes = self._run([one.request for one in self._group])
+                    outcomes = self._run(group)
                 except HoldfastError as error:
-                    outcomes = [failure_of(one.request, error) for one in self._group]
-                for one, outcome in zip(self._group, outcomes, strict=True):
-                    one.outcome = outcome
+                    outcomes = [failure_of(one, error) for one in group]
+                found = iter(outcomes)
+                for member in self._group:
+                    member.outcomes = list(islice(found, len(member.requests)))
                 with self._mutex:
                     self._finish()
         except BaseException as error:
             self._leave_uninterrupted(entry, error)
             raise
-        if isinstance(entry.outcome, Exception):
-            raise entry.outcome
-        assert entry.outcome is not None
-        return entry.outcome
+        return entry.outcomes
 
     def _take_group(self) -> None:
         size = 0
         group: list[_Entry] = []
         for entry in self._waiting:
-            size += len(entry.request.commands)
+            size += sum(len(request.commands) for request in entry.requests)
             if group and size > GROUP_MAX:
                 break
             group.append(entry)
@@ -154,9 +155,9 @@ class GroupCommit:
         with self._mutex:
             led = self._group if self._leader is entry else []
             for one in led:
-                if one.outcome is None:
+                if not one.outcomes:
                     interrupted = Unavailable(f"the thread that ran this call was interrupted: {error!r}", outcome="unknown")
-                    one.outcome = failure_of(one.request, interrupted)
+                    one.outcomes = [failure_of(request, interrupted) for request in one.requests]
             for one in (entry, *led):
                 if one in self._waiting:
                     self._waiting.remove(one)
@@ -175,6 +176,7 @@ class CommitPipeline:
             lane: GroupCommit(partial(self._run_group, lane)) for lane in store.lanes() if lane != "keyed"
         }
         self._alone = threading.BoundedSemaphore(ALONE_MAX)
+        self._group_counts = GroupCounter(store, metrics)
 
     def submit(self, request: Request) -> Result:
         """Run a request in the next group. Then run its locked commands again, outside of the groups.
@@ -187,7 +189,10 @@ class CommitPipeline:
             if lane == "keyed" and lane in self._store.lanes():
                 result = self._run_alone(lane, request, careful=False)
             else:
-                result = self._groups.get(lane, self._groups["work"]).submit(request)
+                [outcome] = self._groups.get(lane, self._groups["work"]).submit([request])
+                if isinstance(outcome, Exception):
+                    raise outcome
+                result = outcome
             if result.locked:
                 result = self._retry_locked(lane, request, result)
         except HoldfastError as error:
@@ -195,7 +200,21 @@ class CommitPipeline:
             raise
         repeats.count += result.repeated
         metrics.count_answers(self._metrics, result)
+        self._group_counts.update()
         return result
+
+    def submit_all(self, requests: Sequence[Request]) -> Sequence[Result | Exception]:
+        """Run requests of several callers together. Return a result or an error for each.
+
+        They are enqueues without a dedupe key. One whose id another transaction uses is not retried: its result is `locked`.
+        """
+        outcomes = self._groups["work"].submit(requests)
+        for outcome in outcomes:
+            if isinstance(outcome, HoldfastError):
+                metrics.count_refusal(self._metrics, outcome)
+            elif isinstance(outcome, Result) and not outcome.locked:
+                metrics.count_answers(self._metrics, outcome)
+        return outcomes
 
     def submit_within(self, connection: Any, request: Request) -> Result:
         """Run a request in the caller's own transaction. The metrics count it now: the ledger never learns whether it commits."""
@@ -246,13 +265,20 @@ class CommitPipeline:
             return ()
         if done is None or done:
             self._store.wake([])
+            self._group_counts.update()
         return done  # type: ignore[no-any-return]
 
     def transact(self, work: Callable[[Session], T], *, wait: bool = True) -> T:
         """Run a transaction that is not a command on a job. Without `wait`, try only once if something is locked."""
         pauses = PAUSES if wait else PAUSES[:1]
         with self._counting_refusals():
-            return self._retry(partial(self._store.transact, "work", work), pauses, name_holder=wait)
+            answer = self._retry(partial(self._store.transact, "work", work), pauses, name_holder=wait)
+        self._group_counts.update()
+        return answer
+
+    def count_groups(self, made: Counter[str]) -> None:
+        """Bring the counts of all groups up to date, and count the jobs that this makes in `made`."""
+        self._group_counts.update_all(made)
 
     def run_statement(self, work: Callable[[Session], T], *, again: bool = True) -> T:
         """Run one statement that is not a command on a job. It may be run twice, unless `again` is False."""
@@ -391,11 +417,12 @@ class CommitPipeline:
 
 
 def _is_one_enqueue(requests: Sequence[Request]) -> bool:
-    """Return whether the requests are enqueues that one statement can do: nothing is kept, no job has a key or a dependency."""
+    """Return whether the requests are enqueues that one statement can do: no answer is kept, no job has a key, a
+    dependency or a group."""
     return sum(len(request.commands) for request in requests) <= BATCH_EVENTS_MAX and all(
         request.verb == "enqueue"
         and not request.keep
-        and all(type(command) is Enqueue and command.dedupe_key is None for command in request.commands)
+        and all(type(command) is Enqueue and command.dedupe_key is None and command.group is None for command in request.commands)
         for request in requests
     )
 

@@ -16,7 +16,7 @@ from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import SIGNED_SEPARATOR, EventRecord, Role
 from holdfast.core.payloads import counter_of
 from holdfast.errors import Conflict, HoldfastError, Unavailable
-from holdfast.ledger import decisions, dependencies, windows
+from holdfast.ledger import decisions, dependencies, group_places, windows
 from holdfast.ledger.decisions import decide_each
 from holdfast.ledger.requests import FoundJob, Item, Request, Result, Runner, answer_repeats, keep_answers
 from holdfast.ledger.signing import Signer, TransactionSigner
@@ -251,11 +251,17 @@ def _replay_one(session: Session, item: Item, command: c.Replay) -> FoundJob:
         return FoundJob(session.load([live_id], lock=False)[live_id], False)
     if job.dedupe_until is not None:
         session.take_key(job.id)  # the replay has it from now on
+    place = None
+    if job.group is not None:
+        place = group_places.free_place(session, job)
+        enqueue_command = replay_command(job, command, in_group=place is not None)
     row = enqueue_one(session, item.result, enqueue_command)
     if not row.is_new:
         key = enqueue_command.dedupe_key
         raise Conflict(f"the dedupe key {key!r} is held by job {row.job_id}", holder_id=row.job_id, rev=job.rev)
     session.move_dependents(job.id, row.job_id)
+    if place is not None:
+        session.take_group_place(place, row.job_id)
     item.result.queues.add(job.queue)
     item.result.changed = True
     return FoundJob(session.load([row.job_id], lock=False)[row.job_id], True)

@@ -64,6 +64,7 @@ class HandlerOptions(TypedDict, total=False):
     requires: Sequence[str] | None
     for_worker: str | None
     for_worker_for: Duration | None
+    group: str | None
 
 
 class EnqueueOptions(HandlerOptions, total=False):
@@ -197,6 +198,7 @@ class Job(Generic[R_co]):
     undo_owed: int = _plain("undo_owed")
     depends_on: tuple[int, ...] = _plain("depends_on")
     waits_for: tuple[int, ...] = _plain("waits_for")
+    group: str | None = _plain("group")
     on_dependency_failure: str = _plain("on_dependency_failure")
 
     @property

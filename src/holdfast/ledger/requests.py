@@ -120,8 +120,15 @@ class KeptItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeptAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    items: tuple[KeptItem, ...]
+    """A kept answer. New or changed jobs that are all at one revision are only listed: that is shorter, and made faster."""
+
+    items: tuple[KeptItem, ...] = ()
     token: str | None = None
+    ids: tuple[int, ...] = ()
+    rev: int = 0
+
+    def all_items(self) -> Sequence[KeptItem]:
+        return self.items or [KeptItem(job_id, self.rev) for job_id in self.ids]
 
 
 def _leaves(kind: type[errors.HoldfastError]) -> list[type[errors.HoldfastError]]:
@@ -133,7 +140,7 @@ _BY_CODE = {kind.code: kind for kind in reversed(_leaves(errors.HoldfastError))}
 _decoder = msgspec.json.Decoder(KeptAnswer)
 
 
-EMPTY_ANSWER = msgspec.json.encode(KeptAnswer(()))
+EMPTY_ANSWER = msgspec.json.encode(KeptAnswer())
 
 
 def decode_answer(body: bytes) -> KeptAnswer:
@@ -146,8 +153,20 @@ def encode_answer(result: Result) -> bytes:
     token = answers[0].token if verb == "claim_job" else getattr(result.request.commands[0], "token", None)
     if isinstance(found, ClaimedJobs):
         # The records of these jobs are made only if the caller reads them.
-        return msgspec.json.encode(KeptAnswer(tuple(KeptItem(*pair) for pair in map(row_id_and_rev, found.rows)), token))
+        return _encode_pairs(list(map(row_id_and_rev, found.rows)), token)
+    kinds = set(map(type, found))
+    if kinds == {EnqueuedRow} and verb == "enqueue":
+        return _encode_pairs([(row.job_id, 1) for row in found], token)
+    if kinds == {AppliedCommand}:
+        return _encode_pairs([(change.job_id, change.rev) for change in found], token)
     return msgspec.json.encode(KeptAnswer(tuple(map(_kept_item, found)), token))
+
+
+def _encode_pairs(pairs: Sequence[tuple[int, int]], token: str | None) -> bytes:
+    """Encode the ids and revisions of jobs."""
+    if len({rev for _, rev in pairs}) == 1:
+        return msgspec.json.encode(KeptAnswer((), token, tuple(job_id for job_id, _ in pairs), pairs[0][1]))
+    return msgspec.json.encode(KeptAnswer(tuple(KeptItem(*pair) for pair in pairs), token))
 
 
 def _kept_item(answer: Any) -> KeptItem:
@@ -243,12 +262,12 @@ def _answer_again(session: Session, request: Request, kept: StoredRequest) -> li
         return [_conflict(kept)] * len(request.commands)
     saved = decode_answer(kept.answer)
     if request.verb == "replay_many":
-        return [[item.error() or _job_at(session, "replay", item, None) for item in saved.items]]
+        return [[item.error() or _job_at(session, "replay", item, None) for item in saved.all_items()]]
     if request.verb == "claim":
-        found = session.load([item.job_id for item in saved.items], lock=False)
-        jobs = [found[item.job_id] for item in saved.items if item.job_id in found]
+        found = session.load([item.job_id for item in saved.all_items()], lock=False)
+        jobs = [found[item.job_id] for item in saved.all_items() if item.job_id in found]
         return [[job for job in jobs if job.status in HELD and claim_token(job) == saved.token]]
-    return [item.error() or _job_at(session, request.verb, item, saved.token) for item in saved.items]
+    return [item.error() or _job_at(session, request.verb, item, saved.token) for item in saved.all_items()]
 
 
 def claim_token(job: JobRecord) -> str | None:

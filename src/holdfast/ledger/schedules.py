@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import limits, payloads
+from holdfast.core.groups import FollowUp
 from holdfast.core.model import TERMINAL, Actor, EventType, Micros, Role
 from holdfast.core.schedule import Overlap, ScheduleBody, fire_at, plan_firings
 from holdfast.errors import HoldfastError, Unavailable
@@ -43,8 +44,8 @@ def actor_of(name: str) -> Actor:
     return Actor(Role.CLIENT, f"schedule:{name}")
 
 
-def job_command(name: str, body: ScheduleBody, available_at: Micros | None, request_id: str, actor: Actor) -> c.Enqueue:
-    """Return the command that makes a job of a schedule. Without a time, the job is available at once, or after its delay."""
+def job_command(body: ScheduleBody | FollowUp, available_at: Micros | None, request_id: str, actor: Actor) -> c.Enqueue:
+    """Return the command that makes a stored job. Without a time, the job is available at once, or after its delay."""
     payload = payloads.decode(payloads.EnqueuedPayload, bytes(body.job))
     if available_at is not None:
         payload = msgspec.structs.replace(payload, available_at=available_at + payload.delay_us, delay_us=0)
@@ -62,6 +63,7 @@ def job_command(name: str, body: ScheduleBody, available_at: Micros | None, requ
         dedupe_forever=payload.dedupe_forever,
         dedupe_for_us=payload.dedupe_for_us,
         on_duplicate=payload.on_duplicate,
+        group=payload.group,
         tier=payload.tier,
         override=payloads.json_bytes(payload.policy),
         flow=payload.flow,
@@ -156,7 +158,7 @@ class _Firing:
         """Make the job of a firing, unless the job before has not ended and the schedule does not allow two."""
         name, body = self._name, self._body
         request_id = f"{name}@{iso_format(to_datetime(planned))}"
-        command = job_command(name, body, fire_at(name, body.jitter_us, planned), request_id, actor_of(name))
+        command = job_command(body, fire_at(name, body.jitter_us, planned), request_id, actor_of(name))
         result = Result(Request("enqueue", [command]))
         self.results.append(result)
         if body.overlap is not Overlap.ALLOW and self._is_live():

@@ -144,10 +144,10 @@ class Sweeper:
     def _tick(self, limit: int) -> dict[str, int]:
         """Sweep in bounded transactions, so that other requests run in between. If nothing is due, this costs two statements."""
         made: Counter[str] = Counter()
-        after, done, has_checks = 0, 0, False
+        after, done, has_checks, has_group_changes = 0, 0, False, False
         while done < limit:
             wanted = min(limit - done, SWEEP_BATCH)
-            now, fresh, ids, has_checks, has_firings = self._store.read_statement(partial(_due, after, wanted))
+            now, fresh, ids, has_checks, has_firings, has_group_changes = self._store.read_statement(partial(_due, after, wanted))
             if after == 0:
                 noticed = self._fresh
                 self._notice(now)
@@ -162,6 +162,8 @@ class Sweeper:
                 break
         if has_checks:
             self._store.write_statement(lambda session: session.tidy_claims(TIDY_BATCH_MAX))
+        if has_group_changes:
+            self._pipeline.count_groups(made)
         self._finish(min(limit, UNDO_BATCH_MAX), made)
         self._warn_unsigned(made[UNSIGNED])
         return dict(+made)

@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
+from holdfast.core.fence_tokens import issue_token
 from holdfast.core.model import SYSTEM, TERMINAL, Actor, EventType, FailureStage, Fence, JobRecord, ReasonCode
 from holdfast.errors import FenceLost, HoldfastError, NotFound, SignatureInvalid
 from holdfast.ledger import metrics, validate
@@ -78,7 +79,8 @@ class JobSteps:
         job = self.job(job_id)
         if job.status not in TERMINAL and (missing := self._signer.missing_key(self.session.policy_of(job), self.who.name)):
             raise SignatureInvalid(f"job {job_id} requires signatures: {missing}", why="missing", **job.held_by)
-        fields = {"token": self._entropy.token(), "ttl_ms": ttl_ms, "keeps_ttl": keeps_ttl, "labels": self.labels}
+        token = issue_token(self._entropy.token(), self.who.name)
+        fields = {"token": token, "ttl_ms": ttl_ms, "keeps_ttl": keeps_ttl, "labels": self.labels}
         return self._do(c.ClaimJob, job_id, actor=self.who, **fields)
 
     def next_in_subqueues(self, queue: str, kinds: tuple[str, ...] | None) -> JobRecord | None:

@@ -27,6 +27,7 @@ _PAIR = 2
 _BEAT_FIELDS = {"stage", "progress", "assist_requested"}
 _PLAIN = 3
 _BLANKS = b" \t\r\n"
+_RAW_TYPES = (msgspec.Raw, strict_json.CheckedJson)
 _MESSAGE_BYTES_MAX = limits.ERROR_BYTES_MAX // 8
 """An escape may take six bytes for one."""
 DELAY_MS_MAX = limits.DELAY_US_MAX // 1_000
@@ -134,6 +135,8 @@ def json_value(what: str, given: Any, bytes_max: int) -> bytes:
     """Return strict JSON bytes of a Python value, or of `Raw` bytes, which are kept as they are except for outer whitespace."""
     if given is None:
         return b"null"
+    if type(given) is strict_json.CheckedJson:
+        return strict_json.check_part(what, given, bytes_max)
     if isinstance(given, msgspec.Raw):
         return strict_json.check(what, bytes(given).strip(_BLANKS), bytes_max)
     return strict_json.encode(what, given, bytes_max)
@@ -318,7 +321,7 @@ class EnqueueReader:
             return None
         if type(args) is dict:
             body = strict_json.encode("args", args, limits.PAYLOAD_BYTES_MAX)
-        elif type(args) is msgspec.Raw:
+        elif type(args) in _RAW_TYPES:
             body = _args_json(args)
         else:
             return None
@@ -334,7 +337,7 @@ class EnqueueReader:
         if args is None:
             body = b"{}"
         else:
-            if not isinstance(args, dict | msgspec.Raw):
+            if not isinstance(args, dict | msgspec.Raw | strict_json.CheckedJson):
                 raise ValidationError("args must be an object: a dict, or Raw JSON", field="args")
             body = _args_json(args)
         if not options:
@@ -377,7 +380,7 @@ def _args_json(args: Any) -> bytes:
 _OPTIONS = frozenset(
     {"priority", "delay", "available_at", "dedupe_key", "dedupe", "tier", "correlation_id", "trace_id", "policy"}
     | {"depends_on", "on_dependency_failure", "dedupe_for", "on_duplicate", "postpone_max"}
-    | {"limits", "partition", "requires", "for_worker", "for_worker_for"}
+    | {"limits", "partition", "requires", "for_worker", "for_worker_for", "group"}
 )
 
 
@@ -420,6 +423,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         "depends_on": depends_on,
         "on_dependency_failure": _on_failure(on_failure),
         "flow": _flow(given),
+        "group": None if "group" not in given else limits.check_name("group", given["group"]),
     }
 
 

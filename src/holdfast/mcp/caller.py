@@ -8,9 +8,11 @@ import msgspec
 
 from holdfast.agent import Agent, Task
 from holdfast.agent.tasks import task_of
+from holdfast.core.explain import Explanation
 from holdfast.core.model import Actor
 from holdfast.errors import FenceLost, HoldfastError, ValidationError
 from holdfast.ledger import Ledger
+from holdfast.ledger.verbs.explaining import explain_to
 from holdfast.mcp import schemas
 from holdfast.mcp.rights import ALL_RIGHTS, CallerRights
 from holdfast.mcp.schemas import TaskResult
@@ -84,6 +86,12 @@ class Caller:
     @property
     def ledger(self) -> Ledger:
         return self._sessions.ledger
+
+    def explain(self, job_id: int) -> Explanation:
+        """Explain a job that the caller may see, for a caller that wants to claim it."""
+        if self.rights is ALL_RIGHTS:
+            return self.ledger.explain(job_id, to_claim=True)
+        return explain_to(self.ledger, job_id, to_claim=True, sees=self.rights.sees)
 
     def check_visible(self, job_id: int) -> int:
         """Return the id of a job that the caller may see. Raise NotFound for any other."""

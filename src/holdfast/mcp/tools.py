@@ -66,7 +66,7 @@ def get_contents(caller: Caller, request: schemas.GetContentsArguments) -> Conte
 
 
 def explain(caller: Caller, request: schemas.GetJobArguments) -> Explanation:
-    explanation = caller.ledger.explain(caller.check_visible(request.id), to_claim=True)
+    explanation = caller.explain(caller.check_visible(request.id))
     if explanation.situation not in (Situation.READY, Situation.REQUEUED):
         return explanation
     claim = Remedy(f"claim_job with id {request.id}", "claims and starts it for you")

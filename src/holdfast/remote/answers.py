@@ -69,6 +69,7 @@ class RemoteJob(msgspec.Struct, frozen=True):
     waits_for: tuple[int, ...] = ()
     wanted_at: datetime | None = None
     on_dependency_failure: str = "wait"
+    group: str | None = None
     policy: Policy | None = None
     override: msgspec.Raw = msgspec.Raw(b"null")
     counter: int | None = None

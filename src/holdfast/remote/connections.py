@@ -16,6 +16,8 @@ from holdfast.sockets import DeadlineSocket, RequestDeadline
 
 IDLE_SECONDS = 60.0
 """A connection that was idle for longer is not used again. Servers and proxies close idle connections after about this time."""
+CONNECT_SECONDS = 10.0
+"""The time for one try to connect."""
 PART_BYTES = 65_536
 ANSWER_BYTES_MAX = 3 * PAGE_MAX * PAYLOAD_BYTES_MAX
 """The most that is read of one answer. A page of jobs, each with the largest arguments, result and checkpoint, is smaller."""
@@ -61,7 +63,7 @@ class ServerConnection:
 
     def __init__(self, url: RemoteUrl, tls: ssl.SSLContext | None, deadline: RequestDeadline) -> None:
         """Connect. Raise NotSent if the server does not answer, and Unavailable if its certificate is not valid."""
-        where, seconds = (url.host, url.port), deadline.left()
+        where, seconds = (url.host, url.port), min(deadline.left(), CONNECT_SECONDS)
         self._http = (
             http.client.HTTPConnection(*where, timeout=seconds)
             if tls is None

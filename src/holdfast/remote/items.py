@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
+from holdfast.core.groups import GroupBody
 from holdfast.core.model import Actor, EventType, Fence, Role
 from holdfast.core.policy import Settings
 from holdfast.core.schedule import ScheduleBody
@@ -70,6 +71,7 @@ def _enqueue_item(command: c.Enqueue, ref: str | None) -> Body:
         policy=None if isinstance(given.policy, msgspec.UnsetType) else policy_fields(bytes(given.policy)),
         correlation_id=command.correlation_id,
         trace_id=command.trace_id,
+        group=given.group,
         depends_on=waits_for or None,
         on_dependency_failure=given.on_dependency_failure if waits_for else None,
         ref=ref,
@@ -78,7 +80,7 @@ def _enqueue_item(command: c.Enqueue, ref: str | None) -> Body:
 
 def schedule_fields(name: str, body: ScheduleBody) -> Body:
     """Return the fields of a schedule by the names that callers use."""
-    job = job_command(name, body, None, "", Actor(Role.CLIENT, name))
+    job = job_command(body, None, "", Actor(Role.CLIENT, name))
     return without_none(
         **_enqueue_item(job, None),
         cron=body.cron,
@@ -90,6 +92,17 @@ def schedule_fields(name: str, body: ScheduleBody) -> Body:
         start=None if body.start_at is None else to_datetime(body.start_at),
         end=None if body.end_at is None else to_datetime(body.end_at),
     )
+
+
+def group_fields(name: str, body: GroupBody) -> Body:
+    """Return the follow-up jobs of a group as items."""
+    made = {"then": body.then, "on_dead": body.on_dead}
+    actor = Actor(Role.CLIENT, name)
+    return {
+        field: _enqueue_item(job_command(follow_up, None, "", actor), None)
+        for field, follow_up in made.items()
+        if follow_up is not None
+    }
 
 
 def fence_body(fence: Fence) -> Body:

@@ -29,6 +29,7 @@ from holdfast.proof.statements import read_statement
 from holdfast.remote import answers as a
 from holdfast.remote import items
 from holdfast.remote.fleet import RemoteFleetVerbs
+from holdfast.remote.groups import GROUP_SETTINGS, RemoteGroupVerbs
 from holdfast.remote.items import path
 from holdfast.remote.pipeline import Identity, RemotePipeline
 from holdfast.remote.reading import RemoteReadVerbs
@@ -46,7 +47,7 @@ OPEN_SECONDS = 10.0
 """How long to try to reach the server before a ledger is opened."""
 
 
-class RemoteLedger(RemoteScheduleVerbs, RemoteReadVerbs, RemoteFleetVerbs, RemoteSummaryVerbs, Ledger):
+class RemoteLedger(RemoteScheduleVerbs, RemoteGroupVerbs, RemoteReadVerbs, RemoteFleetVerbs, RemoteSummaryVerbs, Ledger):
     """A ledger on a server. `holdfast.open` returns one for a url that starts with https:// or http://."""
 
     def __init__(
@@ -272,6 +273,7 @@ _SETTINGS: dict[str, Callable[..., Setting]] = {
     "pause": lambda queue, *why: ("POST", path("queues", queue, "pause"), None, {"reason": why[0]} if why else {}),
     "unpause": lambda queue: ("POST", path("queues", queue, "unpause"), None, {}),
     **SCHEDULE_SETTINGS,
+    **GROUP_SETTINGS,
     "set_policy": lambda scope, name, layer: ("PUT", _policy_path(scope, name), None, items.policy_fields(layer)),
     "amend_policy": lambda scope, name, layer: ("PATCH", _policy_path(scope, name), None, items.policy_fields(layer)),
     "unset_policy": _unset_policy,

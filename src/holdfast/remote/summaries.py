@@ -57,8 +57,10 @@ class RemoteSummaryVerbs(RemoteReads):
         *,
         queue: str | None = None,
         kind: str | None = None,
+        letters: bool = False,
     ) -> LetterGroups:
         query = {
+            "letters": "true" if validate.switch("letters", letters) else None,
             "by": ",".join(group_fields(by)),
             "queue": None if queue is None else limits.check_name("queue", queue),
             "kind": None if kind is None else limits.check_name("kind", kind),

@@ -8,6 +8,7 @@ key, and can go on repeating the call.
 import contextlib
 import http
 import http.client
+import logging
 import os
 import ssl
 import time
@@ -47,6 +48,8 @@ CALL_SECONDS = 30.0
 """The time for one call, with all of its tries."""
 BEAT_SECONDS = 5.0
 """The time for one try of a heartbeat. It is then sent again on another connection, while the lease still lasts."""
+NOTICE_SECONDS = 3.0
+"""A server that has not answered a call for this long is reported in the log, once until it answers."""
 PAUSE_SECONDS = 0.05
 """The pause before the second try. It doubles with each further one."""
 PAUSE_SECONDS_MAX = 2.0
@@ -55,6 +58,7 @@ _TEMPORARY = frozenset({502, 503, 504})
 """Statuses with which a proxy answers for a server that it does not reach."""
 _TOKEN_BYTES_MAX = 4_096
 
+log = logging.getLogger("holdfast.remote")
 _problems = msgspec.json.Decoder(ProblemFields)
 
 
@@ -74,6 +78,8 @@ class Transport:
         """The time for one call, with all of its tries."""
         self._pid = os.getpid()
         self._closed = False
+        self._is_silent = False
+        """Whether it was reported that the server does not answer."""
 
     def call(
         self,
@@ -190,7 +196,7 @@ class Transport:
             deadline = RequestDeadline(min(left, BEAT_SECONDS) if lane == "beat" else left)
             try:
                 found = self._exchange(sent, deadline, lane)
-                retry_after = found.retry_after
+                retry_after, self._is_silent = found.retry_after, False
                 return self.read(sent, found, wanted)
             except (NotSent, TimeoutError) as error:
                 failed = Unavailable(str(error) or "the server did not answer in time")
@@ -209,8 +215,16 @@ class Transport:
             pause = self._pause(tries, retry_after)
             if time.monotonic() + pause >= end:
                 raise _unsettled(failed, key, in_doubt=in_doubt)
+            self._report_silence(failed.message, end)
             time.sleep(pause)
             tries += 1
+
+    def _report_silence(self, why: str, end: float) -> None:
+        """Log that a call takes long, unless that was logged since the last answer. `end` is when it is given up."""
+        if not self._is_silent:
+            self._is_silent = True
+            left, where = max(0.0, end - time.monotonic()), f"{self._url.host}:{self._url.port}"
+            log.warning("no answer from %s yet: %s; it is tried for %.0f s more", where, why, left)
 
     def _pause(self, tries: int, retry_after: str | None) -> float:
         if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
@@ -224,6 +238,8 @@ class Transport:
             connection = connections.take() or ServerConnection(self._url, self._tls, deadline)
             with closed_on_error(connection):
                 connection.send(sent, deadline)
+                if lane == "work" and not connection.is_readable(min(NOTICE_SECONDS, deadline.left())):
+                    self._report_silence("the request was sent", time.monotonic() + deadline.left())
                 found = self._whole(connection, sent, deadline)
             self.give_back(connection, lane)
             return found

@@ -32,6 +32,7 @@ from holdfast.server import (
     accounts,
     exports,
     fleet,
+    groups,
     holders,
     jobs,
     policies,
@@ -49,6 +50,7 @@ from holdfast.server.call import SENT, Call, Reply
 from holdfast.server.claims import ChangeWatcher, Claims
 from holdfast.server.clock import LedgerClock
 from holdfast.server.exchange import SEND_SECONDS_MAX, SMALL_BYTES, Exchange, Receive, Scope, Send
+from holdfast.server.lone_enqueues import LoneEnqueues
 from holdfast.server.mcp_mount import MCP, MCP_PATH, McpMount, serve_mcp
 from holdfast.server.metrics import ServerMetrics
 from holdfast.server.origins import Headers, is_preflight
@@ -70,6 +72,7 @@ HANDLERS = (
     holders,
     tasks,
     fleet,
+    groups,
     schedules,
     policies,
     services,
@@ -117,6 +120,7 @@ class Server:
         self.pages = Pages()
         self.pools = thread_pools(limits.HTTP_REQUESTS_WAITING_MAX)
         self.claims = Claims(ledger, self.pools["write"], self.pools["read"])
+        self.lone_enqueues = LoneEnqueues(ledger, self.pools["write"], limits.HTTP_REQUESTS_WAITING_MAX)
         self.feed = EventFeed(ledger, self.pools["read"])
         self.clock = LedgerClock(ledger.now, self.pools["read"].call)
         self.metrics = ServerMetrics(self)
@@ -128,6 +132,9 @@ class Server:
 
     async def read(self, work: Callable[[], T]) -> T:
         return await self.pools["read"].call(work)
+
+    async def write(self, call: Call, work: Callable[[], T]) -> T:
+        return await self.pools["write"].call(partial(_run_traced, call, work))
 
     async def wait_for_end(self, job: Job, seconds: float) -> Job:
         """Return the job when it is over, or as it is after this many seconds."""
@@ -331,13 +338,13 @@ class Server:
     async def _run(self, route: Route, call: Call) -> Any:
         if route.awaits:
             return await route.handler(call)
-        return await self.pools[route.pool].call(partial(_run_traced, route, call))
+        return await self.pools[route.pool].call(partial(_run_traced, call, partial(route.handler, call)))
 
 
-def _run_traced(route: Route, call: Call) -> Any:
-    """Run a handler. Spans of the ledger continue the trace of the request."""
+def _run_traced(call: Call, work: Callable[[], T]) -> T:
+    """Call the ledger. Its spans continue the trace of the request."""
     with attached_to(call.traceparent):
-        return call.run(partial(route.handler, call))
+        return call.run(work)
 
 
 def _request_id(headers: Headers) -> str:

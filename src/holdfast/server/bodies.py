@@ -7,11 +7,13 @@ import msgspec
 
 from holdfast.core.audit import Violation
 from holdfast.core.model import FailureStage, Policy, ReasonCode
+from holdfast.core.strict_json import CheckedJson
 from holdfast.ledger import Beat, Change, QueueRecord
 from holdfast.server.call import FenceGiven, ProofGiven
 from holdfast.server.problems import Problem
 from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView, WorkView
 
+BLANKS = b" \t\r\n"
 ABSENT = msgspec.Raw(b"")
 """The value of a field with any JSON that was not sent."""
 
@@ -23,6 +25,12 @@ def absent() -> msgspec.Raw:
 def sent(value: msgspec.Raw) -> msgspec.Raw | None:
     """Return a JSON value as the ledger takes it: None for null, and for a field that was not sent."""
     return None if bytes(value).strip() in (b"", b"null") else value
+
+
+def checked(value: msgspec.Raw) -> CheckedJson | None:
+    """The same for a value that is only stored. The whole body was checked, so that the ledger checks its limits only."""
+    found = CheckedJson(bytes(value).strip(BLANKS))
+    return None if found in (b"", b"null") else found
 
 
 def error_sent(value: msgspec.Raw) -> Any:
@@ -57,6 +65,7 @@ class EnqueueBody(Body, frozen=True, gc=False):
     trace_id: str | None = None
     depends_on: list[int] | None = None
     on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None = None
+    group: str | None = None
 
 
 class EnqueueItem(EnqueueBody, frozen=True, gc=False):

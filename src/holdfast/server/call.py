@@ -8,14 +8,17 @@ import msgspec
 from holdfast.agent import Brief, TaskDetails
 from holdfast.core import limits
 from holdfast.core.access import ANY
+from holdfast.core.fence_tokens import is_issued_to
+from holdfast.core.groups import unknown_group
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, HoldfastError, NotFound, ValidationError
-from holdfast.ledger import Job, Ledger, SignedFence
+from holdfast.ledger import GroupRecord, Job, Ledger, SignedFence
 from holdfast.ledger.requests import repeats
 from holdfast.proof.envelopes import read_parts
 from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
 from holdfast.shapes import JobView, job_view
+from holdfast.telemetry.tracing import is_loaded
 
 R = TypeVar("R", bound=Brief | TaskDetails)
 T = TypeVar("T")
@@ -23,6 +26,8 @@ T = TypeVar("T")
 JSON_TYPE = "application/json"
 
 
+NOT_ISSUED = "-"
+"""A token that no fence has."""
 SENT = object()
 """The body of a reply that was sent already."""
 
@@ -42,6 +47,7 @@ class Call:
 
     __slots__ = (
         "_actor",
+        "_issued",
         "body",
         "exchange",
         "expected_rev",
@@ -78,6 +84,8 @@ class Call:
         self.server: Any = None
         """The shared state of the server, for the few handlers that wait or stream."""
         self._actor: Actor | None = None
+        self._issued = ""
+        """The token that was checked last."""
 
     def run(self, work: Callable[[], T]) -> T:
         """Call the ledger, in the thread of the caller. Note whether its answer is a repeated one."""
@@ -98,6 +106,11 @@ class Call:
             except NotFound as missing:
                 return missing
         return refusal
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether what this call does belongs to a trace."""
+        return self.traceparent is not None or is_loaded()
 
     # Who
 
@@ -137,10 +150,19 @@ class Call:
             raise ValidationError("the fence has no job_id", field="fence")
         if given.worker not in (None, worker.name) or given.incarnation not in (None, worker.incarnation):
             raise Forbidden(f"this fence was not issued to {worker.name}#{worker.incarnation}", holder=given.worker)
+        token = self._own_token(given.token, worker.name)
         if proof is None:
-            return Fence(found, given.attempt, given.token, worker.name, worker.incarnation)
+            return Fence(found, given.attempt, token, worker.name, worker.incarnation)
         envelope = read_parts(proof.statement.encode(), proof.key_id, proof.signature)
-        return SignedFence(found, given.attempt, given.token, worker.name, worker.incarnation, envelope=envelope)
+        return SignedFence(found, given.attempt, token, worker.name, worker.incarnation, envelope=envelope)
+
+    def _own_token(self, token: str, worker: str) -> str:
+        """Return the token of a fence. One that was issued to another worker becomes a wrong one: the ledger refuses it."""
+        if token != self._issued:  # the jobs of one claim have the same
+            if token and not is_issued_to(worker, token):
+                return NOT_ISSUED
+            self._issued = token
+        return token
 
     # What
 
@@ -165,6 +187,23 @@ class Call:
             for job_id in depends_on:
                 if isinstance(job_id, int):
                     self.visible_job(job_id)
+
+    def sees_group(self, group: GroupRecord) -> bool:
+        """Return whether the caller may see a group: it may use all queues, or those of all follow-up jobs, at least one."""
+        made = [item["queue"] for item in (group.then, group.on_dead) if item is not None]
+        return self.principal.sees_all or (bool(made) and all(map(self.principal.sees, made)))
+
+    def see_group(self, name: str | None) -> None:
+        """Raise NotFound if a new job would join a group that the caller may not see."""
+        if name is not None and not self.principal.sees_all:
+            self.visible_group(name)
+
+    def visible_group(self, name: str) -> GroupRecord:
+        """Return a group that the caller may see. Any other does not exist for it."""
+        found = self.ledger.get_group(name)
+        if not self.sees_group(found):
+            raise unknown_group(name)
+        return found
 
     def check_scope(self, queue: str | None) -> None:
         """Raise Forbidden unless the caller may use the queue, or all queues if none is named."""

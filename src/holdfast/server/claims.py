@@ -21,6 +21,8 @@ ClaimKey = tuple[tuple[str, ...], tuple[str, ...] | None]
 """The queues and the kinds of a claim. Claims with the same ones are a group."""
 SLICE_SECONDS = 0.25
 """The longest single wait of the thread that waits for changes, so that the server stops soon."""
+PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.005, 0.025
+"""The pause after a change was told. It grows under constant load: the claims that were woken have work then."""
 OUTAGE_SECONDS = 1.0
 CLOSE_SECONDS = 1.0
 log = logging.getLogger("holdfast.server")
@@ -54,11 +56,15 @@ class ChangeWatcher:
         waiter = self._ledger.waiter()
         try:
             self._tell()  # no waiter has seen the changes before this one was made
+            pause = PAUSE_SECONDS
             while not self._stopping.is_set():
-                woken = waiter.wait(SLICE_SECONDS)
+                is_busy = waiter.wait(0.0)
+                woken = is_busy or waiter.wait(SLICE_SECONDS)
                 self._outage.over()
                 if woken:
                     self._tell()
+                    pause = min(2 * pause, PAUSE_SECONDS_MAX) if is_busy else PAUSE_SECONDS
+                    self._stopping.wait(pause)
         finally:
             waiter.close()
 

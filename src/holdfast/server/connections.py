@@ -44,6 +44,51 @@ def allowed_connections(most: int = limits.HTTP_CONNECTIONS_MAX) -> int:
     return most if files < 0 else max(2, min(most, files - RESERVED_FILES))
 
 
+class JoinedAnswers:
+    """A transport that sends the head of an answer together with its body.
+
+    uvicorn writes both by themselves. Two writes are two system calls, and wake the client twice.
+    """
+
+    __slots__ = ("_begun", "_connection", "_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, connection: "GuardedConnection") -> None:
+        self._transport = transport
+        self._connection = connection
+        self._head = b""
+        self._begun: Any = None
+        """The request whose answer has begun."""
+
+    def write(self, data: bytes) -> None:
+        """Send `data`, or keep it if it is the head of an answer whose body has a declared length: the body comes next."""
+        cycle = self._connection.cycle
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif cycle is not self._begun and _has_body(cycle):
+            self._begun, self._head = cycle, data
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        self._send_head()
+        self._transport.close()
+
+    def write_eof(self) -> None:
+        self._send_head()
+        self._transport.write_eof()
+
+    def can_write_eof(self) -> bool:
+        return self._transport.can_write_eof()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def _send_head(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+
 class GuardedConnection(HttpToolsProtocol):
     """A connection whose client must send each part of a request in time. `connection_class` makes a class for each server.
 
@@ -81,6 +126,7 @@ class GuardedConnection(HttpToolsProtocol):
             transport.write(_answer(Unavailable("the server has too many connections", outcome="none")))
             transport.close()
             return
+        self.transport = JoinedAnswers(transport, self)  # type: ignore[assignment]
         self.idle[self] = None
         self._start_timer("head", self.bounds.head_s)
 
@@ -236,6 +282,17 @@ class GuardedConnection(HttpToolsProtocol):
 def connection_class(chosen: ConnectionLimits) -> Any:
     """Return a protocol class for one server, with its own limits and its own list of idle connections."""
     return type("ServedConnection", (GuardedConnection,), {"bounds": chosen, "idle": {}})
+
+
+def _has_body(cycle: Any) -> bool:
+    """Return whether an answer has begun, and has a body of a declared length. `cycle` is None before the first request."""
+    return (
+        cycle is not None
+        and cycle.response_started
+        and cycle.chunked_encoding is False
+        and cycle.expected_content_length > 0
+        and cycle.scope["method"] != "HEAD"
+    )
 
 
 def _declared_length(headers: list[tuple[bytes, bytes]]) -> int | None:

@@ -93,8 +93,9 @@ class Exchange:
 
     async def begin(self, status: int, kind: str | None, more: dict[str, str], size: int | None = None) -> None:
         self._begun, self.record.status = True, status
-        given = {name.lower().encode() for name in more}
-        headers = [(name, text) for name, text in _SECURITY if name not in given]
+        own = [(name.lower().encode(), text.encode("latin-1", "replace")) for name, text in (self.more | more).items()]
+        given = {name for name, _ in own}
+        headers = [pair for pair in _SECURITY if pair[0] not in given]
         headers.append((b"x-request-id", self.record.request_id.encode()))
         if self.clock is not None:
             headers.append((b"holdfast-now", self.clock.header()))
@@ -102,7 +103,7 @@ class Exchange:
             headers.append((b"content-type", kind.encode()))
         if size is not None:
             headers.append((b"content-length", str(size).encode()))
-        headers += [(name.lower().encode(), text.encode("latin-1", "replace")) for name, text in {**self.more, **more}.items()]
+        headers += own
         headers += [(b"set-cookie", cookie.encode("latin-1")) for cookie in self.cookies]
         with contextlib.suppress(OSError):
             await self.send({"type": "http.response.start", "status": status, "headers": headers})

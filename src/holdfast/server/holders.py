@@ -16,7 +16,7 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
 from holdfast.server.routes import route
-from holdfast.shapes import EventAnswer, claimed_job_view, work_view
+from holdfast.shapes import EventAnswer, claimed_job_view, work_views
 
 
 @route("POST", "/v1/claims", "worker", body=b.ClaimBody, query=b.ClaimsQuery, answer=b.ClaimsAnswer, awaits=True)
@@ -27,8 +27,9 @@ async def claim(call: Call) -> Any:
     if not 0 <= call.body.wait_s <= limits.HTTP_WAIT_SECONDS_MAX:
         raise ValidationError(f"wait_s is from 0 to {limits.HTTP_WAIT_SECONDS_MAX:g}", field="wait_s")
     jobs = await call.server.claims.claim(call)
+    call.exchange.record.found_nothing = not jobs
     if call.query.return_ == "work":
-        return {"work": [work_view(job) for job in jobs]}
+        return {"work": work_views(jobs)}
     return {"jobs": [claimed_job_view(job) for job in jobs]}
 
 
@@ -76,7 +77,7 @@ def heartbeat(call: Call) -> Reply:
 def complete(call: Call) -> Reply:
     """Complete a job with its result."""
     fence = call.held()
-    return _change(call.ledger.complete(fence, b.sent(call.body.result), **_fenced(call, gate=call.body.gate)))
+    return _change(call.ledger.complete(fence, b.checked(call.body.result), **_fenced(call, gate=call.body.gate)))
 
 
 @route("POST", "/v1/jobs/{job_id}/fail", "worker", body=b.FailBody, answer=b.JobOnly)
@@ -201,7 +202,7 @@ def _one(call: Call, name: str, answer: Any) -> dict[str, Any]:
 )
 def complete_many(call: Call) -> Any:
     """Complete many jobs in one call. Each has its own answer."""
-    results = [(call.fence(entry.fence, proof=entry.proof), b.sent(entry.result)) for entry in call.body.completions]
+    results = [(call.fence(entry.fence, proof=entry.proof), b.checked(entry.result)) for entry in call.body.completions]
     if not call.body.settle:
         changes = call.ledger.complete_many(results, request_id=call.request_id)
         return {"answers": [_one(call, "change", answer) for answer in changes]}

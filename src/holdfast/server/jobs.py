@@ -1,5 +1,7 @@
 """Routes on jobs: enqueue, read, and what clients and operators do with one."""
 
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -10,6 +12,8 @@ from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
 from holdfast.errors import HoldfastError, NotFound, ValidationError
 from holdfast.ledger import Event, Job
+from holdfast.ledger.verbs.explaining import explain_to
+from holdfast.ledger.verbs.jobs import EnqueueCall, EnqueuedJob
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
@@ -23,16 +27,49 @@ ERROR_CHARACTERS_MAX = 200
 def _item(call: Call, given: Any) -> dict[str, Any]:
     """Return a job to enqueue as the ledger takes it."""
     call.see_queue(given.queue)
-    call.see_dependencies(given.depends_on)
-    fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
-    fields["args"] = b.sent(given.args)
+    fields = {"kind": given.kind, "args": b.checked(given.args), "queue": given.queue}
+    names, values = _OPTIONS[type(given)]
+    options = values(given)
+    if options.count(None) < len(options):
+        call.see_dependencies(given.depends_on)
+        call.see_group(given.group)
+        fields |= {name: value for name, value in zip(names, options, strict=True) if value is not None}
     return fields
 
 
-@route("POST", "/v1/jobs", "client_or_worker", body=b.EnqueueBody, answer=EnqueueAnswer, status=201)
-def enqueue(call: Call) -> Reply:
+def _options_of(body: type[b.EnqueueBody]) -> tuple[list[str], Any]:
+    names = [name for name in body.__struct_fields__ if name not in ("kind", "args", "queue")]
+    return names, attrgetter(*names)
+
+
+_OPTIONS = {body: _options_of(body) for body in (b.EnqueueBody, b.EnqueueItem)}
+"""The names of the options of a job to enqueue, and a function that returns their values."""
+
+
+@route("POST", "/v1/jobs", "client_or_worker", body=b.EnqueueBody, answer=EnqueueAnswer, status=201, awaits=True)
+async def enqueue(call: Call) -> Reply:
     """Create a job, or find the one that has the dedupe key."""
+    body = call.body
+    if body.dedupe_key is None and not body.depends_on and not call.is_traced:
+        given = EnqueueCall(_item(call, body), call.request_id, call.actor)
+        reply: Reply | None = await call.server.lone_enqueues.enqueue(given, partial(_created, call))
+        if reply is not None:
+            return reply
+    created: Reply = await call.server.write(call, partial(_enqueue_alone, call))
+    return created
+
+
+def _created(call: Call, found: EnqueuedJob) -> Reply:
+    call.is_repeated = found.is_repeated
+    return _new_job(call, found.job)
+
+
+def _enqueue_alone(call: Call) -> Reply:
     [job] = call.ledger.enqueue_many([_item(call, call.body)], request_id=call.request_id, actor=call.actor)
+    return _new_job(call, job)
+
+
+def _new_job(call: Call, job: Job) -> Reply:
     headers = {"ETag": f'"{job.rev}"', "Location": f"/v1/jobs/{job.id}"}
     return Reply({"job": call.view(job), "is_new": job.is_new}, 201 if job.is_new else 200, headers)
 
@@ -96,7 +133,7 @@ async def get(call: Call) -> Reply:
 @route("GET", "/v1/jobs/{job_id}/explain", "reader", query=b.ExplainQuery, answer=Explanation, verb="read")
 def explain(call: Call) -> Any:
     """Say in words what a job waits for, and what happens next."""
-    return call.ledger.explain(call.check_visible(), to_claim=call.query.to_claim)
+    return explain_to(call.ledger, call.check_visible(), to_claim=call.query.to_claim, sees=call.principal.sees)
 
 
 @route("GET", "/v1/jobs/{job_id}/policy", "reader", answer=b.JobPolicyAnswer, verb="read")
@@ -209,9 +246,7 @@ def dead_letter(call: Call) -> Reply:
 @route("POST", "/v1/jobs/{job_id}/replay", "operator", body=b.ReasonBody, answer=b.ReplayedAnswer, status=201)
 def replay(call: Call) -> Reply:
     """Create a job that repeats a failed, cancelled or dead-lettered one."""
-    job = call.ledger.replay(call.check_visible(), **_options(call, reason=call.body.reason))
-    headers = {"ETag": f'"{job.rev}"', "Location": f"/v1/jobs/{job.id}"}
-    return Reply({"job": call.view(job), "is_new": job.is_new}, 201 if job.is_new else 200, headers)
+    return _new_job(call, call.ledger.replay(call.check_visible(), **_options(call, reason=call.body.reason)))
 
 
 @route("POST", "/v1/jobs/{job_id}/discard", "operator", body=b.ReasonBody, answer=b.JobOnly)

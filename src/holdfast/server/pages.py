@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -112,7 +113,13 @@ def _is_name(part: str) -> bool:
 def _file(name: str, body: bytes) -> PageFile:
     suffix = Path(name).suffix
     headers = DOCUMENT_HEADERS if suffix in _DOCUMENTS else {}
-    return PageFile(body, gzip.compress(body, 9, mtime=0), _TYPES[suffix], _hash(body), headers)
+    return PageFile(body, _zipped(body), _TYPES[suffix], _hash(body), headers)
+
+
+@cache
+def _zipped(body: bytes) -> bytes:
+    """Compress a file once, however many servers a process has."""
+    return gzip.compress(body, 9, mtime=0)
 
 
 def _hash(body: bytes) -> str:

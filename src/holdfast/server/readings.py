@@ -166,6 +166,8 @@ class GroupsQuery(b.Body, frozen=True):
     """Names of fields, separated by commas."""
     queue: str | None = None
     kind: str | None = None
+    letters: bool = False
+    """Whether each group has its letters."""
 
 
 @route("GET", "/v1/dead-letters/groups", "reader", query=GroupsQuery, answer=LetterGroups, verb="read")
@@ -175,7 +177,7 @@ def dead_letter_groups(call: Call) -> Any:
     call.check_scope(query.queue)
     if call.redaction is not None and "error_text" in query.by:
         raise Forbidden("errors are hidden from this role", action="Group by reason_code, failure_stage, kind or queue.")
-    return call.ledger.dead_letter_groups(query.by.split(","), queue=query.queue, kind=query.kind)
+    return call.ledger.dead_letter_groups(query.by.split(","), queue=query.queue, kind=query.kind, letters=query.letters)
 
 
 # One job

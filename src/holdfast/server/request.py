@@ -58,7 +58,7 @@ def read_query(raw: bytes, wanted: type) -> Any:
     if len(raw) > QUERY_BYTES_MAX:
         raise too_large("the query", len(raw), QUERY_BYTES_MAX)
     if not raw:
-        return _convert({}, wanted)
+        return _empty_query(wanted)
     lists = _lists_of(wanted)
     found: dict[str, Any] = {}
     for pair in raw.split(b"&"):
@@ -77,6 +77,17 @@ def read_query(raw: bytes, wanted: type) -> Any:
 
 
 @cache
+def _empty_query(wanted: type) -> Any:
+    return _convert({}, wanted)
+
+
+@cache
+def _names_of(wanted: type) -> tuple[tuple[str, str], ...]:
+    """Return the names of the parameters, as attributes and as they are sent."""
+    return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(wanted))
+
+
+@cache
 def _lists_of(wanted: type) -> frozenset[str]:
     """Return the names of parameters that may come more than once."""
     return frozenset(field.encode_name for field in msgspec.structs.fields(wanted) if "list[" in str(field.type))
@@ -87,13 +98,13 @@ def _convert(found: dict[str, Any], wanted: type) -> Any:
         query: Any = msgspec.convert(found, wanted, strict=False)
     except msgspec.ValidationError as error:
         raise invalid(error, "query") from None
-    for field in msgspec.structs.fields(wanted):
-        value = getattr(query, field.name)
+    for attribute, name in _names_of(wanted):
+        value = getattr(query, attribute)
         # The conversion reads the text "null" as null if the parameter is no text.
-        if value is None and field.encode_name in found:
-            raise ValidationError(f"{field.encode_name}: leave it out instead of null", field=field.encode_name)
+        if value is None and name in found:
+            raise ValidationError(f"{name}: leave it out instead of null", field=name)
         if isinstance(value, float) and not math.isfinite(value):
-            raise ValidationError(f"{field.encode_name} is not a finite number", field=field.encode_name)
+            raise ValidationError(f"{name} is not a finite number", field=name)
     return query
 
 
@@ -159,9 +170,14 @@ def decode_body(body: bytes, wanted: Any, most: int) -> Any:
     body = body or b"{}"
     strict_json.check("body", body, most, levels_around=LEVELS_AROUND)
     try:
-        return msgspec.json.decode(body, type=wanted)
+        return _decoder(wanted).decode(body)
     except msgspec.ValidationError as error:
         raise invalid(error, "body") from None
+
+
+@cache
+def _decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(wanted)
 
 
 def invalid(error: msgspec.ValidationError, where: str) -> ValidationError:

@@ -88,6 +88,7 @@ def _fields(call: Call, given: ScheduleFields) -> dict[str, Any]:
     """Return the fields of a schedule, without its kind, as the ledger takes them."""
     call.see_queue(given.queue)
     call.see_dependencies(given.depends_on)
+    call.see_group(given.group)
     fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
     del fields["kind"]
     return fields | {"args": b.sent(given.args)}

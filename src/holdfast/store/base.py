@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.dependencies import DependencyState
-from holdfast.core.doctor.model import LimitTrouble, RoutedJobs, ScheduleHealth
+from holdfast.core.doctor.model import GroupHealth, LimitTrouble, RoutedJobs, ScheduleHealth
 from holdfast.core.flow import FlowRefusal, LimitBody, LimitKey, QueueSettings
+from holdfast.core.groups import FollowUpName, GroupBody, GroupCounts
 from holdfast.core.model import EventRecord, JobRecord, Micros, Policy, Status
 from holdfast.core.policy import Settings
 from holdfast.core.schedule import ScheduleBody
@@ -25,6 +26,7 @@ from holdfast.store.diagnostics import EventTime, ReadyCount
 from holdfast.store.events import EventFilter
 from holdfast.store.fleet import Declaration, DutyHolder, DutyStatus, NextReady, PauseRow, RunRow, WorkerRow
 from holdfast.store.flow import FlowClaim, FlowPlace, LimitKeyRow, LimitRow, QueueSettingsRow
+from holdfast.store.groups import GroupPlace, GroupRow, PendingChanges
 from holdfast.store.history import EventTally, HistoryName, HistoryProgress, HistoryRow, SeriesRow, TotalRow
 from holdfast.store.jobs import DeadLetterFilter, DueJobs, JobFilter, JobRows, UnfinishedJobs
 from holdfast.store.outbox import EndedJob, JobOrigin, SinkPosition
@@ -262,6 +264,42 @@ class Fleet(Protocol):
     def save_run(self, name: str, body: str) -> None: ...
 
 
+class Groups(Protocol):
+    """Groups of jobs, and the changes that their counts lack."""
+
+    changed_groups: set[int]
+
+    def group_place(self, job_id: int) -> GroupPlace | None: ...
+    def take_group_place(self, place: GroupPlace, job_id: int) -> None: ...
+    def find_group(self, name: str) -> GroupRow | None: ...
+    def lock_group(self, name: str) -> GroupRow | None: ...
+    def take_group(self, group_id: int) -> GroupRow | None: ...
+    def add_group(self, name: str, body: GroupBody, by: str) -> None: ...
+    def groups(self, after: str, limit: int, *, unfinished: bool) -> list[GroupRow]: ...
+    def troubled_groups(self, before: Micros, limit: int) -> list[GroupHealth]: ...
+    def count_unfinished_groups(self) -> int: ...
+    def set_group_closed(self, group_id: int, by: str, *, cancelled: bool) -> None: ...
+    def uncancel_group(self, group_id: int) -> None: ...
+    def group_jobs(
+        self, group_id: int, statuses: Sequence[str], after: int, limit: int, *, discarded: bool = True
+    ) -> list[int]: ...
+    def live_statuses(self, group_id: int) -> dict[str, int]: ...
+    def pending_changes(self, ids: Sequence[int]) -> dict[int, PendingChanges]: ...
+    def due_groups(self, ids: Sequence[int]) -> list[int]: ...
+    def changed_group_ids(self, limit: int) -> list[int]: ...
+    def take_group_changes(self, group_id: int) -> GroupCounts: ...
+    def save_counts(
+        self,
+        group_id: int,
+        counts: GroupCounts,
+        *,
+        dead_at: Micros | None,
+        done_at: Micros | None,
+        made: Mapping[FollowUpName, int],
+        last_error: str | None,
+    ) -> None: ...
+
+
 class Agents(Protocol):
     """Sessions of agents, and the tasks that they may claim."""
 
@@ -360,6 +398,7 @@ class Retention(Protocol):
     def prune_workers(self, before: Micros, limit: int) -> int: ...
     def prune_agents(self, before: Micros, limit: int) -> int: ...
     def prune_sessions(self, before: Micros, limit: int) -> int: ...
+    def prune_groups(self, before: Micros, limit: int) -> int: ...
 
 
 class DashboardQueries(Protocol):
@@ -454,6 +493,7 @@ class Session(
     Fleet,
     Schedules,
     FlowControl,
+    Groups,
     Agents,
     Keys,
     Seals,
@@ -530,6 +570,9 @@ class Store(Protocol):
 
     def vitals(self) -> "StoreHealth":
         """Return the health of the store itself, apart from the jobs in it."""
+
+    def take_changed_groups(self) -> Sequence[int]:
+        """Return the groups whose counts may have to be brought up to date after commits, and forget them."""
 
     def lanes(self) -> Sequence[Lane]: ...
     def close(self) -> None: ...

@@ -7,9 +7,10 @@ from typing import Any
 
 from holdfast.core.dependencies import DependencyState
 from holdfast.core.limits import DEPENDENTS_MAX
-from holdfast.core.model import EventRecord, JobRecord, Status
+from holdfast.core.model import TERMINAL, EventRecord, JobRecord, Status
 from holdfast.errors import LimitExceeded
 from holdfast.store.flow import SqlFlow
+from holdfast.store.groups import SqlGroups
 from holdfast.store.rows import STATUSES
 
 JOB_COLUMNS = (
@@ -22,7 +23,7 @@ EVENT_COLUMNS = (
 )  # fmt: skip
 
 
-class SqlDependencies(SqlFlow):
+class SqlDependencies(SqlFlow, SqlGroups):
     """The part of a transaction that handles dependencies."""
 
     @abstractmethod
@@ -100,6 +101,8 @@ class SqlDependencies(SqlFlow):
         self._save_dependents([_job_row(job) for job in jobs], [_event_row(event) for event in events])
         placed = [self.subqueue_of(job) for job in jobs if job.flow is not None and job.status is Status.QUEUED]
         self.note_subqueues([id_ for id_ in placed if id_ is not None])
+        if ended := [job.id for job in jobs if job.group is not None and job.status in TERMINAL]:
+            self.note_ended(ended)
 
     @abstractmethod
     def _save_dependents(self, jobs: Sequence[Sequence[Any]], events: Sequence[Sequence[Any]]) -> None:

@@ -12,6 +12,7 @@ from holdfast.core import payloads
 from holdfast.core.history import CountedEvents, Move, Tally
 from holdfast.core.limits import HISTORY_NAMES_MAX
 from holdfast.core.model import Micros
+from holdfast.store.rows import BATCH_EVENTS_MAX
 from holdfast.store.sealing import ANY_EVENT
 from holdfast.store.statement_session import StatementSession
 
@@ -98,8 +99,8 @@ class _CountedJob(NamedTuple):
     updated_at: Micros
     is_new: bool
     """None of its events is counted."""
-    is_behind: bool
-    """Some of its events are not counted."""
+    is_near: bool
+    """Some of its events may not be counted."""
 
 
 class EventTally(NamedTuple):
@@ -261,12 +262,14 @@ class SqlHistory(StatementSession):
         )
         if progress is None:
             return False
-        found = self.records(_CountedJob, "counted_jobs", ids=self._list(sorted(jobs)), pos=progress.pos)
+        near = progress.pos - BATCH_EVENTS_MAX
+        found = self.records(_CountedJob, "counted_jobs", ids=self._list(sorted(jobs)), pos=progress.pos, near=near)
+        uncounted = self._uncounted([job.id for job in found if job.is_near], progress.pos)
         changes: Counter[TotalKey] = Counter()
         for job in found:
-            if not job.is_behind:
+            if job.id not in uncounted:
                 changes[job.queue, job.kind, job.status] -= 1
-        behind = [job for job in found if job.is_behind]
+        behind = [job for job in found if job.id in uncounted]
         if behind:
             for key in self._counted_as([job for job in behind if not job.is_new], progress.pos):
                 changes[key] -= 1
@@ -274,6 +277,10 @@ class SqlHistory(StatementSession):
             self.rows("note_deletions", since_at=max(progress.since_at or 0, newest))
         self._add_totals(changes)
         return True
+
+    def _uncounted(self, jobs: Sequence[int], pos: int) -> set[int]:
+        """Return which of these jobs have events that are not counted."""
+        return {id_ for (id_,) in self.rows("uncounted_jobs", jobs=self._list(sorted(jobs)), pos=pos)} if jobs else set()
 
     def _counted_as(self, jobs: Sequence[_CountedJob], pos: int) -> list[TotalKey]:
         """Return the queue, kind and status of these jobs after the last of their events that is counted."""

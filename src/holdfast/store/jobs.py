@@ -12,6 +12,7 @@ from holdfast.core.model import HELD, UNDO_KIND, EventRecord, EventType, JobReco
 from holdfast.core.undo import undo_key
 from holdfast.store.events import SqlEvents
 from holdfast.store.flow import SqlFlow
+from holdfast.store.groups import SqlGroups, ends_job
 from holdfast.store.rows import build_job, checkpoint_rev, chunks, saved_values
 from holdfast.store.windows import SqlWindows
 
@@ -49,6 +50,8 @@ class DueJobs(NamedTuple):
     """Whether there are claims to tidy."""
     has_firings: bool
     """Whether a schedule is due."""
+    has_group_changes: bool
+    """Whether the counts of a group lack changes."""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,9 +134,10 @@ class _DueRow(NamedTuple):
     fresh_since: Micros | None
     has_checks: bool
     has_firings: bool
+    has_group_changes: bool
 
 
-class SqlJobs(SqlEvents, SqlWindows, SqlFlow):
+class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
     def _jobs(self, rows: Iterable[Sequence[Any]]) -> dict[int, JobRecord]:
         return {job.id: job for job in (build_job(row, self._policy, self.ledger_id) for row in rows)}
 
@@ -197,6 +201,8 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow):
                 self.rows("check_claim", pos=claim_pos)
             else:
                 self.rows("close_claim", pos=claim_pos, ended=1)
+        if job.group is not None and ends_job(events):
+            self.note_ended([job.id])
 
     def _note_saved(self, job: JobRecord, events: Sequence[EventRecord], subqueue: int, claimed_pos: int | None) -> None:
         """Note what a saved job means for its subqueue, and what it draws if it was claimed."""
@@ -400,7 +406,8 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow):
     def due(self, after: int, limit: int) -> DueJobs:
         rows = self.records(_DueRow, "due", now_at=self.stamp(), after=after, limit=limit)
         first, ids = rows[0], [row.id for row in rows if row.id is not None]
-        return DueJobs(first.now, first.fresh_since or 0, ids, bool(first.has_checks), bool(first.has_firings))
+        flags = bool(first.has_checks), bool(first.has_firings), bool(first.has_group_changes)
+        return DueJobs(first.now, first.fresh_since or 0, ids, *flags)
 
     def tidy_claims(self, limit: int) -> None:
         """Close claims of which no job is held any more. Schedule the next check of the others."""

@@ -1,5 +1,6 @@
 """Policies: settings of kinds, tiers and jobs, resolved and stored by content. Also the cache of immutable rows."""
 
+import contextlib
 import time
 from abc import abstractmethod
 from typing import Any, Literal, NamedTuple, Protocol
@@ -24,6 +25,7 @@ class CacheSource(Protocol):
     new_profiles: dict[tuple[str, str, str], int]
     policies: dict[int, Policy]
     new_subqueues: dict[Any, int]
+    changed_groups: set[int]
 
 
 class RowCache:
@@ -44,6 +46,8 @@ class RowCache:
         self.policies: dict[int, Policy] = {}
         self.profiles: dict[tuple[str, str, str], int] = {}
         self.actors: dict[str, Actor] = {}
+        self.changed_groups: set[int] = set()
+        """Groups whose counts may have to be brought up to date, by commits since `take_changed_groups`."""
 
     def update(self, session: CacheSource) -> None:
         """Add the rows that a session read or wrote. Call it only after the session was committed."""
@@ -54,6 +58,16 @@ class RowCache:
         if session.new_subqueues:
             self.known_subqueues().update(session.new_subqueues)
             self.flow_queues.update(name.queue for name in session.new_subqueues)
+        if session.changed_groups:
+            self.changed_groups.update(session.changed_groups)
+
+    def take_changed_groups(self) -> list[int]:
+        """Return the changed groups, and forget them. Each is returned to one thread."""
+        taken: list[int] = []
+        with contextlib.suppress(KeyError):
+            while self.changed_groups:
+                taken.append(self.changed_groups.pop())
+        return taken
 
     def known_subqueues(self) -> dict[Any, int]:
         """Return the numbers of subqueues. All are forgotten from time to time, so that a number that is used was asked for

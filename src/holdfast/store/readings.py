@@ -51,6 +51,7 @@ class LetterRow(NamedTuple):
     """A dead letter that is not discarded."""
 
     id: int
+    rev: int
     queue: str
     kind: str
     reason_code: str | None

@@ -84,7 +84,7 @@ def build_job(row: Sequence[Any], policy: Callable[[int], Policy], ledger_id: st
         note, dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of,
         payloads.json_bytes(body.policy), None if policy_id is None else policy(policy_id), token, body.depends_on,
         body.on_dependency_failure, body.wanted_at(created_at), body.dedupe_until(created_at),
-        () if unmet is None else tuple(sorted(map(int, unmet.split(",")))), body.flow,
+        () if unmet is None else tuple(sorted(map(int, unmet.split(",")))), body.flow, body.group,
     )  # fmt: skip
 
 
@@ -124,6 +124,32 @@ row_id_and_rev = itemgetter(*map(_field, ("id", "rev")))
 row_order = itemgetter(*map(_field, ("available_at", "id")))
 row_priority = itemgetter(_field("priority"))
 row_times = itemgetter(*map(_field, ("kind", "available_at", "created_at", "claimed_at")))
+
+
+_row_work = itemgetter(
+    *map(
+        _field,
+        (
+            "id", "queue", "kind", "attempt", "lease_expires_at", "correlation_id", "trace_id", "checkpoint_rev", "policy_id",
+            "payload",
+        ),
+    )
+)  # fmt: skip
+
+
+class WorkFields(NamedTuple):
+    """What a worker needs of a job that it has claimed."""
+
+    id: int
+    queue: str
+    kind: str
+    attempt: int
+    args: bytes
+    checkpoint: bytes | None
+    correlation_id: str
+    trace_id: str | None
+    lease_expires_at: Micros
+    policy: Policy
 
 
 def sort_claimed(rows: list[tuple[Any, ...]]) -> None:
@@ -185,6 +211,15 @@ class ClaimedJobs(Sequence[JobRecord]):
             waits[kind].append(claimed_at - (available_at if available_at > created_at else created_at))  # noqa: FURB136 - faster
         return waits
 
+    def work(self, row: tuple[Any, ...]) -> WorkFields:
+        """Return what a worker needs of one of the rows. This takes a fifth of the time of a record."""
+        id_, queue, kind, attempt, lease, correlation_id, trace_id, checkpoint_rev, policy_id, enqueued = _row_work(row)
+        return WorkFields(
+            id_, queue, kind, attempt, payloads.args_of(enqueued), None if checkpoint_rev is None else self._checkpoints[id_],
+            correlation_id or default_correlation(self._ledger_id, id_), trace_id, lease + self._epoch_us,
+            self.policies[policy_id],
+        )  # fmt: skip
+
     def make_record(self, row: tuple[Any, ...]) -> JobRecord:
         """Make the record of one of the rows. Arguments are positional: keywords take ten times as long."""
         (id_, queue, kind, rev, attempt, priority, available_at, created_at, at, lease_expires_at, releases, last_owner,
@@ -203,7 +238,7 @@ class ClaimedJobs(Sequence[JobRecord]):
             cancel_reason, None, None, None, None, None if checkpoint_rev is None else self._checkpoints[id_], undo_owed, None,
             dedupe_key, bool(dedupe_forever), body.tier, trace_id, body.replay_of, payloads.json_bytes(body.policy),
             self.policies[policy_id], None, body.depends_on, body.on_dependency_failure,
-            body.wanted_at(created_at + epoch_us), body.dedupe_until(created_at + epoch_us), (), body.flow,
+            body.wanted_at(created_at + epoch_us), body.dedupe_until(created_at + epoch_us), (), body.flow, body.group,
         )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ class SqlSession(
         """Like `new_profiles`: not in the cache until this transaction is committed."""
         self.new_subqueues: dict[SubqueueName, int] = {}
         self._policy_ids: dict[Policy, int] = {}
+        self.changed_groups: set[int] = set()
         self.careful = False
         self.wakes: set[str] | None = None
         """Queues whose waiters are woken after the commit. None: wake no waiters, not even event followers."""

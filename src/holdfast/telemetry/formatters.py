@@ -27,10 +27,12 @@ _SHORT_VALUE_CHARACTERS = 128
 _INTEGER_BITS_MAX = 64
 
 _RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_NOT_EXTRA = _RECORD_ATTRIBUTES | frozenset(FIELDS)
 _OWN_FIELDS = frozenset({"ts", "level", "logger", "message", "exception", "truncated"})
 
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 _UNQUOTED = re.compile(r"[^\s\"=\\]+")
 """Values that need no quotes in logfmt."""
 
@@ -43,7 +45,7 @@ def trace_id_of(value: Any) -> Any:
 
 def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     """Return the fields from `extra=` that are not in FIELDS. A name that the formatter uses itself gets an underscore."""
-    extra = ((name, value) for name, value in vars(record).items() if name not in _RECORD_ATTRIBUTES and name not in FIELDS)
+    extra = ((name, value) for name, value in vars(record).items() if name not in _NOT_EXTRA)
     return {
         f"{name}_" if name in _OWN_FIELDS else truncate(str(name), VALUE_CHARACTERS_MAX): safe_json_value(value)
         for name, value in islice(extra, ITEMS_MAX)
@@ -71,6 +73,8 @@ def _str_or_type(value: object) -> str:
 
 def safe_json_value(value: object) -> Any:
     """Return `json_value(value)`, or the name of its type if that raises, so that the line is still written."""
+    if value is None or (type(value) is str and len(value) <= VALUE_CHARACTERS_MAX):  # by far the most
+        return value
     try:
         return json_value(value)
     except Exception:  # noqa: BLE001 - a container may raise anything
@@ -79,9 +83,9 @@ def safe_json_value(value: object) -> Any:
 
 def json_value(value: object, depth: int = 0) -> Any:
     """Convert a value to JSON types, with limits on length, number of items and nesting."""
-    if type(value) is str:  # by far the most; a match of Mapping() takes a microsecond
-        return truncate(value, VALUE_CHARACTERS_MAX)
     match value:
+        case str() if type(value) is str:  # a match of Mapping() takes a microsecond
+            return truncate(value, VALUE_CHARACTERS_MAX)
         case None | bool():
             return value
         case int() if value.bit_length() <= _INTEGER_BITS_MAX:
@@ -138,7 +142,7 @@ class JsonFormatter(_Formatter):
 
 def _encode(line: Mapping[str, Any]) -> str:
     """Encode as ASCII: control characters and all line ends of Unicode become escapes. json leaves only DEL as it is."""
-    return json.dumps(line, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("\x7f", "\\u007f")
+    return _dumps(line).replace("\x7f", "\\u007f")
 
 
 class TextFormatter(_Formatter):

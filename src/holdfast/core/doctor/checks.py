@@ -217,6 +217,7 @@ def check_contents(health: LedgerHealth) -> Iterator[HealthFinding]:
     yield from check_flow(health, live_workers(health.workers, health.now), READY_US_MAX)
     yield from _backlog(health)
     yield from _schedules(health)
+    yield from _groups(health)
     yield _sinks(health)
     yield _failed_jobs(health)
     yield from _waiting_for_failed(health)
@@ -345,6 +346,22 @@ def _schedules(health: LedgerHealth) -> Iterator[HealthFinding]:
             words = f"the last firing of schedule {found.name} made no job: {found.last_error}"
             action = f"See its options: holdfast schedule get {quote_argument(found.name)}. Add it again to change them."
             yield HealthFinding("schedule_refused", Severity.WARNING, words, action)
+
+
+def _groups(health: LedgerHealth) -> Iterator[HealthFinding]:
+    for found in health.groups:
+        name = quote_argument(found.name)
+        if found.last_error is not None:
+            words = f"group {found.name} could not make its follow-up job: {found.last_error}"
+            action = f"Remove the cause, then try again: holdfast group close {name}."
+            yield HealthFinding("group_refused", Severity.WARNING, words, action)
+        elif found.is_open:
+            words = f"group {found.name} is open and has no live job ({found.jobs:,} ended): nothing follows until it is closed"
+            yield HealthFinding("group_open", Severity.WARNING, words, f"If no more join: holdfast group close {name}.")
+        else:
+            words = f"{found.dead} of {pluralize(found.jobs, 'job')} of group {found.name} did not succeed: it cannot finish"
+            severity = Severity.NOTE if found.has_told else Severity.WARNING
+            yield HealthFinding("group_dead", severity, words, f"Replay them: holdfast group replay {name}.")
 
 
 def _unserved(health: LedgerHealth) -> Iterator[HealthFinding]:

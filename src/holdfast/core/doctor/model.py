@@ -156,6 +156,19 @@ class ScheduleHealth(msgspec.Struct, frozen=True):
     last_error: str | None
 
 
+class GroupHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """A group whose follow-up job is not made: it was refused, some jobs did not succeed, or the group was never closed."""
+
+    name: str
+    jobs: int
+    dead: int
+    """Jobs that ended without success."""
+    is_open: bool
+    has_told: bool
+    """Whether its other follow-up job, for the first job that did not succeed, was made."""
+    last_error: str | None
+
+
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """The number of events and how fast it grows. The numbers are estimates: no table is read completely."""
 
@@ -188,6 +201,8 @@ class LedgerHealth(msgspec.Struct, frozen=True, kw_only=True):
     sinks: tuple[SinkHealth, ...] = ()
     schedules: tuple[ScheduleHealth, ...] = ()
     """Schedules that need attention."""
+    groups: tuple[GroupHealth, ...] = ()
+    """Groups that need attention."""
     failed: int = 0
     """Failed jobs that were neither discarded nor replayed. A replay that was cancelled does not count."""
     in_vain: int = 0

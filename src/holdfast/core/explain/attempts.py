@@ -19,6 +19,7 @@ from holdfast.core.explain.formatting import (
     cancel_hard,
     discard,
     format_error_json,
+    format_hidden,
     format_stall,
     format_until,
     format_when,
@@ -248,7 +249,7 @@ def _follow_ups(job: JobRecord, facts: JobFacts) -> Iterator[ExplanationPart]:
         yield _undo_due(job, facts)
     elif job.note == EventType.COMPENSATED:
         yield ExplanationPart(_outcome(job), ("Its undo steps have run.",))
-    elif facts.unmet:
+    elif facts.unmet or facts.hidden:
         yield _dependency_unavailable(job, facts)
     if job.status is Status.DEAD_LETTERED and job.reason_code == ReasonCode.PARSE_ERROR:
         yield ExplanationPart(
@@ -265,6 +266,8 @@ def _follow_ups(job: JobRecord, facts: JobFacts) -> Iterator[ExplanationPart]:
 def _dependency_unavailable(job: JobRecord, facts: JobFacts) -> ExplanationPart:
     """Explain a job that never ran because a job that it depends on ended without success."""
     broken = facts.unmet[:NAMED_MAX]
+    if not broken:
+        return ExplanationPart(_outcome(job), (f"It depends on {format_hidden(facts.hidden)}, without success.",))
     names = ", ".join(f"{link.job_id} ({link.status.value})" for link in broken)
     one = len(facts.unmet) == 1
     words = (

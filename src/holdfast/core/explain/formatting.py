@@ -137,3 +137,8 @@ def discard(job: JobRecord) -> Remedy:
 
 def _key_hint(job: JobRecord, makes: EventType) -> str:
     return "; needs an operator's key, by --key or HOLDFAST_KEYS" if must_be_signed(job.policy, makes) else ""
+
+
+def format_hidden(count: int) -> str:
+    """Return how jobs of queues that the reader may not see are mentioned."""
+    return "a job of a queue that you may not see" if count == 1 else f"{count:,} jobs of queues that you may not see"

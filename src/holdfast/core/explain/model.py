@@ -1,5 +1,6 @@
 """The facts that an explanation is made from, and the explanation."""
 
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -71,6 +72,12 @@ class SeenWorker(msgspec.Struct, frozen=True):
     labels: frozenset[str] = frozenset()
     """What it has, for jobs that require it."""
 
+    def seen_by(self, sees: Callable[[str], bool]) -> "SeenWorker":
+        """Return the worker with those of its queues that a reader may see."""
+        if self.queues is None:
+            return self
+        return msgspec.structs.replace(self, queues=frozenset(filter(sees, self.queues)))
+
     def serves(self, queue: str, kind: str) -> bool:
         return (self.queues is None or queue in self.queues) and (self.kinds is None or kind in self.kinds)
 
@@ -88,6 +95,7 @@ class LinkedJob(msgspec.Struct, frozen=True):
 
     job_id: int
     status: Status
+    queue: str
 
 
 class LimitState(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +159,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The worker that has the duty to sweep."""
     unmet: tuple[LinkedJob, ...] = ()
     """The jobs that this one still waits for. If it ended because of them: those that did not succeed and were not replayed."""
+    hidden: int = 0
+    """How many more such jobs there are, in queues that the reader may not see."""
     replays: tuple[LinkedJob, ...] = ()
     """Oldest first."""
     undo: LinkedJob | None = None
@@ -162,6 +172,18 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The transaction that has its row locked."""
     server_key: bool = True
     """Whether any server key is valid. Without one, nothing can be signed for the system."""
+
+    def seen_by(self, sees: Callable[[str], bool]) -> "JobFacts":
+        """Return the facts for a reader of some queues: jobs and names of other queues are left out."""
+        unmet, replays = (tuple(link for link in found if sees(link.queue)) for found in (self.unmet, self.replays))
+        return msgspec.structs.replace(
+            self,
+            unmet=unmet,
+            hidden=len(self.unmet) - len(unmet),
+            replays=replays,
+            undo=self.undo if self.undo is not None and sees(self.undo.queue) else None,
+            workers=tuple(worker.seen_by(sees) for worker in self.workers),
+        )
 
 
 # The explanation

@@ -6,6 +6,7 @@ from holdfast.core.explain.flow import TURNS, explain_labels, explain_limits, ex
 from holdfast.core.explain.formatting import (
     cancel,
     format_error_json,
+    format_hidden,
     format_pause,
     format_stall,
     format_when,
@@ -51,7 +52,8 @@ def explain_queued(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationP
 
 
 def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[ExplanationPart]:
-    if facts.unmet:
+    waits = bool(facts.unmet or facts.hidden)
+    if waits:
         yield _dependencies(job, facts, now)
     if facts.pause is not None:
         yield ExplanationPart(
@@ -60,7 +62,7 @@ def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[Explana
             (next_step("it may be claimed", None, "the operator who unpauses the queue"),),
             (unpause(job.queue),),
         )
-    if facts.unmet:
+    if waits:
         yield from _scheduled_besides(job, facts, now)
     elif job.available_at > now:
         yield _not_available_yet(job, facts, now)
@@ -103,21 +105,20 @@ def serving_workers(job: JobRecord, facts: JobFacts, now: Micros) -> list[SeenWo
 
 def _dependencies(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     broken = [link for link in facts.unmet if link.status in TERMINAL]
-    names = join_some([f"{link.job_id} ({link.status.value})" for link in facts.unmet], NAMED_MAX)
     commands = tuple(
         remedy(f"replays job {link.job_id}; this job then waits for the replay", "job", "replay", link.job_id)
         for link in broken[:NAMED_MAX]
     )
     if broken:
         failed = join_some([link.job_id for link in broken], NAMED_MAX)
-        words = f"It waits for {_format_unmet(facts)} {names}, and {failed} will not succeed."
+        words = f"It waits for {_format_unmet(facts)}, and {failed} will not succeed."
         return ExplanationPart(
             Situation.DEPENDENCY_FAILED, (words,), (next_step("it waits for a replay", None, "an operator"),), commands
         )
     met = next_step("it may be claimed once they have succeeded", _wanted_at(job, now), "the workers that complete them")
     return ExplanationPart(
         Situation.WAITS_FOR_DEPENDENCY,
-        (f"It waits for {_format_unmet(facts)} {names}.",),
+        (f"It waits for {_format_unmet(facts)}.",),
         (met, *_if_dependency_fails(job)),
         tuple(remedy(f"explains job {link.job_id}", "explain", link.job_id) for link in facts.unmet[:NAMED_MAX]),
     )
@@ -146,7 +147,12 @@ def _scheduled_besides(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator
 
 
 def _format_unmet(facts: JobFacts) -> str:
-    return "job" if len(facts.unmet) == 1 else f"{len(facts.unmet):,} jobs:"
+    names = join_some([f"{link.job_id} ({link.status.value})" for link in facts.unmet], NAMED_MAX)
+    shown = f"job {names}" if len(facts.unmet) == 1 else f"{len(facts.unmet):,} jobs: {names}"
+    if not facts.hidden:
+        return shown
+    others = format_hidden(facts.hidden)
+    return f"{shown}, and for {others}" if facts.unmet else others
 
 
 def _format_postponed(job: JobRecord, last: Postponement, now: Micros) -> str:

@@ -29,7 +29,7 @@ from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.ledger.verbs.services import HISTORY_DUTY, SEAL_DUTY, relay_duty
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
-from holdfast.store.base import Dependencies, Fleet, FlowControl, Jobs, Keys, Policies, Session, Store
+from holdfast.store.base import Fleet, FlowControl, Jobs, Keys, Policies, Session, Store
 from holdfast.store.fleet import WorkerRow
 from holdfast.store.flow import FlowPlace
 from holdfast.store.jobs import DeadLetterFilter, JobFilter
@@ -110,7 +110,7 @@ def _postponement(session: Jobs, job: JobRecord) -> Postponement | None:
 
 
 def _linked_jobs(job: JobRecord) -> LinkedJob:
-    return LinkedJob(job.id, job.status)
+    return LinkedJob(job.id, job.status, job.queue)
 
 
 def _unmet(session: Jobs, job: JobRecord) -> tuple[LinkedJob, ...]:
@@ -119,12 +119,13 @@ def _unmet(session: Jobs, job: JobRecord) -> tuple[LinkedJob, ...]:
     return tuple(_linked_jobs(found[id_]) for id_ in sorted(found))
 
 
-def _broken(session: Dependencies, job: JobRecord) -> tuple[LinkedJob, ...]:
+def _broken(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
     """Return the failed dependencies that ended this job and were not replayed, by id."""
     if job.reason_code != ReasonCode.DEPENDENCY_UNAVAILABLE or not job.depends_on:
         return ()
-    found = sorted(session.dependency_states(job.depends_on).values())
-    return tuple(LinkedJob(one.id, one.status) for one in found if one.has_failed and one.replay is None)
+    states = session.dependency_states(job.depends_on).values()
+    failed = session.load([one.id for one in states if one.has_failed and one.replay is None], lock=False)
+    return tuple(_linked_jobs(failed[id_]) for id_ in sorted(failed))
 
 
 def _undo(session: Jobs, job: JobRecord) -> LinkedJob | None:
@@ -243,6 +244,7 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         limits=tuple(session.limit_troubles(COUNT_MAX)),
         sinks=tuple(_sink_health(session, place, now) for place in session.sinks()),
         schedules=tuple(session.troubled_schedules(now - LATE_US, SCHEDULES_NAMED_MAX)),
+        groups=tuple(session.troubled_groups(now - GROUP_OPEN_US, GROUPS_NAMED_MAX)),
         failed=session.failed_left(COUNT_MAX),
         in_vain=session.count_waiting_for_failed(COUNT_MAX),
         dead_letters=len(letters),
@@ -281,6 +283,10 @@ def _signed_policies(session: Policies) -> list[str]:
 
 SCHEDULES_NAMED_MAX = 20
 """Schedules that a diagnosis names."""
+GROUPS_NAMED_MAX = 20
+"""Groups that a diagnosis names."""
+GROUP_OPEN_US = 86_400_000_000
+"""An open group that was made longer ago, and whose jobs have all ended, was probably forgotten."""
 LOCKED_SECONDS = 1.0
 """Shorter locks on a job are normal and not reported."""
 
@@ -292,6 +298,9 @@ class ExplainVerbs(LedgerBase):
         `to_claim` is for a caller that wants to claim the job itself. The explanation then leaves out whether there are workers,
         and which jobs they would claim first.
         """
+        return self._explain(job_id, to_claim=to_claim, sees=None)
+
+    def _explain(self, job_id: int, *, to_claim: bool, sees: Callable[[str], bool] | None) -> "Explanation":
         from holdfast.core.explain import explain
 
         job_id = validate.job_id(job_id)
@@ -302,7 +311,8 @@ class ExplainVerbs(LedgerBase):
             if job is None:
                 raise NotFound(f"there is no job {job_id}", job_id=job_id)
             now = session.now()
-            return explain(job, facts_of(session, job, now, locked_by, to_claim=to_claim), now)
+            facts = facts_of(session, job, now, locked_by, to_claim=to_claim)
+            return explain(job, facts if sees is None else facts.seen_by(sees), now)
 
         return self._store.read(work)
 
@@ -315,3 +325,8 @@ class ExplainVerbs(LedgerBase):
 
         skew = None if clock is None else skew_of(self._store, validate.function("clock", clock))
         return diagnose(self.id, self._store.vitals(), self._store.read(census_of), skew)
+
+
+def explain_to(ledger: ExplainVerbs, job_id: int, *, to_claim: bool, sees: Callable[[str], bool]) -> "Explanation":
+    """Explain a job to a reader of some queues. `sees` says which. Jobs of other queues, and their names, are left out."""
+    return ledger._explain(job_id, to_claim=to_claim, sees=sees)  # noqa: SLF001 - the same module

@@ -163,6 +163,7 @@ class UpkeepVerbs(LedgerBase):
         enqueued there since, nor in the last day; with them go slots: records of claims that use no limit any more.
 
         Failed and dead-lettered jobs that are neither discarded nor replayed are kept. Only `failed_before` deletes them.
+        `jobs_before` also deletes groups that were done before and of which no job is left. They are not counted.
         """
         limits.check_integer("batch", batch, 1, limits.PRUNE_BATCH_MAX)
         wanted = {
@@ -192,6 +193,8 @@ class UpkeepVerbs(LedgerBase):
             done: dict[str, int] = {}
             if "jobs" in before or "failed" in before:
                 done["jobs"], done["failed"] = session.prune_jobs(before.get("jobs"), before.get("failed"), batch)
+            if "jobs" in before:
+                session.prune_groups(before["jobs"], batch)
             done = {name: done[name] if name in done else steps[name](at, batch) for name, at in before.items()}
             if "subqueues" in before:
                 done["slots"] = session.prune_slots(limits.SLOTS_WALKED_MAX)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import msgspec
 
@@ -11,6 +11,7 @@ from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.core.decide import enqueued_event
 from holdfast.core.evolve import evolve
+from holdfast.core.fence_tokens import issue_token
 from holdfast.core.model import Actor, Role
 from holdfast.core.model import JobRecord as Record
 from holdfast.errors import HoldfastError, Unavailable, ValidationError
@@ -26,6 +27,7 @@ from holdfast.telemetry import tracing
 
 UNANSWERED_SECONDS = 60.0
 """How long to look for the jobs of a claim without an answer. Leases of the default length have expired by then."""
+_BLANKS = b" \t\r\n"
 UNANSWERED_MAX = 100
 """How many such claims to remember. The oldest are dropped."""
 
@@ -68,25 +70,35 @@ class JobVerbs(LedgerBase):
 
         An item may have a name, its `ref`. Other items of the same call can use that name in their `depends_on`.
         """
-        who, request = validate.actor(actor, Role.CLIENT, self._actor), validate.request_id(request_id)
-        items = validate.items("enqueue_many", items)
-        limits.check_count("enqueue", len(items), limits.ENQUEUE_BATCH_MAX)
-        commands = self._enqueues.commands(who, request, items)
+        commands, body = self._read_enqueue(items, request_id, actor)
         if not commands:
             return []
-        body = validate.body_hash([_identity(command) for command in commands]) if request else b""
-        if self._limit_keys is not None and any(command.flow is not None for command in commands):
-            commands = self._limit_keys.add(commands)
         submit = self._pipeline.submit if connection is None else partial(self._pipeline.submit_within, connection)
         # The trace is added after the body was hashed: a repeated request runs in another span, but is the same request.
         if tracing.is_loaded():
             commands = tracing.with_correlation(commands)
-        named = request is not None
+        named = request_id is not None
         if tracing.current_traceparent() is None:
             answers = submit(Request("enqueue", commands, named, named, body)).answers
         else:
             with tracing.enqueue_span(commands) as commands:
                 answers = submit(Request("enqueue", commands, named, named, body)).answers
+        return self._enqueued_jobs(commands, answers)
+
+    def _read_enqueue(
+        self, items: Iterable[Mapping[str, Any]], request_id: str | None, actor: str | Actor | None
+    ) -> tuple[list[c.Enqueue], bytes]:
+        """Return the commands that create these jobs, and the hash of the request if it has an id."""
+        who, request = validate.actor(actor, Role.CLIENT, self._actor), validate.request_id(request_id)
+        items = validate.items("enqueue_many", items)
+        limits.check_count("enqueue", len(items), limits.ENQUEUE_BATCH_MAX)
+        commands = self._enqueues.commands(who, request, items)
+        body = validate.body_hash([_identity(command) for command in commands]) if request else b""
+        if self._limit_keys is not None and any(command.flow is not None for command in commands):
+            commands = self._limit_keys.add(commands)
+        return commands, body
+
+    def _enqueued_jobs(self, commands: Sequence[Any], answers: Sequence[Any]) -> list[Job]:
         fold = self._as_enqueued
         return [
             Job(answer.job_id, None, (fold, answer, command)) if type(answer) is EnqueuedRow else self._found(answer)
@@ -146,14 +158,15 @@ class JobVerbs(LedgerBase):
         """
         if request_id is not None and not validate.switch("keep", keep):
             raise ValidationError("request_id needs keep=True: an answer that is not kept cannot be repeated", field="keep")
+        who = validate.worker(worker, self.incarnation if incarnation is None else incarnation)
         command = c.ClaimNext(
-            actor=validate.worker(worker, self.incarnation if incarnation is None else incarnation),
+            actor=who,
             request_id=validate.request_id(request_id) or self._entropy.nonce(),
             queues=validate.names("queues", queues),
             limit=limits.check_integer("limit", limit, 1, limits.CLAIM_BATCH_MAX),
             kinds=None if kinds is None else validate.names("kinds", kinds),
             start=validate.switch("start", start),
-            token=self._entropy.token(),
+            token=issue_token(self._entropy.token(), who.name),
             labels=validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX),
         )
         if not keep:
@@ -180,7 +193,8 @@ class JobVerbs(LedgerBase):
                     raise error from None
                 if found:
                     return found
-            command = msgspec.structs.replace(command, request_id=self._entropy.nonce(), token=self._entropy.token())
+            token = issue_token(self._entropy.token(), command.actor.name)
+            command = msgspec.structs.replace(command, request_id=self._entropy.nonce(), token=token)
             last = True
 
     def _note_unanswered(self, command: c.ClaimNext) -> None:
@@ -237,18 +251,71 @@ class JobVerbs(LedgerBase):
         has expired, a new attempt begins. `ttl` sets the length of the new or renewed lease. A queued job whose limits are used
         up, that requires labels which are not in `labels`, or that is for another worker, is refused.
         """
+        who = validate.worker(worker, self.incarnation if incarnation is None else incarnation)
         command = c.ClaimJob(
-            actor=validate.worker(worker, self.incarnation if incarnation is None else incarnation),
+            actor=who,
             request_id=validate.request_id(request_id) or self._entropy.nonce(),
             job_id=validate.job_id(job_id),
             expected_rev=validate.rev(expected_rev),
-            token=self._entropy.token(),
+            token=issue_token(self._entropy.token(), who.name),
             ttl_ms=None if ttl is None else policies.duration_ms("ttl", ttl, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
             labels=validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX),
         )
         body = validate.body_hash("claim_job", job_id, command.ttl_ms, expected_rev)
         request = Request("claim_job", [command], request_id is not None, keep=True, body_hash=body)
         return claimed_job(only_answer(self._pipeline.submit(request)))
+
+
+class EnqueueCall(NamedTuple):
+    """One job to create for one caller, without a dedupe key."""
+
+    item: Mapping[str, Any]
+    request_id: str | None
+    actor: Actor
+
+
+class EnqueuedJob(NamedTuple):
+    job: Job
+    is_repeated: bool
+    """The answer is that of an earlier request with the same id."""
+
+
+def enqueue_together(ledger: JobVerbs, calls: Sequence[EnqueueCall]) -> list[EnqueuedJob | HoldfastError | None]:
+    """Create jobs of several callers in one transaction. Return an answer for each: one that fails does not affect the others.
+
+    It is for a server: one thread runs the calls of many connections. The answer is None if another transaction uses the
+    request id. `enqueue_many` then waits for that one.
+    """
+    answers: list[Any] = [None] * len(calls)
+    requests: dict[int, Request] = {}
+    for place, call in enumerate(calls):
+        try:
+            commands, body = ledger._read_enqueue([call.item], call.request_id, call.actor)  # noqa: SLF001 - the same module
+        except HoldfastError as error:
+            answers[place] = error
+        else:
+            named = call.request_id is not None
+            requests[place] = Request("enqueue", commands, named, named, body)
+    if not requests:
+        return answers
+    outcomes = ledger._pipeline.submit_all(list(requests.values()))  # noqa: SLF001 - the same module
+    for (place, request), outcome in zip(requests.items(), outcomes, strict=True):
+        answers[place] = _answer_of(ledger, request, outcome)
+    return answers
+
+
+def _answer_of(ledger: JobVerbs, request: Request, outcome: Any) -> EnqueuedJob | HoldfastError | None:
+    if isinstance(outcome, HoldfastError):
+        return outcome
+    if isinstance(outcome, Exception):
+        raise outcome
+    if outcome.locked:
+        return None
+    try:
+        [job] = ledger._enqueued_jobs(request.commands, outcome.answers)  # noqa: SLF001 - the same module
+    except HoldfastError as error:
+        return error
+    return EnqueuedJob(job, outcome.repeated)
 
 
 def _claimed(found: ClaimedJobs | list[Record], command: c.ClaimNext) -> list[Job]:
@@ -273,5 +340,7 @@ def _held_under(session: Session, command: c.ClaimNext) -> list[Record]:
 def _identity(command: c.Enqueue) -> tuple[Any, ...]:
     """Return the fields by which two enqueue commands differ, for the hash of the request. White space is none."""
     after = (command.after,) if isinstance(command, c.EnqueueLinked) and command.after else ()
-    payload = msgspec.json.encode(msgspec.json.decode(command.payload))
+    payload = command.payload
+    if payload.translate(None, _BLANKS) != payload:
+        payload = msgspec.json.encode(msgspec.json.decode(payload))
     return payload, command.correlation_id, command.trace_id, *after

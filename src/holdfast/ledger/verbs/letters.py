@@ -13,6 +13,7 @@ from holdfast.errors import ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.public import to_datetime
+from holdfast.store.base import Session
 from holdfast.store.readings import LetterRow
 
 
@@ -26,13 +27,25 @@ class GroupField(StrEnum):
     QUEUE = "queue"
 
 
-class LetterGroup(msgspec.Struct, frozen=True):
+class GroupedLetter(msgspec.Struct, frozen=True):
+    """A dead letter of a group, with the revision at which it was seen."""
+
+    id: int
+    rev: int
+    queue: str
+    kind: str
+    is_replayed: bool
+
+
+class LetterGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     """Dead letters that have the same values. `key` has the values, by field."""
 
     key: dict[str, str | None]
     n: int
     newest_id: int
     newest_at: datetime
+    letters: tuple[GroupedLetter, ...] = ()
+    """With `letters`: all letters of the group, the newest first."""
 
 
 class LetterGroups(msgspec.Struct, frozen=True):
@@ -52,8 +65,9 @@ class LetterGroupVerb(LedgerBase):
         *,
         queue: str | None = None,
         kind: str | None = None,
+        letters: bool = False,
     ) -> LetterGroups:
-        """Group the dead letters that are not discarded, by one or several fields.
+        """Group the dead letters that are not discarded, by one or several fields. With `letters`, each group has its letters.
 
         The fields are reason_code, failure_stage, error_text, kind and queue. In an error's text, quoted parts, hexadecimal
         numbers and digits are masked, so that errors of the same cause have the same text.
@@ -61,17 +75,30 @@ class LetterGroupVerb(LedgerBase):
         fields = group_fields(by)
         name = None if queue is None else limits.check_name("queue", queue)
         of_kind = None if kind is None else limits.check_name("kind", kind)
-        limit = limits.GROUPED_LETTERS_MAX
-        letters = self._store.read_statement(lambda session: session.letters(name, of_kind, limit + 1))
+        limit, in_full = limits.GROUPED_LETTERS_MAX, validate.switch("letters", letters)
+
+        def work(session: Session) -> tuple[Sequence[LetterRow], set[int]]:
+            found = session.letters(name, of_kind, limit + 1)
+            return found, session.replayed([row.id for row in found]) if in_full else set()
+
+        rows, replayed = self._store.read(work)
         groups: dict[tuple[str | None, ...], list[LetterRow]] = {}
-        for letter in letters[:limit]:
-            groups.setdefault(tuple(_value(letter, field) for field in fields), []).append(letter)
+        for row in rows[:limit]:
+            groups.setdefault(tuple(_value(row, field) for field in fields), []).append(row)
         largest = sorted(groups.items(), key=lambda item: (-len(item[1]), -item[1][0].id))
         shown = [
-            LetterGroup(dict(zip(fields, key, strict=True)), len(found), found[0].id, to_datetime(found[0].finished_at))
+            _group(dict(zip(fields, key, strict=True)), found, replayed if in_full else None)
             for key, found in largest[: limits.GROUPS_MAX]
         ]
-        return LetterGroups(shown, min(len(letters), limit), len(letters) > limit or len(groups) > limits.GROUPS_MAX)
+        return LetterGroups(shown, min(len(rows), limit), len(rows) > limit or len(groups) > limits.GROUPS_MAX)
+
+
+def _group(key: dict[str, str | None], found: Sequence[LetterRow], replayed: set[int] | None) -> LetterGroup:
+    """Return a group. It has its letters if it is given which letters were replayed."""
+    letters: tuple[GroupedLetter, ...] = ()
+    if replayed is not None:
+        letters = tuple(GroupedLetter(row.id, row.rev, row.queue, row.kind, row.id in replayed) for row in found)
+    return LetterGroup(key, len(found), found[0].id, to_datetime(found[0].finished_at), letters)
 
 
 def group_fields(by: str | Sequence[str]) -> list[str]:

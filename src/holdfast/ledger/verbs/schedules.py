@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core import policy as policies
+from holdfast.core.groups import FollowUp
 from holdfast.core.model import Actor, Role
 from holdfast.core.schedule import Missed, Overlap, ScheduleBody
 from holdfast.errors import NotFound, ValidationError
@@ -163,7 +164,7 @@ class ScheduleVerbs(LedgerBase):
 
         who, request = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id)
         row = self._store.read_statement(lambda session: _found(session, limits.check_name("name", name)))
-        command = job_command(name, row.decoded(), None, request or self._entropy.nonce(), who)
+        command = job_command(row.decoded(), None, request or self._entropy.nonce(), who)
         hashed = validate.body_hash("run_schedule", name) if request else b""
         named = request is not None
         [answer] = self._pipeline.submit(Request("enqueue", [command], named, named, hashed)).answers
@@ -326,7 +327,7 @@ def _record(row: ScheduleRow) -> ScheduleRecord:
         kind=row.kind,
         queue=payload.queue,
         args=msgspec.json.decode(payload.args),
-        options=_options(body, payload),
+        options=job_options(body, payload),
         cron=body.cron,
         every_s=None if body.every_us is None else body.every_us / 1_000_000,
         tz=body.tz,
@@ -350,8 +351,8 @@ def _record(row: ScheduleRow) -> ScheduleRecord:
     )
 
 
-def _options(body: ScheduleBody, payload: "EnqueuedPayload") -> dict[str, Any]:
-    """Return the options of the jobs that were given."""
+def job_options(body: ScheduleBody | FollowUp, payload: "EnqueuedPayload") -> dict[str, Any]:
+    """Return the options of a stored job that were given, as `enqueue` names them."""
     found: dict[str, Any] = {
         "priority": payload.priority or None,
         "delay": payload.delay_us / 1_000_000 or None,
@@ -361,6 +362,7 @@ def _options(body: ScheduleBody, payload: "EnqueuedPayload") -> dict[str, Any]:
         "on_duplicate": None if payload.on_duplicate == "keep" else payload.on_duplicate,
         "tier": payload.tier,
         "policy": msgspec.json.decode(payload.policy) if isinstance(payload.policy, msgspec.Raw) else None,
+        "group": payload.group,
         "depends_on": list(payload.depends_on) or None,
         "on_dependency_failure": payload.on_dependency_failure if payload.depends_on else None,
         **flow_options(payload.flow),

@@ -259,7 +259,10 @@ class PostgresSession(SqlSession):
             )
         else:
             profiles = [self.profile_id(item) for item in items]
-            rows = self._run("enqueue", self._columns(items, profiles) | {"channel": channel, "nonce": self._nonce})
+            groups = self.join_groups(items)
+            columns = self._columns(items, profiles) | {"groups": plain_array([groups.get(item.group) for item in items])}
+            rows = self._run("enqueue", columns | {"channel": channel, "nonce": self._nonce})
+            self.note_joined(groups, items)
         self.has_enqueued = self._nonce is not None
         if channel is not None:
             self.notified.add(first.queue)
@@ -305,6 +308,7 @@ class PostgresSession(SqlSession):
     def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow:
         """Insert the job, or return the one that has the key. Retry if that one ends and frees its key in between."""
         assert item.dedupe_key is not None
+        groups = self.join_groups([item])
         params = {
             "now_at": self._now_at(),
             "queue": item.queue,
@@ -319,6 +323,7 @@ class PostgresSession(SqlSession):
             "correlation": item.correlation_id,
             "trace": item.trace_id,
             "replay": item.replay_of,
+            "group": groups.get(item.group),
             "actor": str(item.actor),
             "request": item.request_id,
             "payload": item.payload,
@@ -331,6 +336,7 @@ class PostgresSession(SqlSession):
         for _ in range(KEYED_TRIES_MAX):
             if created := self._run("enqueue_keyed", params):
                 [(id_, at, _)] = created
+                self.note_joined(groups, [item])
                 if params["channel"] is not None:
                     self.notified.add(item.queue)
                 if self.own_ids is not None:
@@ -487,8 +493,9 @@ class PostgresSession(SqlSession):
 
     def complete(self, commands: Sequence[Complete]) -> list[AppliedCommand | None]:
         rows = self._run_parts("complete", _sorted_by_job(commands), self._complete_params)
-        done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at, _ in rows}
-        self._wake_freed(queue for _, _, _, queue in rows)
+        done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at, _, _ in rows}
+        self._wake_freed(queue for _, _, _, _, queue in rows)
+        self.changed_groups.update([group_id for _, _, _, group_id, _ in rows if group_id is not None])
         return [done.get(command.job_id) for command in commands]
 
     def _complete_params(self, commands: Sequence[Complete]) -> dict[str, Any]:
@@ -509,7 +516,8 @@ class PostgresSession(SqlSession):
             if len({(c.fence.token, c.fence.attempt, c.request_id, c.payload) for c in part}) == 1:
                 some = self.settle_alike(ids, first.fence.token, first.fence.attempt, first.payload, first.request_id)
             else:
-                [(some, freed)] = self._settle(part)
+                [(some, groups, freed)] = self._settle(part)
+                self.changed_groups.update(groups or ())
                 self._wake_freed([freed])
             done.update(ids if some is None else some)
         return done
@@ -526,7 +534,8 @@ class PostgresSession(SqlSession):
             "payload": payload,
             "size": len(ids),
         }
-        [(done, freed)] = self._run("settle_alike", params)
+        [(done, groups, freed)] = self._run("settle_alike", params)
+        self.changed_groups.update(groups or ())
         self._wake_freed([freed])
         return done  # type: ignore[no-any-return]
 

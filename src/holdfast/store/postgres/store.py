@@ -119,6 +119,9 @@ class PostgresStore:
 
     # The contract
 
+    def take_changed_groups(self) -> Sequence[int]:
+        return self._cache.take_changed_groups() if self._cache.changed_groups else ()
+
     def lanes(self) -> Sequence[Lane]:
         return self._lanes
 

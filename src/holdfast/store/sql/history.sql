@@ -57,12 +57,16 @@ SELECT scope, name, at, body FROM holdfast.history WHERE step = :step AND at >= 
 -- name: delete_history_names
 DELETE FROM holdfast.history_names WHERE last_at < :before_at;
 
--- What the counted events say about jobs that are deleted now. `is_behind` means that a job has events that are not counted.
+-- What the counted events say about jobs that are deleted now. A job may have events that are not counted if it is `near`:
+-- the events of one statement are at the position that it drew, which its jobs have in common, and at those after it.
 
 -- name: counted_jobs
 SELECT j.id, j.queue, j.kind, j.status, j.updated_at, j.enqueued_pos > :pos AS is_new,
-    j.last_pos > :pos OR EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.pos > :pos) AS is_behind
+    j.last_pos > :near OR EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.pos > :pos) AS is_near
 FROM {wanted_jobs};
+
+-- name: uncounted_jobs
+SELECT DISTINCT e.job_id FROM {job_events} e WHERE e.pos > :pos;
 
 -- name: counted_statuses
 SELECT e.job_id, e.rev, e.to_status FROM {job_events} e WHERE e.pos <= :pos ORDER BY e.job_id, e.rev;

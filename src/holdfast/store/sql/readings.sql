@@ -31,7 +31,7 @@ LEFT JOIN (
 ORDER BY a.updated_at DESC, a.name, a.session LIMIT :limit;
 
 -- name: letters
-SELECT j.id, j.queue, j.kind, j.reason_code, j.failure_stage, j.last_error, j.finished_at
+SELECT j.id, j.rev, j.queue, j.kind, j.reason_code, j.failure_stage, j.last_error, j.finished_at
 FROM holdfast.jobs j
 WHERE j.ended = 'dead_lettered' AND j.ended IS NOT NULL
   AND (CAST(:queue AS text) IS NULL OR j.queue = CAST(:queue AS text)) AND (CAST(:kind AS text) IS NULL OR j.kind = CAST(:kind AS text))

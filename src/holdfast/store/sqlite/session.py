@@ -198,7 +198,7 @@ class SqliteSession(SqlSession):
     def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
         if len(items) > BATCH_EVENTS_MAX:
             return [row for part in chunks(items, BATCH_EVENTS_MAX) for row in self.enqueue(part)]
-        now, ids, profile = self.now(), self._ids_for(items), self.profile_id
+        now, ids, profile, groups = self.now(), self._ids_for(items), self.profile_id, self.join_groups(items)
         subqueues = self._note_enqueued(items)
         first = pos = self._draw(len(items))
         places: dict[tuple[Actor, str | None, str | None], list[int]] = {}
@@ -218,12 +218,13 @@ class SqliteSession(SqlSession):
                     id_, item.queue, item.kind, item.priority,
                     now + item.delay_us if item.available_at is None else item.available_at,
                     now, profile(item), item.dedupe_key, item.dedupe_forever, item.correlation_id, item.trace_id,
-                    item.replay_of, positions[item.actor, item.request_id, item.reason], first, item.payload, subqueue,
-                    None if subqueue is None else _reserved_until(item, now),
+                    item.replay_of, positions[item.actor, item.request_id, item.reason], first, item.payload,
+                    groups.get(item.group), subqueue, None if subqueue is None else _reserved_until(item, now),
                 )
                 for id_, item, subqueue in zip(ids, items, subqueues, strict=True)
             ],
         )  # fmt: skip
+        self.note_joined(groups, items)
         return [EnqueuedRow(id_, now, True) for id_ in ids]
 
     def _note_enqueued(self, items: Sequence[Enqueue]) -> Sequence[int | None]:
@@ -417,7 +418,8 @@ class SqliteSession(SqlSession):
         """See `Session.settle_alike`. This completes all of the jobs or none."""
         now, listed = self.now(), self._list(ids)
         guards = {"ids": listed, "attempt": attempt, "token": token, "now": now}
-        [(count, rev, rev_max, updated_at, owner, incarnation, claim_pos, subqueue)] = self.rows("settle_guards", **guards)
+        found = self.rows("settle_guards", **guards)
+        [(count, rev, rev_max, updated_at, owner, incarnation, claim_pos, grouped, subqueue)] = found
         if count < len(ids) or rev < rev_max or updated_at > now:
             return ()
         pos = self._draw(count)
@@ -428,6 +430,8 @@ class SqliteSession(SqlSession):
         self.rows("close_claim", pos=claim_pos, ended=count)
         if subqueue is not None and subqueue > 0:
             self._note_freed(self.rows("subqueues_of_jobs", ids=listed))
+        if grouped:
+            self.note_ended(ids)
         return None
 
     def _note_freed(self, ended: Iterable[tuple[str, int | None]]) -> None:
@@ -442,7 +446,7 @@ class SqliteSession(SqlSession):
         now, pos = self.now(), self._draw(0)
         updates: list[tuple[Any, ...]] = []
         batches: dict[_Batch, list[_BatchEntry]] = {}
-        results = set()
+        results, grouped = set(), []
         freed: list[tuple[str, int | None]] = []
         for command, guard in self._passing_guards(commands, _RUNNING):
             if guard.dependents:
@@ -454,6 +458,8 @@ class SqliteSession(SqlSession):
             results.add(command.payload)
             batch = _Batch("succeeded", "running", "succeeded", guard.worker, guard.claim_pos, command.request_id)
             batches.setdefault(batch, []).append(_BatchEntry(guard.id, rev, guard.attempt, at))
+            if guard.group_id is not None:
+                grouped.append(guard.id)
         self._draw(len(updates))
         if len(updates) > 1 and len(results) == 1:
             ids = self._list([update[0] for update in updates])
@@ -464,6 +470,8 @@ class SqliteSession(SqlSession):
         ended = Counter(batch.claim_pos for batch, entries in batches.items() for _ in entries)
         self.each("close_claim", [{"pos": pos, "ended": count} for pos, count in ended.items()])
         self._note_freed(freed)
+        if grouped:
+            self.note_ended(grouped)
         return updates
 
     # Flow control
@@ -570,6 +578,7 @@ class _Guard(NamedTuple):
     dependents: int
     claim_pos: int
     lease_us: int
+    group_id: int | None
     queue: str
     subqueue: int | None
     counter: int | None = None

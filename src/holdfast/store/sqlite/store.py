@@ -123,6 +123,9 @@ class SqliteStore:
 
     # The contract
 
+    def take_changed_groups(self) -> Sequence[int]:
+        return self._cache.take_changed_groups() if self._cache.changed_groups else ()
+
     def lanes(self) -> Sequence[Lane]:
         return ("work",)
 

@@ -18,6 +18,7 @@ import { HELD, OVER, pill, word } from "./status.js";
  * @property {(job: any) => boolean} fits Whether it can be used on a job as it is.
  * @property {(job: any) => string} effect What happens, in one sentence.
  * @property {(ids: string) => string} command
+ * @property {string} [skips] What is said of jobs that it does not fit, if it is not their status.
  * @property {boolean} [many] Whether it can be used on many jobs at once.
  * @property {Record<string, any>} [body]
  * @property {string} [route] If it is another than the name.

@@ -96,11 +96,13 @@ CREATE SEQUENCE holdfast.job_id AS bigint;
 --   checkpoint_rev  the revision of the heartbeat with its newest checkpoint
 --   subqueue     the subqueue that it competes in, NULL for most jobs. The number is positive if the job draws on limits
 --   reserved_until  until when only one worker may have it
+--   group_id     the group that counts it. NULL if it joined none, or if a replay has taken its place.
 CREATE TABLE holdfast.jobs (
     id                    bigint NOT NULL,
     created_at            timestamptz NOT NULL,
     enqueued_pos          bigint NOT NULL,
     replay_of             bigint,
+    group_id              bigint,
     profile_id            integer NOT NULL,
     dedupe_forever        boolean NOT NULL DEFAULT false,
     key_until             timestamptz,
@@ -179,6 +181,47 @@ CREATE INDEX jobs_correlation ON holdfast.jobs (correlation_id) WHERE correlatio
 CREATE INDEX jobs_waiting ON holdfast.jobs (id) WHERE waits_for > 0;
 CREATE INDEX jobs_owing ON holdfast.jobs (id) WHERE undo_owed > 0;
 CREATE UNIQUE INDEX jobs_dedupe ON holdfast.jobs (queue, live_key) WHERE live_key IS NOT NULL;
+CREATE INDEX jobs_group ON holdfast.jobs (group_id, id) WHERE group_id IS NOT NULL;
+
+-- Groups of jobs. The body is a JSON object with the follow-up jobs. The counts lack the changes in `group_changes`.
+--
+--   dead_at      when the first job that did not succeed was counted
+--   done_at      when all jobs had ended and none could join any more
+CREATE TABLE holdfast.groups (
+    id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name          text COLLATE "C" NOT NULL UNIQUE,
+    body          text COLLATE "C" NOT NULL,
+    created_at    timestamptz NOT NULL,
+    created_by    text COLLATE "C" NOT NULL,
+    closed_at     timestamptz,
+    closed_by     text COLLATE "C",
+    cancelled_at  timestamptz,
+    dead_at       timestamptz,
+    done_at       timestamptz,
+    then_job      bigint,
+    on_dead_job   bigint,
+    last_error    text COLLATE "C",
+    joined        bigint NOT NULL DEFAULT 0,
+    succeeded     bigint NOT NULL DEFAULT 0,
+    failed        bigint NOT NULL DEFAULT 0,
+    cancelled     bigint NOT NULL DEFAULT 0,
+    dead_lettered bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX groups_unfinished ON holdfast.groups (id) WHERE done_at IS NULL;
+CREATE INDEX groups_troubled ON holdfast.groups (id) WHERE dead_at IS NOT NULL OR last_error IS NOT NULL;
+
+-- What statements have changed in the counts of groups, until it is added to them.
+CREATE TABLE holdfast.group_changes (
+    group_id      bigint NOT NULL,
+    joined        integer NOT NULL DEFAULT 0,
+    succeeded     integer NOT NULL DEFAULT 0,
+    failed        integer NOT NULL DEFAULT 0,
+    cancelled     integer NOT NULL DEFAULT 0,
+    dead_lettered integer NOT NULL DEFAULT 0
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX group_changes_group ON holdfast.group_changes (group_id);
 
 -- Queued jobs, each by one of the two indexes.
 CREATE VIEW holdfast.queued_jobs AS

@@ -234,7 +234,8 @@ ORDER BY e.pos LIMIT %(limit)s;
 WITH {clock}, {policy_times}
 SELECT clock.at AS now, d.id, (SELECT {fresh_since}) AS fresh_since,
     EXISTS (SELECT FROM holdfast.open_claims c WHERE c.check_at <= clock.at) AS has_checks,
-    EXISTS (SELECT FROM holdfast.schedules s WHERE s.fire_at <= clock.at) AS has_firings
+    EXISTS (SELECT FROM holdfast.schedules s WHERE s.fire_at <= clock.at) AS has_firings,
+    EXISTS (SELECT FROM holdfast.group_changes) AS has_group_changes
 FROM clock LEFT JOIN (
 SELECT j.id
 FROM holdfast.open_claims c

@@ -20,7 +20,7 @@ place AS MATERIALIZED (
 
 -- part: enqueued_columns
 id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key, live_key,
-dedupe_forever, correlation_id, trace_id, replay_of, subqueue, reserved_until, enqueued_pos, last_pos, payload;
+dedupe_forever, correlation_id, trace_id, replay_of, group_id, subqueue, reserved_until, enqueued_pos, last_pos, payload;
 
 -- The jobs of a list of commands, and the guards that the plain case of a holder's command needs: it is the holder's attempt, its
 -- lease has not expired, no later position was drawn for the job, and the job has the revision that the caller expects.
@@ -61,7 +61,7 @@ live_key = CASE WHEN j.dedupe_forever OR j.key_until IS NOT NULL THEN j.live_key
 last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, lease_expires_at = NULL;
 
 -- part: success_columns
-j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos, j.queue, j.subqueue;
+j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos, j.group_id, j.queue, j.subqueue;
 
 -- The jobs that ended and drew on limits. The statement returns the queue of one of them, so that workers are woken.
 
@@ -92,6 +92,15 @@ logged AS (
     FROM changed GROUP BY claim_pos, request_id
 );
 
+-- The successes of each group, for its counts.
+
+-- part: groups_noted
+ended_groups AS (
+    INSERT INTO holdfast.group_changes (group_id, succeeded)
+    SELECT group_id, count(*) FROM changed WHERE group_id IS NOT NULL GROUP BY group_id
+    RETURNING group_id
+);
+
 -- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
 
 -- part: closed
@@ -111,10 +120,10 @@ WITH {clock}, {place}, input AS MATERIALIZED (
         %(delays)s::bigint[], %(profiles)s::integer[], %(keys)s::text[], %(forever)s::boolean[],
         %(correlations)s::text[], %(traces)s::text[], %(replays)s::bigint[], %(actors)s::text[],
         %(requests)s::text[], %(payloads)s::bytea[], %(drawn)s::bigint[],
-        %(reasons)s::text[], %(subqueues)s::bigint[], %(reserved)s::bigint[]
+        %(reasons)s::text[], %(groups)s::bigint[], %(subqueues)s::bigint[], %(reserved)s::bigint[]
     ) WITH ORDINALITY AS i (
         queue, kind, priority, available_at, delay_us, profile_id, dedupe_key, dedupe_forever, correlation_id, trace_id,
-        replay_of, actor, request_id, payload, drawn_id, reason, subqueue, reserved_us, n)
+        replay_of, actor, request_id, payload, drawn_id, reason, group_id, subqueue, reserved_us, n)
 ), batches AS MATERIALIZED (
     SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY actor, request_id, reason) - count(*) AS pos, actor, request_id,
         reason, count(*) AS size, array_agg(id ORDER BY n) AS jobs
@@ -128,7 +137,7 @@ WITH {clock}, {place}, input AS MATERIALIZED (
     SELECT i.id, i.queue, i.kind, true, 'queued', 1, 0, i.priority,
         coalesce(i.available_at, (SELECT at FROM clock) + i.delay_us * interval '1 microsecond'),
         (SELECT at FROM clock), (SELECT at FROM clock), i.profile_id, i.dedupe_key, i.dedupe_key, i.dedupe_forever,
-        i.correlation_id, i.trace_id, i.replay_of, i.subqueue,
+        i.correlation_id, i.trace_id, i.replay_of, i.group_id, i.subqueue,
         coalesce(i.available_at, (SELECT at FROM clock) + i.delay_us * interval '1 microsecond')
             + i.reserved_us * interval '1 microsecond',
         b.pos, (SELECT pos FROM place), i.payload
@@ -168,7 +177,7 @@ WITH {clock}, {place}, made AS (
     INSERT INTO holdfast.jobs ({enqueued_columns}, key_until)
     SELECT coalesce(%(drawn)s::bigint, nextval('holdfast.job_id')), %(queue)s, %(kind)s, true, 'queued', 1, 0, %(priority)s,
         coalesce(%(available_at)s::timestamptz, clock.at + %(delay_us)s * interval '1 microsecond'), clock.at, clock.at,
-        %(profile)s, %(key)s, %(key)s, %(forever)s, %(correlation)s, %(trace)s, %(replay)s, %(subqueue)s::bigint,
+        %(profile)s, %(key)s, %(key)s, %(forever)s, %(correlation)s, %(trace)s, %(replay)s, %(group)s, %(subqueue)s::bigint,
         coalesce(%(available_at)s::timestamptz, clock.at + %(delay_us)s * interval '1 microsecond')
             + %(reserved_us)s::bigint * interval '1 microsecond',
         place.pos, place.pos, %(payload)s, clock.at + %(window_us)s * interval '1 microsecond'
@@ -380,10 +389,11 @@ WITH {clock}, {place}, input AS (
     WHERE {of_input}
       AND CASE WHEN {has_fence} AND j.status = 'running' AND j.dependents = 0 AND {is_held} AND {is_expected} THEN true END
     RETURNING {success_columns}, i.request_id
-), {successes_logged}, {successes_noted}, {closed}
-SELECT id, rev, updated_at, CASE WHEN subqueue > 0 THEN queue END FROM changed;
+), {successes_logged}, {successes_noted}, {groups_noted}, {closed}
+SELECT id, rev, updated_at, group_id, CASE WHEN subqueue > 0 THEN queue END FROM changed;
 
--- A worker's completions in bulk. They carry no expected revision. The result is NULL if all jobs were completed.
+-- A worker's completions in bulk. They carry no expected revision. The result is NULL if all jobs were completed. The second
+-- column has the groups of completed jobs.
 
 -- name: settle
 WITH {clock}, {place}, input AS (
@@ -397,8 +407,10 @@ WITH {clock}, {place}, input AS (
     WHERE {of_input}
       AND CASE WHEN {has_fence} AND j.status = 'running' AND j.dependents = 0 AND {is_held} THEN true END
     RETURNING {success_columns}, i.request_id
-), {successes_logged}, {successes_noted}, {closed}
-SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END, {freed_queue} FROM changed;
+), {successes_logged}, {successes_noted}, {groups_noted}, {closed}
+SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END, (SELECT array_agg(group_id) FROM ended_groups),
+    {freed_queue}
+FROM changed;
 
 -- The same for jobs of one claim, with one attempt number and one result.
 
@@ -416,5 +428,7 @@ WITH {clock}, {place}, changed AS (
     SELECT 'succeeded', 'running', 'succeeded', %(request)s,
         (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos) - count(*), {batch_values}
     FROM changed GROUP BY claim_pos
-), {successes_noted}, {closed}
-SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END, {freed_queue} FROM changed;
+), {successes_noted}, {groups_noted}, {closed}
+SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END, (SELECT array_agg(group_id) FROM ended_groups),
+    {freed_queue}
+FROM changed;

@@ -90,11 +90,13 @@ CREATE TABLE holdfast_profiles (
 --   checkpoint_rev  the revision of the heartbeat with its newest checkpoint
 --   subqueue     the subqueue that it competes in, NULL for most jobs. The number is positive if the job draws on limits
 --   reserved_until  until when only one worker may have it
+--   group_id     the group that counts it. NULL if it joined none, or if a replay has taken its place.
 CREATE TABLE holdfast_jobs (
     id                    INTEGER PRIMARY KEY AUTOINCREMENT,
     created_at            INTEGER NOT NULL,
     enqueued_pos          INTEGER NOT NULL,
     replay_of             INTEGER,
+    group_id              INTEGER,
     profile_id            INTEGER NOT NULL,
     dedupe_forever        INTEGER NOT NULL DEFAULT 0,
     key_until             INTEGER,
@@ -173,6 +175,47 @@ CREATE INDEX holdfast_jobs_correlation ON holdfast_jobs (correlation_id) WHERE c
 CREATE INDEX holdfast_jobs_waiting ON holdfast_jobs (id) WHERE waits_for > 0;
 CREATE INDEX holdfast_jobs_owing ON holdfast_jobs (id) WHERE undo_owed > 0;
 CREATE UNIQUE INDEX holdfast_jobs_dedupe ON holdfast_jobs (queue, live_key) WHERE live_key IS NOT NULL;
+CREATE INDEX holdfast_jobs_group ON holdfast_jobs (group_id, id) WHERE group_id IS NOT NULL;
+
+-- Groups of jobs. The body is a JSON object with the follow-up jobs. The counts lack the changes in `group_changes`.
+--
+--   dead_at      when the first job that did not succeed was counted
+--   done_at      when all jobs had ended and none could join any more
+CREATE TABLE holdfast_groups (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    name          TEXT NOT NULL UNIQUE,
+    body          TEXT NOT NULL,
+    created_at    INTEGER NOT NULL,
+    created_by    TEXT NOT NULL,
+    closed_at     INTEGER,
+    closed_by     TEXT,
+    cancelled_at  INTEGER,
+    dead_at       INTEGER,
+    done_at       INTEGER,
+    then_job      INTEGER,
+    on_dead_job   INTEGER,
+    last_error    TEXT,
+    joined        INTEGER NOT NULL DEFAULT 0,
+    succeeded     INTEGER NOT NULL DEFAULT 0,
+    failed        INTEGER NOT NULL DEFAULT 0,
+    cancelled     INTEGER NOT NULL DEFAULT 0,
+    dead_lettered INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX holdfast_groups_unfinished ON holdfast_groups (id) WHERE done_at IS NULL;
+CREATE INDEX holdfast_groups_troubled ON holdfast_groups (id) WHERE dead_at IS NOT NULL OR last_error IS NOT NULL;
+
+-- What statements have changed in the counts of groups, until it is added to them.
+CREATE TABLE holdfast_group_changes (
+    group_id      INTEGER NOT NULL,
+    joined        INTEGER NOT NULL DEFAULT 0,
+    succeeded     INTEGER NOT NULL DEFAULT 0,
+    failed        INTEGER NOT NULL DEFAULT 0,
+    cancelled     INTEGER NOT NULL DEFAULT 0,
+    dead_lettered INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX holdfast_group_changes_group ON holdfast_group_changes (group_id);
 
 -- Which job waits, or has waited, for which. If a job was replayed meanwhile, for the replay.
 CREATE TABLE holdfast_dependencies (

@@ -221,7 +221,8 @@ ORDER BY e.pos LIMIT :limit;
 WITH {policy_times}
 SELECT :now_at AS now, d.id, (SELECT pos FROM holdfast_cursors WHERE name = 'fresh') AS fresh_since,
     EXISTS (SELECT 1 FROM holdfast_open_claims WHERE check_at <= :now_at) AS has_checks,
-    EXISTS (SELECT 1 FROM holdfast_schedules WHERE fire_at <= :now_at) AS has_firings
+    EXISTS (SELECT 1 FROM holdfast_schedules WHERE fire_at <= :now_at) AS has_firings,
+    EXISTS (SELECT 1 FROM holdfast_group_changes) AS has_group_changes
 FROM (SELECT 1) LEFT JOIN (
 SELECT j.id FROM holdfast_open_claims c
 CROSS JOIN holdfast_event_batches b ON b.pos = c.pos

@@ -3,7 +3,7 @@
 import { verbsForMany } from "../actions.js";
 import { get, Problem } from "../api.js";
 import { time } from "../clock.js";
-import { el, link, path, replace, setText, withQuery } from "../dom.js";
+import { el, link, path, replace, setText, whileDisabled, withQuery } from "../dom.js";
 import { count, number } from "../format.js";
 import { actOnMany } from "../parts/bulk.js";
 import { filterRow } from "../parts/filter.js";
@@ -45,6 +45,26 @@ function countOf(group, query) {
   return countLink(withQuery("/dead-letters", { queue: queue ?? query.get("queue"), kind: kind ?? query.get("kind") }), group.n);
 }
 
+/**
+ * Buttons for all letters of a group, also those that are not on this page. They are read when a button is pressed.
+ * @param {any} group
+ * @param {URLSearchParams} query
+ * @param {import("../actions.js").Verb[]} verbs
+ */
+function groupButtons(group, query, verbs) {
+  return verbs.map((verb) => {
+    const button = /** @type {HTMLButtonElement} */ (el("button", { type: "button", "data-verb": verb.name, "aria-label": `${verb.label} the whole group` }, `${verb.label} all…`));
+    button.addEventListener("click", () => whileDisabled(button, async () => {
+      const by = Object.keys(group.key).join(",");
+      const found = await get(withQuery("/v1/dead-letters/groups", { by, queue: query.get("queue"), kind: query.get("kind"), letters: "true" }));
+      const same = found.groups.find((/** @type {any} */ one) => JSON.stringify(one.key) === JSON.stringify(group.key));
+      const letters = (same?.letters ?? []).map((/** @type {any} */ letter) => ({ ...letter, status: "dead_lettered" }));
+      await actOnMany(verb.name === "replay" ? { ...verb, fits: (job) => !job.is_replayed, skips: "replayed before" } : verb, letters);
+    }));
+    return button;
+  });
+}
+
 /** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */
 export function draw(root, data, { query }) {
   const chosen = new Map();
@@ -54,6 +74,7 @@ export function draw(root, data, { query }) {
     { name: "Why", cell: (/** @type {any} */ group) => Object.values(group.key).filter(Boolean).join(" · ") || "no reason known" },
     { name: "Letters", cell: (group) => countOf(group, query), number: true },
     { name: "Newest", cell: (group) => [link(path("jobs", group.newest_id), `#${group.newest_id}`), " ", time(group.newest_at, { ago: true })] },
+    ...(verbs.length ? [{ name: "Whole group", cell: (/** @type {any} */ group) => groupButtons(group, query, verbs) }] : []),
   ], (group) => JSON.stringify(group.key));
   const box = (/** @type {any} */ letter) => {
     const input = /** @type {HTMLInputElement} */ (el("input", { type: "checkbox", "aria-label": `Select job ${letter.job_id}` }));

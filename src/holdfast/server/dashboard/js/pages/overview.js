@@ -142,8 +142,8 @@ function bar(name, hue, n, all) {
 function showAnswer(data, total) {
   const warnings = data.findings.filter((/** @type {any} */ one) => one.severity === "warning");
   if (total === 0 && !warnings.length) setText(view.answer, "Nothing has happened here yet.");
-  else if (!warnings.length) replace(view.answer, glyph("well"), "Nothing needs a person.");
-  else replace(view.answer, glyph("warning"), `${warnings.length === 1 ? "One thing needs" : `${number(warnings.length)} things need`} a person: ${warnings.slice(0, NAMED_MAX).map((/** @type {any} */ one) => one.words).join(" · ")}${warnings.length > NAMED_MAX ? " · and more below" : ""}`);
+  else if (!warnings.length) replace(view.answer, glyph("well"), "The doctor finds nothing wrong.");
+  else replace(view.answer, glyph("warning"), `The doctor warns of ${warnings.length === 1 ? "one thing" : `${number(warnings.length)} things`}: ${warnings.slice(0, NAMED_MAX).map((/** @type {any} */ one) => one.words).join(" · ")}${warnings.length > NAMED_MAX ? " · and more below" : ""}`);
 }
 
 /** @param {any[]} findings */

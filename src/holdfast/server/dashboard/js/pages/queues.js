@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { everySecond, time } from "../clock.js";
 import { el, link, path, setText, withQuery } from "../dom.js";
-import { count, number } from "../format.js";
+import { count, decimal, number } from "../format.js";
 import { pauseButton, resumeButton } from "../parts/pause.js";
 import { sparkline } from "../parts/sparkline.js";
 import { command, countLink, empty, head } from "../parts/states.js";
@@ -48,17 +48,23 @@ export const QUEUE_COLUMNS = [
   { name: "Done", cell: (queue) => counted(queue.name, "succeeded", queue.counts.succeeded), number: true },
 ];
 
-/** Reads the waiting jobs of the last hour, again each minute. @param {AbortSignal} signal */
-function depthLines(signal) {
-  /** @type {Map<string, (number | null)[]>} */
+/** The mean of a minute, over the points of an hour. @param {any[]} points @param {string} name */
+function perMinute(points, name) {
+  return points.reduce((sum, point) => sum + (point.values?.[name] ?? 0), 0) / 60;
+}
+
+/** Reads the last hour of each queue, again each minute: its waiting jobs, and how many come and are done. @param {AbortSignal} signal */
+function lastHours(signal) {
+  /** @type {Map<string, {depth: (number | null)[], come: number, done: number}>} */
   const known = new Map();
   let readAt = -Infinity;
   async function read() {
     readAt = performance.now();
     const names = view.rows.slice(0, LINES_MAX).map((/** @type {any} */ queue) => queue.name);
     await Promise.all(names.map(async (/** @type {string} */ queue) => {
-      const found = await get(withQuery("/v1/history", { metric: "depth", queue }), signal).catch(() => null);
-      if (found && !found.is_other) known.set(queue, found.points.map((/** @type {any} */ point) => point.values?.depth ?? null));
+      const [depth, flow] = await Promise.all(["depth", "throughput"].map((metric) => get(withQuery("/v1/history", { metric, queue }), signal).catch(() => null)));
+      if (!depth || !flow || depth.is_other) return;
+      known.set(queue, { depth: depth.points.map((/** @type {any} */ point) => point.values?.depth ?? null), come: perMinute(flow.points, "enqueued"), done: perMinute(flow.points, "succeeded") });
     }));
     if (view && !signal.aborted) view.list.update(view.rows);
   }
@@ -67,13 +73,19 @@ function depthLines(signal) {
 
 /** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */
 export function draw(root, data, { reload, signal }) {
-  const lines = depthLines(signal);
+  const lines = lastHours(signal);
+  const rate = (/** @type {"come" | "done"} */ name) => (/** @type {any} */ queue) => {
+    const found = lines.known.get(queue.name);
+    return found ? decimal(found[name]) : "";
+  };
   const depth = (/** @type {any} */ queue) => {
-    const values = lines.known.get(queue.name);
+    const values = lines.known.get(queue.name)?.depth;
     return values ? sparkline(values, `Waiting jobs of the last hour, at most ${number(Math.max(0, ...values.map((value) => value ?? 0)))}`) : "";
   };
   const list = table("Queues", [
     ...QUEUE_COLUMNS,
+    { name: "Come a minute", cell: rate("come"), number: true },
+    { name: "Done a minute", cell: rate("done"), number: true },
     { name: "Waiting, 1 h", cell: depth },
     { name: "", cell: (queue) => (queue.paused_at ? resumeButton : pauseButton)(queue.name, reload) },
   ], (queue) => queue.name);

@@ -51,7 +51,7 @@ function confirmMany(verb, jobs, skipped) {
       jobs.length ? el("p", null, verb.effect(jobs[0])) : el("p", null, `None of the chosen jobs can be used with ${verb.label.toLowerCase()}.`),
       el("p", null, `By status: ${breakdown(jobs, (job) => word(job.status)) || "none"}. By queue: ${breakdown(jobs, (job) => job.queue) || "none"}.`),
       el("ul", null, ...first, jobs.length > FIRST ? el("li", null, `and ${number(jobs.length - FIRST)} more`) : null),
-      skipped ? el("p", null, `${count(skipped, "job")} of another status will be skipped. A job that changes meanwhile is skipped too.`) : null,
+      skipped ? el("p", null, `${count(skipped, "job")} ${verb.skips ?? "of another status"} will be skipped. A job that changes meanwhile is skipped too.`) : null,
       jobs.length <= BATCH ? command(verb.command(jobs.slice(0, 20).map((job) => job.id).join(" ") + (jobs.length > 20 ? " …" : ""))) : null,
       reason.label,
       reason.field,

@@ -1,0 +1,183 @@
+"""Groups of jobs: what is counted, when a count is brought up to date, and which follow-up jobs are due.
+
+A group's row has counts. The statements that let jobs join or end do not change it: each adds a row with what it changed. Now and
+then these rows are added to the group's row and deleted: they are folded.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from holdfast.core import limits, payloads
+from holdfast.core.model import Micros, Status
+from holdfast.errors import Conflict, LimitExceeded, NotFound, ValidationError
+
+FollowUpName = Literal["then", "on_dead"]
+
+ENDED = (Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.DEAD_LETTERED)
+"""The statuses that a group counts, in the order of the fields of `GroupCounts`."""
+DEAD = frozenset(ENDED) - {Status.SUCCEEDED}
+"""A job of a group is dead if it has ended in one of these. They are the same that make a dependency fail."""
+LIVE = (Status.QUEUED, Status.CLAIMED, Status.RUNNING, Status.STALLED)
+
+
+class GroupCounts(NamedTuple):
+    """How many jobs have joined a group, and how many of them have ended in which status. As a change, it may be negative."""
+
+    joined: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    dead_lettered: int = 0
+
+    def plus(self, other: "GroupCounts") -> "GroupCounts":
+        return GroupCounts(*(one + more for one, more in zip(self, other, strict=True)))
+
+    @property
+    def dead(self) -> int:
+        """Jobs that have ended without success."""
+        return self.failed + self.cancelled + self.dead_lettered
+
+    @property
+    def live(self) -> int:
+        """Jobs that have not ended."""
+        return self.joined - self.succeeded - self.dead
+
+
+def end_of(status: Status, count: int = 1) -> GroupCounts:
+    """Return the change that `count` ends in this status are. A negative count takes ends back."""
+    return GroupCounts(**{status.value: count})
+
+
+class FollowUp(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job that a group makes later."""
+
+    job: msgspec.Raw
+    """The payload of its `enqueued` event."""
+    correlation_id: str | None = None
+    trace_id: str | None = None
+
+    def decoded(self) -> payloads.EnqueuedPayload:
+        return payloads.decode(payloads.EnqueuedPayload, bytes(self.job))
+
+
+class GroupBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is stored of a group as JSON: its follow-up jobs."""
+
+    then: FollowUp | None = None
+    on_dead: FollowUp | None = None
+
+    def joins(self) -> Iterator[str]:
+        """Yield the names of the groups that the follow-up jobs join."""
+        for follow_up in (self.then, self.on_dead):
+            name = None if follow_up is None else follow_up.decoded().group
+            if name is not None:
+                yield name
+
+
+class GroupState(NamedTuple):
+    """The part of a group's row that says what is due."""
+
+    counts: GroupCounts
+    closed_at: Micros | None
+    cancelled_at: Micros | None
+    dead_at: Micros | None
+    """When the first dead job was folded in."""
+    then_job: int | None
+    on_dead_job: int | None
+    last_error: str | None
+    """Why a follow-up job was refused. No other is made until the group is closed again."""
+
+
+def is_fold_due(state: GroupState, added: GroupCounts, rows: int) -> bool:
+    """Return whether to fold now: there are many rows, the first job has died, or the last job of a closed group has ended."""
+    if rows == 0:
+        return False
+    counts = state.counts.plus(added)
+    is_last = state.closed_at is not None and counts.live <= 0
+    return rows >= limits.GROUP_FOLD_ROWS or is_last or (state.dead_at is None and counts.dead > 0)
+
+
+def is_done(counts: GroupCounts, closed_at: Micros | None) -> bool:
+    """Return whether no job can join any more and all have ended."""
+    return closed_at is not None and counts.live == 0
+
+
+def due_follow_ups(state: GroupState, body: GroupBody) -> list[FollowUpName]:
+    """Return the follow-up jobs to make now. Each is made once. A cancelled group makes no `then`."""
+    if state.last_error is not None:
+        return []
+    counts, due = state.counts, list[FollowUpName]()
+    if body.on_dead is not None and state.on_dead_job is None and counts.dead > 0:
+        due.append("on_dead")
+    has_all = is_done(counts, state.closed_at) and counts.dead == 0
+    if body.then is not None and state.then_job is None and has_all and state.cancelled_at is None:
+        due.append("then")
+    return due
+
+
+class JoinedGroup(NamedTuple):
+    """A group that jobs are about to join."""
+
+    id: int
+    name: str
+    is_closed: bool
+    joined: int
+    rows: int
+    """Changes that are not folded yet."""
+
+
+def check_join(name: str, found: JoinedGroup | None, count: int) -> JoinedGroup:
+    """Return the group that `count` jobs may join. Raise an error if there is none, or it is closed or full."""
+    if found is None:
+        raise unknown_group(name)
+    if found.is_closed:
+        raise Conflict(f"the group {name!r} is closed: no job can join it", group=name)
+    if found.joined + count > limits.GROUP_JOBS_MAX:
+        raise LimitExceeded(
+            f"the group {name!r} would have more than {limits.GROUP_JOBS_MAX} jobs: use another group",
+            field="group",
+            limit=limits.GROUP_JOBS_MAX,
+            group=name,
+        )
+    return found
+
+
+def unknown_group(name: str) -> NotFound:
+    return NotFound(f"there is no group {name!r}", group=name)
+
+
+def check_chain(name: str, first: Iterable[str], joins: Callable[[str], Iterable[str]]) -> None:
+    """Raise an error if the follow-up jobs of a new group lead back to it, or if too many groups follow one another.
+
+    `first` are the groups that its follow-up jobs join. `joins` returns the same of another group.
+    """
+    before = dict.fromkeys(first, name)
+    reached = list(before)
+    for _ in range(limits.GROUP_CHAIN_MAX - 1):
+        if name in before:
+            raise ValidationError(f"the follow-up jobs lead back to the group: {_path(name, before)}", field="group", group=name)
+        new = [(after, one) for one in reached for after in joins(one) if after not in before]
+        before.update(new)
+        reached = [after for after, _ in new]
+        if not reached:
+            return
+    limit = limits.GROUP_CHAIN_MAX
+    raise LimitExceeded(f"more than {limit} groups would follow one another", field="group", limit=limit)
+
+
+def _path(name: str, before: dict[str, str]) -> str:
+    path = [name]
+    while len(path) == 1 or path[-1] != name:
+        path.append(before[path[-1]])
+    return " -> ".join(reversed(path))
+
+
+def same_definition(one: GroupBody, other: GroupBody) -> bool:
+    """Return whether two groups make the same follow-up jobs. White space and the order of keys in arguments do not count."""
+    return bool(_plain(one) == _plain(other))
+
+
+def _plain(body: GroupBody) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(body))

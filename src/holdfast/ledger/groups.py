@@ -1,0 +1,123 @@
+"""Bring the counts of groups up to date, and make the follow-up jobs that are due.
+
+Statements that let jobs join or end only add rows with their changes, so 10,000 ends at once do not wait for each other. After
+its commit, each process looks whether the changes of its groups matter yet. If so, it locks the group's row, adds them, deletes
+them, and makes the follow-up jobs, all in one transaction. If another process has locked the row, that one looks again after its
+own commit and finds the changes. So no change is left behind, unless a process is killed in between: the sweep adds those.
+"""
+
+import logging
+from collections import Counter
+from functools import partial
+from operator import methodcaller
+
+from holdfast.core import limits
+from holdfast.core.groups import FollowUpName, GroupState, due_follow_ups, is_done
+from holdfast.core.model import Actor, EventType, Role
+from holdfast.errors import HoldfastError, Unavailable
+from holdfast.ledger import metrics
+from holdfast.ledger.dispatch import enqueue_one
+from holdfast.ledger.requests import Request, Result
+from holdfast.store.base import Contention, EnqueuedRow, Session, StatementFailed, Store
+from holdfast.store.groups import GroupRow
+from holdfast.telemetry.metrics import Metrics
+
+log = logging.getLogger("holdfast.groups")
+
+ERROR_CHARACTERS_MAX = 500
+
+
+class GroupCounter:
+    """Brings counts up to date after commits."""
+
+    def __init__(self, store: Store, counts: Metrics) -> None:
+        self._store = store
+        self._metrics = counts
+
+    def update(self) -> None:
+        """Look at the groups of this process's commits. An error is left to the sweep: the commits themselves are done."""
+        try:
+            while changed := self._store.take_changed_groups():
+                for id_ in self._store.read_statement(methodcaller("due_groups", sorted(changed))):
+                    self._fold(id_)
+        except (HoldfastError, Contention, StatementFailed) as error:
+            log.info("the counts of groups are left to the sweep: %s", error)
+
+    def update_all(self, made: Counter[str]) -> None:
+        """Add all changes, also those that do not matter yet. Groups that another process has locked are left to it."""
+        for id_ in self._store.read_statement(lambda session: session.changed_group_ids(limits.GROUPS_PER_SWEEP_MAX)):
+            try:
+                made[EventType.ENQUEUED.value] += self._fold(id_)
+            except Contention:
+                continue
+        self.update()
+
+    def _fold(self, group_id: int) -> int:
+        """Return how many follow-up jobs were made."""
+        try:
+            results = self._store.transact("work", partial(fold, group_id))
+        except Unavailable:
+            raise
+        except HoldfastError as error:
+            self._store.transact("work", partial(_note_refusal, group_id, error))
+            return 0
+        for result in results:
+            metrics.count_answers(self._metrics, result)
+        return len(results)
+
+
+def fold(group_id: int, session: Session) -> list[Result]:
+    """Lock a group, unless another transaction has locked it, and bring it up to date."""
+    row = session.take_group(group_id)
+    return [] if row is None else bring_up_to_date(session, row)
+
+
+def bring_up_to_date(session: Session, row: GroupRow) -> list[Result]:
+    """Add the changes to the counts of a locked group, and make the follow-up jobs that are due. Return their results."""
+    state = _counted(session, row)
+    made: dict[FollowUpName, int] = {}
+    results = [_make(session, row, name, made) for name in due_follow_ups(state, row.decoded())]
+    _save(session, row, state, made)
+    return results
+
+
+def _counted(session: Session, row: GroupRow) -> GroupState:
+    """Take the changes of a locked group, and return its state with them."""
+    return row.state._replace(counts=row.counts.plus(session.take_group_changes(row.id)))
+
+
+def _save(session: Session, row: GroupRow, state: GroupState, made: dict[FollowUpName, int]) -> None:
+    now = session.now()
+    is_dead = state.counts.dead > 0
+    session.save_counts(
+        row.id,
+        state.counts,
+        dead_at=row.dead_at or (now if is_dead else None),
+        done_at=(row.done_at or now) if is_done(state.counts, state.closed_at) else None,
+        made=made,
+        last_error=state.last_error,
+    )
+
+
+def _make(session: Session, row: GroupRow, name: FollowUpName, made: dict[FollowUpName, int]) -> Result:
+    """Make a follow-up job. If another job has its dedupe key, that one is taken for it."""
+    from holdfast.ledger.schedules import job_command
+
+    follow_up = getattr(row.decoded(), name)
+    actor = Actor(Role.CLIENT, f"group:{row.name}")
+    command = job_command(follow_up, None, f"{row.name}/{name}", actor)
+    result = Result(Request("enqueue", [command]))
+    job = enqueue_one(session, result, command)
+    made[name] = job.job_id
+    result.answers, result.changed = [EnqueuedRow(job.job_id, job.at, job.is_new)], job.is_new
+    session.wake({command.queue, *result.queues})
+    return result
+
+
+def _note_refusal(group_id: int, error: HoldfastError, session: Session) -> None:
+    """Add the changes of a group whose follow-up job was refused, and note why."""
+    row = session.take_group(group_id)
+    if row is not None:
+        message = error.message[:ERROR_CHARACTERS_MAX]
+        log.warning("group %s made no job: %s", row.name, message, extra={"group": row.name, "code": error.code})
+        _save(session, row, _counted(session, row)._replace(last_error=message), {})

@@ -1,0 +1,138 @@
+"""Routes on groups of jobs.
+
+A group has no queue. A caller that may not use all queues sees the groups whose follow-up jobs are in queues that it may use.
+"""
+
+import contextlib
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Forbidden, NotFound
+from holdfast.ledger import GroupChange, GroupRecord
+from holdfast.server import bodies as b
+from holdfast.server.call import Call
+from holdfast.server.routes import Nothing, route
+from holdfast.shapes import JobView
+
+
+class GroupFields(b.Body, frozen=True):
+    """The follow-up jobs of a group."""
+
+    then: b.EnqueueBody | None = None
+    on_dead: b.EnqueueBody | None = None
+
+
+class GroupQuery(b.NameQuery, frozen=True):
+    unfinished: bool = False
+    """Leave out groups that are done."""
+
+
+class GroupJobsQuery(b.PageQuery, frozen=True):
+    status: str | None = None
+    """Names of statuses, separated by commas."""
+
+
+class GroupCancelBody(b.Body, frozen=True):
+    hard: bool = False
+    reason: str = "requested"
+
+
+class GroupsAnswer(msgspec.Struct, frozen=True):
+    groups: list[GroupRecord]
+
+
+class OneGroup(msgspec.Struct, frozen=True):
+    group: GroupRecord
+
+
+class GroupJobsAnswer(msgspec.Struct, frozen=True):
+    jobs: list[JobView]
+
+
+def _shown(call: Call, found: Any) -> Any:
+    return found if call.redaction is None else call.redaction.fields(found)
+
+
+def _visible(call: Call) -> str:
+    """Return the name in the path, after a check that the caller may see that group."""
+    name = call.parameters["name"]
+    call.see_group(name)
+    return name
+
+
+def _all_queues(call: Call) -> str:
+    """Return the name in the path. Raise an error unless the caller may use all queues: a group's jobs may be in any of them."""
+    name = _visible(call)
+    call.check_scope(None)
+    return name
+
+
+@route("GET", "/v1/groups", "reader", query=GroupQuery, answer=GroupsAnswer, verb="read")
+def groups(call: Call) -> Any:
+    """List groups, by name."""
+    found = call.ledger.groups(after=call.query.after, limit=call.query.limit, unfinished=call.query.unfinished)
+    return {"groups": [_shown(call, one) for one in found if call.sees_group(one)]}
+
+
+@route("GET", "/v1/groups/{name}", "reader", answer=OneGroup, verb="read")
+def group(call: Call) -> Any:
+    """Return one group, with its counts."""
+    return {"group": _shown(call, call.visible_group(call.parameters["name"]))}
+
+
+@route("PUT", "/v1/groups/{name}", "client_or_worker", body=GroupFields, answer=OneGroup)
+def make_group(call: Call) -> Any:
+    """Make a group that jobs can join."""
+    name = call.parameters["name"]
+    _check_name(call, name)
+    given = {field: _item(call, getattr(call.body, field)) for field in call.body.__struct_fields__}
+    return {"group": _shown(call, call.ledger.group(name, request_id=call.request_id, actor=call.actor, **given))}
+
+
+def _check_name(call: Call, name: str) -> None:
+    """Raise Forbidden if a group that the caller may not see has this name."""
+    if not call.principal.sees_all:
+        with contextlib.suppress(NotFound):
+            if not call.sees_group(call.ledger.get_group(name)):
+                raise Forbidden("a group that this token does not cover has this name", action="Use another name.")
+
+
+def _item(call: Call, given: b.EnqueueBody | None) -> dict[str, Any] | None:
+    """Return a follow-up job as the ledger takes it."""
+    if given is None:
+        return None
+    call.see_queue(given.queue)
+    call.see_dependencies(given.depends_on)
+    call.see_group(given.group)
+    fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
+    return fields | {"args": b.sent(given.args)}
+
+
+@route("POST", "/v1/groups/{name}/close", "client_or_worker", body=Nothing, answer=OneGroup)
+def close_group(call: Call) -> Any:
+    """Let no more jobs join a group."""
+    found = call.ledger.close_group(_visible(call), request_id=call.request_id, actor=call.actor)
+    return {"group": _shown(call, found)}
+
+
+@route("POST", "/v1/groups/{name}/cancel", "client", body=GroupCancelBody, answer=GroupChange)
+def cancel_group(call: Call) -> Any:
+    """Close a group, and cancel its jobs that have not ended."""
+    name = _all_queues(call)
+    return _shown(call, call.ledger.cancel_group(name, reason=call.body.reason, hard=call.body.hard, actor=call.actor))
+
+
+@route("POST", "/v1/groups/{name}/replay", "operator", body=b.ReasonBody, answer=GroupChange)
+def replay_group(call: Call) -> Any:
+    """Replay the jobs of a group that did not succeed."""
+    return _shown(call, call.ledger.replay_group(_all_queues(call), reason=call.body.reason, actor=call.actor))
+
+
+@route("GET", "/v1/groups/{name}/jobs", "reader", query=GroupJobsQuery, answer=GroupJobsAnswer, verb="read")
+def group_jobs(call: Call) -> Any:
+    """List the jobs of a group, by id."""
+    query = call.query
+    status = None if query.status is None else query.status.split(",")
+    found = call.ledger.group_jobs(_visible(call), status=status, after=query.after, limit=query.limit)
+    return {"jobs": [call.view(job) for job in found if call.principal.sees(job.queue)]}

@@ -1,0 +1,75 @@
+"""`holdfast group`."""
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from tests.cli.conftest import Done, Run
+from tests.contract.builders import held
+
+
+class GroupCommands:
+    def __init__(self, run: Run, url: str) -> None:
+        self._run = run
+        self.url = url
+
+    def __call__(self, *arguments: object) -> Done:
+        return self._run("group", *arguments, "--db", self.url)
+
+    def ask(self, *arguments: object) -> Any:
+        done = self(*arguments, "--json")
+        assert done.code == 0, done
+        return done.answer["data"]
+
+    def enqueue(self, group: str) -> Done:
+        return self._run("job", "enqueue", "load", "--queue", "imports", "--group", group, "--db", self.url)
+
+
+@pytest.fixture
+def group(run: Run, store_url: str) -> GroupCommands:
+    return GroupCommands(run, store_url)
+
+
+def test_a_group_is_added_joined_closed_cancelled_and_replayed(group: GroupCommands) -> None:
+    added = group("add", "import-42", "--then", '{"kind": "publish", "queue": "web", "args": {"n": 1}}')
+    assert (added.code, added.out) == (0, "Group import-42 is there: open, 0 of 0 left.\n")
+    for _ in range(2):
+        assert group.enqueue("import-42").code == 0
+    assert group("close", "import-42").out == "Group import-42 is closed: closed, 2 of 2 left.\n"
+    refused = group.enqueue("import-42")
+    assert refused.code != 0
+    assert "the group 'import-42' is closed" in refused.err
+    with holdfast.open(group.url) as ledger:
+        [job] = ledger.claim("w", ["imports"], start=True)
+        ledger.fail(held(job), "no", retryable=False)
+    shown = group("show", "import-42").out
+    assert "publish in web" in shown
+    assert f"{job.id}" in shown
+    found = group.ask("get", "import-42")
+    assert (found["group"]["failed"], found["group"]["live_by_status"]["queued"], found["dead_jobs"]) == (1, 1, [job.id])
+    assert [one["id"] for one in group.ask("jobs", "import-42", "--status", "failed")["jobs"]] == [job.id]
+    assert group("cancel", "import-42", "--reason", "wrong file").out == (
+        "Group import-42 is cancelled: 1 jobs were told to end.\n"
+    )
+    waited = group("wait", "import-42")
+    assert waited.code == 1
+    assert "2 of 2 jobs of group import-42 did not succeed" in waited.err
+    assert group.ask("replay", "import-42")["changed"] == 2
+    late = group("wait", "import-42", "--timeout", "1ms")
+    assert late.code == 1
+    assert "is not done" in late.err
+    with holdfast.open(group.url) as ledger:
+        for job in ledger.claim("w", ["imports"], limit=2, start=True):
+            ledger.complete(held(job), None)
+    assert group("wait", "import-42").out == "Group import-42 is done, 2 of 2 succeeded.\n"
+    assert "job 5" in group("show", "import-42").out
+    assert group("list").out == "There are no groups that are not done.\n"
+    assert "done, 2 of 2 succeeded" in group("list", "--all").out
+
+
+def test_wrong_input_is_refused(group: GroupCommands) -> None:
+    assert group("add", "a", "--then", '{"kind": "x", "group": "a"}').code == 1
+    assert group("add", "a", "--then", "[]").code == 2
+    assert group("list", "--all").out == "There are no groups.\n"
+    assert group("get", "a").code == 1

@@ -1,0 +1,421 @@
+"""Groups: who joins, what is counted, and when the follow-up jobs are made."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Job, Ledger
+from holdfast.core import limits
+from holdfast.testing import ManualClock
+from tests.contract import builders as b
+from tests.contract.builders import WORKER, held, refused, refused_without_trace
+
+THEN = {"kind": "publish", "args": {"import": 42}, "queue": "after"}
+ON_DEAD = {"kind": "alarm", "queue": "after"}
+
+
+def join(ledger: Ledger, count: int = 1, group: str = "import-42", **options: Any) -> list[Job]:
+    item = {"kind": "load", "queue": "load", "group": group, **options}
+    return ledger.enqueue_many([{**item, "args": {"n": number}} for number in range(count)])
+
+
+def finish(ledger: Ledger, *, worker: str = WORKER, limit: int = 100) -> list[Job]:
+    """Complete what is ready."""
+    done = ledger.claim(worker, ["load"], limit=limit, start=True)
+    for job in done:
+        ledger.complete(held(job), None)
+    return done
+
+
+def made(ledger: Ledger) -> list[tuple[str, Any]]:
+    """The follow-up jobs."""
+    return [(job.kind, job.args) for job in ledger.list(queue="after", order="oldest")]
+
+
+def test_the_follow_up_job_is_made_when_all_have_succeeded_and_the_group_is_closed(ledger: Ledger):
+    group = ledger.group("import-42", then=THEN, on_dead=ON_DEAD)
+    assert (group.name, group.total, group.done, group.progress, group.then) == ("import-42", 0, False, 0, THEN)
+    jobs = join(ledger, 3)
+    assert [job.group for job in jobs] == ["import-42"] * 3
+    assert [job.group for job in ledger.list(queue="load")] == ["import-42"] * 3
+    assert len(finish(ledger)) == 3
+    assert made(ledger) == []
+    assert not ledger.get_group("import-42").done
+    closed = ledger.close_group("import-42")
+    assert (closed.done, closed.total, closed.live, closed.succeeded, closed.progress) == (True, 3, 0, 3, 1)
+    assert made(ledger) == [("publish", {"import": 42})]
+    [follow_up] = ledger.list(queue="after")
+    assert closed.then_job == follow_up.id
+    assert closed.on_dead_job is None
+    [event] = ledger.events(follow_up.id)
+    assert str(event.actor) == "client:group:import-42"
+    assert event.request_id == "import-42/then"
+
+
+def test_the_last_end_of_a_closed_group_makes_the_follow_up_job(ledger: Ledger):
+    ledger.group("import-42", then=THEN)
+    join(ledger, 4)
+    ledger.close_group("import-42")
+    for left in (3, 2, 1, 0):
+        assert made(ledger) == []
+        assert len(finish(ledger, limit=1)) == 1
+        assert ledger.get_group("import-42").live == left
+    assert made(ledger) == [("publish", {"import": 42})]
+    ledger.sweep()
+    ledger.close_group("import-42")
+    assert len(made(ledger)) == 1
+
+
+Settle = Callable[[Ledger, list[Job]], object]
+WAYS: dict[str, Settle] = {
+    "one by one": lambda ledger, jobs: [ledger.complete(held(job), None) for job in jobs],
+    "many": lambda ledger, jobs: ledger.settle_many([(held(job), {"n": job.id}) for job in jobs], request_id="r-1"),
+    "alike": lambda ledger, jobs: ledger.settle_many([(held(job), None) for job in jobs], request_id="r-1"),
+    "a claim": lambda ledger, jobs: ledger.settle_alike(jobs, None, request_id="r-1"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_complete_a_job_counts(ledger: Ledger, way: str):
+    ledger.group("import-42", then=THEN)
+    ledger.group("other")
+    join(ledger, 5)
+    join(ledger, 2, "other")
+    ledger.enqueue("load", queue="load")
+    ledger.close_group("import-42")
+    jobs = ledger.claim(WORKER, ["load"], limit=10, start=True)
+    assert len(jobs) == 8
+    WAYS[way](ledger, jobs)
+    assert ledger.get_group("import-42").succeeded == 5
+    assert ledger.get_group("other").succeeded == 2
+    assert made(ledger) == [("publish", {"import": 42})]
+
+
+def test_counts_by_status_are_exact(ledger: Ledger):
+    ledger.group("all")
+    for build in b.BUILDERS.values():
+        build(ledger, group="all")
+    group = ledger.get_group("all")
+    assert group.total == len(b.BUILDERS)
+    assert group.live_by_status == {"queued": 1, "claimed": 1, "running": 3, "stalled": 3}
+    assert (group.live, group.succeeded, group.failed, group.cancelled, group.dead_lettered) == (8, 1, 1, 1, 1)
+    assert group.progress == 1 / 12
+    assert ledger.sweep() is not None
+    assert ledger.get_group("all") == group
+    [listed] = ledger.groups()
+    assert (listed.total, listed.live, listed.live_by_status) == (12, 8, None)
+    assert len(ledger.group_jobs("all", status="stalled")) == 3
+    assert [job.id for job in ledger.group_jobs("all", after=1, limit=2)] == [2, 3]
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled", "dead_lettered"])
+def test_the_first_job_that_ends_without_success_makes_on_dead_once(ledger: Ledger, status: str):
+    ledger.group("import-42", then=THEN, on_dead=ON_DEAD)
+    b.succeeded(ledger, group="import-42")
+    assert made(ledger) == []
+    b.BUILDERS[status](ledger, group="import-42")
+    assert made(ledger) == [("alarm", {})]
+    b.BUILDERS[status](ledger, group="import-42")
+    group = ledger.close_group("import-42")
+    assert made(ledger) == [("alarm", {})]
+    assert (group.done, group.then_job) == (True, None)
+    assert group.on_dead_job is not None
+    assert getattr(group, status) == 2
+
+
+def test_a_replay_takes_the_place_of_a_dead_job(ledger: Ledger):
+    ledger.group("import-42", then=THEN, on_dead=ON_DEAD)
+    first = b.failed(ledger, group="import-42")
+    ledger.close_group("import-42")
+    second = ledger.replay(first.id)
+    assert second.group == "import-42"
+    group = ledger.get_group("import-42")
+    assert (group.total, group.live, group.failed, group.done) == (1, 1, 0, False)
+    [fence] = [held(job) for job in ledger.claim(WORKER, [second.queue], start=True)]
+    ledger.fail(fence, "again", retryable=False)
+    assert ledger.get_group("import-42").failed == 1
+    # A replay of the first job takes the place of its dead replay.
+    third = ledger.replay(first.id)
+    assert ledger.get_group("import-42").failed == 0
+    [fence] = [held(job) for job in ledger.claim(WORKER, [third.queue], start=True)]
+    ledger.complete(fence, None)
+    group = ledger.get_group("import-42")
+    assert (group.total, group.succeeded, group.failed, group.done) == (1, 1, 0, True)
+    assert made(ledger) == [("alarm", {}), ("publish", {"import": 42})]
+    assert [job.id for job in ledger.group_jobs("import-42")] == [third.id]
+    # The place is taken by a success.
+    assert ledger.replay(first.id).group is None
+    assert ledger.get_group("import-42").total == 1
+    assert [ledger.check(id_) for id_ in (first.id, second.id, third.id)] == [[], [], []]
+
+
+def test_cancel_and_replay_of_what_is_left(ledger: Ledger):
+    ledger.group("import-42", then=THEN, on_dead=ON_DEAD)
+    join(ledger, 5)
+    finish(ledger, limit=2)
+    [running] = ledger.claim(WORKER, ["load"], start=True)
+    change = ledger.cancel_group("import-42", reason="wrong file")
+    assert (change.changed, change.refused, change.refusals) == (3, 0, [])
+    assert change.group.closed_at is not None
+    assert change.group.cancelled_at is not None
+    assert (change.group.cancelled, change.group.live) == (2, 1)
+    ledger.acknowledge_cancel(held(running))
+    assert ledger.get_group("import-42").done
+    assert made(ledger) == [("alarm", {})]
+    change = ledger.replay_group("import-42", reason="right file")
+    assert (change.changed, change.refused, change.group.live, change.group.cancelled_at) == (3, 0, 3, None)
+    assert len(finish(ledger)) == 3
+    group = ledger.get_group("import-42")
+    assert (group.total, group.succeeded, group.done) == (5, 5, True)
+    assert made(ledger) == [("alarm", {}), ("publish", {"import": 42})]
+
+
+def test_a_cancelled_group_makes_no_then(ledger: Ledger):
+    ledger.group("import-42", then=THEN, on_dead=ON_DEAD)
+    join(ledger, 2)
+    finish(ledger)
+    change = ledger.cancel_group("import-42")
+    assert (change.changed, change.group.done, change.group.succeeded) == (0, True, 2)
+    ledger.sweep()
+    assert made(ledger) == []
+    ledger.replay_group("import-42")
+    assert made(ledger) == [("publish", {"import": 42})]
+
+
+def test_discarded_jobs_are_not_replayed_with_their_group(ledger: Ledger):
+    ledger.group("import-42")
+    job = b.dead_lettered(ledger, group="import-42")
+    ledger.discard(job.id)
+    assert ledger.replay_group("import-42").changed == 0
+
+
+def test_an_empty_group_is_done_when_it_is_closed(ledger: Ledger):
+    ledger.group("empty", then=THEN)
+    group = ledger.close_group("empty")
+    assert (group.done, group.total, group.progress) == (True, 0, 1)
+    assert made(ledger) == [("publish", {"import": 42})]
+
+
+def test_jobs_that_end_with_a_cascade_count(ledger: Ledger):
+    ledger.group("import-42", on_dead=ON_DEAD)
+    first = b.running(ledger, group="import-42")
+    waiting = ledger.enqueue("load", queue="load", depends_on=[first.id], group="import-42")
+    ledger.enqueue("load", queue="load", depends_on=[waiting.id], on_dependency_failure="cancel", group="import-42")
+    ledger.close_group("import-42")
+    assert ledger.get_group("import-42").live_by_status == {"queued": 2, "claimed": 0, "running": 1, "stalled": 0}
+    ledger.fail(first.fence, "no", retryable=False)
+    group = ledger.get_group("import-42")
+    assert (group.failed, group.dead_lettered, group.cancelled, group.done) == (1, 1, 1, True)
+    assert made(ledger) == [("alarm", {})]
+
+
+def test_a_job_with_dependencies_joins(ledger: Ledger):
+    ledger.group("import-42", then=THEN)
+    item = {"kind": "load", "queue": "load", "group": "import-42"}
+    ledger.enqueue_many([{**item, "ref": "a"}, {**item, "depends_on": ["a"]}])
+    ledger.close_group("import-42")
+    assert len(finish(ledger)) == 1
+    assert len(finish(ledger)) == 1
+    assert made(ledger) == [("publish", {"import": 42})]
+
+
+def test_a_job_that_is_found_by_its_key_does_not_join(ledger: Ledger):
+    ledger.group("import-42")
+    before = ledger.enqueue("load", dedupe_key="a")
+    found = ledger.enqueue("load", dedupe_key="a", group="import-42")
+    assert (found.id, found.is_new, found.group) == (before.id, False, None)
+    assert ledger.get_group("import-42").total == 0
+    assert ledger.enqueue("load", dedupe_key="b", group="import-42").is_new
+    assert ledger.get_group("import-42").total == 1
+
+
+def test_a_repeated_request_joins_once(ledger: Ledger):
+    ledger.group("import-42", request_id="g-1")
+    ledger.group("import-42", request_id="g-1")
+    for _ in range(2):
+        ledger.enqueue("load", group="import-42", request_id="r-1")
+    assert ledger.get_group("import-42").total == 1
+
+
+def test_the_same_group_is_returned_and_another_definition_refused(ledger: Ledger):
+    group = ledger.group("import-42", then=THEN)
+    assert ledger.group("import-42", then=dict(THEN)) == group
+    with refused("conflict"):
+        ledger.group("import-42", on_dead=ON_DEAD)
+    assert ledger.get_group("import-42") == group
+
+
+def test_an_unknown_or_closed_group_takes_no_job(ledger: Ledger):
+    with refused_without_trace(ledger, "not_found") as caught:
+        join(ledger, 3, "import-43")
+    assert caught.value.context["group"] == "import-43"
+    ledger.group("import-42")
+    join(ledger)
+    ledger.close_group("import-42")
+    for options in ({}, {"dedupe_key": "a"}, {"depends_on": [1]}):
+        with refused_without_trace(ledger, "conflict") as caught:
+            join(ledger, **options)
+        assert "closed" in caught.value.message
+    assert ledger.get_group("import-42").total == 1
+    for verb in (ledger.get_group, ledger.close_group, ledger.cancel_group, ledger.replay_group, ledger.wait_group):
+        with refused("not_found"):
+            verb("import-43")
+
+
+@pytest.mark.parametrize("name", ["", "a\x00b", ["a"], 7, None])
+def test_a_group_needs_a_name(ledger: Ledger, name: Any):
+    with refused("validation_error"):
+        ledger.group(name)
+    if name is not None:
+        with refused_without_trace(ledger, "validation_error"):
+            ledger.enqueue("load", group=name)
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        {},
+        {"kind": ""},
+        {"kind": "x", "ref": "a"},
+        {"kind": "x", "args": []},
+        "publish",
+        {"kind": "x", "colour": "red"},
+        {7: "x", "kind": "x"},
+    ],
+)
+def test_a_wrong_follow_up_job_is_refused(ledger: Ledger, then: Any):
+    with refused("validation_error"):
+        ledger.group("import-42", then=then)
+    assert ledger.groups() == []
+
+
+def test_cycles_of_groups_are_refused(ledger: Ledger):
+    with refused("validation_error") as caught:
+        ledger.group("a", then={"kind": "x", "group": "a"})
+    assert "a -> a" in caught.value.message
+    with refused("validation_error"):
+        ledger.group("a", on_dead={"kind": "x", "group": "a"})
+    with refused("not_found"):
+        ledger.group("a", then={"kind": "x", "group": "b"})
+    assert ledger.groups() == []
+
+
+def test_a_chain_that_leads_back_is_refused(ledger: Ledger, clock: ManualClock):
+    ledger.group("a")
+    ledger.group("b", then={"kind": "x", "group": "a"})
+    ledger.group("c", on_dead={"kind": "x", "group": "b"})
+    ledger.close_group("a")
+    clock.advance(10)
+    ledger.prune(jobs_before=clock.now())
+    with refused("validation_error") as caught:
+        ledger.group("a", then={"kind": "x", "group": "c"})
+    assert "a -> c -> b -> a" in caught.value.message
+    assert [group.name for group in ledger.groups()] == ["b", "c"]
+
+
+def test_too_long_a_chain_is_refused(ledger: Ledger):
+    ledger.group("g-0")
+    for number in range(1, limits.GROUP_CHAIN_MAX):
+        ledger.group(f"g-{number}", then={"kind": "x", "group": f"g-{number - 1}"})
+    with refused("limit_exceeded"):
+        ledger.group("last", then={"kind": "x", "group": f"g-{limits.GROUP_CHAIN_MAX - 1}"})
+
+
+def test_a_follow_up_job_joins_the_next_group(ledger: Ledger):
+    ledger.group("all", then=THEN)
+    ledger.group("part", then={"kind": "load", "queue": "load", "group": "all"})
+    join(ledger, 2, "part")
+    ledger.close_group("part")
+    finish(ledger)
+    assert ledger.get_group("all").total == 1
+    ledger.close_group("all")
+    finish(ledger)
+    assert made(ledger) == [("publish", {"import": 42})]
+
+
+def test_a_refused_follow_up_job_is_noted_and_tried_again(ledger: Ledger):
+    ledger.group("all")
+    ledger.group("part", then={"kind": "load", "queue": "after", "group": "all"})
+    ledger.close_group("all")
+    [job] = join(ledger, 1, "part")
+    group = ledger.close_group("part")
+    finish(ledger)
+    group = ledger.get_group("part")
+    assert (group.done, group.succeeded, group.then_job) == (True, 1, None)
+    assert group.last_error == "the group 'all' is closed: no job can join it"
+    assert made(ledger) == []
+    assert ledger.close_group("part").last_error == group.last_error
+    assert ledger.check(job.id) == []
+
+
+def test_wait_group(ledger: Ledger):
+    ledger.group("import-42")
+    join(ledger, 2)
+    assert not ledger.wait_group("import-42", timeout=0).done
+    finish(ledger)
+    assert not ledger.wait_group("import-42", timeout=0.01).done
+    ledger.close_group("import-42")
+    assert ledger.wait_group("import-42", timeout=5).done
+
+
+def test_lists_of_groups(ledger: Ledger):
+    for name in ("c", "a", "b"):
+        ledger.group(name)
+    ledger.close_group("b")
+    assert [group.name for group in ledger.groups()] == ["a", "b", "c"]
+    assert [group.name for group in ledger.groups(unfinished=True)] == ["a", "c"]
+    assert [group.name for group in ledger.groups(after="a", limit=1)] == ["b"]
+
+
+def test_a_finished_group_is_pruned_after_its_jobs(ledger: Ledger, clock: ManualClock):
+    ledger.group("import-42")
+    ledger.group("open")
+    join(ledger, 2)
+    join(ledger, 1, "open")
+    ledger.close_group("import-42")
+    finish(ledger)
+    clock.advance(3600)
+    ledger.prune(jobs_before=clock.now(), batch=1)
+    assert ledger.get_group("import-42").succeeded == 2
+    ledger.prune(jobs_before=clock.now())
+    assert [group.name for group in ledger.groups()] == ["open"]
+    assert ledger.get_group("open").succeeded == 1
+
+
+def test_many_changes_are_added_to_the_counts_in_between(ledger: Ledger):
+    ledger.group("import-42", then=THEN)
+    for _ in range(limits.GROUP_FOLD_ROWS + 5):
+        ledger.enqueue("load", queue="load", group="import-42")
+    assert ledger.get_group("import-42").total == limits.GROUP_FOLD_ROWS + 5
+    for _ in range(limits.GROUP_FOLD_ROWS + 5):
+        finish(ledger, limit=1)
+    assert ledger.close_group("import-42").succeeded == limits.GROUP_FOLD_ROWS + 5
+    assert len(made(ledger)) == 1
+
+
+def test_too_many_jobs_are_refused(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "GROUP_JOBS_MAX", 3)
+    ledger.group("import-42")
+    join(ledger, 2)
+    with refused_without_trace(ledger, "limit_exceeded"):
+        join(ledger, 2)
+    join(ledger, 1)
+
+
+def test_too_many_groups_are_refused(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "UNFINISHED_GROUPS_MAX", 2)
+    ledger.group("a")
+    ledger.group("b")
+    with refused("limit_exceeded"):
+        ledger.group("c")
+    ledger.close_group("a")
+    ledger.group("c")
+
+
+def test_a_schedule_makes_jobs_in_a_group(ledger: Ledger):
+    ledger.group("import-42")
+    made = ledger.set_schedule("hourly", "load", every="1h", group="import-42")
+    assert made.options == {"group": "import-42"}
+    assert ledger.run_schedule("hourly").group == "import-42"
+    assert ledger.get_group("import-42").total == 1
