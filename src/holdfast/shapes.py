@@ -106,6 +106,13 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     """The policy fields that were given when it was enqueued."""
     counter: int | None
     """The signer's counter in the newest signed event of this attempt."""
+    partition: str | None
+    limits: dict[str, int]
+    """The limits that it draws on, with the units of each."""
+    requires: tuple[str, ...]
+    """The labels that its worker must have."""
+    for_worker: str | None
+    """The only worker that may have it, or the one that may have it first."""
 
 
 _TIMES = {
@@ -127,9 +134,12 @@ _TIMES = {
 }
 """Fields of a view that are times, with their names in a job's record."""
 _DERIVED = {"attempts_max": "policy", "error": "last_error", "dead_letter": "note", "has_checkpoint": "checkpoint"}
+_OF_FLOW = ("partition", "limits", "requires", "for_worker")
 """Fields of a view that are made from others, with a field of the record that stands in their place until then."""
 _FIELDS = JobView.__struct_fields__
-_values = attrgetter(*({**_TIMES, **_DERIVED}.get(name, name) for name in _FIELDS))
+assert _FIELDS[-len(_OF_FLOW) :] == _OF_FLOW
+_NO_FLOW: tuple[Any, ...] = (None, {}, (), None)
+_values = attrgetter(*({**_TIMES, **_DERIVED}.get(name, name) for name in _FIELDS[: -len(_OF_FLOW)]))
 _TIME_PLACES = tuple(_FIELDS.index(name) for name in _TIMES)
 _CONTENT_PLACES = tuple(map(_FIELDS.index, ("args", "result", "checkpoint", "last_error", "override")))
 _LAST_ERROR = _FIELDS.index("last_error")
@@ -144,7 +154,7 @@ def job_view(job: "Job", *, raw: bool = False) -> JobView:
 def _view_values(job: "Job", *, raw: bool) -> list[Any]:
     """Return the fields of a view in their order. They are read all at once: a claim may have a thousand jobs."""
     record = job.record
-    values = list(_values(record))
+    values = [*_values(record), *(_NO_FLOW if record.flow is None else (getattr(job, name) for name in _OF_FLOW))]
     for place in _TIME_PLACES:
         if values[place] is not None:
             values[place] = to_datetime(values[place])

@@ -30,11 +30,15 @@ def _fill(ledger: Ledger) -> None:
     ledger.sign_in("hidden-worker", body={"queues": ["hidden-queue"]})
     ledger.pause("hidden-queue", reason=HIDDEN)
     ledger.set_schedule(HIDDEN, "hidden-kind", {"text": HIDDEN}, every="1h", queue="hidden-queue")
+    ledger.set_limit("api", concurrent=1, by="args.text")
+    ledger.set_queue("hidden-queue", weights={"hidden-tenant": 2})
+    ledger.enqueue("hidden-kind", {"text": HIDDEN}, queue="hidden-queue", limits=["api"], for_worker="hidden-worker")
     HistoryService(ledger, "test").tick()
 
 
 def _path(route: Route) -> str:
     path = re.sub(r"\{(\w+)\}", lambda found: NAMES.get(found[1], "x"), route.path)
+    path = path.replace("/limits/hidden", "/limits/api")
     more = {
         "/v1/wake": "?wait_s=0",
         "/v1/until-ready": "?queues=hidden-queue",

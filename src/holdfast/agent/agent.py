@@ -130,7 +130,6 @@ class AgentBase:
         """Run `work` in one transaction. Explain a refusal to the agent from the task's state in that transaction."""
 
         def work_or_explain(steps: JobSteps) -> A:
-            steps.labels = self._labels
             try:
                 return work(steps)
             except HoldfastError as error:
@@ -138,7 +137,9 @@ class AgentBase:
                     error, steps.session, RefusedRequest(self._who, self._suggestions, attempt)
                 ) from error.__cause__
 
-        acted = self._ledger.step_transactions.run(verb, self._who, (self.session, *body), work_or_explain, request_id=request_id)
+        acted = self._ledger.step_transactions.run(
+            verb, self._who, (self.session, *body), work_or_explain, request_id=request_id, labels=self._labels
+        )
         decoded = msgspec.json.decode(acted.answer, type=answer)
         return msgspec.structs.replace(decoded, replayed=True) if acted.replayed else decoded
 

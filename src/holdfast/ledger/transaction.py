@@ -148,10 +148,12 @@ class StepTransactions:
         work: Callable[[JobSteps], msgspec.Struct],
         *,
         request_id: str | None = None,
+        labels: tuple[str, ...] = (),
     ) -> StepsAnswer:
         """Run `work` in one transaction and return its answer. A repeated request gets the same answer again.
 
-        If `work` raises an error, nothing is changed. The answer is kept if a job was changed.
+        `labels` are what the worker has, for jobs that require them. If `work` raises an error, nothing is changed. The answer
+        is kept if a job was changed.
         """
         drawn = validate.request_id(request_id) or self._entropy.nonce()
         request = Request(verb, [], request_id is not None, keep=True, body_hash=validate.body_hash(verb, *body))
@@ -162,7 +164,9 @@ class StepTransactions:
             if kept is not None:
                 return StepsAnswer(kept, replayed=True), result
             signer = self._signer.in_transaction(session)
-            answer = msgspec.json.encode(work(JobSteps(session, signer, result, who, drawn, self._entropy)))
+            steps = JobSteps(session, signer, result, who, drawn, self._entropy)
+            steps.labels = labels
+            answer = msgspec.json.encode(work(steps))
             if result.changed:
                 session.keep_requests([StoredRequest(who.name, drawn, verb, request.body_hash, answer)])
                 session.wake(result.queues)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.model import JobRecord, Micros, Phase, Policy, Status
+from holdfast.core.model import Draw, Flow, JobRecord, Micros, Phase, Policy, Status
 from holdfast.errors import HoldfastError
 from holdfast.ledger.public import Beat, Change, Event, to_micros
 from holdfast.remote.refusals import ProblemFields, error_of
@@ -74,6 +74,10 @@ class RemoteJob(msgspec.Struct, frozen=True):
     override: msgspec.Raw = msgspec.Raw(b"null")
     counter: int | None = None
     fence: FenceToken | None = None
+    partition: str | None = None
+    limits: dict[str, int] = {}
+    requires: tuple[str, ...] = ()
+    for_worker: str | None = None
 
 
 _TIMES = {
@@ -112,8 +116,17 @@ def record_of(job: RemoteJob) -> JobRecord:
         last_error=_body(job.last_error),
         override=_body(job.override),
         token=None if job.fence is None else job.fence.token,
+        flow=_flow(job),
         **fields,
     )
+
+
+def _flow(job: RemoteJob) -> Flow | None:
+    """Return the options of flow control. The answer has neither keys of limits nor the time for which a job is reserved."""
+    if not (job.partition or job.limits or job.requires or job.for_worker):
+        return None
+    draws = tuple(Draw(name, units) for name, units in job.limits.items())
+    return Flow(job.partition or "", draws, job.requires, job.for_worker or "")
 
 
 def _body(found: msgspec.Raw) -> bytes | None:

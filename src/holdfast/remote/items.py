@@ -13,7 +13,7 @@ from holdfast.core.groups import GroupBody
 from holdfast.core.model import Actor, EventType, Fence, Role
 from holdfast.core.policy import Settings
 from holdfast.core.schedule import ScheduleBody
-from holdfast.ledger.public import to_datetime
+from holdfast.ledger.public import flow_options, to_datetime
 from holdfast.ledger.schedules import job_command
 
 _enqueued = msgspec.json.Decoder(payloads.EnqueuedPayload)
@@ -75,6 +75,7 @@ def _enqueue_item(command: c.Enqueue, ref: str | None) -> Body:
         depends_on=waits_for or None,
         on_dependency_failure=given.on_dependency_failure if waits_for else None,
         ref=ref,
+        **flow_options(command.flow),
     )
 
 
@@ -184,7 +185,10 @@ def _note(command: c.Annotate) -> tuple[str, Body]:
 Writer = Callable[[Any], tuple[str, Body]]
 
 ON_JOB: dict[type[c.Command], Writer] = {
-    c.ClaimJob: lambda x: ("claim", {} if x.ttl_ms is None else {"ttl": milliseconds(x.ttl_ms)}),
+    c.ClaimJob: lambda x: (
+        "claim",
+        without_none(ttl=None if x.ttl_ms is None else milliseconds(x.ttl_ms), labels=x.labels or None),
+    ),
     c.Start: lambda x: ("start", holder_fields(x)),
     c.Heartbeat: lambda x: ("heartbeat", beat_body(x)),
     c.Complete: lambda x: ("complete", _complete(x)),

@@ -29,6 +29,7 @@ from holdfast.proof.statements import read_statement
 from holdfast.remote import answers as a
 from holdfast.remote import items
 from holdfast.remote.fleet import RemoteFleetVerbs
+from holdfast.remote.flow import FLOW_SETTINGS, RemoteFlowVerbs
 from holdfast.remote.groups import GROUP_SETTINGS, RemoteGroupVerbs
 from holdfast.remote.items import path
 from holdfast.remote.pipeline import Identity, RemotePipeline
@@ -47,7 +48,15 @@ OPEN_SECONDS = 10.0
 """How long to try to reach the server before a ledger is opened."""
 
 
-class RemoteLedger(RemoteScheduleVerbs, RemoteGroupVerbs, RemoteReadVerbs, RemoteFleetVerbs, RemoteSummaryVerbs, Ledger):
+class RemoteLedger(
+    RemoteScheduleVerbs,
+    RemoteFlowVerbs,
+    RemoteGroupVerbs,
+    RemoteReadVerbs,
+    RemoteFleetVerbs,
+    RemoteSummaryVerbs,
+    Ledger,
+):
     """A ledger on a server. `holdfast.open` returns one for a url that starts with https:// or http://."""
 
     def __init__(
@@ -79,6 +88,7 @@ class RemoteLedger(RemoteScheduleVerbs, RemoteGroupVerbs, RemoteReadVerbs, Remot
         )
         if me.role == "worker" and not me.act_as:
             self.token_worker = me.name
+        self._limit_keys = None  # the server adds the keys of limits
         self._transport = transport
         self._remote = RemotePipeline(transport, identity, self.metrics, entropy.nonce, self._signer)
         # Both have the methods that verbs use.
@@ -273,6 +283,7 @@ _SETTINGS: dict[str, Callable[..., Setting]] = {
     "pause": lambda queue, *why: ("POST", path("queues", queue, "pause"), None, {"reason": why[0]} if why else {}),
     "unpause": lambda queue: ("POST", path("queues", queue, "unpause"), None, {}),
     **SCHEDULE_SETTINGS,
+    **FLOW_SETTINGS,
     **GROUP_SETTINGS,
     "set_policy": lambda scope, name, layer: ("PUT", _policy_path(scope, name), None, items.policy_fields(layer)),
     "amend_policy": lambda scope, name, layer: ("PATCH", _policy_path(scope, name), None, items.policy_fields(layer)),

@@ -236,7 +236,13 @@ class RemotePipeline(StoreOnly):
         return a.record_of(self._transport.call("GET", f"/v1/jobs/{job_id}", a.FoundAnswer).job)
 
     def _claim(self, command: c.ClaimNext) -> list[Any]:
-        body = items.without_none(queues=command.queues, kinds=command.kinds, limit=command.limit, start=command.start or None)
+        body = items.without_none(
+            queues=command.queues,
+            kinds=command.kinds,
+            limit=command.limit,
+            start=command.start or None,
+            labels=command.labels or None,
+        )
         return [a.record_of(job) for job in self._send(command, "/v1/claims", a.PageAnswer, body).jobs]
 
     def _replay_many(self, command: c.ReplayMany) -> list[Any]:

@@ -59,17 +59,27 @@ class RemoteSteps:
         self._nonce = nonce
         self._metrics = counters
 
-    def run(self, verb: str, who: Actor, body: tuple[Any, ...], work: Any, *, request_id: str | None = None) -> StepsAnswer:
-        """Send a verb. `body` is what distinguishes one request from another, so it has all that the server needs."""
+    def run(
+        self,
+        verb: str,
+        who: Actor,
+        body: tuple[Any, ...],
+        work: Any,
+        *,
+        request_id: str | None = None,
+        labels: tuple[str, ...] = (),
+    ) -> StepsAnswer:
+        """Send a verb. `body` is what distinguishes one request from another. Verbs that claim a task also send `labels`."""
         key = validate.request_id(request_id) or self._nonce()
         name, (_, *given) = verb.removeprefix("task_"), body
+        has = {"labels": labels} if labels and name in ("start", "resume") else {}
         try:
             if name in _OTHERS:
-                sent = items.without_none(**_OTHERS[name](*given))
+                sent = items.without_none(**_OTHERS[name](*given), **has)
                 answer = self._pipeline.call("POST", path("tasks", name), msgspec.Raw, actor=who, body=sent, key=key)
             else:
                 id_, attempt, *rest = given
-                sent = items.without_none(**_ON_TASK[name](*rest), attempt=attempt)
+                sent = items.without_none(**_ON_TASK[name](*rest), attempt=attempt, **has)
                 found = self._pipeline.call("POST", path("tasks", id_, name), _OneTask, actor=who, body=sent, key=key)
                 answer = found.task
         except HoldfastError as error:

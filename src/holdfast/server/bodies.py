@@ -65,6 +65,11 @@ class EnqueueBody(Body, frozen=True, gc=False):
     trace_id: str | None = None
     depends_on: list[int] | None = None
     on_dependency_failure: Literal["wait", "cancel", "dead_letter"] | None = None
+    limits: dict[str, int] | list[str] | None = None
+    partition: str | None = None
+    requires: list[str] | None = None
+    for_worker: str | None = None
+    for_worker_for: Duration | None = None
     group: str | None = None
 
 
@@ -213,6 +218,8 @@ class ViolationsAnswer(msgspec.Struct, frozen=True):
 
 class ClaimJobBody(Body, frozen=True):
     ttl: Duration | None = None
+    labels: tuple[str, ...] = ()
+    """What the worker has, for a job that requires labels."""
 
 
 class ClaimBody(Body, frozen=True):
@@ -221,6 +228,8 @@ class ClaimBody(Body, frozen=True):
     limit: int = 1
     start: bool = False
     wait_s: float = 0.0
+    labels: tuple[str, ...] = ()
+    """What the worker has, for jobs that require labels."""
 
 
 class FenceBody(Body, frozen=True):

@@ -17,8 +17,8 @@ from holdfast.server.threads import WorkThreads
 from holdfast.services.ticker import Outage
 from holdfast.store.rows import chunks
 
-ClaimKey = tuple[tuple[str, ...], tuple[str, ...] | None]
-"""The queues and the kinds of a claim. Claims with the same ones are a group."""
+ClaimKey = tuple[tuple[str, ...], tuple[str, ...] | None, tuple[str, ...]]
+"""The queues, the kinds and the labels of a claim. Claims with the same ones are a group."""
 SLICE_SECONDS = 0.25
 """The longest single wait of the thread that waits for changes, so that the server stops soon."""
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.005, 0.025
@@ -118,6 +118,7 @@ class Claims:
                 limit=body.limit,
                 start=body.start,
                 kinds=body.kinds,
+                labels=body.labels,
                 incarnation=worker.incarnation,
                 request_id=call.request_id,
             ),
@@ -149,8 +150,11 @@ class Claims:
     async def _wait(self, call: Call, attempt: Callable[[], list[Job]], before: int) -> list[Job]:
         """Wait for jobs. `before` is the newest change before a claim that found none."""
         loop, body = asyncio.get_running_loop(), call.body
+        until_ready = partial(
+            self._ledger.until_ready, body.queues, kinds=body.kinds, worker=call.worker.name, labels=body.labels
+        )
         deadline = loop.time() + body.wait_s
-        key: ClaimKey = (tuple(body.queues), None if body.kinds is None else tuple(body.kinds))
+        key: ClaimKey = (tuple(body.queues), None if body.kinds is None else tuple(body.kinds), tuple(sorted(body.labels)))
         waiting = WaitingClaim(key)
         line = self._waiting.setdefault(key, OrderedDict())
         line[waiting] = None
@@ -160,7 +164,7 @@ class Claims:
         gone.add_done_callback(lambda _: waiting.woken.set())
         try:
             while True:
-                due = await self._reads.call(partial(self._ledger.until_ready, body.queues, kinds=body.kinds))
+                due = await self._reads.call(until_ready)
                 left = deadline - loop.time()
                 if left <= 0 or self._ending:
                     return []
@@ -171,6 +175,7 @@ class Claims:
                     return []
                 if jobs := await self._writes.call(attempt):
                     return jobs
+                await self._pass_on(waiting)
         finally:
             gone.cancel()
             line.pop(waiting, None)
@@ -178,6 +183,17 @@ class Claims:
                 self._waiting.pop(key, None)
             # There may be more jobs, or this claim was woken and could not claim: its client has gone, or the store failed.
             self._wake_first(key)
+
+    async def _pass_on(self, waiting: WaitingClaim) -> None:
+        """Wake the next claim of the group if there are jobs that this one could not have: they may be for another worker."""
+        line = iter(self._waiting.get(waiting.key, ()))
+        if waiting not in line:  # this advances to the place after it
+            return
+        following = next(line, None)
+        if following is not None:
+            found: list[str] = await self._reads.call(partial(self._ledger.ready_queues, waiting.key[0]))
+            if found:
+                following.woken.set()
 
     def _wake_first(self, key: ClaimKey) -> None:
         for waiting in self._waiting.get(key, ()):
@@ -206,7 +222,7 @@ class Claims:
         try:
             while self._looked_at != self._changes:
                 self._looked_at = self._changes
-                names = sorted({queue for queues, _ in self._waiting for queue in queues})
+                names = sorted({queue for queues, _, _ in self._waiting for queue in queues})
                 for part in chunks(names, limits.NAMES_PER_CLAIM_MAX):
                     ready = set(await self._reads.call(partial(self._ledger.ready_queues, part)))
                     for key in list(self._waiting):

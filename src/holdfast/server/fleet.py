@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.access import AccessRole
+from holdfast.core.model import Role
 from holdfast.errors import Forbidden, NotFound
 from holdfast.ledger import QueueRecord, WorkerRecord
 from holdfast.server import bodies as b
@@ -127,6 +129,7 @@ class UntilReadyQuery(b.Body, frozen=True):
     queues: list[str]
     kinds: list[str] | None = None
     worker: str | None = None
+    """The worker that claims. Without a name, the one that calls."""
     labels: list[str] | None = None
 
 
@@ -139,11 +142,18 @@ class UntilReadyAnswer(msgspec.Struct, frozen=True):
 def until_ready(call: Call) -> Any:
     """Return how long it takes until a job of these queues is ready."""
     asked = call.query
-    return {
-        "seconds": call.ledger.until_ready(
-            _visible_queues(call), kinds=asked.kinds, worker=asked.worker, labels=asked.labels or ()
-        )
-    }
+    found = call.ledger.until_ready(_visible_queues(call), kinds=asked.kinds, worker=_claimer(call), labels=asked.labels or ())
+    return {"seconds": found}
+
+
+def _claimer(call: Call) -> str | None:
+    """Return the worker of the query, else the one that calls. Raise Forbidden if the caller may not act as that worker."""
+    named, caller = call.query.worker, call.principal
+    if named is None:
+        return caller.name if caller.role is AccessRole.WORKER else None
+    if not caller.may_act_as(Role.WORKER, named):
+        raise Forbidden(f"this token may not act as worker {named!r:.80}", allowed=list(caller.act_as))
+    return str(named)
 
 
 def _visible_queues(call: Call) -> list[str]:

@@ -41,6 +41,7 @@ def claim_job(call: Call) -> Reply:
         call.check_visible(),
         worker.name,
         ttl=call.body.ttl,
+        labels=call.body.labels,
         incarnation=worker.incarnation,
         request_id=call.request_id,
         expected_rev=call.expected_rev,

@@ -93,6 +93,11 @@ class Principal(msgspec.Struct, frozen=True):
         """Return the verbs that the caller may use, of pairs of a verb and what its route asks for."""
         return sorted({verb for verb, least in routes if least != "none" and self.may(least)})
 
+    def may_act_as(self, role: Role, name: str) -> bool:
+        """Return whether the caller is this actor, or a pattern of `act_as` allows it."""
+        own = None if self.is_anonymous else _ACTOR_ROLES.get(self.role)
+        return (role, name) == (own, self.name) or matches_any(self.act_as, f"{role.value}:{name}")
+
     def actor(self, incarnation: str | None = None, wanted: str | None = None) -> Actor | None:
         """Return the actor of what the caller changes. None for a reader, which changes nothing.
 
@@ -105,9 +110,7 @@ class Principal(msgspec.Struct, frozen=True):
         if wanted is None:
             return own
         actor = parse_actor(wanted, started)
-        if own is not None and (actor.role, actor.name) == (own.role, own.name):
-            return actor
-        if not matches_any(self.act_as, f"{actor.role.value}:{actor.name}"):
+        if not self.may_act_as(actor.role, actor.name):
             raise Forbidden(
                 f"this token may not act as {actor.role.value} {actor.name!r:.80}",
                 action=f"Leave out {ACTOR_HEADER}, or create a token whose act_as allows this actor.",

@@ -29,6 +29,8 @@ ROOTS = {
     "statement": "statement",
 }
 """The fields that have contents, each with the name that patterns use."""
+KEY_PATH = "payload.flow.limits.key"
+"""An argument by which a limit is counted. It is hidden if any argument may be: the event does not say which one it is."""
 TEXTS = {"sealed_payload", "statement"}
 """The fields whose contents are JSON as a text."""
 _HIDDEN_RAW = msgspec.Raw(b'"[redacted]"')
@@ -44,6 +46,7 @@ class Redaction:
     def __init__(self, patterns: Sequence[str]) -> None:
         limits.check_count("redact", len(patterns), limits.REDACT_PATTERNS_MAX)
         self._patterns = tuple(dict.fromkeys(limits.check_key("redact", pattern) for pattern in patterns))
+        self._hides_keys = any(pattern.startswith(("args", "*")) for pattern in self._patterns)
 
     def fields(self, answer: T) -> T:
         """Return an answer, of dicts, lists and structs, without what is hidden. A signed statement is hidden in the same way."""
@@ -57,7 +60,13 @@ class Redaction:
             return bytes(_HIDDEN_RAW)
         return bytes(self._visit_raw(msgspec.Raw(body), paths))
 
+    def hides(self, path: str) -> bool:
+        """Return whether contents at this path are hidden."""
+        return self._hides((path,))
+
     def _hides(self, paths: _Paths) -> bool:
+        if self._hides_keys and KEY_PATH in paths:
+            return True
         return any(matches(pattern, path) for pattern in self._patterns for path in paths)
 
     def _visit(self, value: Any, paths: _Paths) -> Any:

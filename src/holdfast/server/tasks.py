@@ -1,5 +1,6 @@
 """Routes of agents: a task in focus, without fences. The session is the header Holdfast-Incarnation."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -34,6 +35,8 @@ class TasksQuery(b.Body, frozen=True):
 class StartBody(b.Body, frozen=True):
     ttl: b.Duration | None = None
     attempt: int | None = None
+    labels: tuple[str, ...] = ()
+    """What the agent has, for a task that requires labels."""
 
 
 class TaskBeatBody(b.Body, frozen=True):
@@ -66,15 +69,17 @@ class ResumeTaskBody(b.Body, frozen=True):
     queues: list[str] | None = None
     kinds: list[str] | None = None
     ttl: b.Duration | None = None
+    labels: tuple[str, ...] = ()
+    """What the agent has, for tasks that require labels."""
 
 
 class CollectBody(b.Body, frozen=True):
     limit: int = limits.PAGE_MAX
 
 
-def _agent(call: Call) -> Agent:
+def _agent(call: Call, labels: Sequence[str] = ()) -> Agent:
     worker = call.worker
-    return Agent(call.ledger, worker.name, session=worker.incarnation)
+    return Agent(call.ledger, worker.name, session=worker.incarnation, labels=labels)
 
 
 @route("GET", "/v1/tasks", "reader", query=TasksQuery, answer=TasksAnswer, verb="read")
@@ -112,7 +117,7 @@ def task_resume(call: Call) -> Any:
     for queue in body.queues or ():
         call.see_queue(queue)
     queues = claimable_queues(call.principal, call.ledger) if body.queues is None else body.queues
-    brief = _agent(call).resume(queues=queues, kinds=body.kinds, ttl=body.ttl, request_id=call.request_id)
+    brief = _agent(call, body.labels).resume(queues=queues, kinds=body.kinds, ttl=body.ttl, request_id=call.request_id)
     return visible_related(call.principal, call.ledger, brief)
 
 
@@ -125,8 +130,8 @@ def task_gc(call: Call) -> Any:
 @route("POST", "/v1/tasks/{job_id}/start", "worker", body=StartBody, answer=HeldTaskAnswer, verb="task_start")
 def task_start(call: Call) -> Any:
     """Claim and start a task, and make it the focus."""
-    body = call.body
-    return {"task": _agent(call).start(call.check_visible(), ttl=body.ttl, attempt=body.attempt, request_id=call.request_id)}
+    body, agent = call.body, _agent(call, call.body.labels)
+    return {"task": agent.start(call.check_visible(), ttl=body.ttl, attempt=body.attempt, request_id=call.request_id)}
 
 
 @route(

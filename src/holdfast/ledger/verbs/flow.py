@@ -171,13 +171,13 @@ class FlowVerbs(LedgerBase):
         )
         self._set("set_queue", (queue, settings), request_id, actor, lambda session: session.set_queue(queue, settings))
         self._store.wake([queue])
-        return _queue_record(queue, settings)
+        return queue_record(queue, settings)
 
     def queue_settings(self) -> list[QueueSettingsRecord]:
         """Return the settings of all queues that have any, by queue."""
         rows = self._store.read(lambda session: session.queue_rows())
         found = [(row.queue, decode_settings(row.settings)) for row in rows if row.settings is not None]
-        return [_queue_record(queue, settings) for queue, settings in found if settings != QueueSettings()]
+        return [queue_record(queue, settings) for queue, settings in found if settings != QueueSettings()]
 
 
 _NO_LIMIT = LimitBody()
@@ -216,7 +216,8 @@ def _weights(given: Any) -> dict[str, int]:
     }
 
 
-def _rate(body: LimitBody) -> str | None:
+def rate_text(body: LimitBody) -> str | None:
+    """Return a rate as a text that `set_limit` takes."""
     if body.rate is None or body.per_us is None:
         return None
     return f"{body.rate}/{duration_text(body.per_us)}"
@@ -235,7 +236,7 @@ def _limit_record(row: LimitRow) -> LimitRecord:
     return LimitRecord(
         name=row.name,
         concurrent=body.concurrent,
-        rate=_rate(body),
+        rate=rate_text(body),
         burst=None if body.rate is None else body.tokens_max,
         by=body.by,
         updated_at=to_datetime(row.updated_at),
@@ -250,7 +251,7 @@ def _key_record(row: LimitKeyRow, shared: LimitBody, used: int, now: int) -> Lim
     return LimitKeyRecord(
         key=row.key,
         concurrent=body.concurrent,
-        rate=_rate(body),
+        rate=rate_text(body),
         burst=None if body.rate is None else body.tokens_max,
         is_own=row.body is not None,
         used=used,
@@ -258,7 +259,7 @@ def _key_record(row: LimitKeyRow, shared: LimitBody, used: int, now: int) -> Lim
     )
 
 
-def _queue_record(queue: str, settings: QueueSettings) -> QueueSettingsRecord:
+def queue_record(queue: str, settings: QueueSettings) -> QueueSettingsRecord:
     ageing = settings.ageing
     text = None if ageing is None else f"+{ageing.step}/{duration_text(ageing.every_us)}"
     return QueueSettingsRecord(queue=queue, weights=settings.weights, ageing=text)

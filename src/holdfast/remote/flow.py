@@ -1,0 +1,52 @@
+"""The verbs of a remote ledger for limits and for the settings of queues."""
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core import limits
+from holdfast.core.flow import LimitBody, QueueSettings
+from holdfast.core.model import Actor, Role
+from holdfast.ledger import LimitKeyRecord, LimitRecord, QueueSettingsRecord, validate
+from holdfast.ledger.verbs.flow import FlowVerbs, queue_record, rate_text
+from holdfast.remote import items
+from holdfast.remote.base import RemoteReads
+from holdfast.remote.items import path
+
+
+def _limit(name: str, key: str | None, body: LimitBody) -> tuple[str, str, None, dict[str, Any]]:
+    target = path("limits", name) if key is None else path("limits", name, "keys", key)
+    sent = items.without_none(concurrent=body.concurrent, rate=rate_text(body), burst=body.burst, by=body.by)
+    return "PUT", target, None, sent
+
+
+def _queue(queue: str, settings: QueueSettings) -> tuple[str, str, None, dict[str, Any]]:
+    sent = items.without_none(weights=settings.weights or None, ageing=queue_record(queue, settings).ageing)
+    return "PUT", path("queues", queue, "settings"), None, sent
+
+
+FLOW_SETTINGS: dict[str, Callable[..., tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]]] = {
+    "set_limit": _limit,
+    "set_queue": _queue,
+}
+"""How limits and queues are set: method, path, query and body."""
+
+
+class RemoteFlowVerbs(RemoteReads, FlowVerbs):
+    def remove_limit(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
+        who, key = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id) or self._entropy.nonce()
+        self._remote.call("DELETE", path("limits", limits.check_name("name", name)), type(None), actor=who, key=key)
+
+    def limits(self) -> list[LimitRecord]:
+        return self._field("/v1/limits", "limits", list[LimitRecord])
+
+    def limit(self, name: str) -> LimitRecord:
+        return self._field(path("limits", limits.check_name("name", name)), "limit", LimitRecord)
+
+    def limit_keys(self, name: str, *, after: str = "", limit: int = 100) -> list[LimitKeyRecord]:
+        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        target = path("limits", limits.check_name("name", name), "keys")
+        after = limits.check_name("after", after) if after != "" else ""
+        return self._field(target, "keys", list[LimitKeyRecord], after=after or None, limit=limit)
+
+    def queue_settings(self) -> list[QueueSettingsRecord]:
+        return self._field("/v1/queue-settings", "queues", list[QueueSettingsRecord])

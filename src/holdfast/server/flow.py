@@ -1,0 +1,124 @@
+"""Routes on limits, and on how queues serve their partitions and their old jobs.
+
+Limits are of the whole ledger: every caller reads them, since it names them in its jobs. Only a caller that may use all queues
+changes them or sees what is in use of them.
+"""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.ledger import LimitKeyRecord, LimitRecord, QueueSettingsRecord
+from holdfast.server import bodies as b
+from holdfast.server.call import Call
+from holdfast.server.redact import HIDDEN
+from holdfast.server.routes import route
+
+
+class LimitFields(b.Body, frozen=True):
+    concurrent: int | None = None
+    rate: str | None = None
+    """A number and a duration, such as 600/1m."""
+    burst: int | None = None
+    by: str | None = None
+    """The argument that is the key, such as args.tenant."""
+
+
+class LimitKeyFields(b.Body, frozen=True):
+    """The numbers of one key. Without any, the key has those of its limit again."""
+
+    concurrent: int | None = None
+    rate: str | None = None
+    burst: int | None = None
+
+
+class LimitsAnswer(msgspec.Struct, frozen=True):
+    limits: list[LimitRecord]
+
+
+class LimitAnswer(msgspec.Struct, frozen=True):
+    limit: LimitRecord
+
+
+class LimitKeysAnswer(msgspec.Struct, frozen=True):
+    keys: list[LimitKeyRecord]
+
+
+class QueueSettingsFields(b.Body, frozen=True):
+    weights: dict[str, int] | None = None
+    """Turns of each partition in one round."""
+    ageing: str | None = None
+    """How the priority of a waiting job rises, such as +1/10m."""
+
+
+class QueueSettingsAnswer(msgspec.Struct, frozen=True):
+    settings: QueueSettingsRecord
+
+
+class AllQueueSettingsAnswer(msgspec.Struct, frozen=True):
+    queues: list[QueueSettingsRecord]
+
+
+@route("GET", "/v1/limits", "reader", answer=LimitsAnswer, verb="read")
+def limits(call: Call) -> Any:
+    """List limits, by name."""
+    return {"limits": call.ledger.limits()}
+
+
+@route("GET", "/v1/limits/{name}", "reader", answer=LimitAnswer, verb="read")
+def limit(call: Call) -> Any:
+    """Return one limit."""
+    return {"limit": call.ledger.limit(call.parameters["name"])}
+
+
+@route("PUT", "/v1/limits/{name}", "operator", body=LimitFields, answer=LimitAnswer)
+def set_limit(call: Call) -> Any:
+    """Make a limit, or replace the one of this name."""
+    return _set(call, None)
+
+
+@route("DELETE", "/v1/limits/{name}", "operator", answer=None, status=204)
+def remove_limit(call: Call) -> Any:
+    """Remove a limit. Jobs that draw on it go on without it."""
+    call.check_scope(None)
+    call.ledger.remove_limit(call.parameters["name"], request_id=call.request_id, actor=call.actor)
+
+
+@route("GET", "/v1/limits/{name}/keys", "reader", query=b.NameQuery, answer=LimitKeysAnswer, verb="read")
+def limit_keys(call: Call) -> Any:
+    """List the keys of a limit, and what is in use of them."""
+    call.check_scope(None)
+    name = call.parameters["name"]
+    found = call.ledger.limit_keys(name, after=call.query.after, limit=call.query.limit)
+    by = None if call.redaction is None else call.ledger.limit(name).by
+    if call.redaction is not None and by is not None and call.redaction.hides(by):
+        found = [msgspec.structs.replace(one, key=HIDDEN) for one in found]
+    return {"keys": found}
+
+
+@route("PUT", "/v1/limits/{name}/keys/{key}", "operator", body=LimitKeyFields, answer=LimitAnswer, verb="set_limit")
+def set_limit_key(call: Call) -> Any:
+    """Set the numbers of one key of a limit. Without any, the key has those of the limit again."""
+    return _set(call, call.parameters["key"])
+
+
+def _set(call: Call, key: str | None) -> Any:
+    call.check_scope(None)
+    fields = msgspec.structs.asdict(call.body)
+    made = call.ledger.set_limit(call.parameters["name"], key=key, request_id=call.request_id, actor=call.actor, **fields)
+    return {"limit": made}
+
+
+@route("GET", "/v1/queue-settings", "reader", answer=AllQueueSettingsAnswer, verb="read")
+def queue_settings(call: Call) -> Any:
+    """List the settings of all queues that have any."""
+    return {"queues": [one for one in call.ledger.queue_settings() if call.principal.sees(one.queue)]}
+
+
+@route("PUT", "/v1/queues/{name}/settings", "operator", body=QueueSettingsFields, answer=QueueSettingsAnswer)
+def set_queue(call: Call) -> Any:
+    """Set how a queue serves its partitions and its old jobs. What is not given is unset."""
+    name = call.parameters["name"]
+    call.see_queue(name)
+    fields = msgspec.structs.asdict(call.body)
+    return {"settings": call.ledger.set_queue(name, request_id=call.request_id, actor=call.actor, **fields)}
