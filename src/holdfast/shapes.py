@@ -394,6 +394,10 @@ class QueueCountsEntry(QueueEntry, frozen=True):
     """When the oldest claimable job became available, even if the queue is paused; null if there is none."""
     counts: dict[str, int]
     """The number of jobs of each status."""
+    weights: dict[str, int]
+    """Turns of each partition in one round."""
+    ageing: str | None
+    """How the priority of a waiting job rises, such as +1/10m."""
 
 
 class QueueAnswer(Shape, frozen=True):

@@ -147,12 +147,25 @@ def test_answers_match_their_schema(said: Said, folder: Path) -> None:
     assert SHAPES.keys() - said.commands <= ELSEWHERE
 
 
+def flow(said: Said) -> None:
+    said("limit", "set", "api", "--concurrent", "5", "--rate", "600/1m", "--by", "args.tenant")
+    said("limit", "set", "api", "--for", "acme", "--concurrent", "9")
+    said("job", "enqueue", "ask", "--queue", "chat", "--args", '{"tenant": "a"}', "--limit", "api=2", "--partition", "a")
+    said("limit", "list")
+    assert [key["key"] for key in said("limit", "get", "api")["keys"]] == ["a", "acme"]
+    said("limit", "unset", "api", "--for", "acme")
+    said("limit", "unset", "api")
+    said("queue", "set", "chat", "--weight", "a=3", "--ageing", "+1/10m")
+    said("queue", "list")
+
+
 def schedules(said: Said) -> None:
     said("schedule", "add", "nightly", "report", "--queue", "reports", "--cron", "0 3 * * *", "--tz", "Europe/Berlin")
     said("schedule", "add", "often", "report", "--queue", "reports", "--every", "90s", "--start", "2026-01-01T00:00")
     for verb in ("get", "pause", "resume", "run", "preview", "remove"):
         said("schedule", verb, "nightly")
     said("schedule", "list")
+    flow(said)
 
 
 def groups(said: Said) -> None:

@@ -280,6 +280,6 @@ def test_jobs_that_draw_more_than_a_limit_has_are_reported(ledger: Ledger):
         ledger.enqueue("k", {"n": number}, limits={"api": 4})
     ledger.set_limit("api", key="2", concurrent=3)
     assert "2 jobs draw 4 units of the limit api for 2, which has fewer" in wrong(ledger)["limit_too_small"].words
-    assert "holdfast limit show api" in wrong(ledger)["limit_too_small"].action
+    assert "holdfast limit get api" in wrong(ledger)["limit_too_small"].action
     ledger.set_limit("api", key="2")
     assert wrong(ledger) == {}

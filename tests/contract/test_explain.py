@@ -346,7 +346,7 @@ def test_a_used_up_limit_is_named_with_its_key(ledger: Ledger, clock: ManualCloc
     found = ledger.explain(made := _limit_used_up(ledger, clock))
     [name] = ledger.get(made).limits
     assert f"The limit {name} for 1 is used up: 2 of 2 are in use. It draws 2 units." in found.text
-    assert commands(found)[0] == f"holdfast limit show {name}"
+    assert commands(found)[0] == f"holdfast limit get {name}"
     assert ledger.explain(made, to_claim=True).situation is Situation.LIMIT_USED_UP
 
 

@@ -9,7 +9,7 @@ import sys
 import termios
 import time
 from array import array
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
@@ -80,8 +80,8 @@ def text_of(answer: CallToolResult) -> str:
     return block.text
 
 
-def new_sessions(ledger: Ledger) -> ClientSessions:
-    return ClientSessions(ledger, time.monotonic)
+def new_sessions(ledger: Ledger, labels: Sequence[str] = ()) -> ClientSessions:
+    return ClientSessions(ledger, time.monotonic, labels=labels)
 
 
 class Watch:

@@ -102,6 +102,27 @@ async def test_a_key_is_kept_after_the_end_of_its_job(ledger: Ledger) -> None:
         assert (again["task"]["id"], again["is_new"]) == (kept.id, False)
 
 
+async def test_an_agent_gets_jobs_that_require_its_labels(ledger: Ledger) -> None:
+    ledger.set_limit("api", concurrent=5)
+    async with tool_client(new_sessions(ledger)) as plain:
+        ask = Checked(plain, (await plain.client.list_tools()).tools)
+        options = {"limits": {"api": 2}, "partition": "t", "requires": ["gpu"], "for_worker": "ada"}
+        first, second = [(await ask("enqueue", kind="draft", **options))["task"]["id"] for _ in range(2)]
+        made = ledger.get(first)
+        assert (made.limits, made.partition, made.requires, made.for_worker) == ({"api": 2}, "t", ("gpu",), "ada")
+        idle = await ask("resume")
+        assert (idle["why"], idle["nothing"]["limited"]) == ("nothing", 2)
+        assert (await plain.refused("claim_job", id=second))["error_code"] == "not_claimable"
+        assert (await ask("resume", labels=["gpu"]))["task"]["id"] == first
+        assert (await ask("claim_job", id=second, labels=["gpu", "x"]))["task"]["id"] == second
+
+
+async def test_a_server_has_labels_for_all_its_agents(ledger: Ledger) -> None:
+    job = ledger.enqueue("draft", requires=["gpu", "x"])
+    async with tool_client(new_sessions(ledger, labels=["gpu"])) as ask:
+        assert (await ask("resume", labels=["x"]))["task"]["id"] == job.id
+
+
 # Refusals
 
 

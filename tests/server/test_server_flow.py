@@ -145,10 +145,8 @@ def test_a_job_for_one_worker_wakes_its_waiting_claim(live: RunningServer, real:
     names = [f"w-{number}" for number in range(4)]
     clients = [live.client("worker", name) for name in names]
     with ThreadPoolExecutor(4) as pool:
-        waiting = []
-        for number, client in enumerate(clients):
-            waiting.append(pool.submit(client.post, "/v1/claims", body))
-            wait_until(lambda number=number: live.server.claims.waiting == number + 1)
+        waiting = [pool.submit(client.post, "/v1/claims", body) for client in clients]
+        wait_until(lambda: live.server.claims.waiting == len(clients))
         for name in reversed(names):
             real.enqueue("k", for_worker=name)
         found = [one.result(20).data["jobs"] for one in waiting]

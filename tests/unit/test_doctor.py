@@ -433,4 +433,4 @@ def test_limits_that_do_not_fit_are_reported():
     assert found.words == "1 job draws on the limit api, which was removed: they go on without it"
     found = finding("limit_too_small", limits=(LimitTrouble("api for acme", 2, 1_500),))
     assert found.words == "2 jobs draw 1,500 units of the limit api for acme, which has fewer"
-    assert found.action == "They can never start. Raise the limit or cancel the jobs: holdfast limit show api."
+    assert found.action == "They can never start. Raise the limit or cancel the jobs: holdfast limit get api."

@@ -95,7 +95,7 @@ def test_a_limit_that_is_too_small_comes_first():
     assert found.situation is Situation.LIMIT_TOO_SMALL
     assert "It can never start: it draws 5 units of the limit b for x, which has 3 at most." in found.text
     assert "Besides: the limit a is used up: 3 of 3 are in use." in found.text
-    assert commands(found)[:2] == ["holdfast limit show b", "holdfast limit show a"]
+    assert commands(found)[:2] == ["holdfast limit get b", "holdfast limit get a"]
 
 
 def test_a_rate_says_when_the_next_start_is():

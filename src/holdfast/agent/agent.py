@@ -3,8 +3,9 @@
 import builtins
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -108,7 +109,7 @@ class AgentBase:
         limits.check_name("agent", name)
         limits.check_name("session", session)
         self._who = validate.worker(name, session)
-        self._labels = validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX)
+        self.labels = validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX)
 
     @property
     def name(self) -> str:
@@ -117,6 +118,13 @@ class AgentBase:
     @property
     def session(self) -> str:
         return self._who.incarnation
+
+    def with_labels(self, labels: Sequence[str]) -> Self:
+        """Return this agent with these labels besides its own."""
+        found = copy(self)
+        more = validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX)
+        found.labels = validate.labels("labels", (*self.labels, *more), limits.LABELS_PER_WORKER_MAX)
+        return found
 
     def _transact(
         self,
@@ -138,7 +146,7 @@ class AgentBase:
                 ) from error.__cause__
 
         acted = self._ledger.step_transactions.run(
-            verb, self._who, (self.session, *body), work_or_explain, request_id=request_id, labels=self._labels
+            verb, self._who, (self.session, *body), work_or_explain, request_id=request_id, labels=self.labels
         )
         decoded = msgspec.json.decode(acted.answer, type=answer)
         return msgspec.structs.replace(decoded, replayed=True) if acted.replayed else decoded

@@ -737,7 +737,7 @@ class AsyncLedger(AsyncLedgerBase):
         """Return one limit."""
         return await self._call(lambda ledger: ledger.limit(name))
 
-    async def limit_keys(self, name: str, *, after: str = "", limit: int = 100) -> builtins.list[LimitKeyRecord]:
+    async def limit_keys(self, name: str, *, after: str | None = None, limit: int = 100) -> builtins.list[LimitKeyRecord]:
         """Return the keys of a limit that jobs have drawn on, or that have their own numbers, by key, and what is in use."""
         return await self._call(lambda ledger: ledger.limit_keys(name, after=after, limit=limit))
 

@@ -130,7 +130,8 @@ def agent_command(function: ResultFunction) -> Callable[..., None]:
         from holdfast.agent import Agent
 
         check_fields(fields)
-        return pick_fields(function(Agent(ledger, agent, session=session), **options), fields)
+        actor = Agent(ledger, agent, session=session, labels=options.pop("labels", ()))
+        return pick_fields(function(actor, **options), fields)
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     with_options = session_option(agent_option()(with_existing_ledger(command)))

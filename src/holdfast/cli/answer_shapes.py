@@ -24,6 +24,9 @@ from holdfast.ledger import (
     GroupChange,
     GroupRecord,
     KeyRecord,
+    LimitKeyRecord,
+    LimitRecord,
+    QueueSettingsRecord,
     ScheduleRecord,
     SinkState,
     TokenRecord,
@@ -157,6 +160,30 @@ class PolicyAnswer(Shape, frozen=True):
     """The declaration of the kind's handler."""
     remarks: list[str]
     """Warnings about a change: no worker has declared the kind, or a value has no effect."""
+
+
+class LimitAnswer(Shape, frozen=True):
+    limit: LimitRecord
+
+
+class LimitKeysAnswer(LimitAnswer, frozen=True):
+    keys: list[LimitKeyRecord]
+    next_after: str | None
+    """The `--after` of the next page; null if there is none."""
+
+
+class LimitListAnswer(Shape, frozen=True):
+    limits: list[LimitRecord]
+
+
+class LimitUnsetAnswer(Shape, frozen=True):
+    unset: str
+    key: str | None
+    """The key whose numbers were removed; null if the limit was."""
+
+
+class QueueSettingsAnswer(Shape, frozen=True):
+    settings: QueueSettingsRecord
 
 
 class SinkListAnswer(Shape, frozen=True):
@@ -363,6 +390,10 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "key new": (NewKeyAnswer,),
     "key revoke": (KeyAnswer,),
     "key rotate": (NewKeyAnswer,),
+    "limit get": (LimitKeysAnswer,),
+    "limit list": (LimitListAnswer,),
+    "limit set": (LimitAnswer,),
+    "limit unset": (LimitUnsetAnswer,),
     "mcp": (),
     "serve": (),
     "migrate": (MigrateAnswer,),
@@ -372,6 +403,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "policy unset": (PolicyAnswer,),
     "queue list": (shapes.QueueListAnswer,),
     "queue pause": (shapes.QueueAnswer,),
+    "queue set": (QueueSettingsAnswer,),
     "queue unpause": (shapes.QueueAnswer,),
     "resume": (Brief,),
     "group add": (GroupAnswer,),

@@ -1,7 +1,8 @@
 """`holdfast completion`: shell completion, and suggestions for mistyped names."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -9,32 +10,38 @@ from click.shell_completion import CompletionItem, get_completion_class
 from holdfast.cli.command import COMPLETE_VARIABLE, CommandResult, as_json_option, ledger_from_options, print_result
 from holdfast.cli.config import ledger_url
 
+if TYPE_CHECKING:
+    from holdfast.ledger import Ledger
+
 OFFERED_MAX = 200
 
 
-class QueueName(click.ParamType[str]):
-    """The name of a queue. The shell offers the queues of the ledger."""
+class KnownName(click.ParamType[str]):
+    """A name. The shell offers those that the ledger has."""
 
     name = "text"
 
+    def __init__(self, known: "Callable[[Ledger], list[str]]") -> None:
+        self._known = known
+
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(name) for name in _known_queues(ledger_from_options(ctx)) if name.startswith(incomplete)][
-            :OFFERED_MAX
-        ]
+        names = _names_in(ledger_from_options(ctx), self._known)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)][:OFFERED_MAX]
 
 
-def _known_queues(db: str | None) -> list[str]:
-    """Return the queues of the ledger, or an empty list if it cannot be read: completion must not print errors."""
+def _names_in(db: str | None, known: "Callable[[Ledger], list[str]]") -> list[str]:
+    """Return names that the ledger has, or an empty list if it cannot be read: completion must not print errors."""
     import holdfast
 
     try:
         with holdfast.open(ledger_url(db), keys=(), create=False) as ledger:
-            return [queue.name for queue in ledger.queues()]
+            return known(ledger)
     except Exception:  # noqa: BLE001 - the shell would print the error into the command line
         return []
 
 
-QUEUE = QueueName()
+QUEUE = KnownName(lambda ledger: [queue.name for queue in ledger.queues()])
+LIMIT = KnownName(lambda ledger: [limit.name for limit in ledger.limits()])
 
 
 def command_hint(group: click.Group, ctx: click.Context, typed: str) -> str:

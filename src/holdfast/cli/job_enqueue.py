@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.command import CommandResult, request_option, with_ledger
 from holdfast.cli.completion import QUEUE, name_hint
+from holdfast.cli.flow_options import flow_options
 from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import JOB_ID, duration, format_time, read_argument, schedule_options
 from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, TYPED_BYTES_MAX, TYPED_LINES_BYTES_MAX, check_name
@@ -114,6 +115,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
     type=click.Choice(["wait", "cancel", "dead_letter"]),
     help="What happens to the job when a job that it waits for fails. [default: dead_letter]",
 )
+@flow_options
 @click.option(
     "--lines", type=click.Path(allow_dash=True), metavar="FILE|-", help="Many jobs, one JSON object a line, in one transaction."
 )

@@ -40,6 +40,7 @@ IDLE_MIN = timedelta(seconds=1)
 @click.option(
     "--session", envvar="HOLDFAST_SESSION", metavar="NAME", help="Keep jobs for the next process with this session name."
 )
+@click.option("--label", "labels", multiple=True, help="A label that the agents have, for jobs that require it; may be repeated.")
 @click.option("--idle-limit", type=duration, default="30m", show_default=True, help="How long to hold jobs without a call.")
 @click.option("--keep", is_flag=True, help="At the end, leave jobs to their leases instead of releasing them.")
 @click.option(
@@ -55,6 +56,7 @@ def mcp(
     http: str | None,
     agent: str | None,
     session: str | None,
+    labels: tuple[str, ...],
     idle_limit: timedelta,
     keep: bool,
     token_file: Path | None,
@@ -89,7 +91,7 @@ def mcp(
 
     url, ring = ledger_url(db), load_keys(keys)
     logs.configure(json=not sys.stderr.isatty())
-    options = server.ServeOptions(agent, session, idle_limit.total_seconds(), keep)
+    options = server.ServeOptions(agent, session, idle_limit.total_seconds(), keep, labels)
     with open_ledger(url, ring, create=is_named(db), serves=True) as ledger:
         if http_options is None:
             server.serve_stdio(ledger, options)

@@ -1,4 +1,4 @@
-"""`holdfast queue`: list queues with their counts, pause and unpause them."""
+"""`holdfast queue`: list queues with their counts, pause and unpause them, and set how they serve their jobs."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,6 +6,7 @@ import click
 
 from holdfast.cli.command import CommandResult, NounGroup, request_option, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
+from holdfast.cli.flow_options import read_pairs
 from holdfast.cli.output import Page
 from holdfast.core.model import Status
 from holdfast.text import format_age
@@ -13,14 +14,15 @@ from holdfast.text import format_age
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from holdfast.ledger import Ledger, QueueRecord
+    from holdfast.ledger import Ledger, QueueRecord, QueueSettingsRecord
 
 STATUSES = tuple(status.value for status in Status)
+WEIGHTS_SHOWN_MAX = 10
 
 
 @click.group(cls=NounGroup)
 def queue() -> None:
-    """List, pause and unpause queues.
+    """List, pause, unpause and set queues.
 
     \b
     Try:
@@ -33,13 +35,16 @@ def queue() -> None:
 def list_(ledger: "Ledger") -> CommandResult:
     """List queues, their counts and their waiting times.
 
-    It lists queues that have jobs or are paused, with the number of jobs of each status and how long the next job has waited.
+    It lists queues that have jobs, are paused or have settings, with the number of jobs of each status and how long the next
+    job has waited.
 
     \b
     Try:
       holdfast queue list --json
     """
     now, found = ledger.now(), ledger.queues()
+    settings = {one.queue: one for one in ledger.queue_settings()}
+    found += [_without_jobs(name) for name in sorted(settings.keys() - {one.name for one in found})]
 
     def show(page: Page) -> None:
         if not found:
@@ -50,8 +55,27 @@ def list_(ledger: "Ledger") -> CommandResult:
             for one in found
         ]
         page.table(("queue", "state", "oldest", *STATUSES), rows)
+        for one in settings.values():
+            page.line(f"Queue {one.queue} has {_settings_text(one)}.")
 
-    return CommandResult({"queues": [_queue_fields(one) for one in found]}, show)
+    return CommandResult({"queues": [_queue_fields(one, settings.get(one.name)) for one in found]}, show)
+
+
+def _without_jobs(name: str) -> "QueueRecord":
+    from holdfast.ledger import QueueRecord
+
+    return QueueRecord(name=name, counts={})
+
+
+def _settings_text(settings: "QueueSettingsRecord") -> str:
+    """Return the settings of a queue in words."""
+    weights = [f"{partition}={weight}" for partition, weight in settings.weights.items()]
+    parts = [
+        f"the weights {', '.join(weights[:WEIGHTS_SHOWN_MAX])}" if weights else None,
+        f"and {len(weights) - WEIGHTS_SHOWN_MAX} more" if len(weights) > WEIGHTS_SHOWN_MAX else None,
+        None if settings.ageing is None else f"{'and ' if weights else ''}ageing {settings.ageing}",
+    ]
+    return " ".join(part for part in parts if part) or "no settings"
 
 
 def queue_state(queue: "QueueRecord", now: "datetime") -> str:
@@ -68,7 +92,7 @@ def oldest_wait(queue: "QueueRecord", now: "datetime") -> str:
     return "–" if queue.ready_since is None else format_age(now - queue.ready_since)
 
 
-def _queue_fields(queue: "QueueRecord") -> dict[str, Any]:
+def _queue_fields(queue: "QueueRecord", settings: "QueueSettingsRecord | None") -> dict[str, Any]:
     return {
         "name": queue.name,
         "paused_at": queue.paused_at,
@@ -76,6 +100,8 @@ def _queue_fields(queue: "QueueRecord") -> dict[str, Any]:
         "pause_reason": queue.pause_reason,
         "ready_since": queue.ready_since,
         "counts": {status: queue.counts.get(status, 0) for status in STATUSES},
+        "weights": {} if settings is None else settings.weights,
+        "ageing": None if settings is None else settings.ageing,
     }
 
 
@@ -116,6 +142,28 @@ def unpause(ledger: "Ledger", *, name: str, request_id: str) -> CommandResult:
         warning = "was not paused" + ("" if _has_jobs(ledger, name) else ", and has no jobs")
         warning += f"; paused: {', '.join(sorted(paused))}" if paused else ""
     return _queue_result(ledger, name, "is open", warning)
+
+
+@queue.command("set")
+@click.argument("name", type=QUEUE)
+@click.option(
+    "--weight", "weights", multiple=True, metavar="PARTITION=N", help="Turns of a partition in one round; may be repeated."
+)
+@click.option("--ageing", metavar="+N/DURATION", help="Raise the priority of a waiting job by N for each such time: +1/10m.")
+@request_option
+@with_ledger
+def set_(ledger: "Ledger", *, name: str, weights: tuple[str, ...], ageing: str | None, request_id: str) -> CommandResult:
+    """Set how a queue serves its partitions and its old jobs.
+
+    What is not given is unset. A partition without a weight has the weight 1.
+
+    \b
+    Try:
+      holdfast queue set crawl --weight acme=3 --ageing +1/10m
+      holdfast queue set crawl
+    """
+    made = ledger.set_queue(name, weights=read_pairs("PARTITION=N", weights), ageing=ageing, request_id=request_id)
+    return CommandResult({"settings": made}, lambda page: page.line(f"Queue {name} has {_settings_text(made)}."))
 
 
 def _has_jobs(ledger: "Ledger", name: str) -> bool:

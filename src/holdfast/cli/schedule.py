@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli.command import CommandResult, NounGroup, request_option, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
+from holdfast.cli.flow_options import flow_options
 from holdfast.cli.job_enqueue import declared_queue, json_object
 from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import WholeNumber, duration, format_time, point
@@ -69,6 +70,7 @@ def schedule() -> None:
 @click.option("--dedupe-key", help="Make no job while a live job of the queue has this key.")
 @click.option("--dedupe-for", type=duration, help="Keep the key of each job for this time, also after its end.")
 @click.option("--on-duplicate", type=click.Choice(["keep", "replace"]), help="What to do with a waiting job that has the key.")
+@flow_options
 @click.option("--tier", help="The tier of its jobs.")
 @click.option("--policy", type=json_object("--policy"), metavar="JSON|@FILE", help="A policy for its jobs.")
 @request_option
@@ -85,7 +87,7 @@ def add(ledger: "Ledger", *, name: str, kind: str, request_id: str, **given: Any
       holdfast schedule add nightly report --cron "0 3 * * *" --tz Europe/Berlin --queue reports
       holdfast schedule add refresh crawl --every 15m --queue crawl --overlap skip
     """
-    fields = {option: value for option, value in given.items() if value is not None}
+    fields = {option: value for option, value in given.items() if value is not None and value != ()}
     if "queue" not in fields:
         fields["queue"] = declared_queue(ledger, kind)
     made = ledger.set_schedule(name, kind, fields.pop("args", None), request_id=request_id, **fields)

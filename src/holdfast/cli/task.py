@@ -35,6 +35,7 @@ from holdfast.cli.command import (
     with_existing_ledger,
 )
 from holdfast.cli.config import ledger_url
+from holdfast.cli.flow_options import label_option
 from holdfast.cli.output import HINTS, CommandError, Page, usage_error
 from holdfast.cli.values import WholeNumber, duration, format_time, reason_code_option
 from holdfast.core import policy
@@ -61,6 +62,7 @@ def task() -> None:
 
 @task.command()
 @claim_ttl_option
+@label_option
 @task_details_command
 def start(agent: "Agent", id_: int, **options: Any) -> "Task":
     """Claim and start a task, and make it the focus.
@@ -172,6 +174,7 @@ def gc(agent: "Agent", *, limit: int, request_id: str) -> CommandResult:
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 @click.option("--queue", "queues", multiple=True, help="Take new tasks from this queue only; may be repeated.")
 @click.option("--kind", "kinds", multiple=True, help="Take new tasks of this kind only; may be repeated.")
+@label_option
 @ttl_option
 @click.option("--grace", type=duration, default="10s", show_default=True, help="Time between SIGTERM and SIGKILL.")
 @click.option("--once", is_flag=True, help="Do one task at most.")
@@ -212,7 +215,7 @@ def _run_tasks(
 
     ttl_ms = policy.duration_ms("ttl", ttl, LEASE_MS_MIN, LEASE_MS_MAX)
     selection = TaskSelection(which["queues"] or None, which["kinds"] or None, ttl_ms)
-    actor = Agent(ledger, agent, session=session)
+    actor = Agent(ledger, agent, session=session, labels=which["labels"])
     loop = TaskLoop(ledger, actor, command, selection, url=url, grace_s=grace.total_seconds(), report=Page().remark)
     try:
         done = loop.run(once=which["once"], wait=which["wait"])
@@ -333,6 +336,7 @@ _CHOICE_REASONS = {
 @click.command()
 @click.option("--queue", "queues", multiple=True, help="Take new tasks from this queue only; may be repeated.")
 @click.option("--kind", "kinds", multiple=True, help="Take new tasks of this kind only; may be repeated.")
+@label_option
 @claim_ttl_option
 @click.option("--wait", type=duration, metavar="DURATION", help="When no task is ready, wait for one this long: 60s.")
 @request_option

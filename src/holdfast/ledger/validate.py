@@ -462,6 +462,8 @@ def _draws(given: Any) -> tuple[Draw, ...]:
 
 def labels(what: str, given: Any, most: int) -> tuple[str, ...]:
     """Return labels, sorted and each once."""
+    if given == ():
+        return ()
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise ValidationError(f"{what} must be a list of labels", field=what)
     found = {limits.check_name(what, label) for label in given}

@@ -23,7 +23,7 @@ def _key_meta(about: str) -> Any:
     return Meta(min_length=1, max_length=limits.KEY_BYTES_MAX, description=about or None)
 
 
-JobId = Annotated[int, Meta(ge=1, le=limits.JOB_ID_MAX, description="The job's id.")]
+JobId = Annotated[int, Meta(ge=1, le=limits.JOB_ID_MAX)]
 Names = Annotated[list[Annotated[str, _name_meta("")]], Meta(min_length=1, max_length=limits.NAMES_PER_CLAIM_MAX)]
 Ttl = Annotated[
     int,
@@ -38,16 +38,16 @@ RequestId = Annotated[
     Meta(
         min_length=1,
         max_length=REQUEST_ID_MAX,
-        description="Repeat a request with the same id: it is done only once.",
+        description="Sent again with the same id, a request is done once.",
     ),
 ]
 Attempt = Annotated[
     int,
-    Meta(ge=0, le=limits.REV_MAX, description="Refused unless the job is at this attempt; default: the one you claimed."),
+    Meta(ge=0, le=limits.REV_MAX, description="The job must be at this attempt; default: the one you claimed."),
 ]
 SessionName = Annotated[
     str,
-    _name_meta("Leave out unless an error asks for it; then give it with every call."),
+    _name_meta("Only if an error asks for it; then with every call."),
 ]
 
 
@@ -88,8 +88,12 @@ class ListJobsArguments(ToolArguments, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=limits.MCP_PAGE_MAX, description="Most jobs to return.")] = PAGE_DEFAULT
 
 
+Labels = Annotated[list[str], Meta(max_length=limits.LABELS_PER_WORKER_MAX)]
+
+
 class ClaimJobArguments(HeldJobArguments, frozen=True, kw_only=True):
     ttl_s: Ttl | None = None
+    labels: Labels = []
 
 
 _HELD_JOB_FIRST = "a job you hold still comes first"
@@ -99,6 +103,7 @@ class ResumeArguments(WriteArguments, frozen=True, kw_only=True):
     queues: Annotated[Names, Meta(description=f"Only from these queues; {_HELD_JOB_FIRST}.")] | None = None
     kinds: Annotated[Names, Meta(description=f"Only of these kinds; {_HELD_JOB_FIRST}.")] | None = None
     ttl_s: Ttl | None = None
+    labels: Annotated[Labels, Meta(description="What you have, for jobs that require it. Do not guess.")] = []
 
 
 class ProgressArguments(HeldJobArguments, frozen=True, kw_only=True):
@@ -136,6 +141,11 @@ class ReleaseArguments(HeldJobArguments, frozen=True, kw_only=True):
     ) = None
 
 
+Draws = Annotated[
+    dict[str, int], Meta(max_length=limits.LIMITS_PER_JOB_MAX, description="Units that it draws of limits, by name.")
+]
+
+
 class EnqueueArguments(WriteArguments, frozen=True, kw_only=True):
     kind: Annotated[str, _name_meta("What kind of work it is.")]
     args: Annotated[dict[str, Any], Meta(description="The job's arguments.")] = {}
@@ -149,6 +159,10 @@ class EnqueueArguments(WriteArguments, frozen=True, kw_only=True):
     on_dependency_failure: Annotated[
         Literal["wait", "cancel", "dead_letter"], Meta(description="What to do if one of those does not succeed.")
     ] = "dead_letter"
+    partition: Annotated[str, _name_meta("Partitions of a queue take turns.")] | None = None
+    requires: Annotated[list[str], Meta(max_length=limits.LABELS_REQUIRED_MAX, description="Labels that its worker needs.")] = []
+    for_worker: Annotated[str, _name_meta("The only worker or agent that may have it.")] | None = None
+    limits: Draws | None = None
 
 
 TASK_FIELDS = (
@@ -254,13 +268,17 @@ def _compact(schema: Any, parts: dict[str, Any]) -> Any:
     return compact
 
 
+UNREACHED = 10_000_000
+"""An upper bound that is left out of schemas: no caller reaches it."""
+
+
 def _is_omitted(name: str, part: Any) -> bool:
     """Return whether a keyword is left out. A property of the same name is kept: its value is a schema."""
     match name, part:
-        case ("title" | "maxLength" | "maxItems", str() | int()) | ("default", None) | ("required", []):
+        case ("title" | "maxLength" | "maxItems", str() | int()) | ("default", None | []) | ("required", []):
             return True
         case "maximum", int() as most:
-            return most >= limits.REV_MAX
+            return most >= UNREACHED
     return False
 
 

@@ -64,6 +64,7 @@ class ServeOptions(NamedTuple):
     session: str | None
     idle_s: float
     keep: bool
+    labels: tuple[str, ...] = ()
 
 
 class HttpOptions(NamedTuple):
@@ -129,7 +130,8 @@ def _create_sessions(ledger: Ledger, options: ServeOptions, clients: int = 1) ->
         DEFAULT_AGENT_NAME if options.agent is None else options.agent,
         DEFAULT_AGENT_NAME if options.session is None else options.session,
     )
-    return ClientSessions(ledger, time.monotonic, clients)
+    labels = validate.labels("labels", options.labels, limits.LABELS_PER_WORKER_MAX)
+    return ClientSessions(ledger, time.monotonic, clients, labels)
 
 
 def new_session_name() -> str:

@@ -3,7 +3,7 @@
 import logging
 import math
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -89,10 +89,12 @@ class DueHeartbeat(NamedTuple):
 class ClientSessions:
     """All sessions that hold jobs. Every method may be called from any thread."""
 
-    def __init__(self, ledger: Ledger, monotonic: Callable[[], float], clients: int = 1) -> None:
+    def __init__(self, ledger: Ledger, monotonic: Callable[[], float], clients: int = 1, labels: Sequence[str] = ()) -> None:
         self.ledger = ledger
         self.clients = clients
         """How many clients share the server equally. More clients than these share its sessions as they come."""
+        self.labels = labels
+        """What the agents of all clients have, for jobs that require it."""
         self.monotonic = monotonic
         self.changed = threading.Condition()
         self.calls = KeyedThreadPool("holdfast-mcp-call", threads_max=CALLS_AT_ONCE_MAX, per_key_max=CALLS_AT_ONCE)
@@ -108,7 +110,12 @@ class ClientSessions:
             entry = self._sessions.get(key)
             if entry is None:
                 return Agent(
-                    self.ledger, key.name, session=key.session, suggestions=suggestions, known_attempt=partial(self.attempt, key)
+                    self.ledger,
+                    key.name,
+                    session=key.session,
+                    suggestions=suggestions,
+                    known_attempt=partial(self.attempt, key),
+                    labels=self.labels,
                 )
             entry.touch(self.monotonic())
             self.changed.notify_all()

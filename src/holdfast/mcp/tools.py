@@ -76,7 +76,8 @@ def explain(caller: Caller, request: schemas.GetJobArguments) -> Explanation:
 
 def claim_job(caller: Caller, request: schemas.ClaimJobArguments) -> TaskResult:
     def start(agent: Agent, request_id: str | None) -> TaskResult:
-        return TaskResult(agent.start(request.id, ttl=request.ttl_s, attempt=request.attempt, request_id=request_id))
+        able = agent.with_labels(request.labels)
+        return TaskResult(able.start(request.id, ttl=request.ttl_s, attempt=request.attempt, request_id=request_id))
 
     done: TaskResult = caller.claim(request, start, caller.check_visible(request.id))
     return done
@@ -86,7 +87,8 @@ def resume(caller: Caller, request: schemas.ResumeArguments) -> Brief:
     queues = caller.rights.claimable(caller.ledger, request.queues)
 
     def resume_agent(agent: Agent, request_id: str | None) -> Brief:
-        return agent.resume(queues=queues, kinds=request.kinds, ttl=request.ttl_s, request_id=request_id)
+        able = agent.with_labels(request.labels)
+        return able.resume(queues=queues, kinds=request.kinds, ttl=request.ttl_s, request_id=request_id)
 
     brief: Brief = caller.claim(request, resume_agent)
     return brief
@@ -133,11 +135,12 @@ def _with_attempts_left(caller: Caller, done: TaskResult) -> AttemptEndResult:
 
 def enqueue(caller: Caller, request: schemas.EnqueueArguments) -> EnqueueResult:
     caller.rights.check_queue(request.queue)
-    names = ("queue", "priority", "dedupe_key", "correlation_id")
+    names = ("queue", "priority", "dedupe_key", "correlation_id", "limits", "partition", "for_worker")
     given = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
     if request.depends_on:
         given |= {"depends_on": request.depends_on, "on_dependency_failure": request.on_dependency_failure}
     given |= {"delay": request.delay_s} if request.delay_s else {}
+    given |= {"requires": request.requires} if request.requires else {}
     given |= {"dedupe_for": request.dedupe_for_s} if request.dedupe_for_s else {}
     job = caller.ledger.enqueue(
         request.kind, request.args, actor=caller.actor(request), request_id=caller.scoped_request_id(request), **given

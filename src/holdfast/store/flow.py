@@ -195,7 +195,7 @@ class SqlFlow(StatementSession):
         self.rows("put_limit_key", name=name, key=key, body=None if body is None else _encode(body).decode())
         self.rows("open_subqueues_of_limit", name=name)
 
-    def limit_keys(self, name: str, after: str, limit: int) -> list[LimitKeyRow]:
+    def limit_keys(self, name: str, after: str | None, limit: int) -> list[LimitKeyRow]:
         return self.records(LimitKeyRow, "limit_keys", name=name, after=after, limit=limit)
 
     def limit_key(self, name: str, key: str) -> LimitKeyRow | None:

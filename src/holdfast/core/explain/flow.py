@@ -111,7 +111,7 @@ def _units(units: int) -> str:
 
 
 def show_limit(name: str) -> Remedy:
-    return Remedy(f"holdfast limit show {quote_argument(name)}", "shows the limit and what is in use of it")
+    return Remedy(f"holdfast limit get {quote_argument(name)}", "shows the limit and what is in use of it")
 
 
 def explain_turn(job: JobRecord, facts: JobFacts, claimants: str) -> ExplanationPart:

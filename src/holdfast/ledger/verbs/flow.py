@@ -161,10 +161,10 @@ class FlowVerbs(LedgerBase):
             raise NotFound(f"there is no limit {name}", name=name)
         return found
 
-    def limit_keys(self, name: str, *, after: str = "", limit: int = 100) -> list[LimitKeyRecord]:
+    def limit_keys(self, name: str, *, after: str | None = None, limit: int = 100) -> list[LimitKeyRecord]:
         """Return the keys of a limit that jobs have drawn on, or that have their own numbers, by key, and what is in use."""
         name = limits.check_name("name", name)
-        after = limits.check_name("after", after) if after != "" else ""
+        after = limits.check_name("after", after) if after not in (None, "") else after
         limit = limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
 
         def work(session: Session) -> list[LimitKeyRecord]:

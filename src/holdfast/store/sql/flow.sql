@@ -46,7 +46,7 @@ ON CONFLICT (name, key) DO UPDATE SET body = excluded.body;
 
 -- name: limit_keys
 SELECT id, key, body, used, tokens, filled_at FROM holdfast.limit_keys
-WHERE name = :name AND key >= :after AND (key > :after OR :after = '') ORDER BY key LIMIT :limit;
+WHERE name = :name AND (CAST(:after AS text) IS NULL OR key > CAST(:after AS text)) ORDER BY key LIMIT :limit;
 
 -- name: limit_key
 SELECT id, key, body, used, tokens, filled_at FROM holdfast.limit_keys WHERE name = :name AND key = :key;

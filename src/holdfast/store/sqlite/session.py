@@ -198,8 +198,8 @@ class SqliteSession(SqlSession):
     def enqueue(self, items: Sequence[Enqueue]) -> list[EnqueuedRow]:
         if len(items) > BATCH_EVENTS_MAX:
             return [row for part in chunks(items, BATCH_EVENTS_MAX) for row in self.enqueue(part)]
-        now, ids, profile, groups = self.now(), self._ids_for(items), self.profile_id, self.join_groups(items)
-        subqueues = self._note_enqueued(items)
+        now, ids, profile = self.now(), self._ids_for(items), self.profile_id
+        places_of = None if all([item.bare for item in items]) else self._places_of(items, now)  # noqa: C419 - a list is faster
         first = pos = self._draw(len(items))
         places: dict[tuple[Actor, str | None, str | None], list[int]] = {}
         for id_, item in zip(ids, items, strict=True):
@@ -211,29 +211,38 @@ class SqliteSession(SqlSession):
             self._insert_batch(pos, batch, _BatchColumns(members, [1], [0], [now], [None]))
             positions[key] = pos
             pos += len(members)
-        self._connection.executemany(
-            SQL["insert_job"],
-            [
-                (
-                    id_, item.queue, item.kind, item.priority,
-                    now + item.delay_us if item.available_at is None else item.available_at,
-                    now, profile(item), item.dedupe_key, item.dedupe_forever, item.correlation_id, item.trace_id,
-                    item.replay_of, positions[item.actor, item.request_id, item.reason], first, item.payload,
-                    groups.get(item.group), subqueue, None if subqueue is None else _reserved_until(item, now),
-                )
-                for id_, item, subqueue in zip(ids, items, subqueues, strict=True)
-            ],
-        )  # fmt: skip
-        self.note_joined(groups, items)
+        rows: list[tuple[Any, ...]] = [
+            (
+                id_, item.queue, item.kind, item.priority,
+                now + item.delay_us if item.available_at is None else item.available_at,
+                now, profile(item), item.dedupe_key, item.dedupe_forever, item.correlation_id, item.trace_id,
+                item.replay_of, positions[item.actor, item.request_id, item.reason], first, item.payload,
+            )
+            for id_, item in zip(ids, items, strict=True)
+        ]  # fmt: skip
+        if places_of is None:
+            self._connection.executemany(SQL["insert_job"], rows)
+        else:
+            placed = [(*row, *place) for row, place in zip(rows, places_of, strict=True)]
+            self._connection.executemany(SQL["insert_placed_job"], placed)
         return [EnqueuedRow(id_, now, True) for id_ in ids]
 
-    def _note_enqueued(self, items: Sequence[Enqueue]) -> Sequence[int | None]:
-        """Return the subqueues of new jobs, and note that they have got jobs."""
-        if not any(item.flow is not None for item in items):
-            return [None] * len(items)
-        found = self.subqueue_ids(items)
-        self.note_subqueues(sorted({id_ for id_ in found if id_ is not None}))
-        return found
+    def _places_of(self, items: Sequence[Enqueue], now: Micros) -> list[tuple[int | None, int | None, Micros | None]] | None:
+        """Return the group, the subqueue and the end of the reservation of each new job, and note that they get jobs.
+
+        None if no job has any of these.
+        """
+        groups = self.join_groups(items)
+        has_flow = any(item.flow is not None for item in items)
+        if not groups and not has_flow:
+            return None
+        self.note_joined(groups, items)
+        subqueues = self.subqueue_ids(items) if has_flow else [None] * len(items)
+        self.note_subqueues(sorted({id_ for id_ in subqueues if id_ is not None}))
+        return [
+            (groups.get(item.group), subqueue, None if subqueue is None else _reserved_until(item, now))
+            for item, subqueue in zip(items, subqueues, strict=True)
+        ]
 
     def _ids_for(self, items: Sequence[Enqueue]) -> Sequence[int]:
         """Return the ids that were drawn for these jobs, or the next ones."""
@@ -419,7 +428,7 @@ class SqliteSession(SqlSession):
         now, listed = self.now(), self._list(ids)
         guards = {"ids": listed, "attempt": attempt, "token": token, "now": now}
         found = self.rows("settle_guards", **guards)
-        [(count, rev, rev_max, updated_at, owner, incarnation, claim_pos, grouped, subqueue)] = found
+        [(count, rev, rev_max, updated_at, owner, incarnation, claim_pos, is_noted)] = found
         if count < len(ids) or rev < rev_max or updated_at > now:
             return ()
         pos = self._draw(count)
@@ -428,17 +437,16 @@ class SqliteSession(SqlSession):
         batch = _Batch("succeeded", "running", "succeeded", worker, claim_pos, request_id)
         self._insert_batch(pos, batch, _BatchColumns(list(ids), [rev + 1], [attempt], [now], [None]))
         self.rows("close_claim", pos=claim_pos, ended=count)
-        if subqueue is not None and subqueue > 0:
-            self._note_freed(self.rows("subqueues_of_jobs", ids=listed))
-        if grouped:
-            self.note_ended(ids)
+        if is_noted:
+            self._note_ends(ids)
         return None
 
-    def _note_freed(self, ended: Iterable[tuple[str, int | None]]) -> None:
-        """Note the subqueues of ended jobs that drew on limits, given with their queues, and wake workers."""
-        freed = [(queue, subqueue) for queue, subqueue in ended if subqueue is not None and subqueue > 0]
+    def _note_ends(self, ids: Sequence[int]) -> None:
+        """Note that jobs have ended, for their groups and for the limits that they drew on, and wake workers."""
+        self.note_ended(ids)
+        freed = self.rows("limited_jobs", ids=self._list(ids))
+        self.note_subqueues(freed=[subqueue for _, subqueue in freed])
         if freed:
-            self.note_subqueues(freed=[subqueue for _, subqueue in freed])
             self.wake({queue for queue, _ in freed})
 
     def _complete(self, commands: Sequence[Complete]) -> list[tuple[Any, ...]]:
@@ -446,20 +454,17 @@ class SqliteSession(SqlSession):
         now, pos = self.now(), self._draw(0)
         updates: list[tuple[Any, ...]] = []
         batches: dict[_Batch, list[_BatchEntry]] = {}
-        results, grouped = set(), []
-        freed: list[tuple[str, int | None]] = []
+        results, noted = set(), []
         for command, guard in self._passing_guards(commands, _RUNNING):
             if guard.dependents:
                 continue
-            if guard.subqueue is not None:
-                freed.append((guard.queue, guard.subqueue))
             rev, at = guard.rev + 1, max(now, guard.updated_at)
             updates.append((guard.id, rev, at, pos, command.payload))
             results.add(command.payload)
             batch = _Batch("succeeded", "running", "succeeded", guard.worker, guard.claim_pos, command.request_id)
             batches.setdefault(batch, []).append(_BatchEntry(guard.id, rev, guard.attempt, at))
-            if guard.group_id is not None:
-                grouped.append(guard.id)
+            if guard.is_noted:
+                noted.append(guard.id)
         self._draw(len(updates))
         if len(updates) > 1 and len(results) == 1:
             ids = self._list([update[0] for update in updates])
@@ -469,9 +474,8 @@ class SqliteSession(SqlSession):
         self._insert_batches(pos, batches)
         ended = Counter(batch.claim_pos for batch, entries in batches.items() for _ in entries)
         self.each("close_claim", [{"pos": pos, "ended": count} for pos, count in ended.items()])
-        self._note_freed(freed)
-        if grouped:
-            self.note_ended(grouped)
+        if noted:
+            self._note_ends(noted)
         return updates
 
     # Flow control
@@ -578,9 +582,8 @@ class _Guard(NamedTuple):
     dependents: int
     claim_pos: int
     lease_us: int
-    group_id: int | None
-    queue: str
-    subqueue: int | None
+    is_noted: bool
+    """Whether its end matters to a group or to a limit."""
     counter: int | None = None
 
     @property

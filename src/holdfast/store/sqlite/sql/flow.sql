@@ -181,8 +181,8 @@ FROM json_each(:rows) c WHERE s.id = c.value ->> 0;
 -- name: queue_state
 SELECT paused_at, has_flow FROM holdfast_queues WHERE name = :queue;
 
--- name: subqueues_of_jobs
-SELECT queue, subqueue FROM holdfast_jobs WHERE id {in_ids};
+-- name: limited_jobs
+SELECT queue, subqueue FROM holdfast_jobs WHERE id {in_ids} AND subqueue > 0;
 
 -- When a worker may get a job of a queue with subqueues: now, if one is open for it or notes are left; else when the first is
 -- opened.

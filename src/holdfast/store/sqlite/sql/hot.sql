@@ -32,7 +32,7 @@ checkpoint_rev, undo_owed, payload;
 
 -- part: guard_columns
 j.id, j.status, j.rev, j.attempt, j.token, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.phase,
-j.dependents, j.claim_pos, p.lease_us, j.group_id, j.queue, j.subqueue;
+j.dependents, j.claim_pos, p.lease_us, j.group_id IS NOT NULL OR j.subqueue > 0;
 
 -- part: guarded_jobs
 json_each(?) wanted
@@ -64,6 +64,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'holdfast_jobs'), 0);
 
 -- name: insert_job
+INSERT INTO holdfast_jobs (
+    id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key, live_key,
+    dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload)
+VALUES (?1, ?2, ?3, 1, 'queued', 1, 0, ?4, ?5, ?6, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15);
+
+-- name: insert_placed_job
 INSERT INTO holdfast_jobs (
     id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key, live_key,
     dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload, group_id, subqueue, reserved_until)
@@ -162,7 +168,7 @@ WHERE id = ?1;
 
 -- name: settle_guards
 SELECT count(*), min(j.rev), max(j.rev), max(j.updated_at), min(j.owner), min(j.incarnation), min(j.claim_pos),
-    count(j.group_id), max(j.subqueue)
+    max(j.group_id IS NOT NULL OR j.subqueue > 0)
 FROM json_each(:ids) wanted
 JOIN holdfast_jobs j ON j.id = wanted.value
 WHERE j.attempt = :attempt AND j.token = :token AND j.status = 'running' AND j.dependents = 0

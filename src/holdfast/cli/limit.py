@@ -1,0 +1,160 @@
+"""`holdfast limit`: how many jobs may run at once or start in a time, over all workers."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.command import CommandResult, NounGroup, request_option, with_existing_ledger, with_ledger
+from holdfast.cli.completion import LIMIT
+from holdfast.cli.output import Page, usage_error
+from holdfast.cli.values import WholeNumber, format_time
+from holdfast.core.limits import LIMIT_COUNT_MAX, PAGE_MAX
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Ledger, LimitKeyRecord, LimitRecord
+
+
+@click.group(cls=NounGroup)
+def limit() -> None:
+    """Limit how many jobs run at once or start in a time.
+
+    A job draws on the limits that it names when it is enqueued. A limit holds over all workers.
+
+    \b
+    Try:
+      holdfast limit set openai --concurrent 20 --rate 600/1m --by args.tenant
+      holdfast limit list
+    """
+
+
+@limit.command("set")
+@click.argument("name", type=LIMIT)
+@click.option("--concurrent", type=WholeNumber(1, LIMIT_COUNT_MAX), metavar="N", help="The most units that are held at once.")
+@click.option("--rate", metavar="N/DURATION", help="The most units that start in a time, on average: 600/1m.")
+@click.option(
+    "--burst",
+    type=WholeNumber(1, LIMIT_COUNT_MAX),
+    metavar="N",
+    help="The most units that start at once. [default: 1 s of --rate]",
+)
+@click.option("--by", metavar="PATH", help="The argument that is the key, such as args.tenant: each value has its own limit.")
+@click.option("--for", "key", metavar="KEY", help="Set the numbers of this key alone.")
+@request_option
+@with_ledger
+def set_(ledger: "Ledger", *, name: str, request_id: str, key: str | None, **numbers: object) -> CommandResult:
+    """Make a limit, or replace the one of this name.
+
+    The numbers hold from the next claim on. With --for, they are for one key, and replace those of the limit.
+
+    \b
+    Try:
+      holdfast limit set openai --concurrent 20 --rate 600/1m --by args.tenant
+      holdfast limit set openai --for acme --concurrent 50
+      holdfast job enqueue ask --queue chat --args '{"tenant": "acme"}' --limit openai=3
+    """
+    if numbers["concurrent"] is None and numbers["rate"] is None:
+        raise usage_error("give --concurrent, --rate or both")
+    made = ledger.set_limit(name, key=key, request_id=request_id, **numbers)  # type: ignore[arg-type]
+    text = f"Limit {name}: {_numbers(made)}{_by(made)}." if key is None else f"Limit {name} has numbers of its own for {key}."
+    return CommandResult({"limit": made}, lambda page: page.line(text))
+
+
+@limit.command("list")
+@with_existing_ledger
+def list_(ledger: "Ledger") -> CommandResult:
+    """List limits by name.
+
+    \b
+    Try:
+      holdfast limit list
+    """
+    found = ledger.limits()
+
+    def show(page: Page) -> None:
+        if not found:
+            page.line("There are no limits.")
+            return
+        rows = [
+            (one.name, _dash(one.concurrent), _dash(one.rate), _dash(one.burst), _dash(one.by), format_time(one.updated_at))
+            for one in found
+        ]
+        page.table(("limit", "concurrent", "rate", "burst", "by", "set"), rows)
+
+    return CommandResult({"limits": found}, show)
+
+
+@limit.command()
+@click.argument("name", type=LIMIT)
+@click.option("--after", default="", help="Show the next page: keys after this one.")
+@click.option("--limit", "most", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most keys to show.")
+@with_existing_ledger
+def get(ledger: "Ledger", *, name: str, after: str, most: int) -> CommandResult:
+    """Show a limit, its keys, and what is in use of them.
+
+    \b
+    Example:
+      holdfast limit get openai
+    """
+    found, keys = ledger.limit(name), ledger.limit_keys(name, after=after, limit=most)
+    more = keys[-1].key if len(keys) == most else None
+
+    def show(page: Page) -> None:
+        page.line(f"Limit {name}: {_numbers(found)}{_by(found)}", bold=True)
+        page.fields([("set", f"{format_time(found.updated_at)} by {found.updated_by}")])
+        if not keys:
+            page.line("No job has drawn on it yet.")
+            return
+        page.table(("key", "in use", "may start now", "numbers"), [_key_row(one) for one in keys])
+        if more is not None:
+            page.line(f"  There may be more: --after {more}", dim=True)
+
+    return CommandResult({"limit": found, "keys": keys, "next_after": more}, show)
+
+
+@limit.command()
+@click.argument("name", type=LIMIT)
+@click.option("--for", "key", metavar="KEY", help="Remove only the numbers of this key: those of the limit apply again.")
+@request_option
+@with_existing_ledger
+def unset(ledger: "Ledger", *, name: str, key: str | None, request_id: str) -> CommandResult:
+    """Remove a limit, or the numbers of one of its keys.
+
+    Jobs that draw on a removed limit go on without it.
+
+    \b
+    Example:
+      holdfast limit unset openai --for acme
+      holdfast limit unset openai
+    """
+    if key is None:
+        ledger.remove_limit(name, request_id=request_id)
+        text = f"Limit {name} is removed. Jobs that draw on it go on without it."
+    else:
+        found = ledger.set_limit(name, key=key, request_id=request_id)
+        text = f"For {key}, the numbers of limit {name} apply again: {_numbers(found)}."
+    return CommandResult({"unset": name, "key": key}, lambda page: page.line(text))
+
+
+def _numbers(found: "LimitRecord | LimitKeyRecord") -> str:
+    parts = [
+        None if found.concurrent is None else f"{found.concurrent} at once",
+        None if found.rate is None else f"{found.rate}, up to {found.burst} at once after a pause",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _by(found: "LimitRecord") -> str:
+    return "" if found.by is None else f", for each {found.by}"
+
+
+def _key_row(one: "LimitKeyRecord") -> tuple[object, ...]:
+    return (
+        one.key or "all jobs",
+        one.used if one.concurrent is None else f"{one.used} of {one.concurrent}",
+        "–" if one.tokens is None else f"{int(one.tokens)} of {one.burst}",
+        f"its own: {_numbers(one)}" if one.is_own else "those of the limit",
+    )
+
+
+def _dash(value: object) -> object:
+    return "–" if value is None else value

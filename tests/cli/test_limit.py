@@ -1,0 +1,119 @@
+"""`holdfast limit`, `holdfast queue set`, and the options of flow control."""
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from tests.cli.conftest import Done, Run
+
+
+class Commands:
+    def __init__(self, run: Run, url: str) -> None:
+        self._run = run
+        self.url = url
+
+    def __call__(self, *arguments: object) -> Done:
+        return self._run("--db", self.url, *arguments)
+
+    def ask(self, *arguments: object) -> Any:
+        done = self("--json", *arguments)
+        assert done.code == 0, done
+        return done.answer["data"]
+
+
+@pytest.fixture
+def cli(run: Run, store_url: str) -> Commands:
+    return Commands(run, store_url)
+
+
+def test_a_limit_is_set_listed_shown_and_unset(cli: Commands) -> None:
+    assert cli("limit", "set", "openai", "--concurrent", "20", "--rate", "600/1m", "--by", "args.tenant").out == (
+        "Limit openai: 20 at once; 600/1m, up to 10 at once after a pause, for each args.tenant.\n"
+    )
+    assert "numbers of its own for acme" in cli("limit", "set", "openai", "--for", "acme", "--concurrent", "50").out
+    listed = cli("limit", "list").out.splitlines()
+    assert [line.split()[:5] for line in listed] == [
+        ["limit", "concurrent", "rate", "burst", "by"],
+        ["openai", "20", "600/1m", "10", "args.tenant"],
+    ]
+    cli("job", "enqueue", "ask", "--queue", "chat", "--args", '{"tenant": "b"}', "--limit", "openai=3")
+    with holdfast.open(cli.url) as ledger:
+        assert len(ledger.claim("w", ["chat"])) == 1
+    shown = cli("limit", "show", "openai").out
+    assert "its own: 50 at once" in shown and "3 of 20" in shown
+    page = cli.ask("limit", "get", "openai", "--limit", "1")
+    assert ([key["key"] for key in page["keys"]], page["next_after"]) == (["acme"], "acme")
+    assert [key["used"] for key in cli.ask("limit", "get", "openai", "--after", "acme")["keys"]] == [3]
+    assert cli("limit", "unset", "openai", "--for", "acme").out.startswith(
+        "For acme, the numbers of limit openai apply again: 20"
+    )
+    assert cli.ask("limit", "unset", "openai") == {"unset": "openai", "key": None}
+    assert cli("limit", "list").out == "There are no limits.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("limit", "set", "api"), 2),
+        (("limit", "set", "api", "--for", "a"), 2),
+        (("limit", "set", "api", "--concurrent", "0"), 2),
+        (("limit", "set", "api", "--rate", "600"), 1),
+        (("limit", "set", "api", "--concurrent", "1", "--for", "a"), 1),
+        (("limit", "get", "api"), 1),
+        (("limit", "unset", "api"), 1),
+        (("queue", "set", "q", "--weight", "a"), 2),
+        (("queue", "set", "q", "--weight", "a=1", "--weight", "a=2"), 2),
+        (("queue", "set", "q", "--ageing", "1/10m"), 1),
+        (("job", "enqueue", "k", "--queue", "q", "--limit", "api=x"), 2),
+        (("job", "enqueue", "k", "--queue", "q", "--limit", "api"), 1),
+        (("job", "enqueue", "k", "--queue", "q", "--for-worker-for", "1m"), 1),
+    ],
+)
+def test_bad_values_are_refused(cli: Commands, arguments: tuple[str, ...], code: int) -> None:
+    cli("migrate")
+    done = cli("--json", *arguments)
+    assert (done.code, done.answer["success"]) == (code, False)
+    with holdfast.open(cli.url) as ledger:
+        assert (ledger.limits(), ledger.queue_settings(), ledger.list()) == ([], [], [])
+
+
+def test_a_queue_is_set_and_listed_with_its_settings(cli: Commands) -> None:
+    made = cli("queue", "set", "crawl", "--weight", "acme=3", "--weight", "a=b=2", "--ageing", "+1/10m")
+    assert made.out == "Queue crawl has the weights acme=3, a=b=2 and ageing +1/10m.\n"
+    [queue] = cli.ask("queue", "list")["queues"]
+    assert (queue["name"], queue["weights"], queue["ageing"]) == ("crawl", {"acme": 3, "a=b": 2}, "+1/10m")
+    assert made.out in cli("queue", "list").out
+    assert cli("queue", "set", "crawl").out == "Queue crawl has no settings.\n"
+    assert cli.ask("queue", "list")["queues"] == []
+
+
+def test_a_job_has_the_options_and_shows_them(cli: Commands) -> None:
+    cli("limit", "set", "api", "--concurrent", "5")
+    options = ("--limit", "api=3", "--partition", "t", "--requires", "gpu", "--requires", "zone:berlin")
+    worker = ("--for-worker", "robot-7", "--for-worker-for", "10m")
+    job = cli.ask("job", "enqueue", "k", "--queue", "q", *options, *worker)["job"]
+    assert (job["limits"], job["partition"], job["requires"], job["for_worker"]) == (
+        {"api": 3},
+        "t",
+        ["gpu", "zone:berlin"],
+        "robot-7",
+    )
+    shown = {" ".join(line.split()) for line in cli("job", "get", job["id"]).out.splitlines()}
+    assert {"limits api=3", "partition t", "requires gpu, zone:berlin", "for worker robot-7"} <= shown
+    cli("schedule", "add", "often", "k", "--queue", "q", "--every", "1h", *options, *worker)
+    again = cli.ask("schedule", "run", "often")["job"]
+    assert [again[name] for name in ("limits", "partition", "requires", "for_worker")] == [
+        job[name] for name in ("limits", "partition", "requires", "for_worker")
+    ]
+
+
+def test_an_agent_takes_tasks_with_its_labels(cli: Commands) -> None:
+    for _ in range(3):
+        cli("job", "enqueue", "k", "--queue", "q", "--requires", "gpu")
+    ada = ("--agent", "ada")
+    assert "behind a limit or for other agents" in cli("resume", *ada).out
+    assert cli.ask("resume", *ada, "--label", "gpu", "--label", "x")["task"]["id"] == 1
+    assert cli("task", "start", "2", *ada).code == 1
+    assert cli.ask("task", "start", "2", *ada, "--label", "gpu")["task"]["id"] == 2
+    assert cli.ask("task", "run", "--agent", "bob", "--label", "gpu", "--once", "--", "true")["tasks"]["succeeded"] == 1
