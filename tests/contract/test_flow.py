@@ -393,6 +393,19 @@ def test_a_replay_draws_on_the_same_limits(ledger: Ledger) -> None:
     assert ids(claimed(ledger, labels=["x"])) == [replay.id]
 
 
+def test_a_follow_up_job_of_a_group_draws_on_the_key_of_its_arguments(ledger: Ledger) -> None:
+    ledger.set_limit("api", concurrent=1, by="args.tenant")
+    with refused("not_found"):
+        ledger.group("bad", then={"kind": "k", "limits": ["missing"]})
+    ledger.group("g", then={"kind": "k", "args": {"tenant": "b"}, "limits": ["api"]})
+    ledger.enqueue("k", {"tenant": "a"}, limits=["api"], group="g")
+    ledger.close_group("g")
+    [first] = claimed(ledger)
+    complete(ledger, first)
+    assert tenants(claimed(ledger)) == {"b": 1}
+    assert [(key.key, key.used) for key in ledger.limit_keys("api")] == [("a", 0), ("b", 1)]
+
+
 def test_a_paused_queue_gives_no_jobs(ledger: Ledger) -> None:
     ledger.enqueue("k", partition="a")
     ledger.pause("default")

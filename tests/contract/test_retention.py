@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.agent import Agent
+from holdfast.store.sealing import SqlSeals
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
     BUILDERS,
@@ -402,3 +403,15 @@ def test_a_walk_through_slots_goes_on_where_it_ended(ledger: Ledger, clock: Manu
 
     assert [near(ledger)._store.transact("work", walk) for _ in range(4)] == [2, 1, 1, 0]
     assert [key.used for key in ledger.limit_keys("api")] == [1, 2, 2]
+
+
+def test_a_job_whose_last_event_is_not_sealed_is_kept(ledger: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch):
+    """One call may record several batches of events, and a seal may end between two of them."""
+    first, second = (running(ledger) for _ in range(2))
+    ledger.complete_many([(first.fence, 1), (second.fence, 2)])
+    ends = sorted(event.pos for event in ledger.events(types=["succeeded"]))
+    clock.advance(3_600)
+    monkeypatch.setattr(SqlSeals, "sealed_pos", lambda _: ends[0])
+    assert ledger.prune(jobs_before=ledger.now()) == {"jobs": 1}
+    monkeypatch.setattr(SqlSeals, "sealed_pos", lambda _: ends[1])
+    assert ledger.prune(jobs_before=ledger.now()) == {"jobs": 1}

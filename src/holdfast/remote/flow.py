@@ -43,11 +43,12 @@ class RemoteFlowVerbs(RemoteReads, FlowVerbs):
     def limit(self, name: str) -> LimitRecord:
         return self._field(path("limits", limits.check_name("name", name)), "limit", LimitRecord)
 
-    def limit_keys(self, name: str, *, after: str = "", limit: int = 100) -> list[LimitKeyRecord]:
+    def limit_keys(self, name: str, *, after: str | None = None, limit: int = 100) -> list[LimitKeyRecord]:
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
         target = path("limits", limits.check_name("name", name), "keys")
-        after = limits.check_name("after", after) if after != "" else ""
-        return self._field(target, "keys", list[LimitKeyRecord], after=after or None, limit=limit)
+        if after:
+            limits.check_name("after", after)
+        return self._field(target, "keys", list[LimitKeyRecord], after=after, limit=limit)
 
     def flow_status(self, *, max_age: float = 0) -> FlowStatus:
         age_ms = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS)

@@ -40,6 +40,12 @@ class LimitAnswer(msgspec.Struct, frozen=True):
     limit: LimitRecord
 
 
+class LimitKeysQuery(b.Body, frozen=True):
+    after: str | None = None
+    """Keys after this one. A limit without keys has the key ""."""
+    limit: int = 100
+
+
 class LimitKeysAnswer(msgspec.Struct, frozen=True):
     keys: list[LimitKeyRecord]
 
@@ -84,7 +90,7 @@ def remove_limit(call: Call) -> Any:
     call.ledger.remove_limit(call.parameters["name"], request_id=call.request_id, actor=call.actor)
 
 
-@route("GET", "/v1/limits/{name}/keys", "reader", query=b.NameQuery, answer=LimitKeysAnswer, verb="read")
+@route("GET", "/v1/limits/{name}/keys", "reader", query=LimitKeysQuery, answer=LimitKeysAnswer, verb="read")
 def limit_keys(call: Call) -> Any:
     """List the keys of a limit, and what is in use of them."""
     call.check_scope(None)
