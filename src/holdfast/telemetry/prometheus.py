@@ -34,8 +34,6 @@ from holdfast.telemetry.metrics import BOUNDS_US, SECOND_US, Histogram, Labels, 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-    from holdfast.ledger import FlowStatus
-
 
 PORT_MAX = 65_535
 CLIENT_SECONDS_MAX = 10
@@ -130,6 +128,28 @@ AGE_SECONDS_MAX = 5
 _GAUGES = {family.name: family for family in GAUGES}
 
 
+class LimitReading(Protocol):
+    """What is in use of a limit."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def concurrent(self) -> int | None: ...
+    @property
+    def used(self) -> int: ...
+    @property
+    def keys(self) -> int: ...
+
+
+class FlowReading(Protocol):
+    """The limits of a ledger, and by queue the jobs that no running worker may have."""
+
+    @property
+    def limits(self) -> Sequence[LimitReading]: ...
+    @property
+    def unroutable(self) -> Mapping[str, int]: ...
+
+
 class MetricsSource(Protocol):
     """The attributes of a ledger that the endpoint needs."""
 
@@ -139,7 +159,7 @@ class MetricsSource(Protocol):
 
     def totals(self, *, max_age: float = 0) -> Readings: ...
 
-    def flow_status(self, *, max_age: float = 0) -> "FlowStatus": ...
+    def flow_status(self, *, max_age: float = 0) -> FlowReading: ...
 
 
 def render(source: MetricsSource | Metrics, more: "Callable[[], Iterable[Metric]] | None" = None) -> bytes:
@@ -261,7 +281,7 @@ def _ledger_metrics(source: MetricsSource) -> "Iterator[Metric]":
     yield from _quantiles(totals, LEDGER_WAIT, LEDGER_RUN)
 
 
-def _flow_metrics(metrics: Metrics, flow: "FlowStatus") -> "Iterator[Metric]":
+def _flow_metrics(metrics: Metrics, flow: FlowReading) -> "Iterator[Metric]":
     """Yield the metrics of flow control. A ledger has a bounded number of limits."""
     found: dict[str, list[tuple[Labels, float]]] = {
         LIMIT_USED: [((one.name,), one.used) for one in flow.limits],
