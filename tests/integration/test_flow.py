@@ -134,3 +134,16 @@ def test_claims_of_a_lost_worker_count_until_they_are_reclaimed(store_url: str) 
             assert job.fence is not None
             with pytest.raises(HoldfastError, match="no longer yours"):
                 ledger.complete(job.fence, None)
+
+
+def test_processes_that_claim_only_once_serve_every_partition(store_url: str) -> None:
+    """The turns are kept in each process. A new process begins at any of the partitions."""
+    served: Counter[str | None] = Counter()
+    with holdfast.open(store_url) as ledger:
+        for partition in "abcd":
+            ledger.enqueue_many([{"kind": "k", "partition": partition}] * 60)
+    for number in range(50):
+        with holdfast.open(store_url) as ledger:
+            served.update(job.partition for job in ledger.claim(f"w-{number}"))
+    assert served.total() == 50
+    assert served.keys() == set("abcd")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import msgspec
 
@@ -111,6 +112,8 @@ class FlowClaim:
         self.left = limit
         self.who = {"queue": queue, "worker": command.actor.name}
         self.kinds, self.labels = command.kinds, command.labels
+        self.seed = crc32(command.token.encode())
+        """Where the first claim of a process begins. Many processes claim only once."""
         self.picked: dict[int, int | None] = {}
         """The jobs that a round has locked, each with its subqueue."""
         self.keys: dict[int, LimitKey] = {}
@@ -371,6 +374,10 @@ class SqlFlow(StatementSession):
         known = claim.knowledge
         found = [plain, *window] if has_plain and rank not in claim.without_plain else window
         turn = self._turn(claim.queue, rank)
+        if turn.is_new and window:
+            begin = claim.seed % len(window)
+            window = window[begin:] + window[:begin]
+            found = [*found[: len(found) - len(window)], *window]
         shares = allocate(claim.left, turn.order(found), claim.keys, claim.settings.weights, turn.left)
         counts = shares.counts
         claim.blocked |= shares.blocked
