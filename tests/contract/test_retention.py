@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.agent import Agent
+from holdfast.store.sealing import SqlSeals
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
     BUILDERS,
@@ -334,3 +335,15 @@ def test_an_agent_with_deleted_focus_starts_like_a_new_one(ledger: Ledger, clock
     assert ledger.prune(agents_before=clock.now()) == {"agents": 1}
     brief = ada.resume()
     assert (brief.task and brief.task.id, brief.why, brief.history[0].rev) == (made.id, "next", 1)
+
+
+def test_a_job_whose_last_event_is_not_sealed_is_kept(ledger: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch):
+    """One call may record several batches of events, and a seal may end between two of them."""
+    first, second = (running(ledger) for _ in range(2))
+    ledger.complete_many([(first.fence, 1), (second.fence, 2)])
+    ends = sorted(event.pos for event in ledger.events(types=["succeeded"]))
+    clock.advance(3_600)
+    monkeypatch.setattr(SqlSeals, "sealed_pos", lambda _: ends[0])
+    assert ledger.prune(jobs_before=ledger.now()) == {"jobs": 1}
+    monkeypatch.setattr(SqlSeals, "sealed_pos", lambda _: ends[1])
+    assert ledger.prune(jobs_before=ledger.now()) == {"jobs": 1}

@@ -7,6 +7,9 @@
 -- first time; it ended before the second time; it may be deleted if so; the existing failed job that it replays; it is too new
 -- to have ended before either time.
 
+-- A statement may record several batches. The first position of all is the `last_pos` of each of its jobs, and a seal may end
+-- between two of them.
+
 -- name: walk_jobs
 SELECT j.id, j.status <> 'succeeded' AS is_bad,
     j.status IN ('failed', 'dead_lettered') AND {not_discarded} AS is_failure,
@@ -18,6 +21,7 @@ SELECT j.id, j.status <> 'succeeded' AS is_bad,
               AND CAST(:undo_kind AS text) || '/' || o.id = j.dedupe_key))
         AND (j.key_until IS NULL OR j.key_until <= {now})
         AND j.last_pos <= :sealed
+        AND NOT EXISTS (SELECT 1 FROM holdfast.event_batches b WHERE b.claim_pos = j.claim_pos AND b.pos > :sealed)
         AND NOT EXISTS (SELECT 1 FROM holdfast.event_rows e WHERE e.job_id = j.id AND e.pos > :sealed) AS may_go,
     (SELECT CASE WHEN o.status IN ('failed', 'dead_lettered') THEN o.id END FROM holdfast.jobs o
      WHERE o.id = j.replay_of AND j.status <> 'cancelled') AS replayed,
