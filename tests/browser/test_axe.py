@@ -14,6 +14,7 @@ assert _PACKAGE is not None and _PACKAGE.origin is not None
 AXE = (Path(_PACKAGE.origin).parent / "axe.min.js").read_text()
 PAGES = ["/", "/jobs", "/jobs/1", "/queues", "/queues/mail", "/kinds", "/kinds/send_mail", "/workers", "/workers/w-3", "/agents"]
 PAGES += ["/attention", "/dead-letters", "/events", "/schedules", "/sinks", "/runs", "/seals", "/policies", "/tokens", "/help"]
+PAGES += ["/limits", "/limits/smtp", "/groups", "/groups/import-42"]
 GO = """(path) => {
     document.querySelector("main > div").dataset.old = "";
     history.pushState(null, "", path);
