@@ -26,6 +26,7 @@ def shown(field: str) -> str:
 
 
 QUEUE, KIND, WORKER = markup("queue"), markup("kind"), markup("worker")
+GROUP, KEYED = markup("group"), markup("keyed")
 
 
 def fill(ledger: Ledger, clock: ManualClock) -> None:
@@ -33,8 +34,11 @@ def fill(ledger: Ledger, clock: ManualClock) -> None:
     ledger.set_policy(kind=KIND, attempts_max=1)
     ledger.set_policy(tier=markup("tier"), attempts_max=2)
     args = {markup("key"): markup("args"), "bidi": BIDI, "long": LONG}
+    flow = _flow(ledger)
     for number in range(6):
-        ledger.enqueue(KIND, args, queue=QUEUE, correlation_id=markup("correlation"), dedupe_key=f"{markup('dedupe')}{number}")
+        more = flow if number == 5 else {}
+        names = {"correlation_id": markup("correlation"), "dedupe_key": f"{markup('dedupe')}{number}"}
+        ledger.enqueue(KIND, args, queue=QUEUE, **names, **more)
     _sink(ledger, clock)
     ledger.complete(_held(ledger), {"result": markup("result")})
     error = {"type": markup("type"), "message": markup("message") + BIDI, "traceback": markup("traceback") * 20}
@@ -57,6 +61,18 @@ def fill(ledger: Ledger, clock: ManualClock) -> None:
     ledger.set_schedule(markup("schedule"), KIND, every="1h", queue=QUEUE, correlation_id=markup("correlation"))
     ledger.pause_schedule(markup("schedule"), actor=markup("pauser"))
     HistoryService(ledger, "test").tick()
+
+
+def _flow(ledger: Ledger) -> dict[str, Any]:
+    """Add limits, weights and a group. Return the options of a job that names them, and that no worker here can claim."""
+    ledger.set_limit(markup("limit"), concurrent=1_000, actor=markup("setter"))
+    ledger.set_limit(KEYED, concurrent=1_000, by=f"args.{markup('by')}", actor=markup("setter"))
+    ledger.set_limit(KEYED, key=markup("limit-key"), concurrent=1)
+    ledger.set_queue(QUEUE, weights={markup("partition"): 2})
+    follow_ups = {name: {"kind": markup(name), "queue": QUEUE} for name in ("then", "on_dead")}
+    ledger.group(GROUP, actor=markup("maker"), **follow_ups)
+    routing = {"requires": [markup("label")], "for_worker": WORKER}
+    return {"partition": markup("partition"), "limits": {markup("limit"): 1}, "group": GROUP, **routing}
 
 
 def _held(ledger: Ledger) -> Any:

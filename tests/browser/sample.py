@@ -41,13 +41,22 @@ def fill(ledger: Ledger, clock: ManualClock) -> None:
             ledger.fail(fence, error, retryable=False)
     first = ledger.enqueue("fetch", {"n": 1}, queue="crawl").id
     second = ledger.enqueue("parse", {"n": 2}, queue="crawl", depends_on=[first]).id
-    ledger.enqueue("store", {"n": 3}, queue="crawl", depends_on=[second])
-    ledger.cancel(ledger.enqueue("fetch", queue="crawl", delay="1h").id, reason="not needed")
+    _flow(ledger)
+    ledger.enqueue("store", {"n": 3}, queue="crawl", depends_on=[second], group="import-42")
+    ledger.cancel(ledger.enqueue("fetch", queue="crawl", delay="1h", group="import-42").id, reason="not needed")
     ledger.pause("mail", reason="reindexing", actor="kim")
     for worker, queue in (("w-1", "mail"), ("w-2", "mail"), ("w-3", "crawl")):
         details = {"host": "north", "pid": 7, "version": "1", "queues": [queue], "kinds": ["send_mail"], "room": {"default": 16}}
         ledger.sign_in(worker, incarnation="boot1", body=details)
     HistoryService(ledger, "test").tick()
+
+
+def _flow(ledger: Ledger) -> None:
+    """Add a limit with a key of its own numbers, a queue with weights, and a group."""
+    ledger.set_limit("smtp", concurrent=20, rate="600/1m", by="args.tenant")
+    ledger.set_limit("smtp", key="acme", concurrent=50)
+    ledger.set_queue("mail", weights={"acme": 3}, ageing="+1/10m")
+    ledger.group("import-42", then={"kind": "publish", "queue": "web"})
 
 
 def _two_attempts(ledger: Ledger, clock: ManualClock, job_id: int) -> None:

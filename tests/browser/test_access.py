@@ -19,7 +19,7 @@ PAGES = [
     "/dead-letters",
     "/events",
 ]
-PAGES += ["/schedules", "/sinks", "/runs", "/seals", "/policies", "/help"]
+PAGES += ["/schedules", "/limits", "/limits/smtp", "/groups", "/sinks", "/runs", "/seals", "/policies", "/help"]
 
 
 @pytest.mark.parametrize(("role", "queues"), [("reader", ("mail",)), ("client", ("*",)), ("worker", ("mail",))])

@@ -14,6 +14,7 @@ assert _PACKAGE is not None and _PACKAGE.origin is not None
 AXE = (Path(_PACKAGE.origin).parent / "axe.min.js").read_text()
 PAGES = ["/", "/jobs", "/jobs/1", "/queues", "/queues/mail", "/kinds", "/kinds/send_mail", "/workers", "/workers/w-3", "/agents"]
 PAGES += ["/attention", "/dead-letters", "/events", "/schedules", "/sinks", "/runs", "/seals", "/policies", "/tokens", "/help"]
+PAGES += ["/limits", "/limits/smtp", "/groups", "/groups/import-42"]
 GO = """(path) => {
     document.querySelector("main > div").dataset.old = "";
     history.pushState(null, "", path);
@@ -66,6 +67,16 @@ def test_no_dialog_or_open_part_has_a_serious_finding(filled: RunningServer, ope
     page.get_by_text("Edit…").first.click()
     page.fill("#policy-lease_ttl_ms", "soon")
     found += findings(page, "the form of a policy")
+    page.keyboard.press("Escape")
+    page.evaluate(GO, "/limits")
+    page.get_by_text("Set a limit…").click()
+    page.fill("#limit-concurrent", "many")
+    found += findings(page, "the form of a limit")
+    page.keyboard.press("Escape")
+    page.evaluate(GO, "/groups")
+    page.click("[data-verb=cancel_group]")
+    expect(page.locator("dialog")).to_be_visible()
+    found += findings(page, "the question of a group")
     page.keyboard.press("Escape")
     page.evaluate(GO, "/jobs")
     page.get_by_text("Columns").click()

@@ -10,7 +10,7 @@ from holdfast import Ledger
 from holdfast.testing import ManualClock
 from tests.browser import hostile as strange
 from tests.browser.conftest import Open, Watcher
-from tests.browser.hostile import KIND, QUEUE, WORKER, markup, shown
+from tests.browser.hostile import GROUP, KEYED, KIND, QUEUE, WORKER, markup, shown
 from tests.support.server import RunningServer
 
 PAGES: dict[str, tuple[str, ...]] = {
@@ -21,9 +21,9 @@ PAGES: dict[str, tuple[str, ...]] = {
     "/jobs/3": ("stage", "checkpoint", "undo", "assistant", "reason", "worker"),
     "/jobs/4": ("message", "kind"),
     "/jobs/5": ("agent",),
-    "/jobs/6": ("cancelled", "canceller"),
-    "/queues": ("queue", "pause", "pauser"),
-    f"/queues/{quote(QUEUE, safe='')}": ("queue", "kind", "worker", "pause", "pauser"),
+    "/jobs/6": ("cancelled", "canceller", "partition", "limit", "label", "group"),
+    "/queues": ("queue", "pause", "pauser", "partition"),
+    f"/queues/{quote(QUEUE, safe='')}": ("queue", "kind", "worker", "pause", "pauser", "partition"),
     "/kinds": ("kind", "type"),
     f"/kinds/{quote(KIND, safe='')}": ("kind", "queue", "type"),
     "/workers": ("worker", "host", "version", "queue"),
@@ -33,6 +33,10 @@ PAGES: dict[str, tuple[str, ...]] = {
     "/dead-letters": ("kind", "queue", "type", "worker"),
     "/events": ("canceller", "reason", "cancelled"),
     "/schedules": ("schedule", "kind", "queue", "pauser"),
+    "/limits": ("limit", "keyed", "by", "setter"),
+    f"/limits/{quote(KEYED, safe='')}": ("keyed", "by", "setter", "limit-key"),
+    "/groups": ("group", "then", "on_dead"),
+    f"/groups/{quote(GROUP, safe='')}": ("group", "then", "on_dead", "maker", "kind", "queue"),
     "/sinks": ("sink", "sink-error"),
     "/runs": ("run", "program"),
     "/seals": (),
@@ -77,6 +81,21 @@ def test_a_hostile_name_has_a_page_of_its_own(hostile: RunningServer, open_page:
     page.click("[data-verb=pause]")
     given = page.locator("dialog .command code").inner_text()
     assert shlex.split(given) == ["holdfast", "queue", "pause", QUEUE]
+
+
+def test_commands_about_limits_and_groups_are_one_word_of_a_shell(hostile: RunningServer, open_page: Open) -> None:
+    page = open_page(f"/limits/{quote(KEYED, safe='')}")
+    page.get_by_text("Change…").last.click()
+    given = page.locator("dialog .command code").inner_text()
+    assert shlex.split(given) == ["holdfast", "limit", "set", KEYED, f"--for={markup('limit-key')}", "--concurrent", "1"]
+    page.keyboard.press("Escape")
+    page.goto(f"{hostile.url}/groups")
+    page.click("[data-verb=cancel_group]")
+    given = page.locator("dialog .command code").inner_text()
+    assert shlex.split(given) == ["holdfast", "group", "cancel", GROUP]
+    page.click("[data-confirm]")
+    expect(page.locator(".toast")).to_contain_text("told to end.")
+    assert page.evaluate("window.hacked") is None
 
 
 def test_dialogs_and_messages_show_text(hostile: RunningServer, ledger: Ledger, open_page: Open) -> None:

@@ -70,6 +70,23 @@ def test_one_key_may_have_other_numbers(ledger: Ledger) -> None:
     ]
 
 
+def test_what_is_in_use_of_a_limit_without_keys_is_shown(ledger: Ledger) -> None:
+    ledger.set_limit("api", concurrent=5)
+    assert ledger.limit_keys("api") == []
+    ledger.enqueue("k", limits={"api": 2})
+    claimed(ledger)
+    [found] = ledger.limit_keys("api")
+    assert (found.key, found.used, found.concurrent, found.tokens) == ("", 2, 5, None)
+
+
+def test_keys_of_a_limit_are_read_page_by_page(ledger: Ledger) -> None:
+    ledger.set_limit("api", concurrent=1, by="args.tenant")
+    for tenant in "abc":
+        ledger.enqueue("k", {"tenant": tenant}, limits=["api"])
+    assert [key.key for key in ledger.limit_keys("api", limit=2)] == ["a", "b"]
+    assert [key.key for key in ledger.limit_keys("api", after="b")] == ["c"]
+
+
 def test_a_job_draws_on_several_limits(ledger: Ledger) -> None:
     ledger.set_limit("all", concurrent=3)
     ledger.set_limit("tenant", concurrent=2, by="args.tenant")

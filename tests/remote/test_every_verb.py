@@ -123,6 +123,7 @@ WORKS: dict[str, Call] = {
     "explain": lambda x: x.explain(queued(x).id),
     "export": lambda x: x.export(lambda _: None),
     "fail": lambda x: x.fail(fence(x), "no"),
+    "flow_status": lambda x: x.flow_status(),
     "follow": lambda x: list(x.follow(timeout=0)),
     "gate": lambda x: x.gate(fence(x)),
     "get": lambda x: x.get(queued(x).id),

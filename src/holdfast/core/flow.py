@@ -151,6 +151,14 @@ class LimitKey(msgspec.Struct):
             return None
         if units > body.tokens_max:
             return None
+        return self.allows_at(units)
+
+    def allows_at(self, units: int) -> Micros:
+        """Return when the rate has allowed so many units to start, in one or several jobs."""
+        body = self.body
+        assert body is not None
+        assert body.rate is not None
+        assert body.per_us is not None
         return self.filled_at + -int(-(units - self.tokens) * body.per_us // body.rate)
 
 

@@ -34,11 +34,11 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 PAGES = frozenset(
-    {"", "agents", "attention", "dead-letters", "events", "help", "jobs", "kinds", "login"}
+    {"", "agents", "attention", "dead-letters", "events", "groups", "help", "jobs", "kinds", "limits", "login"}
     | {"policies", "queues", "runs", "schedules", "seals", "sinks", "tokens", "workers"}
 )
 """First parts of the paths that show a page."""
-PAGES_OF_ONE = frozenset({"jobs", "kinds", "queues", "workers"})
+PAGES_OF_ONE = frozenset({"groups", "jobs", "kinds", "limits", "queues", "workers"})
 """Pages that also show one thing, named by the second part of the path."""
 
 

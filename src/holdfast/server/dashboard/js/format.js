@@ -59,9 +59,23 @@ export function ticking(ms) {
   return duration(Math.max(0, Math.floor(ms / 1000)) * 1000);
 }
 
+const MS = /** @type {Record<string, number>} */ ({ ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 });
+
+/** The number and the milliseconds of a text such as 600/1m or +1/10m. Null if it is none. @param {string | null | undefined} text */
+export function ratio(text) {
+  const found = /^\+?(\d+)\/([\d.]+)(ms|s|m|h|d)$/.exec(text ?? "");
+  return found && { n: Number(found[1]), ms: Number(found[2]) * MS[found[3]] };
+}
+
+/** A number in a time, such as 600/1m, as people read it: "600 in 1 min". @param {string | null} text */
+export function rate(text) {
+  const found = ratio(text);
+  return found ? `${text?.startsWith("+") ? "+" : ""}${number(found.n)} in ${duration(found.ms)}` : (text ?? UNKNOWN);
+}
+
 /** A text as one word of a shell, whatever it contains. @param {string} text */
 export function quoted(text) {
-  return /^[\w.:][\w.:-]*$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+  return /^[\w.:][\w.:/-]*$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 /** A name as an argument of a command: a name that begins with a dash is no option. @param {string} name */

@@ -16,6 +16,11 @@ export function who() {
   return me;
 }
 
+/** Whether the person may use all queues. Limits and the jobs of groups are not of one queue. */
+export function hasAllQueues() {
+  return me !== null && me.queues.includes("*");
+}
+
 /** Whether the person may use a verb. What may not be used is not drawn. @param {string} verb */
 export function can(verb) {
   return me !== null && me.can.includes(verb);

@@ -40,6 +40,11 @@ function summary(job) {
     job.replay_of ? ["replay of ", link(path("jobs", job.replay_of), `#${job.replay_of}`)] : null,
     job.note ? [`noted: ${job.note}`] : null,
     job.tier ? [`tier ${job.tier}`] : null,
+    job.partition ? [`partition ${job.partition}`] : null,
+    ...Object.entries(job.limits).map(([name, units]) => ["limit ", link(path("limits", name), name), ` (${count(Number(units), "unit")})`]),
+    job.requires.length ? [`requires ${job.requires.join(", ")}`] : null,
+    job.for_worker ? ["for worker ", link(path("workers", job.for_worker), job.for_worker)] : null,
+    job.group ? ["group ", link(path("groups", job.group), job.group)] : null,
   ];
   return parts.filter((one) => one !== null).flatMap((one, n) => (n ? [" · ", ...one] : one));
 }

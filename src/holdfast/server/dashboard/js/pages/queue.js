@@ -9,8 +9,10 @@ import { pauseButton, resumeButton } from "../parts/pause.js";
 import { command, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { pill, STATUSES } from "../status.js";
-import { stateOf } from "./queues.js";
+import { settingsText, stateOf } from "./queues.js";
 
+/** Weights that are named. */
+const WEIGHTS_MAX = 50;
 /** @type {any} */
 let view = null;
 
@@ -19,12 +21,13 @@ export const title = ({ name }) => `Queue ${name}`;
 
 /** @param {import("../router.js").Address} address */
 export async function load({ name, signal }) {
-  const [queue, jobs, workers] = await Promise.all([
+  const [queue, jobs, workers, settings] = await Promise.all([
     get(path("v1", "queues", name), signal),
     get(withQuery("/v1/jobs", { queue: name, fields: "brief", order: "newest", limit: 20 }), signal),
     getIfThere("/v1/workers", signal, { workers: [] }),
+    get("/v1/queue-settings", signal),
   ]);
-  return { queue, jobs: jobs.jobs, workers: workers.workers };
+  return { queue, jobs: jobs.jobs, workers: workers.workers, settings: settings.queues.find((/** @type {any} */ one) => one.queue === name) };
 }
 
 /** @param {import("../router.js").Address} address */
@@ -40,14 +43,18 @@ export function draw(root, data, { name, signal, reload }) {
   const charts = historyCharts({ queue: name }, { depth: DEPTH, throughput: THROUGHPUT, wait: WAIT }, signal);
   const list = table("Newest jobs of this queue", COLUMNS, (job) => job.id);
   const serving = el("p", null);
-  root.append(head(`Queue ${name}`, buttons), state, counts, charts.node, el("h2", null, "Workers that serve it"), serving, el("h2", null, "Newest jobs"), list.node, el("p", null, link(withQuery("/jobs", { queue: name }), "All jobs of this queue")), command(`holdfast queue list`));
-  view = { state, buttons, counts, charts, list, serving, name, reload };
+  const settings = el("p", { class: "muted" });
+  root.append(head(`Queue ${name}`, buttons), state, settings, counts, charts.node, el("h2", null, "Workers that serve it"), serving, el("h2", null, "Newest jobs"), list.node, el("p", null, link(withQuery("/jobs", { queue: name }), "All jobs of this queue")), command(`holdfast queue list`));
+  view = { state, settings, buttons, counts, charts, list, serving, name, reload };
   update(data);
 }
 
 /** @param {any} data */
-export function update({ queue, jobs, workers }) {
+export function update({ queue, jobs, workers, settings }) {
   replace(view.state, stateOf(queue), queue.ready_since ? "" : " · no job is ready");
+  const serves = settingsText(settings, WEIGHTS_MAX);
+  setText(view.settings, serves);
+  view.settings.hidden = serves === "";
   const isPaused = Boolean(queue.paused_at);
   if (view.buttons.dataset.paused !== String(isPaused)) {
     view.buttons.dataset.paused = String(isPaused);

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { everySecond, time } from "../clock.js";
 import { el, link, path, setText, withQuery } from "../dom.js";
-import { count, decimal, number } from "../format.js";
+import { count, decimal, number, rate } from "../format.js";
 import { pauseButton, resumeButton } from "../parts/pause.js";
 import { sparkline } from "../parts/sparkline.js";
 import { command, countLink, empty, head } from "../parts/states.js";
@@ -13,6 +13,8 @@ import { glyph } from "../status.js";
 const LINES_EVERY_MS = 60_000;
 /** Queues with a line of their own: the first that are shown. */
 const LINES_MAX = 30;
+/** Weights that a row names. */
+const WEIGHTS_MAX = 3;
 /** @type {any} */
 let view = null;
 
@@ -20,7 +22,9 @@ export const title = () => "Queues";
 
 /** @param {import("../router.js").Address} address */
 export async function load({ signal }) {
-  return (await get("/v1/queues", signal)).queues;
+  const [{ queues }, settings] = await Promise.all([get("/v1/queues", signal), get("/v1/queue-settings", signal)]);
+  const of = new Map(settings.queues.map((/** @type {any} */ one) => [one.queue, one]));
+  return queues.map((/** @type {any} */ queue) => ({ ...queue, settings: of.get(queue.name) }));
 }
 
 /** A number that leads to the jobs that it counts. @param {string} queue @param {string} status @param {number | undefined} n */
@@ -33,6 +37,15 @@ export function stateOf(queue) {
   if (!queue.paused_at) return "open";
   const by = queue.paused_by ? ` by ${queue.paused_by}` : "";
   return el("span", null, glyph("paused"), `paused${by}, `, time(queue.paused_at), queue.pause_reason ? `: ${queue.pause_reason}` : "");
+}
+
+/** How it serves its partitions and its old jobs, if that is set. @param {any} settings @param {number} most How many weights to name. */
+export function settingsText(settings, most) {
+  if (!settings) return "";
+  const weights = Object.entries(settings.weights);
+  const named = weights.slice(0, most).map(([partition, weight]) => `${partition} ${number(weight)}`).join(", ");
+  const more = weights.length > most ? ` and ${number(weights.length - most)} more` : "";
+  return [named + more, settings.ageing && `ageing ${rate(settings.ageing)}`].filter(Boolean).join(" · ");
 }
 
 /** @type {import("../parts/table.js").Column<any>[]} */
@@ -74,7 +87,7 @@ function lastHours(signal) {
 /** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */
 export function draw(root, data, { reload, signal }) {
   const lines = lastHours(signal);
-  const rate = (/** @type {"come" | "done"} */ name) => (/** @type {any} */ queue) => {
+  const perMinuteOf = (/** @type {"come" | "done"} */ name) => (/** @type {any} */ queue) => {
     const found = lines.known.get(queue.name);
     return found ? decimal(found[name]) : "";
   };
@@ -84,9 +97,10 @@ export function draw(root, data, { reload, signal }) {
   };
   const list = table("Queues", [
     ...QUEUE_COLUMNS,
-    { name: "Come a minute", cell: rate("come"), number: true },
-    { name: "Done a minute", cell: rate("done"), number: true },
+    { name: "Come a minute", cell: perMinuteOf("come"), number: true },
+    { name: "Done a minute", cell: perMinuteOf("done"), number: true },
     { name: "Waiting, 1 h", cell: depth },
+    { name: "Weights and ageing", cell: (queue) => settingsText(queue.settings, WEIGHTS_MAX), cut: true },
     { name: "", cell: (queue) => (queue.paused_at ? resumeButton : pauseButton)(queue.name, reload) },
   ], (queue) => queue.name);
   const answer = el("p", { class: "answer" });

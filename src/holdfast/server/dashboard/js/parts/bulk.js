@@ -7,11 +7,10 @@ import { count, number } from "../format.js";
 import { loadNow } from "../live.js";
 import { guardLeaving } from "../router.js";
 import { word } from "../status.js";
-import { dialog } from "./dialog.js";
+import { dialog, typedNumber } from "./dialog.js";
 import { command } from "./states.js";
 
 const BATCH = 200;
-const TYPED_ABOVE = 10;
 const FIRST = 5;
 
 /** "3 failed, 2 cancelled". @param {any[]} jobs @param {(job: any) => string} by */
@@ -39,13 +38,10 @@ export async function actOnMany(verb, chosen) {
 function confirmMany(verb, jobs, skipped) {
   return dialog(`${verb.label} ${count(jobs.length, "job")}?`, (close) => {
     const reason = reasonField(verb);
-    const typed = /** @type {HTMLInputElement} */ (el("input", { type: "text", id: "typed", inputmode: "numeric", autocomplete: "off" }));
-    const asksNumber = jobs.length > TYPED_ABOVE;
     const button = /** @type {HTMLButtonElement} */ (
       el("button", { type: "button", class: "danger", "data-confirm": true, on: { click: () => close(reason.body()) } }, `${verb.label} ${count(jobs.length, "job")}`)
     );
-    button.disabled = asksNumber || jobs.length === 0;
-    typed.addEventListener("input", () => (button.disabled = typed.value.replace(/\D/g, "") !== String(jobs.length)));
+    button.disabled = jobs.length === 0;
     const first = jobs.slice(0, FIRST).map((job) => el("li", null, `#${job.id} ${job.kind} · ${word(job.status)} · queue ${job.queue}`));
     return [
       jobs.length ? el("p", null, verb.effect(jobs[0])) : el("p", null, `None of the chosen jobs can be used with ${verb.label.toLowerCase()}.`),
@@ -55,8 +51,7 @@ function confirmMany(verb, jobs, skipped) {
       jobs.length <= BATCH ? command(verb.command(jobs.slice(0, 20).map((job) => job.id).join(" ") + (jobs.length > 20 ? " …" : ""))) : null,
       reason.label,
       reason.field,
-      asksNumber ? el("label", { for: "typed" }, `Type ${jobs.length} to confirm`) : null,
-      asksNumber ? typed : null,
+      ...typedNumber(jobs.length, button),
       el("div", { class: "buttons" }, el("button", { type: "button", autofocus: true, on: { click: () => close(null) } }, "Keep"), button),
     ];
   });

@@ -3,7 +3,7 @@
 import { send } from "../api.js";
 import { el, whileDisabled } from "../dom.js";
 import { can } from "../me.js";
-import { dialog } from "./dialog.js";
+import { dialog, typedNumber } from "./dialog.js";
 import { command } from "./states.js";
 import { toast } from "./toast.js";
 
@@ -17,36 +17,38 @@ import { toast } from "./toast.js";
  * @param {string} [options.command]
  * @param {string} [options.method]
  * @param {string} options.path
- * @param {string} options.done
+ * @param {number} [options.jobs] How many jobs it changes. If they are many, the number has to be typed.
+ * @param {string | ((answer: any) => string)} options.done
  * @param {() => Promise<void>} options.reload
  */
 export function sendButton(options) {
   if (!can(options.verb)) return null;
   const button = /** @type {HTMLButtonElement} */ (el("button", { type: "button", "data-verb": options.verb }, options.label + (options.question ? "…" : "")));
-  button.addEventListener("click", () => whileDisabled(button, () => run(options)));
+  button.addEventListener("click", () => whileDisabled(button, () => askAndSend(options)));
   return button;
 }
 
-/** @param {Parameters<typeof sendButton>[0]} options */
-async function run(options) {
+/** Asks and sends, and says what was done. @param {Omit<Parameters<typeof sendButton>[0], "verb">} options */
+export async function askAndSend(options) {
   if (options.question && !(await ask(options))) return;
   try {
-    await send(options.method ?? "POST", options.path, {});
-    toast(options.done);
+    const answer = await send(options.method ?? "POST", options.path, {});
+    toast(typeof options.done === "string" ? options.done : options.done(answer));
   } catch (/** @type {any} */ error) {
     toast(`${error.message} ${error.action ?? ""}`);
   }
   await options.reload();
 }
 
-/** @param {{question?: string, effect?: string, command?: string, label: string}} options @returns {Promise<boolean | null>} */
+/** @param {{question?: string, effect?: string, command?: string, label: string, jobs?: number}} options @returns {Promise<boolean | null>} */
 function ask(options) {
-  return dialog(options.question ?? "", (close) => [
-    options.effect ? el("p", null, options.effect) : null,
-    options.command ? command(options.command) : null,
-    el("div", { class: "buttons" },
-      el("button", { type: "button", autofocus: true, on: { click: () => close(null) } }, "Keep"),
-      el("button", { type: "button", class: "danger", "data-confirm": true, on: { click: () => close(true) } }, options.label),
-    ),
-  ]);
+  return dialog(options.question ?? "", (close) => {
+    const button = /** @type {HTMLButtonElement} */ (el("button", { type: "button", class: "danger", "data-confirm": true, on: { click: () => close(true) } }, options.label));
+    return [
+      options.effect ? el("p", null, options.effect) : null,
+      options.command ? command(options.command) : null,
+      ...typedNumber(options.jobs ?? 0, button),
+      el("div", { class: "buttons" }, el("button", { type: "button", autofocus: true, on: { click: () => close(null) } }, "Keep"), button),
+    ];
+  });
 }

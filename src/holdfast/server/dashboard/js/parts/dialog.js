@@ -29,6 +29,18 @@ export function dialog(title, content) {
   });
 }
 
+/** Above this many jobs, the number has to be typed. */
+const TYPED_ABOVE = 10;
+
+/** A field for the number of jobs, if there are many. The button can be used once the number is typed. @param {number} jobs @param {HTMLButtonElement} button */
+export function typedNumber(jobs, button) {
+  if (jobs <= TYPED_ABOVE) return [];
+  const typed = /** @type {HTMLInputElement} */ (el("input", { type: "text", id: "typed", inputmode: "numeric", autocomplete: "off" }));
+  button.disabled = true;
+  typed.addEventListener("input", () => (button.disabled = typed.value.replace(/\D/g, "") !== String(jobs)));
+  return [el("label", { for: "typed" }, `Type ${jobs} to confirm`), typed];
+}
+
 /** Whether a dialog is open. */
 export function isDialogOpen() {
   return document.querySelector("dialog[open]") !== null;
