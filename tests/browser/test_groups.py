@@ -27,9 +27,7 @@ def test_an_empty_page_teaches_how_to_make_a_group(served: RunningServer, open_p
     )
 
 
-def test_a_group_shows_its_counts_as_a_bar_and_its_follow_up_jobs(
-    served: RunningServer, ledger: Ledger, open_page: Open
-) -> None:
+def test_a_group_shows_its_counts_as_a_bar_and_its_follow_up_jobs(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
     begun(ledger)
     page = open_page("/groups")
     row = page.locator("tbody tr")

@@ -25,9 +25,7 @@ def test_a_limit_is_set_changed_and_removed(served: RunningServer, ledger: Ledge
     page.fill("#limit-concurrent", "20")
     page.fill("#limit-rate", "6000/1m")
     page.fill("#limit-by", "args.tenant")
-    expect(page.locator("dialog code")).to_have_text(
-        "holdfast limit set openai --concurrent 20 --rate 6000/1m --by args.tenant"
-    )
+    expect(page.locator("dialog code")).to_have_text("holdfast limit set openai --concurrent 20 --rate 6000/1m --by args.tenant")
     page.click("[data-confirm]")
 
     row = page.locator("tbody tr")
@@ -75,7 +73,9 @@ def test_the_keys_of_a_limit_are_shown_with_what_is_in_use(served: RunningServer
     page.click("tbody a")
 
     expect(page.locator("h1")).to_have_text("Limit openai")
-    expect(page.locator(".answer")).to_contain_text("20 at once; 600 in 1 min, up to 10 at once after a pause, for each args.tenant")
+    expect(page.locator(".answer")).to_contain_text(
+        "20 at once; 600 in 1 min, up to 10 at once after a pause, for each args.tenant"
+    )
     acme, beta = page.locator("tbody tr", has_text="acme"), page.locator("tbody tr", has_text="beta")
     expect(acme.locator("[data-label='In use']")).to_have_text("6 of 20")
     expect(acme.locator("[data-label='May start now']")).to_have_text("4 of 10")
