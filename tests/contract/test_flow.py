@@ -417,8 +417,8 @@ def test_a_paused_queue_gives_no_jobs(ledger: Ledger) -> None:
 def test_queues_with_and_without_subqueues_are_read_in_order(ledger: Ledger) -> None:
     expected = []
     for queue in ("first", "flow", "last"):
-        for number in range(2):
-            partition = f"p{number}" if queue == "flow" else None
+        for _ in range(2):
+            partition = "p" if queue == "flow" else None
             expected.append(ledger.enqueue("k", queue=queue, partition=partition).id)
     assert ids(claimed(ledger, queues=["first", "flow", "last"])) == expected
 

@@ -379,7 +379,7 @@ def test_slots_of_held_jobs_stay(ledger: Ledger, clock: ManualClock):
     ledger.set_limit("api", concurrent=2, by="args.n")
     for number in range(4):
         ledger.enqueue("k", {"n": number}, limits=["api"])
-    held = [ledger.claim("w", start=True)[0] for _ in range(4)]
+    held = sorted((ledger.claim("w", start=True)[0] for _ in range(4)), key=lambda job: job.id)
     for job in held[::2]:
         assert job.fence is not None
         ledger.complete(job.fence)
