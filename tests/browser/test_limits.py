@@ -155,12 +155,13 @@ def test_queues_show_their_weights_and_ageing(served: RunningServer, ledger: Led
     ledger.enqueue("a", queue="shared")
     ledger.set_queue("shared", weights={"acme": 3, "beta": 2}, ageing="+1/10m")
     page = open_page("/queues")
-    label = "[data-label='Weights and ageing']"
+    state = "[data-label=State]"
 
-    expect(page.locator("tbody tr", has_text="plain").locator(label)).to_have_text("")
-    expect(page.locator("tbody tr", has_text="shared").locator(label)).to_have_text("acme 3, beta 2 · ageing +1 in 10 min")
+    expect(page.locator("tbody tr", has_text="plain").locator(state)).to_have_text("open")
+    shared = page.locator("tbody tr", has_text="shared").locator(state)
+    expect(shared).to_have_text("openweights acme 3, beta 2 · ageing +1 in 10 min")
     page.click("text=shared")
-    expect(page.locator("main")).to_contain_text("acme 3, beta 2 · ageing +1 in 10 min")
+    expect(page.locator("main")).to_contain_text("weights acme 3, beta 2 · ageing +1 in 10 min")
     page.goto(f"{served.url}/queues/plain")
     expect(page.locator("h1")).to_have_text("Queue plain")
     expect(page.locator("main")).not_to_contain_text("ageing +")
