@@ -1,5 +1,7 @@
 """Groups: how far they are, what follows them, and what a person does with them. The options of flow control of a job."""
 
+from typing import Any
+
 import pytest
 from playwright.sync_api import expect
 
@@ -27,9 +29,7 @@ def test_an_empty_page_teaches_how_to_make_a_group(served: RunningServer, open_p
     )
 
 
-def test_a_group_shows_its_counts_as_a_bar_and_its_follow_up_jobs(
-    served: RunningServer, ledger: Ledger, open_page: Open
-) -> None:
+def test_a_group_shows_its_counts_as_a_bar_and_its_follow_up_jobs(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
     begun(ledger)
     page = open_page("/groups")
     row = page.locator("tbody tr")
@@ -126,7 +126,7 @@ def test_many_groups_are_shown_page_by_page(served: RunningServer, ledger: Ledge
 def test_a_job_shows_its_options_of_flow_control(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
     ledger.set_limit("openai", concurrent=20)
     ledger.group("import-42")
-    options = {"partition": "tenant-7", "limits": {"openai": 3}, "requires": ["gripper", "gpu:2"]}
+    options: dict[str, Any] = {"partition": "tenant-7", "limits": {"openai": 3}, "requires": ["gripper", "gpu:2"]}
     ledger.enqueue("ask", queue="chat", for_worker="robot-7", group="import-42", **options)
     page = open_page("/jobs/1")
     under = page.locator(".head + p")

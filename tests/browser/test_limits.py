@@ -1,11 +1,12 @@
 """Limits: what is in use of them, and the forms that set, change and remove them. Queues with weights and ageing."""
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from holdfast import Ledger
+from holdfast.server.redact import Redaction
 from tests.browser.conftest import Open, Watcher
-from tests.support.server import RunningServer
+from tests.support.server import RunningServer, running
 
 
 def test_an_empty_page_teaches_how_to_set_a_limit(served: RunningServer, open_page: Open) -> None:
@@ -25,9 +26,7 @@ def test_a_limit_is_set_changed_and_removed(served: RunningServer, ledger: Ledge
     page.fill("#limit-concurrent", "20")
     page.fill("#limit-rate", "6000/1m")
     page.fill("#limit-by", "args.tenant")
-    expect(page.locator("dialog code")).to_have_text(
-        "holdfast limit set openai --concurrent 20 --rate 6000/1m --by args.tenant"
-    )
+    expect(page.locator("dialog code")).to_have_text("holdfast limit set openai --concurrent 20 --rate 6000/1m --by args.tenant")
     page.click("[data-confirm]")
 
     row = page.locator("tbody tr")
@@ -75,7 +74,9 @@ def test_the_keys_of_a_limit_are_shown_with_what_is_in_use(served: RunningServer
     page.click("tbody a")
 
     expect(page.locator("h1")).to_have_text("Limit openai")
-    expect(page.locator(".answer")).to_contain_text("20 at once; 600 in 1 min, up to 10 at once after a pause, for each args.tenant")
+    expect(page.locator(".answer")).to_contain_text(
+        "20 at once; 600 in 1 min, up to 10 at once after a pause, for each args.tenant"
+    )
     acme, beta = page.locator("tbody tr", has_text="acme"), page.locator("tbody tr", has_text="beta")
     expect(acme.locator("[data-label='In use']")).to_have_text("6 of 20")
     expect(acme.locator("[data-label='May start now']")).to_have_text("4 of 10")
@@ -140,6 +141,24 @@ def test_only_operators_of_all_queues_change_limits(
         expect(page.locator("tbody")).to_contain_text("acme")
     else:
         expect(page.locator(".empty")).to_contain_text("Only a token that covers all queues sees what is in use.")
+
+
+def test_hidden_keys_are_not_told_apart_and_not_changed(ledger: Ledger, browser: Browser) -> None:
+    ledger.set_limit("openai", concurrent=20, by="args.tenant")
+    for number in range(100):
+        ledger.set_limit("openai", key=f"tenant-{number}", concurrent=number + 1)
+    with running(ledger, redaction=Redaction(["args.tenant"])) as server:
+        context = browser.new_context()
+        secret = ledger.new_session(ledger.new_token("reader", "eye").token.id)
+        assert secret is not None
+        context.add_cookies([{"name": "holdfast", "value": secret, "url": server.url}])
+        page = context.new_page()
+        page.goto(f"{server.url}/limits/openai")
+        expect(page.locator("tbody tr")).to_have_count(100)
+        assert set(page.locator("[data-label=Key]").all_inner_texts()) == {"[redacted]"}
+        expect(page.locator("[data-page=next]")).to_have_count(0)
+        expect(page.locator("main")).to_contain_text("These are the first 100 keys.")
+        context.close()
 
 
 def test_numbers_follow_the_locale(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
