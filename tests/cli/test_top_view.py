@@ -8,10 +8,10 @@ import pytest
 import holdfast
 from holdfast import Ledger
 from holdfast.cli.top_screen import render_screen
-from holdfast.cli.top_view import PANES, LedgerSnapshot, SnapshotReader, ViewAction, ViewState, progress_bar
+from holdfast.cli.top_view import PANES, LedgerSnapshot, SnapshotReader, ViewAction, ViewState, progress_bar, shown_panes
 from holdfast.testing import ManualClock
 
-QUEUES, WORKERS, RUNNING, STALLED, FAILED, LETTERS = range(len(PANES))
+QUEUES, WORKERS, RUNNING, STALLED, FAILED, LETTERS, LIMITS = range(len(PANES))
 
 
 @pytest.fixture
@@ -26,6 +26,35 @@ def snapshot(ledger: Ledger) -> LedgerSnapshot:
     ledger.claim("ada", queues=["a", "b"], limit=2, start=True)
     ledger.sign_in("ada", body={"queues": "not a list", "host": {"x": 1}})
     return SnapshotReader(ledger).read()
+
+
+def test_limits_have_a_pane_if_there_are_any(ledger: Ledger) -> None:
+    def pane_names() -> list[str]:
+        return [pane.name for pane in shown_panes(SnapshotReader(ledger).read())]
+
+    assert "Limits" not in pane_names()
+    ledger.set_limit("api", concurrent=2, rate="600/1m")
+    ledger.set_limit("tenant", concurrent=2, by="args.n")
+    for number in range(4):
+        ledger.enqueue("k", {"n": number}, limits={"api": 1, "tenant": 2})
+    assert len(ledger.claim("ada", limit=9)) == 2
+    assert pane_names()[LIMITS] == "Limits"
+    rows = PANES[LIMITS].rows(SnapshotReader(ledger).read())
+    assert [(row.cells, row.tone) for row in rows] == [
+        (("api", "2", "2", "600/1m", "–", "1"), "warn"),
+        (("tenant", "4", "2", "–", "args.n", "2"), ""),
+    ]
+
+
+def test_the_focus_leaves_the_pane_of_limits_with_the_last_limit(ledger: Ledger) -> None:
+    state = ViewState()
+    ledger.set_limit("api", concurrent=2)
+    snapshot = SnapshotReader(ledger).read()
+    state.press("backtab", snapshot)
+    assert state.pane == LIMITS
+    ledger.remove_limit("api")
+    render_screen(state, SnapshotReader(ledger).read(), "", "", 40, 100)
+    assert state.pane == LETTERS
 
 
 def test_rates_are_the_difference_of_two_snapshots(ledger: Ledger, clock: ManualClock) -> None:

@@ -224,3 +224,62 @@ def test_deleted_history_does_not_count(ledger: Ledger, clock: ManualClock):
     ledger.prune(jobs_before=ledger.now())
     builders.queued(ledger)
     assert history(ledger).startswith("about 1 event since ")
+
+
+# Flow control
+
+
+def test_a_missing_label_is_reported(ledger: Ledger, clock: ManualClock):
+    for number in range(3):
+        ledger.enqueue("k", {"n": number}, requires=["gripper", "zone:berlin"])
+    ledger.enqueue("k", requires=["zone:berlin"])
+    ledger.enqueue("k", requires=["gripper"], delay="1d")
+    clock.advance(61)
+    ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"], "labels": ["zone:berlin"]})
+    assert len(ledger.claim("w-1", limit=10, labels=["zone:berlin"])) == 1
+    found = wrong(ledger)["label_missing"]
+    assert "3 jobs of kind k in queue default can be claimed, the first for 61 s" in found.words
+    assert "no running worker that serves them has the label gripper" in found.words
+    assert "--label=gripper --label=zone:berlin" in found.action
+    ledger.sign_in("w-2", body={"queues": ["default"], "kinds": ["k"], "labels": ["zone:berlin", "gripper"]})
+    assert "label_missing" not in wrong(ledger)
+
+
+def test_jobs_for_a_worker_that_is_gone_are_reported(ledger: Ledger, clock: ManualClock):
+    ledger.enqueue("k", for_worker="robot-7")
+    ledger.enqueue("k", for_worker="robot-7", for_worker_for="1h")
+    clock.advance(61)
+    ledger.sign_in("robot-8", body={"queues": ["default"], "kinds": ["k"]})
+    assert ledger.claim("robot-8") == []
+    found = wrong(ledger)["worker_missing"]
+    assert "1 job of kind k in queue default" in found.words
+    assert "only by the worker robot-7, which is not running" in found.words
+    ledger.sign_in("robot-7", body={"queues": ["default"], "kinds": ["k"]})
+    assert "worker_missing" not in wrong(ledger)
+
+
+def test_jobs_of_a_removed_limit_are_noted(ledger: Ledger):
+    ledger.set_limit("api", concurrent=1, by="args.n")
+    ledger.set_limit("other", concurrent=1)
+    for number in range(3):
+        ledger.enqueue("k", {"n": number}, limits=["api", "other"])
+    assert "limit_removed" not in {one.code for one in ledger.diagnose().findings}
+    ledger.remove_limit("api")
+    [found] = [one for one in ledger.diagnose().findings if one.code == "limit_removed"]
+    assert found.severity is Severity.NOTE
+    assert "3 jobs draw on the limit api, which was removed: they go on without it" in found.words
+    assert len(ledger.claim("w", limit=5)) == 1
+    for job in ledger.list(status="queued"):
+        ledger.cancel(job.id)
+    assert "limit_removed" not in {one.code for one in ledger.diagnose().findings}
+
+
+def test_jobs_that_draw_more_than_a_limit_has_are_reported(ledger: Ledger):
+    ledger.set_limit("api", concurrent=5, by="args.n")
+    for number in (1, 2, 2):
+        ledger.enqueue("k", {"n": number}, limits={"api": 4})
+    ledger.set_limit("api", key="2", concurrent=3)
+    assert "2 jobs draw 4 units of the limit api for 2, which has fewer" in wrong(ledger)["limit_too_small"].words
+    assert "holdfast limit get api" in wrong(ledger)["limit_too_small"].action
+    ledger.set_limit("api", key="2")
+    assert wrong(ledger) == {}

@@ -45,7 +45,8 @@ def everything(ledger: Ledger) -> None:
     ledger.dead_letter(dead.id, reason_code="timeout", failure_stage="exec", error={"message": "a secret"})
     ledger.annotate(dead.id, "compensated")
     for way in ("replace", "postpone", "replace"):
-        keyed = ledger.enqueue("index_page", {"n": 2}, queue="keyed", dedupe_key="k", delay="10s", on_duplicate=way)
+        ledger.enqueue("index_page", {"n": 2}, queue="keyed", dedupe_key="k", delay="10s", on_duplicate=way)
+    [keyed] = ledger.list(queue="keyed")
     ledger.reprioritise(keyed.id, 5)
 
 

@@ -88,6 +88,36 @@ def _paused(ledger: Ledger, clock: ManualClock) -> int:
     return made
 
 
+@situation(Situation.LIMIT_USED_UP)
+def _limit_used_up(ledger: Ledger, clock: ManualClock) -> int:
+    name = f"api-{next(_numbers)}"
+    ledger.set_limit(name, concurrent=2, by="args.n")
+    made = [served(ledger, limits={name: 2}) for _ in range(2)]
+    ledger.claim("w-1", [ledger.get(made[0]).queue])
+    return made[1]
+
+
+@situation(Situation.LIMIT_TOO_SMALL)
+def _limit_too_small(ledger: Ledger, clock: ManualClock) -> int:
+    name = f"api-{next(_numbers)}"
+    ledger.set_limit(name, concurrent=5)
+    made = served(ledger, limits={name: 4})
+    ledger.set_limit(name, concurrent=3)
+    return made
+
+
+@situation(Situation.NO_WORKER_WITH_LABELS)
+def _no_label(ledger: Ledger, clock: ManualClock) -> int:
+    queue = ledger.get(made := served(ledger, requires=["gripper", "zone:berlin"])).queue
+    ledger.sign_in("w-1", body={"queues": [queue], "kinds": ["index_page"], "labels": ["zone:berlin"]})
+    return made
+
+
+@situation(Situation.RESERVED)
+def _reserved(ledger: Ledger, clock: ManualClock) -> int:
+    return served(ledger, for_worker="robot-7", for_worker_for="10m")
+
+
 @situation(Situation.CLAIMED)
 def _claimed(ledger: Ledger, clock: ManualClock) -> int:
     return builders.claimed(ledger).id
@@ -310,6 +340,71 @@ def test_the_text_contains_the_most_important_fact(ledger: Ledger, clock: Manual
     assert "ended: its holder fell silent (NO_HEARTBEAT)" in text(Situation.REQUEUED)
     assert "w-1 is late: a beat is due every 10 s." in text(Situation.BEATS_LATE)
     assert "is asked to stop, and may continue for another 30 s" in text(Situation.ABORTING)
+
+
+def test_a_used_up_limit_is_named_with_its_key(ledger: Ledger, clock: ManualClock):
+    found = ledger.explain(made := _limit_used_up(ledger, clock))
+    [name] = ledger.get(made).limits
+    assert f"The limit {name} for 1 is used up: 2 of 2 are in use. It draws 2 units." in found.text
+    assert commands(found)[0] == f"holdfast limit get {name}"
+    assert ledger.explain(made, to_claim=True).situation is Situation.LIMIT_USED_UP
+
+
+def test_the_next_start_of_a_rate_is_announced(ledger: Ledger, clock: ManualClock):
+    ledger.set_limit("api", rate="60/1m", burst=1)
+    ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"]})
+    jobs = [ledger.enqueue("k", limits=["api"]) for _ in range(4)]
+    assert len(ledger.claim("w-1", limit=10)) == 1
+    clock.advance(0.25)
+    found = [ledger.explain(job.id) for job in jobs[1:]]
+    assert {one.situation for one in found} == {Situation.LIMIT_USED_UP}
+    assert [one.next[0].at for one in found] == [clock.now() + timedelta(seconds=seconds) for seconds in (0.75, 1.75, 2.75)]
+    assert "The rate of the limit api is used up: it may start in 0.8 s" in found[0].text
+    clock.advance(0.75)
+    assert ledger.explain(jobs[1].id).situation is Situation.READY
+    ledger.remove_limit("api")
+    assert [ledger.explain(job.id).situation for job in jobs[1:3]] == [Situation.READY, Situation.QUEUED_BEHIND]
+
+
+def test_the_missing_label_is_named(ledger: Ledger, clock: ManualClock):
+    made = _no_label(ledger, clock)
+    found = ledger.explain(made)
+    queue = ledger.get(made).queue
+    assert f"It requires the label gripper, which no running worker that serves index_page in {queue} has." in found.text
+    assert commands(found)[0] == f"holdfast worker run MODULE:APP --queues {queue} --label=gripper"
+    ledger.sign_in("w-2", body={"queues": [queue], "kinds": ["index_page"], "labels": ["gripper"]})
+    assert "no running worker that serves index_page" in ledger.explain(made).text
+    assert "has all of them" in ledger.explain(made).text
+    ledger.sign_in("w-3", body={"queues": [queue], "kinds": ["index_page"], "labels": ["gripper", "zone:berlin", "gpu:2"]})
+    assert ledger.explain(made).situation is Situation.READY
+
+
+def test_the_worker_of_a_job_is_named_and_whether_it_runs(ledger: Ledger, clock: ManualClock):
+    made = _reserved(ledger, clock)
+    found = ledger.explain(made)
+    assert "It is for the worker robot-7 for another 10 min" in found.text
+    assert "robot-7 is not signed in to this ledger." in found.text
+    assert [step.at for step in found.next] == [None, clock.now() + timedelta(minutes=10)]
+    ledger.sign_in("robot-7", body={"queues": [ledger.get(made).queue], "kinds": ["index_page"]})
+    assert "robot-7 is running: it was seen 0 s ago" in ledger.explain(made).text
+    clock.advance(60)
+    assert "robot-7 fell silent 60 s ago" in ledger.explain(made).text
+    clock.advance(541)
+    ledger.sign_in("w-1", body={"queues": [ledger.get(made).queue], "kinds": ["index_page"]})
+    assert "The next sweep lets any worker have it." in ledger.explain(made).text
+    ledger.sweep()
+    assert ledger.explain(made).situation is Situation.READY
+
+
+def test_the_turn_of_a_partition_is_explained(ledger: Ledger, clock: ManualClock):
+    ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"]})
+    jobs = [ledger.enqueue("k", partition="acme") for _ in range(3)]
+    for _ in range(5):
+        ledger.enqueue("k", partition="other")
+    found = [ledger.explain(job.id) for job in jobs]
+    assert [one.situation for one in found] == [Situation.READY, Situation.QUEUED_BEHIND, Situation.QUEUED_BEHIND]
+    assert "is the next of its partition acme" in found[0].text
+    assert "2 jobs of its partition acme come first. The partitions of a queue take turns." in found[2].text
 
 
 def test_a_running_job_shows_its_last_heartbeat_and_its_limit(ledger: Ledger, clock: ManualClock):

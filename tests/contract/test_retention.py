@@ -2,6 +2,7 @@
 
 import hashlib
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -335,6 +336,73 @@ def test_an_agent_with_deleted_focus_starts_like_a_new_one(ledger: Ledger, clock
     assert ledger.prune(agents_before=clock.now()) == {"agents": 1}
     brief = ada.resume()
     assert (brief.task and brief.task.id, brief.why, brief.history[0].rev) == (made.id, "next", 1)
+
+
+# Subqueues
+
+
+def _count_subqueues(ledger: Ledger) -> int:
+    def work(session: Any) -> int:
+        return len(session.rows("subqueues", ids=session._list(range(-99, 99))))
+
+    return near(ledger)._store.transact("work", work)
+
+
+def _count_slots(ledger: Ledger) -> int:
+    def work(session: Any) -> int:
+        return len(session.rows("walk_slots", after=0, limit=99))
+
+    return near(ledger)._store.transact("work", work)
+
+
+def test_subqueues_without_jobs_are_deleted_after_a_day(ledger: Ledger, clock: ManualClock):
+    ledger.set_limit("api", concurrent=5)
+    for number in range(3):
+        ledger.enqueue("k", partition=f"p{number}", limits=["api"])
+    kept = ledger.enqueue("k", partition="later", delay="7d")
+    for job in ledger.claim("w", limit=10, start=True):
+        assert job.fence is not None
+        ledger.complete(job.fence)
+    assert ledger.claim("w", limit=10) == []
+    assert ledger.prune(subqueues_before=clock.now()) == {"subqueues": 0, "slots": 1}
+    clock.advance(86_401)
+    assert ledger.prune(subqueues_before=clock.now(), batch=2) == {"subqueues": 2, "slots": 0}
+    assert ledger.prune(subqueues_before=clock.now(), batch=2) == {"subqueues": 1, "slots": 0}
+    assert (_count_subqueues(ledger), _count_slots(ledger)) == (1, 0)
+    again = ledger.enqueue("k", partition="p0", limits=["api"])
+    assert [job.id for job in ledger.claim("w", limit=10)] == [again.id]
+    clock.advance(6 * 86_400)
+    assert [job.id for job in ledger.claim("w", limit=10)] == [kept.id]
+
+
+def test_slots_of_held_jobs_stay(ledger: Ledger, clock: ManualClock):
+    ledger.set_limit("api", concurrent=2, by="args.n")
+    for number in range(4):
+        ledger.enqueue("k", {"n": number}, limits=["api"])
+    held = [ledger.claim("w", start=True)[0] for _ in range(4)]
+    for job in held[::2]:
+        assert job.fence is not None
+        ledger.complete(job.fence)
+    assert ledger.prune(subqueues_before=clock.now()) == {"subqueues": 0, "slots": 2}
+    assert [key.used for key in ledger.limit_keys("api")] == [0, 1, 0, 1]
+    assert ledger.prune(subqueues_before=clock.now()) == {"subqueues": 0, "slots": 0}
+
+
+def test_a_walk_through_slots_goes_on_where_it_ended(ledger: Ledger, clock: ManualClock):
+    ledger.set_limit("api", rate="100/1s", by="args.n")
+    jobs = [ledger.enqueue("k", {"n": number // 3}, limits=["api"]) for number in range(9)]
+    held = {job.id: job for _ in range(9) for job in ledger.claim("w", start=True)}
+    fences = [held[job.id].fence for job in jobs]
+    for number in (0, 1, 5, 8):
+        fence = fences[number]
+        assert fence is not None
+        ledger.complete(fence)
+
+    def walk(session: Any) -> int:
+        return int(session.prune_slots(4))
+
+    assert [near(ledger)._store.transact("work", walk) for _ in range(4)] == [2, 1, 1, 0]
+    assert [key.used for key in ledger.limit_keys("api")] == [1, 2, 2]
 
 
 def test_a_job_whose_last_event_is_not_sealed_is_kept(ledger: Ledger, clock: ManualClock, monkeypatch: pytest.MonkeyPatch):

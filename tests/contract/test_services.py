@@ -73,9 +73,9 @@ def test_answers_and_silent_workers_are_deleted_after_a_day(ledger: Ledger, cloc
     ledger.sign_in("w")
     prune = PruneService(ledger, "a")
     clock.advance(86_300)
-    assert prune.tick() == {"requests": 0, "workers": 0, "agents": 0, "sessions": 0}
+    assert prune.tick() == {"requests": 0, "workers": 0, "agents": 0, "sessions": 0, "subqueues": 0, "slots": 0}
     clock.advance(200)
-    assert prune.tick() == {"requests": 1, "workers": 1, "agents": 0, "sessions": 0}
+    assert prune.tick() == {"requests": 1, "workers": 1, "agents": 0, "sessions": 0, "subqueues": 0, "slots": 0}
     assert ledger.workers() == []
 
 
@@ -185,4 +185,4 @@ def test_a_service_that_fails_ticks_again_and_stops_no_other(error: Exception) -
 
 def test_kinds_that_are_never_deleted_have_no_retention_time(ledger: Ledger):
     prune = PruneService(ledger, "a", jobs="never", beats=None, requests="1h")
-    assert prune.kept_ms.keys() == {"requests", "workers", "agents", "sessions"}
+    assert prune.kept_ms.keys() == {"requests", "workers", "agents", "sessions", "subqueues"}

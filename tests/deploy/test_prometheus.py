@@ -47,6 +47,10 @@ def busy_page(tmp_path_factory: pytest.TempPathFactory) -> str:
         for made in (succeeded, failed, dead_lettered):
             made(ledger)
         ledger.enqueue("waits", queue="mail")
+        ledger.set_limit("api", concurrent=1)
+        ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"]})
+        ledger.enqueue("k", requires=["gpu"])
+        ledger.claim("w-1")
         assert admin.acting(Holdfast_Actor="worker:w-1#b").post(f"/v1/jobs/{held.id}/start", {"fence": fence(held)}).status == 409
         wait_until(lambda: "lease_expiries_total{" in admin.get("/metrics").body.decode())
         wait_until(lambda: "holdfast_ledger_run_seconds_bucket{" in admin.get("/metrics").body.decode())

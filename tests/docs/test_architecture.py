@@ -15,7 +15,7 @@ LIFECYCLE_WORDS = {
     *("ledger", "job", "attempt", "lease", "fence", "worker", "incarnation", "event", "policy", "tier", "receipt", "outbox"),
     *("sweeper", "command", "stage", "failure stage"),
 }
-WORDS_MAX = 40
+WORDS_MAX = 44
 
 
 def architecture() -> str:

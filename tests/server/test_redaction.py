@@ -39,6 +39,7 @@ CONTENTS = {
     "/v1/jobs/{job_id}/events",
     "/v1/jobs/{job_id}/explain",
     "/v1/jobs/{job_id}/undo-steps",
+    "/v1/limits/{name}/keys",
     "/v1/schedules",
     "/v1/schedules/{name}",
     "/v1/tasks/{job_id}",
@@ -58,7 +59,8 @@ def fill(ledger: Ledger) -> int:
     ledger.fail(held.fence, {"message": f"card {CARD} declined", "type": "Declined"}, retryable=False, reason_code="timeout")
     ledger.set_schedule("default", "pay", every="1h", args=card)
     ledger.group("default", then={"kind": "pay", "args": card})
-    ledger.enqueue("pay", card, group="default")
+    ledger.set_limit("default", concurrent=1, by="args.card")
+    ledger.enqueue("pay", card, group="default", limits=["default"])
     [other] = ledger.claim("w-1", start=True)
     assert other.fence is not None
     ledger.complete(other.fence, card)

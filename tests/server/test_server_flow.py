@@ -23,6 +23,12 @@ def test_an_operator_sets_limits_and_a_reader_reads_them(served: RunningServer, 
     assert eye.get("/v1/limits/openai").data["limit"] == shown[0]
     [key] = eye.get("/v1/limits/openai/keys").data["keys"]
     assert (key["key"], key["concurrent"], key["is_own"], key["used"]) == ("ac/me", 50, True, 0)
+    assert eye.get("/v1/limits/openai/keys?after=ac%2Fme").data == {"keys": []}
+    kim.send("PUT", "/v1/limits/shared", {"concurrent": 2})
+    ledger.enqueue("k", limits=["shared"])
+    assert [key["key"] for key in eye.get("/v1/limits/shared/keys").data["keys"]] == [""]
+    assert eye.get("/v1/limits/shared/keys?after=").data == {"keys": []}
+    kim.send("DELETE", "/v1/limits/shared")
     assert kim.send("DELETE", "/v1/limits/openai").status == 204
     assert [kim.send("DELETE", "/v1/limits/openai").status, eye.get("/v1/limits/openai").status] == [404, 404]
     assert ledger.limits() == []

@@ -44,6 +44,7 @@ def fill(ledger: Ledger) -> dict[int, Any]:
     ledger.enrol_key(holdfast.draw_key("worker", WORKER).public, role="worker", name=WORKER)
     ledger.set_schedule("default", "weld", cron="0 3 * * *")
     ledger.group("default", then={"kind": "weld", "args": {"card": "4111"}})
+    ledger.set_limit("default", concurrent=1_000, by="args.card")
     ledger.enqueue("weld", queue="other", group="default")
     ledger.take_duty("relay", "someone", ttl="1h")
     HistoryService(ledger, "test").tick()

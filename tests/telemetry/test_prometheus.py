@@ -56,6 +56,25 @@ def test_counters_histograms_and_gauges_are_on_the_page(ledger: Ledger, clock: M
     assert found["holdfast_ledger_up", ()] == 1
 
 
+def test_limits_and_jobs_that_no_worker_may_have_are_on_the_page(ledger: Ledger) -> None:
+    ledger.set_limit("api", concurrent=3, by="args.n")
+    ledger.set_limit("rate", rate="600/1m")
+    for number in range(3):
+        ledger.enqueue("k", {"n": number}, limits={"api": 2, "rate": 1})
+    ledger.sign_in("w", body={"queues": ["default"], "kinds": ["k"]})
+    assert len(ledger.claim("w", limit=2)) == 2
+    ledger.enqueue("k", requires=["gpu"])
+    ledger.enqueue("k", for_worker="robot-7")
+    ledger.claim("w", limit=1)
+    found = samples(render(ledger))
+    assert found["holdfast_limit_used", (("limit", "api"),)] == 6
+    assert found["holdfast_limit_keys", (("limit", "api"),)] == 3
+    assert found["holdfast_limit_concurrent", (("limit", "api"),)] == 3
+    assert found["holdfast_limit_used", (("limit", "rate"),)] == 3
+    assert ("holdfast_limit_concurrent", (("limit", "rate"),)) not in found
+    assert found["holdfast_jobs_unroutable", (("queue", "default"),)] == 2
+
+
 def test_every_family_is_on_the_page_and_no_other(small: Ledger) -> None:
     small.enqueue("a")
     page = render(small).decode()

@@ -10,9 +10,11 @@ from holdfast.core.doctor.model import (
     COUNT_MAX,
     GroupHealth,
     History,
+    LimitTrouble,
     LockedJob,
     OpenTransaction,
     ReadyJobs,
+    RoutedJobs,
     ScheduleHealth,
     SinkHealth,
     StoredFile,
@@ -377,3 +379,58 @@ def test_counting_is_reported_once_events_were_counted():
     assert finding("counting", uncounted=2, counter="server#a").words == "2 events not in totals and history yet; server#a counts"
     left = finding("counting", uncounted=1)
     assert (left.severity, left.words) == (Severity.NOTE, "1 event not in totals and history yet, and no process counts")
+
+
+# Flow control
+
+WAITED = T0 - 2 * MINUTE
+
+
+def routed(
+    for_worker: str = "", requires: tuple[str, ...] = (), jobs: int = 3, since: int = WAITED, kind: str = "k"
+) -> RoutedJobs:
+    return RoutedJobs("q", kind, for_worker, requires, jobs, since)
+
+
+def codes(**census: Any) -> set[str]:
+    found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, **census))
+    return {one.code for one in found.findings}
+
+
+def test_jobs_whose_label_is_missing_are_reported():
+    found = finding("label_missing", workers=(HERE,), routed=(routed(requires=("a", "b")),))
+    assert found.severity is Severity.WARNING
+    assert found.words == (
+        "3 jobs of kind k in queue q can be claimed, the first for 2 min, "
+        "but no running worker that serves them has the labels a, b"
+    )
+    assert found.action == "Start one: holdfast worker run MODULE:APP --queues q --label=a --label=b."
+    many = finding("label_missing", workers=(HERE,), routed=(routed(requires=("a",), jobs=COUNT_MAX),))
+    assert many.words.startswith("1,000 jobs or more of kind k")
+    agents = finding("label_missing", workers=(HERE,), agent_at=T0, routed=(routed(requires=("a",)),))
+    assert (agents.severity, agents.action[:24]) == (Severity.NOTE, "Unless it is for agents:")
+
+
+def test_jobs_that_a_worker_may_have_are_not_reported():
+    has = SeenWorker("w-2", T0, frozenset({"q"}), frozenset({"k"}), labels=frozenset({"a", "b"}))
+    assert not codes(workers=(HERE, has), routed=(routed(requires=("a", "b")),)) & {"label_missing", "worker_missing"}
+    assert not codes(workers=(HERE,), routed=(routed(requires=("a",), since=T0),)) & {"label_missing"}
+    assert not codes(workers=(HERE,), routed=(routed(requires=("a",), kind="other"),)) & {"label_missing"}
+    assert not codes(workers=(HERE,), routed=(routed(requires=("a",)),), paused={"q": QueuePause(T0)}) & {"label_missing"}
+
+
+def test_jobs_for_one_worker_need_that_worker():
+    found = finding("worker_missing", workers=(HERE,), routed=(routed("robot-7", jobs=1),))
+    assert "but only by the worker robot-7, which is not running" in found.words
+    assert found.action == "Start one: holdfast worker run MODULE:APP --queues q --name=robot-7."
+    assert not codes(workers=(HERE,), routed=(routed("w-1"),)) & {"label_missing", "worker_missing"}
+    has = SeenWorker("w-2", T0, frozenset({"q"}), frozenset({"k"}), labels=frozenset({"a"}))
+    assert "label_missing" in codes(workers=(HERE, has), routed=(routed("w-1", ("a",)),))
+
+
+def test_limits_that_do_not_fit_are_reported():
+    found = finding("limit_removed", limits=(LimitTrouble("api", 1),))
+    assert found.words == "1 job draws on the limit api, which was removed: they go on without it"
+    found = finding("limit_too_small", limits=(LimitTrouble("api for acme", 2, 1_500),))
+    assert found.words == "2 jobs draw 1,500 units of the limit api for acme, which has fewer"
+    assert found.action == "They can never start. Raise the limit or cancel the jobs: holdfast limit get api."

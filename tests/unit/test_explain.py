@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.explain import Explanation, JobFacts, Situation, explain
-from holdfast.core.explain.formatting import format_clock, format_error_json, format_when, unpause
-from holdfast.core.explain.model import AHEAD_MAX, LinkedJob, QueuePause, SeenWorker
-from holdfast.core.model import NEVER, SYSTEM, UNDO_KIND, EventType, FailureStage, Policy, ReasonCode, StallReason, Status
+from holdfast.core.explain.formatting import format_clock, format_error_json, format_when, to_datetime, unpause
+from holdfast.core.explain.model import AHEAD_MAX, FlowFacts, LimitState, LinkedJob, QueuePause, SeenWorker
+from holdfast.core.model import NEVER, SYSTEM, UNDO_KIND, EventType, FailureStage, Flow, Policy, ReasonCode, StallReason, Status
 from holdfast.core.payloads import BeatPayload
 from holdfast.text import format_duration
 from tests.unit.histories import OPERATOR, SECOND, STEP, T0, WINDOW, History
@@ -78,6 +78,99 @@ def test_times_have_their_date_unless_it_is_today():
 )
 def test_an_error_is_shown_in_one_line(error: bytes, words: str):
     assert format_error_json(error) == words
+
+
+# Queued, with flow control
+
+
+def flowing(facts: FlowFacts | None = None, flow: Flow | None = None, **more: Any) -> Explanation:
+    history = History(flow=flow or Flow(partition="acme"))
+    return of(history, flow=facts or FlowFacts(), **more)
+
+
+def test_a_limit_that_is_too_small_comes_first():
+    used_up = LimitState(name="a", limit="a", units=1, used=3, concurrent=3)
+    small = LimitState(name="b for x", limit="b", units=5, used=0, concurrent=7, tokens_max=3)
+    found = flowing(FlowFacts(limits=(used_up, small)))
+    assert found.situation is Situation.LIMIT_TOO_SMALL
+    assert "It can never start: it draws 5 units of the limit b for x, which has 3 at most." in found.text
+    assert "Besides: the limit a is used up: 3 of 3 are in use." in found.text
+    assert commands(found)[:2] == ["holdfast limit get b", "holdfast limit get a"]
+
+
+def test_a_rate_says_when_the_next_start_is():
+    rate = LimitState(name="a", limit="a", units=2, used=0, concurrent=9, tokens_max=3, next_at=T0 + 4 * SECOND)
+    found = flowing(FlowFacts(limits=(rate,)))
+    assert found.situation is Situation.LIMIT_USED_UP
+    assert "The rate of the limit a is used up: it may start in 4 s (00:00:04Z). It draws 2 units." in found.text
+    assert found.next[0].at == to_datetime(T0 + 4 * SECOND)
+
+
+def test_a_limit_with_room_is_no_obstacle():
+    room = LimitState(name="a", limit="a", units=1, used=2, concurrent=3, tokens_max=1)
+    found = flowing(FlowFacts(limits=(room,)))
+    assert found.situation is Situation.READY
+    assert "is the next of its partition acme" in found.text
+    assert "is the next of its kind with its limits and labels" in flowing(flow=Flow(requires=("x",)), workers=(GPU,)).text
+
+
+GPU = SeenWorker("w-2", T0, labels=frozenset({"gpu", "x"}))
+
+
+def test_missing_labels_are_named():
+    found = flowing(flow=Flow(requires=("a", "b", "gpu")), workers=(HERE, GPU))
+    assert found.situation is Situation.NO_WORKER_WITH_LABELS
+    assert "It requires the labels a, b, which no running worker that serves k in q has." in found.text
+    split = (SeenWorker("w-3", T0, labels=frozenset({"a"})), GPU)
+    found = flowing(flow=Flow(requires=("a", "gpu")), workers=split)
+    assert "It requires the labels a, gpu, and no running worker that serves k in q has all of them." in found.text
+    assert commands(found)[0] == "holdfast worker run MODULE:APP --queues q --label=a --label=gpu"
+    assert flowing(flow=Flow(requires=("a", "gpu")), workers=()).situation is Situation.NO_WORKER
+
+
+def test_the_worker_of_a_job_may_be_there():
+    flow, only = Flow(for_worker="w-1"), FlowFacts(reserved_for="w-1")
+    found = flowing(only, flow, ahead=3)
+    assert found.situation is Situation.RESERVED
+    assert "It is for the worker w-1 only. w-1 is running: it was seen 0 s ago" in found.text
+    gone = flowing(only, flow, workers=(SeenWorker("w-1", T0 - 60 * SECOND), GPU))
+    assert "w-1 fell silent 60 s ago" in gone.text
+    assert commands(gone)[0] == "holdfast worker run MODULE:APP --queues q --name=w-1"
+    elsewhere = flowing(only, flow, workers=(SeenWorker("w-1", T0, frozenset({"other"})), GPU))
+    assert elsewhere.situation is Situation.NO_WORKER
+    asked = flowing(only, flow, is_asked_to_claim=True)
+    assert asked.situation is Situation.RESERVED
+
+
+def test_a_reservation_that_is_over_waits_for_a_sweep():
+    flow = Flow(for_worker="w-1", for_worker_us=SECOND)
+    found = of(History(flow=flow), flow=FlowFacts(reserved_for="w-1"), workers=(GPU,))
+    assert "It is for the worker w-1 for another 1 s (until 00:00:01Z); then any worker may have it." in found.text
+    assert found.next[1].at == to_datetime(T0 + SECOND)
+    found = of(History(flow=flow).wait(2), flow=FlowFacts(reserved_for="w-1"), workers=(GPU,))
+    assert "It was for the worker w-1 until 1 s ago" in found.text
+    assert commands(found)[0] == "holdfast sweep"
+    assert of(History(flow=flow).wait(2), flow=FlowFacts(), workers=(GPU,)).situation is Situation.READY
+
+
+@pytest.mark.parametrize(
+    ("flow", "ahead", "words"),
+    [
+        (Flow(partition="acme"), 1, "but 1 job of its partition acme comes first. The partitions of a queue take turns."),
+        (Flow(requires=("x",)), 2, "but 2 jobs like it come first."),
+        (Flow(requires=("x",)), AHEAD_MAX, "but 10,000 jobs or more like it come first."),
+    ],
+)
+def test_a_job_waits_for_those_of_its_subqueue(flow: Flow, ahead: int, words: str):
+    found = flowing(flow=flow, ahead=ahead, workers=(GPU,))
+    assert found.situation is Situation.QUEUED_BEHIND
+    assert words in found.text
+
+
+def test_an_explanation_for_a_claim_leaves_out_workers():
+    used_up = LimitState(name="a", limit="a", units=1, used=3, concurrent=3)
+    assert flowing(is_asked_to_claim=True, workers=()).situation is Situation.READY
+    assert flowing(FlowFacts(limits=(used_up,)), is_asked_to_claim=True).situation is Situation.LIMIT_USED_UP
 
 
 # Queued

@@ -25,7 +25,7 @@ from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event
 from holdfast.ledger.verbs.access import NewToken, SessionRecord, TokenRecord
 from holdfast.ledger.verbs.bulk import ChosenJob
 from holdfast.ledger.verbs.fleet import QueueRecord
-from holdfast.ledger.verbs.flow import LimitKeyRecord, LimitRecord, QueueSettingsRecord
+from holdfast.ledger.verbs.flow import FlowStatus, LimitKeyRecord, LimitRecord, QueueSettingsRecord
 from holdfast.ledger.verbs.groups import GroupChange, GroupRecord
 from holdfast.ledger.verbs.letters import LetterGroups
 from holdfast.ledger.verbs.policies import DeclarationRecord
@@ -570,6 +570,13 @@ class AsyncLedger(AsyncLedgerBase):
         """
         return await self._call(lambda ledger: ledger.find_token(text))
 
+    async def flow_status(self, *, max_age: float = 0) -> FlowStatus:
+        """Return what is in use of every limit, and how many jobs no running worker may have.
+
+        The answer may be up to `max_age` seconds old.
+        """
+        return await self._call(lambda ledger: ledger.flow_status(max_age=max_age))
+
     def follow(self, after: int = 0, *, timeout: float | None = None) -> AsyncGenerator[Event, None]:
         """Yield every event after a position, in the total order, as they are committed. No event is missed.
 
@@ -951,13 +958,15 @@ class AsyncLedger(AsyncLedgerBase):
         workers_before: datetime | None = None,
         agents_before: datetime | None = None,
         sessions_before: datetime | None = None,
+        subqueues_before: datetime | None = None,
         batch: int = 1000,
     ) -> dict[str, int]:
         """Delete old records in one bounded step, and return how many of each kind were deleted.
 
         Finished jobs, contents of heartbeats and kept answers are deleted if they are older than the given times. Workers are
         deleted if they were not seen since. Agents' sessions are deleted if they were not active since and hold no job.
-        Browser sessions and login codes are deleted if they expired before.
+        Browser sessions and login codes are deleted if they expired before. Subqueues without jobs are deleted if no job was
+        enqueued there since, nor in the last day; with them go slots: records of claims that use no limit any more.
 
         Failed and dead-lettered jobs that are neither discarded nor replayed are kept. Only `failed_before` deletes them.
         `jobs_before` also deletes groups that were done before and of which no job is left. They are not counted.
@@ -971,6 +980,7 @@ class AsyncLedger(AsyncLedgerBase):
                 workers_before=workers_before,
                 agents_before=agents_before,
                 sessions_before=sessions_before,
+                subqueues_before=subqueues_before,
                 batch=batch,
             )
         )

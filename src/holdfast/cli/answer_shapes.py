@@ -162,11 +162,11 @@ class PolicyAnswer(Shape, frozen=True):
     """Warnings about a change: no worker has declared the kind, or a value has no effect."""
 
 
-class LimitAnswer(Shape, frozen=True):
+class LimitSetAnswer(Shape, frozen=True):
     limit: LimitRecord
 
 
-class LimitKeysAnswer(LimitAnswer, frozen=True):
+class LimitGetAnswer(LimitSetAnswer, frozen=True):
     keys: list[LimitKeyRecord]
     next_after: str | None
     """The `--after` of the next page; null if there is none."""
@@ -182,7 +182,7 @@ class LimitUnsetAnswer(Shape, frozen=True):
     """The key whose numbers were removed; null if the limit was."""
 
 
-class QueueSettingsAnswer(Shape, frozen=True):
+class QueueSetAnswer(Shape, frozen=True):
     settings: QueueSettingsRecord
 
 
@@ -390,9 +390,9 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "key new": (NewKeyAnswer,),
     "key revoke": (KeyAnswer,),
     "key rotate": (NewKeyAnswer,),
-    "limit get": (LimitKeysAnswer,),
+    "limit get": (LimitGetAnswer,),
     "limit list": (LimitListAnswer,),
-    "limit set": (LimitAnswer,),
+    "limit set": (LimitSetAnswer,),
     "limit unset": (LimitUnsetAnswer,),
     "mcp": (),
     "serve": (),
@@ -403,7 +403,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "policy unset": (PolicyAnswer,),
     "queue list": (shapes.QueueListAnswer,),
     "queue pause": (shapes.QueueAnswer,),
-    "queue set": (QueueSettingsAnswer,),
+    "queue set": (QueueSetAnswer,),
     "queue unpause": (shapes.QueueAnswer,),
     "resume": (Brief,),
     "group add": (GroupAnswer,),

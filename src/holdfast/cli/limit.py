@@ -85,10 +85,10 @@ def list_(ledger: "Ledger") -> CommandResult:
 
 @limit.command()
 @click.argument("name", type=LIMIT)
-@click.option("--after", default="", help="Show the next page: keys after this one.")
+@click.option("--after", help="Show the next page: keys after this one.")
 @click.option("--limit", "most", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most keys to show.")
 @with_existing_ledger
-def get(ledger: "Ledger", *, name: str, after: str, most: int) -> CommandResult:
+def get(ledger: "Ledger", *, name: str, after: str | None, most: int) -> CommandResult:
     """Show a limit, its keys, and what is in use of them.
 
     \b

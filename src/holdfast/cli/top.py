@@ -30,7 +30,7 @@ QUEUED_MAX = 50
 def top(*, every: timedelta, once: bool, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
     """Watch a ledger live.
 
-    It shows queues and their rates, workers, running jobs, stalls and dead letters. The key ? shows all keys.
+    It shows queues and their rates, workers, running jobs, stalls, dead letters and limits. The key ? shows all keys.
 
     \b
     Try:
@@ -60,9 +60,9 @@ def _snapshot(ledger: "Ledger") -> CommandResult:
 
 
 def _show(page: Page, snapshot: "LedgerSnapshot") -> None:
-    from holdfast.cli.top_view import PANES
+    from holdfast.cli.top_view import shown_panes
 
-    for number, pane in enumerate(PANES):
+    for number, pane in enumerate(shown_panes(snapshot)):
         rows = pane.rows(snapshot)
         if number:
             page.line()

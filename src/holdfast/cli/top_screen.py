@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli.output import clip, pad, shorten, usage_error, wants_colour, wrap
 from holdfast.cli.output import display_width as columns_of
-from holdfast.cli.top_view import PANES, LedgerSnapshot, Pane, PaneRow, SnapshotPoller, ViewAction, ViewState
+from holdfast.cli.top_view import LedgerSnapshot, Pane, PaneRow, SnapshotPoller, ViewAction, ViewState, shown_panes
 from holdfast.errors import HoldfastError
 from holdfast.telemetry.formatters import printable
 
@@ -73,10 +73,12 @@ def _render_body(state: ViewState, snapshot: LedgerSnapshot | None, height: int,
         return lines[:height]
     if snapshot is None:
         return [ScreenLine("Reading the ledger …", "dim")]
-    rows = [state.rows(snapshot, number) for number in range(len(PANES))]
+    panes = shown_panes(snapshot)
+    state.pane = min(state.pane, len(panes) - 1)
+    rows = [state.rows(snapshot, number) for number in range(len(panes))]
     lines = []
     for number, rows_max in _row_shares([len(found) for found in rows], state.pane, height):
-        lines += render_pane(PANES[number], rows[number], rows_max, state.index(rows[number], number), number == state.pane)
+        lines += render_pane(panes[number], rows[number], rows_max, state.index(rows[number], number), number == state.pane)
     return lines
 
 

@@ -13,7 +13,7 @@ from holdfast.cli.worker import SILENT, last_seen_text, replaced_workers
 from holdfast.core.formatting import RETRIED, is_retry
 from holdfast.core.model import TERMINAL, EventType, Status
 from holdfast.errors import HoldfastError
-from holdfast.ledger import WorkerRecord
+from holdfast.ledger import LimitUsage, WorkerRecord
 from holdfast.text import format_age
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class LedgerSnapshot(msgspec.Struct, frozen=True):
     """Failed jobs that are not discarded, oldest first."""
     dead_letters: list[JobRow]
     """Dead letters that are not discarded, oldest first."""
+    limits: list[LimitUsage]
 
 
 class SnapshotReader:
@@ -87,6 +88,7 @@ class SnapshotReader:
             [job_row(job) for job in ledger.list(status="stalled", limit=ROWS_MAX)],
             [job_row(job) for job in ledger.list(status="failed", limit=ROWS_MAX) if job.note != EventType.DISCARDED],
             [job_row(job) for job in ledger.dead_letters(limit=ROWS_MAX)],
+            ledger.flow_status().limits[:ROWS_MAX],
         )
 
     def _queue(self, one: "QueueRecord", now: datetime) -> QueueRow:
@@ -225,6 +227,17 @@ def _worker_row(one: "WorkerRecord", now: datetime, gone: set[tuple[str, str]]) 
     )
 
 
+def _limit_rows(snapshot: "LedgerSnapshot") -> list[PaneRow]:
+    return [_limit_row(one) for one in snapshot.limits]
+
+
+def _limit_row(one: "LimitUsage") -> PaneRow:
+    concurrent = "–" if one.concurrent is None else f"{one.concurrent:,}"
+    cells = (one.name, f"{one.used:,}", concurrent, one.rate or "–", one.by or "–", str(one.keys))
+    is_full = one.by is None and one.concurrent is not None and one.used >= one.concurrent
+    return PaneRow(one.name, cells, tone="warn" if is_full else "")
+
+
 def _running_rows(snapshot: "LedgerSnapshot") -> list[PaneRow]:
     rows = []
     for job in snapshot.running:
@@ -294,7 +307,13 @@ PANES: Sequence[Pane] = (
     Pane("Stalled", ("job", "kind", "queue", "owner", "attempt", "why", "silent"), _stalled_rows),
     Pane("Failed", ("job", "kind", "queue", "why", "attempts", "age", "error"), _failed_rows),
     Pane("Dead letters", ("job", "kind", "queue", "why", "attempts", "age", "error"), _dead_letter_rows),
+    Pane("Limits", ("limit", "used", "concurrent", "rate", "by", "keys in use"), _limit_rows),
 )
+
+
+def shown_panes(snapshot: "LedgerSnapshot") -> Sequence[Pane]:
+    """Return the panes. A ledger without limits has no pane for them."""
+    return PANES if snapshot.limits else PANES[:-1]
 
 
 def filtered_rows(pane: Pane, snapshot: "LedgerSnapshot", wanted: str) -> list[PaneRow]:
@@ -393,7 +412,7 @@ class ViewState:
         if key in STEPS:
             self._move(STEPS[key], snapshot)
         elif key in ("tab", "backtab"):
-            self.pane = (self.pane + (1 if key == "tab" else -1)) % len(PANES)
+            self.pane = (self.pane + (1 if key == "tab" else -1)) % len(shown_panes(snapshot))
         elif key == "/":
             self.typing, self.filter = True, ""
         elif key == "escape":

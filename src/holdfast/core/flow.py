@@ -151,6 +151,14 @@ class LimitKey(msgspec.Struct):
             return None
         if units > body.tokens_max:
             return None
+        return self.allows_at(units)
+
+    def allows_at(self, units: int) -> Micros:
+        """Return when the rate has allowed so many units to start, in one or several jobs."""
+        body = self.body
+        assert body is not None
+        assert body.rate is not None
+        assert body.per_us is not None
         return self.filled_at + -int(-(units - self.tokens) * body.per_us // body.rate)
 
 
@@ -254,6 +262,8 @@ class Turn(msgspec.Struct):
     """Where the next claim of a queue goes on, at one priority: after a place in the order of subqueues."""
 
     after: tuple[str, int]
+    is_new: bool = True
+    """Whether no claim was made yet."""
     left: int = 0
     """How many jobs the next partition has left of its last turn."""
     served: dict[str, int] = {}
@@ -268,7 +278,7 @@ class Turn(msgspec.Struct):
 
     def move(self, window: Sequence[OpenSubqueue], allocation: "Allocation", *, is_full: bool) -> None:
         """Set where the next claim goes on. If the window `is_full`, its last partition may have more subqueues."""
-        last, self.left = allocation.last, allocation.left
+        last, self.left, self.is_new = allocation.last, allocation.left, False
         if last is None:
             self.after = max(one.place for one in window) if is_full else FIRST_PLACE
             return

@@ -137,6 +137,12 @@ SUBQUEUES_OPENED_MAX = 1_000
 """Subqueues that one claim opens because their time has come."""
 SUBQUEUE_KEPT_MS = 86_400_000
 """How long a subqueue without jobs is kept."""
+SLOTS_WALKED_MAX = 10_000
+"""Claims that drew on limits that one step of pruning looks at."""
+ROUTES_CHECKED_MAX = 1_000
+"""Combinations of labels, worker, kind and queue that a diagnosis looks at, the newest first."""
+SUBQUEUES_CHECKED_MAX = 10_000
+"""Subqueues with limits that a diagnosis looks at, the newest first."""
 SUBQUEUE_CLOSED_MS_MAX = 30_000
 """How long a subqueue with jobs may be closed until a claim looks at it again, in case a note was lost."""
 CLAIM_ROUNDS_MAX = 8

@@ -71,7 +71,8 @@ CLIENT_OR_OPERATOR = (Role.CLIENT, Role.OPERATOR)
 
 TRANSITIONS: tuple[Transition, ...] = (
     Transition("claim", _from(Status.QUEUED), (Status.CLAIMED,), WORKER_ONLY, (EventType.CLAIMED,),
-        "Takes the next job by queue list, priority, available_at and id, or a job by id. Adds 1 to the attempt number, draws a "
+        "Takes the next job by queue list, priority, available_at and id, or a job by id. Of a priority, jobs with partitions, "
+        "limits, labels or a worker of their own take turns. Adds 1 to the attempt number, draws a "
         "new fence, grants a lease and takes a policy snapshot."),
     Transition("claim by id", _from(Status.STALLED), (Status.CLAIMED,), WORKER_ONLY, (EventType.CLAIMED,),
         "Starts a new attempt after the resume window. The last holder may do so within the window."),

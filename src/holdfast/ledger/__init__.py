@@ -8,7 +8,7 @@ from holdfast.ledger.verbs.access import LoginVerbs, NewToken, SessionRecord, Se
 from holdfast.ledger.verbs.bulk import BulkVerbs
 from holdfast.ledger.verbs.explaining import ExplainVerbs
 from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, UpkeepVerbs
-from holdfast.ledger.verbs.flow import FlowVerbs, LimitKeyRecord, LimitRecord, QueueSettingsRecord
+from holdfast.ledger.verbs.flow import FlowStatus, FlowVerbs, LimitKeyRecord, LimitRecord, LimitUsage, QueueSettingsRecord
 from holdfast.ledger.verbs.groups import GroupChange, GroupRecord, GroupRefusal, GroupVerbs
 from holdfast.ledger.verbs.history import HistoryVerbs
 from holdfast.ledger.verbs.holders import AppendVerbs, GateVerb, HolderVerbs
@@ -28,6 +28,7 @@ __all__ = [
     "Change",
     "DeclarationRecord",
     "Event",
+    "FlowStatus",
     "GroupChange",
     "GroupRecord",
     "GroupRefusal",
@@ -39,6 +40,7 @@ __all__ = [
     "Ledger",
     "LimitKeyRecord",
     "LimitRecord",
+    "LimitUsage",
     "NewToken",
     "ProvenEvent",
     "QueueRecord",

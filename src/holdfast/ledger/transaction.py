@@ -85,7 +85,8 @@ class JobSteps:
 
     def next_in_subqueues(self, queue: str, kinds: tuple[str, ...] | None) -> JobRecord | None:
         """Return the job of a queue with subqueues that a claim would take next, locked. None if there is none."""
-        command = c.ClaimNext(actor=self.who, queues=(queue,), limit=1, token="", kinds=kinds, labels=self.labels)
+        token = self._entropy.token()
+        command = c.ClaimNext(actor=self.who, queues=(queue,), limit=1, token=token, kinds=kinds, labels=self.labels)
         claim = self.session.begin_flow_claim(queue, command)
         if claim is None:
             return None

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.core import limits
+from holdfast.core import policy as policies
 from holdfast.core.flow import LimitBody, QueueSettings
 from holdfast.core.model import Actor, Role
-from holdfast.ledger import LimitKeyRecord, LimitRecord, QueueSettingsRecord, validate
+from holdfast.ledger import FlowStatus, LimitKeyRecord, LimitRecord, QueueSettingsRecord, validate
 from holdfast.ledger.verbs.flow import FlowVerbs, queue_record, rate_text
 from holdfast.remote import items
 from holdfast.remote.base import RemoteReads
@@ -42,11 +43,16 @@ class RemoteFlowVerbs(RemoteReads, FlowVerbs):
     def limit(self, name: str) -> LimitRecord:
         return self._field(path("limits", limits.check_name("name", name)), "limit", LimitRecord)
 
-    def limit_keys(self, name: str, *, after: str = "", limit: int = 100) -> list[LimitKeyRecord]:
+    def limit_keys(self, name: str, *, after: str | None = None, limit: int = 100) -> list[LimitKeyRecord]:
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
         target = path("limits", limits.check_name("name", name), "keys")
-        after = limits.check_name("after", after) if after != "" else ""
-        return self._field(target, "keys", list[LimitKeyRecord], after=after or None, limit=limit)
+        if after:
+            limits.check_name("after", after)
+        return self._field(target, "keys", list[LimitKeyRecord], after=after, limit=limit)
+
+    def flow_status(self, *, max_age: float = 0) -> FlowStatus:
+        age_ms = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS)
+        return self._field("/v1/flow", "status", FlowStatus, max_age=age_ms / 1_000)
 
     def queue_settings(self) -> list[QueueSettingsRecord]:
         return self._field("/v1/queue-settings", "queues", list[QueueSettingsRecord])

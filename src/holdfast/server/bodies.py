@@ -199,6 +199,11 @@ class PageQuery(Body, frozen=True):
     limit: int = 100
 
 
+class CountsQuery(Body, frozen=True):
+    max_age: float = 1.0
+    """How many seconds old the numbers may be."""
+
+
 class NameQuery(Body, frozen=True):
     after: str = ""
     limit: int = 100

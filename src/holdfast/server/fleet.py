@@ -56,12 +56,7 @@ def unpause(call: Call) -> Any:
     return {"name": name, "paused": False}
 
 
-class CountsQuery(b.Body, frozen=True):
-    max_age: float = 1.0
-    """How many seconds old the numbers may be."""
-
-
-@route("GET", "/v1/counts", "reader", query=CountsQuery, answer=b.CountsAnswer, verb="read")
+@route("GET", "/v1/counts", "reader", query=b.CountsQuery, answer=b.CountsAnswer, verb="read")
 def counts(call: Call) -> Any:
     """Return the number of jobs by queue and status."""
     found = call.ledger.counts(max_age=call.query.max_age)
@@ -261,6 +256,7 @@ class PruneBody(b.Body, frozen=True):
     workers_before: datetime | None = None
     agents_before: datetime | None = None
     sessions_before: datetime | None = None
+    subqueues_before: datetime | None = None
     batch: int = 1_000
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.ledger import LimitKeyRecord, LimitRecord, QueueSettingsRecord
+from holdfast.ledger import FlowStatus, LimitKeyRecord, LimitRecord, QueueSettingsRecord
 from holdfast.server import bodies as b
 from holdfast.server.call import Call
 from holdfast.server.redact import HIDDEN
@@ -38,6 +38,12 @@ class LimitsAnswer(msgspec.Struct, frozen=True):
 
 class LimitAnswer(msgspec.Struct, frozen=True):
     limit: LimitRecord
+
+
+class LimitKeysQuery(b.Body, frozen=True):
+    after: str | None = None
+    """Keys after this one. A limit without keys has the key ""."""
+    limit: int = 100
 
 
 class LimitKeysAnswer(msgspec.Struct, frozen=True):
@@ -84,7 +90,7 @@ def remove_limit(call: Call) -> Any:
     call.ledger.remove_limit(call.parameters["name"], request_id=call.request_id, actor=call.actor)
 
 
-@route("GET", "/v1/limits/{name}/keys", "reader", query=b.NameQuery, answer=LimitKeysAnswer, verb="read")
+@route("GET", "/v1/limits/{name}/keys", "reader", query=LimitKeysQuery, answer=LimitKeysAnswer, verb="read")
 def limit_keys(call: Call) -> Any:
     """List the keys of a limit, and what is in use of them."""
     call.check_scope(None)
@@ -107,6 +113,21 @@ def _set(call: Call, key: str | None) -> Any:
     fields = msgspec.structs.asdict(call.body)
     made = call.ledger.set_limit(call.parameters["name"], key=key, request_id=call.request_id, actor=call.actor, **fields)
     return {"limit": made}
+
+
+class FlowStatusAnswer(msgspec.Struct, frozen=True):
+    status: FlowStatus
+
+
+@route("GET", "/v1/flow", "reader", query=b.CountsQuery, answer=FlowStatusAnswer, verb="read")
+def flow_status(call: Call) -> Any:
+    """Return what is in use of every limit, and how many jobs no running worker may have.
+
+    A caller that may use some queues only sees no limits.
+    """
+    found = call.ledger.flow_status(max_age=call.query.max_age)
+    unroutable = {queue: jobs for queue, jobs in found.unroutable.items() if call.principal.sees(queue)}
+    return {"status": FlowStatus(limits=found.limits if call.principal.sees_all else [], unroutable=unroutable)}
 
 
 @route("GET", "/v1/queue-settings", "reader", answer=AllQueueSettingsAnswer, verb="read")

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.core import policy as policies
-from holdfast.core.limits import AGENT_KEPT_MS
+from holdfast.core.limits import AGENT_KEPT_MS, SUBQUEUE_KEPT_MS
 from holdfast.ledger import Ledger
 
 log = logging.getLogger("holdfast.services")
@@ -22,8 +22,8 @@ STEPS_MAX = 100
 """Steps of one tick."""
 BATCH = 1_000
 """Rows of one step."""
-PRUNED_TOGETHER = {"jobs", "failed"}
-"""One scan of the jobs looks for both."""
+PRUNED_TOGETHER = ({"jobs", "failed"}, {"subqueues", "slots"})
+"""One step deletes both of each pair."""
 KEEP_MS_MAX = 3_660 * policies.DAY_MS
 KEEP_BEATS = "30d"
 """How long a worker keeps the contents of heartbeats by default. Their hashes and all outcomes stay."""
@@ -44,6 +44,7 @@ class PruneService:
         workers: Any = "1d",
         agents: Any = timedelta(milliseconds=AGENT_KEPT_MS),
         sessions: Any = "1d",
+        subqueues: Any = timedelta(milliseconds=SUBQUEUE_KEPT_MS),
         jobs: Any = None,
         failed: Any = None,
         beats: Any = None,
@@ -64,6 +65,7 @@ class PruneService:
             "workers": workers,
             "agents": agents,
             "sessions": sessions,
+            "subqueues": subqueues,
             "jobs": jobs,
             "failed": failed,
             "beats": beats,
@@ -94,8 +96,9 @@ class PruneService:
             step = self._ledger.prune(**before, batch=BATCH)
             pruned |= {name: pruned.get(name, 0) + count for name, count in step.items()}
             more = {name for name, count in step.items() if count}
-            if more & PRUNED_TOGETHER:
-                more |= PRUNED_TOGETHER
+            for pair in PRUNED_TOGETHER:
+                if more & pair:
+                    more |= pair
             before = {name: at for name, at in before.items() if name.removesuffix("_before") in more}
             if not before:
                 break

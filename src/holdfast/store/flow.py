@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import msgspec
 
 from holdfast.core import limits
 from holdfast.core.commands import ClaimNext, Enqueue
+from holdfast.core.doctor.model import LimitTrouble, RoutedJobs
 from holdfast.core.flow import (
     FIRST_PLACE,
     TURNS_MAX,
@@ -40,6 +42,8 @@ _settings = msgspec.json.Decoder(QueueSettings)
 _draws = msgspec.json.Decoder(tuple[tuple[int, int], ...])
 NO_QUEUE_SETTINGS = QueueSettings()
 RANK_MIN = -limits.PRIORITY_MAX
+SLOTS_WALK = "prune_slots"
+"""The cursor of the walk through the slots: a key."""
 
 
 class SubqueueName(NamedTuple):
@@ -92,6 +96,13 @@ class SubqueueRow(NamedTuple):
     until: Micros | None
 
 
+class FlowPlace(NamedTuple):
+    """The subqueue that a queued job competes in, and the only worker that may have it, "" for any."""
+
+    id: int
+    for_worker: str
+
+
 class FlowClaim:
     """A claim in one queue with subqueues: whom it is for, and which jobs it has locked so far."""
 
@@ -101,6 +112,8 @@ class FlowClaim:
         self.left = limit
         self.who = {"queue": queue, "worker": command.actor.name}
         self.kinds, self.labels = command.kinds, command.labels
+        self.seed = crc32(command.token.encode())
+        """Where the first claim of a process begins. Many processes claim only once."""
         self.picked: dict[int, int | None] = {}
         """The jobs that a round has locked, each with its subqueue."""
         self.keys: dict[int, LimitKey] = {}
@@ -191,6 +204,26 @@ class SqlFlow(StatementSession):
     def limit_key(self, name: str, key: str) -> LimitKeyRow | None:
         return self.record(LimitKeyRow, "limit_key", name=name, key=key)
 
+    def limit_state(self, name: str, key: str) -> LimitKey | None:
+        """Return the state of a key, with what is in use of it counted. None if the limit was removed."""
+        body = self.limit_body(name)
+        if body is None:
+            return None
+        row = self.limit_key(name, key)
+        if row is None:
+            return LimitKey(0, name, key, body, 0, float(limits.LIMIT_COUNT_MAX), 0)
+        own = effective_limit(row.body, _encode(body).decode())
+        return LimitKey(row.id, name, key, own, self.count_used([row.id])[row.id], row.tokens, row.filled_at)
+
+    def flow_place(self, job: JobRecord) -> FlowPlace | None:
+        """Return where a queued job competes."""
+        return self.record(FlowPlace, "flow_place", id=job.id)
+
+    def ahead_like(self, job: JobRecord, subqueue: int, limit: int) -> int:
+        """Return how many jobs of its subqueue a claim would take before it, `limit` at most."""
+        place = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
+        return int(self.value("ahead_like", now_at=self.stamp(), subqueue=subqueue, limit=limit, **place))
+
     def count_used(self, key_ids: Iterable[int]) -> dict[int, int]:
         """Return the units of these keys that are in use now."""
         used = dict.fromkeys(key_ids, 0)
@@ -225,7 +258,8 @@ class SqlFlow(StatementSession):
 
     def find_subqueues(self, names: set[SubqueueName]) -> dict[SubqueueName, int]:
         """Return the numbers of subqueues. Those that do not exist are made."""
-        found = {name: id_ for name in names if (id_ := self.cache.subqueues.get(name) or self.new_subqueues.get(name))}
+        known = self.cache.known_subqueues()
+        found = {name: id_ for name in names if (id_ := known.get(name) or self.new_subqueues.get(name))}
         missing = sorted(names - found.keys(), key=_order)
         if missing:
             made = self.intern_subqueues(missing)
@@ -340,6 +374,10 @@ class SqlFlow(StatementSession):
         known = claim.knowledge
         found = [plain, *window] if has_plain and rank not in claim.without_plain else window
         turn = self._turn(claim.queue, rank)
+        if turn.is_new and window:
+            begin = claim.seed % len(window)
+            window = window[begin:] + window[:begin]
+            found = [*found[: len(found) - len(window)], *window]
         shares = allocate(claim.left, turn.order(found), claim.keys, claim.settings.weights, turn.left)
         counts = shares.counts
         claim.blocked |= shares.blocked
@@ -554,8 +592,78 @@ class SqlFlow(StatementSession):
     def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, JobRecord]: ...
 
     def prune_subqueues(self, before: Micros, limit: int) -> int:
-        """Delete subqueues that have no job, and that no process has asked for since."""
-        return len(self.rows("forget_subqueues", before_at=before, limit=limit))
+        """Delete subqueues that have no job, and that no process has asked for since, nor in the last day.
+
+        A process uses a number that it has asked for during an hour.
+        """
+        before = min(before, self.now() - limits.SUBQUEUE_KEPT_MS * 1_000)
+        deleted = len(self.rows("forget_subqueues", before_at=before, limit=limit))
+        if deleted:
+            self.cache.subqueues.clear()
+        return deleted
+
+    def prune_slots(self, limit: int) -> int:
+        """Delete slots of claims that hold no job any more, among the next `limit` by key. Return how many were deleted.
+
+        A claim deletes those of a key whose limit is used up. The others would stay.
+        """
+        after = int(self.value("cursor", name=SLOTS_WALK) or 0)
+        rows = self.rows("walk_slots", after=after, limit=limit)
+        dead = [(key, pos) for key, pos, units in rows if not units]
+        if dead:
+            keys, positions = zip(*dead, strict=True)
+            self.rows("drop_slots", **self._table(keys=keys, positions=positions))
+        # The key at the end of a full page may have more slots. It is begun again, unless the page has this key only.
+        last = rows[-1][0] if len(rows) == limit else 0
+        place = last if last and rows[0][0] == last and not dead else max(0, last - 1)
+        if place != after:
+            self.rows("set_cursor", name=SLOTS_WALK, pos=place)
+        return len(dead)
+
+    # Diagnoses
+
+    def routed_jobs(self, limit: int) -> list[RoutedJobs]:
+        """Return jobs that certain workers only may claim now, with up to `limit` jobs counted of each."""
+        rows = self.rows("routed_jobs", now_at=self.stamp(), routes=limits.ROUTES_CHECKED_MAX, limit=limit)
+        return [
+            RoutedJobs(queue, kind, worker, tuple(map(str, self._decode_list(requires))), jobs, since)
+            for queue, kind, worker, requires, jobs, since in rows
+            if jobs
+        ]
+
+    def limit_troubles(self, limit: int) -> list[LimitTrouble]:
+        """Return limits that were removed or are too small for queued jobs, with up to `limit` jobs counted of each."""
+        removed = set(self.values("removed_limits", limit=limits.LIMITS_MAX))
+        if not removed and not self.count_limits():
+            return []
+        rows = self.rows("drawing_subqueues", limit=limits.SUBQUEUES_CHECKED_MAX)
+        drawn = {id_: _decode_draws(draws) for id_, draws in rows}
+        # A limit has at least one unit: only jobs that draw several can be too large.
+        drawn = {id_: draws for id_, draws in drawn.items() if removed or any(units > 1 for _, units in draws)}
+        keys = self._read_keys({key for draws in drawn.values() for key, _ in draws}) if drawn else {}
+        found: dict[int, list[tuple[str, int]]] = {}
+        for id_, draws in drawn.items():
+            for key, units in draws:
+                state = keys[key]
+                if state.body is None:
+                    found.setdefault(id_, []).append((state.limit, 0))
+                elif state.body.refuses(units):
+                    found.setdefault(id_, []).append((state.name, units))
+        jobs: Counter[tuple[str, int]] = Counter()
+        for id_, count in self.rows("count_jobs_of", ids=self._list(found), limit=limit) if found else ():
+            for trouble in found[id_]:
+                jobs[trouble] = min(limit, jobs[trouble] + count)
+        return [LimitTrouble(name, count, units) for (name, units), count in sorted(jobs.items()) if count]
+
+    def _read_keys(self, ids: Iterable[int]) -> dict[int, LimitKey]:
+        return {
+            id_: LimitKey(id_, name, key, effective_limit(own, shared), used, tokens, filled_at)
+            for id_, name, key, own, shared, used, tokens, filled_at in self.rows("read_limit_keys", ids=self._list(ids))
+        }
+
+    def limit_usage(self) -> dict[str, tuple[int, int]]:
+        """Return the units in use of each limit, over all of its keys, and the number of keys in use."""
+        return {name: (int(used), int(keys)) for name, used, keys in self.rows("limit_usage")}
 
     # What workers wait for
 

@@ -56,10 +56,7 @@ class RowCache:
         if session.policies:
             self.policies.update(session.policies)
         if session.new_subqueues:
-            if len(self.subqueues) > self.SUBQUEUES_MAX or time.monotonic() > self._subqueues_until:
-                self.subqueues = {}
-                self._subqueues_until = time.monotonic() + self.SUBQUEUES_SECONDS
-            self.subqueues.update(session.new_subqueues)
+            self.known_subqueues().update(session.new_subqueues)
             self.flow_queues.update(name.queue for name in session.new_subqueues)
         if session.changed_groups:
             self.changed_groups.update(session.changed_groups)
@@ -71,6 +68,18 @@ class RowCache:
             while self.changed_groups:
                 taken.append(self.changed_groups.pop())
         return taken
+
+    def known_subqueues(self) -> dict[Any, int]:
+        """Return the numbers of subqueues. All are forgotten from time to time, so that a number that is used was asked for
+        lately: a subqueue that was not is deleted."""
+        if len(self.subqueues) > self.SUBQUEUES_MAX or time.monotonic() > self._subqueues_until:
+            self.subqueues = {}
+            self._subqueues_until = time.monotonic() + self.SUBQUEUES_SECONDS
+        return self.subqueues
+
+    def share_subqueues(self, other: "RowCache") -> None:
+        """Use the numbers that another cache has now."""
+        self.subqueues, self._subqueues_until = other.known_subqueues(), float("inf")
 
     def actor(self, text: str) -> Actor:
         found = self.actors.get(text)

@@ -29,6 +29,10 @@ LEDGER_WAIT = "holdfast_ledger_wait_seconds"
 LEDGER_RUN = "holdfast_ledger_run_seconds"
 JOBS = "holdfast_jobs"
 UP = "holdfast_ledger_up"
+LIMIT_USED = "holdfast_limit_used"
+LIMIT_CONCURRENT = "holdfast_limit_concurrent"
+LIMIT_KEYS = "holdfast_limit_keys"
+UNROUTABLE = "holdfast_jobs_unroutable"
 HTTP_REQUESTS = "holdfast_http_requests_total"
 HTTP_SECONDS = "holdfast_http_request_seconds"
 CLAIMS_WAITING = "holdfast_http_claims_waiting"
@@ -87,6 +91,10 @@ GAUGES = (
     Family(f"{LEDGER_RUN}_p95", "gauge", ("kind",), "95th percentile of the runs of jobs that ended, estimated"),
     Family(JOBS, "gauge", ("queue", "status"), "jobs in the ledger, at most five seconds old"),
     Family(UP, "gauge", (), "1 if the ledger could be read within the last five seconds, else 0"),
+    Family(LIMIT_USED, "gauge", ("limit",), "units of the limit that are held, over all of its keys"),
+    Family(LIMIT_CONCURRENT, "gauge", ("limit",), "units of the limit that may be held at once, for each key"),
+    Family(LIMIT_KEYS, "gauge", ("limit",), "keys of the limit that are in use"),
+    Family(UNROUTABLE, "gauge", ("queue",), "jobs whose labels no running worker has, or whose worker is not running"),
 )
 SERVER_COUNTERS = (
     Family(HTTP_REQUESTS, "counter", ("method", "route", "status"), "requests that this server answered, by the route's pattern"),

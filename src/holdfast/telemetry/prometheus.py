@@ -20,7 +20,11 @@ from holdfast.telemetry.families import (
     LEDGER_HISTOGRAMS,
     LEDGER_RUN,
     LEDGER_WAIT,
+    LIMIT_CONCURRENT,
+    LIMIT_KEYS,
+    LIMIT_USED,
     RUN,
+    UNROUTABLE,
     UP,
     WAIT,
     Family,
@@ -124,6 +128,28 @@ AGE_SECONDS_MAX = 5
 _GAUGES = {family.name: family for family in GAUGES}
 
 
+class LimitReading(Protocol):
+    """What is in use of a limit."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def concurrent(self) -> int | None: ...
+    @property
+    def used(self) -> int: ...
+    @property
+    def keys(self) -> int: ...
+
+
+class FlowReading(Protocol):
+    """The limits of a ledger, and by queue the jobs that no running worker may have."""
+
+    @property
+    def limits(self) -> Sequence[LimitReading]: ...
+    @property
+    def unroutable(self) -> Mapping[str, int]: ...
+
+
 class MetricsSource(Protocol):
     """The attributes of a ledger that the endpoint needs."""
 
@@ -132,6 +158,8 @@ class MetricsSource(Protocol):
     def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]: ...
 
     def totals(self, *, max_age: float = 0) -> Readings: ...
+
+    def flow_status(self, *, max_age: float = 0) -> FlowReading: ...
 
 
 def render(source: MetricsSource | Metrics, more: "Callable[[], Iterable[Metric]] | None" = None) -> bytes:
@@ -236,6 +264,7 @@ def _quantiles(readings: Readings, wait: str, run: str) -> "Iterator[Metric]":
 def _ledger_metrics(source: MetricsSource) -> "Iterator[Metric]":
     try:
         counted, totals = source.counts(max_age=AGE_SECONDS_MAX), source.totals(max_age=AGE_SECONDS_MAX)
+        flow = source.flow_status(max_age=AGE_SECONDS_MAX)
     except Unavailable:
         yield gauge(_GAUGES[UP], [((), 0)])
         return
@@ -246,9 +275,26 @@ def _ledger_metrics(source: MetricsSource) -> "Iterator[Metric]":
             jobs[labels] = jobs.get(labels, 0) + count
     yield gauge(_GAUGES[UP], [((), 1)])
     yield gauge(_GAUGES[JOBS], sorted(jobs.items()))
+    yield from _flow_metrics(source.metrics, flow)
     yield from counters(totals, LEDGER_COUNTERS)
     yield from histograms(totals, LEDGER_HISTOGRAMS)
     yield from _quantiles(totals, LEDGER_WAIT, LEDGER_RUN)
+
+
+def _flow_metrics(metrics: Metrics, flow: FlowReading) -> "Iterator[Metric]":
+    """Yield the metrics of flow control. A ledger has a bounded number of limits."""
+    found: dict[str, list[tuple[Labels, float]]] = {
+        LIMIT_USED: [((one.name,), one.used) for one in flow.limits],
+        LIMIT_CONCURRENT: [((one.name,), one.concurrent) for one in flow.limits if one.concurrent is not None],
+        LIMIT_KEYS: [((one.name,), one.keys) for one in flow.limits],
+    }
+    waiting: dict[Labels, float] = {}
+    for queue, count in flow.unroutable.items():
+        labels = (metrics.queue_label(queue),)
+        waiting[labels] = waiting.get(labels, 0) + count
+    found[UNROUTABLE] = sorted(waiting.items())
+    for name, values in found.items():
+        yield gauge(_GAUGES[name], values)
 
 
 def gauge(family: Family, values: Iterable[tuple[Labels, float]]) -> "Metric":

@@ -2,8 +2,9 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from holdfast.core.doctor.flow import check_flow
 from holdfast.core.doctor.model import (
     COUNT_MAX,
     HealthFinding,
@@ -213,6 +214,7 @@ def check_contents(health: LedgerHealth) -> Iterator[HealthFinding]:
     yield from _history(health)
     yield from _paused_queues(health)
     yield from _unserved(health)
+    yield from check_flow(health, live_workers(health.workers, health.now), READY_US_MAX)
     yield from _backlog(health)
     yield from _schedules(health)
     yield from _groups(health)
@@ -241,14 +243,18 @@ def _workers(health: LedgerHealth) -> HealthFinding:
 
 
 def _live_workers(health: LedgerHealth) -> list[SeenWorker]:
+    return live_workers(health.workers, health.now)
+
+
+def live_workers(workers: Sequence[SeenWorker], now: Micros) -> list[SeenWorker]:
     """Return the workers that were seen lately, without those that a newer worker of the same name has replaced."""
     newest: dict[str, Micros] = {}
-    for worker in health.workers:
+    for worker in workers:
         newest[worker.name] = max(newest.get(worker.name, 0), worker.seen_at)
     return [
         worker
-        for worker in health.workers
-        if health.now - worker.seen_at <= WORKER_SEEN_US and newest[worker.name] - worker.seen_at <= REPLACED_US
+        for worker in workers
+        if now - worker.seen_at <= WORKER_SEEN_US and newest[worker.name] - worker.seen_at <= REPLACED_US
     ]
 
 

@@ -112,6 +112,29 @@ class ReadyJobs(msgspec.Struct, frozen=True):
     since: Micros
 
 
+class RoutedJobs(msgspec.Struct, frozen=True):
+    """Jobs that could be claimed by certain workers only."""
+
+    queue: str
+    kind: str
+    for_worker: str
+    """The only worker that may ever have them, "" for any."""
+    requires: tuple[str, ...]
+    """Labels that their worker must have."""
+    jobs: int
+    since: Micros
+
+
+class LimitTrouble(msgspec.Struct, frozen=True):
+    """Queued jobs that draw on a limit that was removed, or more units than it has."""
+
+    limit: str
+    """With its key, if one key has too few units."""
+    jobs: int
+    units: int = 0
+    """What they draw of a limit that is too small. 0 if the limit was removed."""
+
+
 class SinkHealth(msgspec.Struct, frozen=True):
     name: str
     failures: int
@@ -173,6 +196,8 @@ class LedgerHealth(msgspec.Struct, frozen=True, kw_only=True):
     workers: tuple[SeenWorker, ...] = ()
     agent_at: Micros | None = None
     """When any agent was last active."""
+    routed: tuple[RoutedJobs, ...] = ()
+    limits: tuple[LimitTrouble, ...] = ()
     sinks: tuple[SinkHealth, ...] = ()
     schedules: tuple[ScheduleHealth, ...] = ()
     """Schedules that need attention."""

@@ -1,6 +1,7 @@
 """Times, errors and command lines in explanations."""
 
 import shlex
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -93,9 +94,14 @@ def unpause(queue: str) -> Remedy:
     return Remedy(f"holdfast queue unpause {quote_argument(queue)}", f"allows claims from {queue} again")
 
 
-def run_a_worker(queue: str) -> Remedy:
+def run_a_worker(queue: str, labels: Iterable[str] = (), name: str = "") -> Remedy:
     """Return the command that starts a worker. MODULE:APP is a placeholder, because the ledger does not have the app's name."""
-    return Remedy(f"holdfast worker run MODULE:APP --queues {shlex.quote(queue)}", "runs the handlers of an app that serves it")
+    named = f" --name={shlex.quote(name)}" if name else ""
+    labelled = "".join(f" --label={shlex.quote(label)}" for label in labels)
+    return Remedy(
+        f"holdfast worker run MODULE:APP --queues {shlex.quote(queue)}{named}{labelled}",
+        "runs the handlers of an app that serves it",
+    )
 
 
 def move(job: JobRecord, queue: str) -> Remedy:

@@ -27,6 +27,10 @@ class Situation(StrEnum):
     POSTPONED = "postponed"
     BACKOFF = "backoff"
     NO_WORKER = "no_worker"
+    NO_WORKER_WITH_LABELS = "no_worker_with_labels"
+    RESERVED = "reserved"
+    LIMIT_USED_UP = "limit_used_up"
+    LIMIT_TOO_SMALL = "limit_too_small"
     QUEUED_BEHIND = "queued_behind"
     READY = "ready"
     REQUEUED = "requeued"
@@ -65,6 +69,8 @@ class SeenWorker(msgspec.Struct, frozen=True):
     kinds: frozenset[str] | None = None
     keep_ms: dict[str, int] = {}
     """Its retention times, by what it deletes."""
+    labels: frozenset[str] = frozenset()
+    """What it has, for jobs that require it."""
 
     def seen_by(self, sees: Callable[[str], bool]) -> "SeenWorker":
         """Return the worker with those of its queues that a reader may see."""
@@ -92,6 +98,38 @@ class LinkedJob(msgspec.Struct, frozen=True):
     queue: str
 
 
+class LimitState(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that a queued job draws on, and what is in use of it. A limit that was removed has no state."""
+
+    name: str
+    """The limit and the key, as in messages."""
+    limit: str
+    units: int
+    """What the job draws."""
+    used: int
+    concurrent: int | None = None
+    tokens_max: int | None = None
+    """The burst of its rate. None without a rate."""
+    next_at: Micros | None = None
+    """When the rate allows the job to start, after those ahead of it. None if it allows it now."""
+
+    @property
+    def is_too_small(self) -> bool:
+        return any(most is not None and self.units > most for most in (self.concurrent, self.tokens_max))
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.next_at is not None or (self.concurrent is not None and self.used + self.units > self.concurrent)
+
+
+class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides when a job with flow control may start."""
+
+    limits: tuple[LimitState, ...] = ()
+    reserved_for: str = ""
+    """The only worker that may have it now. "" if any may."""
+
+
 class Postponement(msgspec.Struct, frozen=True):
     """The last call that postponed a job: when it came, the time that it set, and the latest time that it could have set."""
 
@@ -110,7 +148,10 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     pause: QueuePause | None = None
     """The pause of its queue."""
     ahead: int = 0
-    """Jobs that a claim on the same queue would take first. AHEAD_MAX if there are at least so many."""
+    """Jobs that a claim on the same queue would take first. AHEAD_MAX if there are at least so many. Of a job with flow control:
+    those of its own subqueue."""
+    flow: FlowFacts | None = None
+    """None for a job without flow control."""
     workers: tuple[SeenWorker, ...] = ()
     agent_at: Micros | None = None
     """When any agent was last active."""

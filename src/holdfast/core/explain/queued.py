@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from holdfast.core.explain.flow import TURNS, explain_labels, explain_limits, explain_reserved, explain_turn
 from holdfast.core.explain.formatting import (
     cancel,
     format_error_json,
@@ -21,6 +22,7 @@ from holdfast.core.explain.model import (
     AHEAD_MAX,
     WORKER_SEEN_US,
     ExplanationPart,
+    FlowFacts,
     JobFacts,
     NextStep,
     Postponement,
@@ -64,18 +66,41 @@ def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[Explana
         yield from _scheduled_besides(job, facts, now)
     elif job.available_at > now:
         yield _not_available_yet(job, facts, now)
-    if facts.is_asked_to_claim:
-        return
-    serving = serving_workers(job, facts, now)
+    if facts.flow is not None:
+        yield from _flow(job, facts, facts.flow, now)
+    elif not facts.is_asked_to_claim:
+        yield from _claims(job, facts, serving_workers(job, facts, now), now)
+
+
+def _claims(job: JobRecord, facts: JobFacts, serving: list[SeenWorker], now: Micros) -> Iterator[ExplanationPart]:
     if not serving:
         yield _no_worker(job, facts, now)
     elif facts.ahead and job.available_at <= now:
         yield _behind(job, facts, serving)
 
 
+def _flow(job: JobRecord, facts: JobFacts, flow: FlowFacts, now: Micros) -> Iterator[ExplanationPart]:
+    """Yield what keeps a job with flow control from being claimed: missing workers, then limits, then other jobs."""
+    serving = serving_workers(job, facts, now)
+    reserved = explain_reserved(job, flow, facts.workers, now)
+    if reserved is not None and not reserved.is_running:
+        yield reserved.part
+    elif not facts.is_asked_to_claim:
+        unlabelled = explain_labels(job, serving) if serving else _no_worker(job, facts, now)
+        if unlabelled is not None:
+            yield unlabelled
+    yield from explain_limits(flow, now)
+    if reserved is not None and reserved.is_running:
+        yield reserved.part
+    elif not facts.is_asked_to_claim and serving and facts.ahead and job.available_at <= now:
+        yield explain_turn(job, facts, _format_claimants(serving))
+
+
 def serving_workers(job: JobRecord, facts: JobFacts, now: Micros) -> list[SeenWorker]:
-    """Return the workers that were seen lately and serve the job's queue and kind."""
-    return [w for w in facts.workers if w.serves(job.queue, job.kind) and now - w.seen_at <= WORKER_SEEN_US]
+    """Return the workers that were seen lately and serve the job's queue and kind. Only one may, if the job is for one."""
+    only = "" if facts.flow is None else facts.flow.reserved_for
+    there = [w for w in facts.workers if w.serves(job.queue, job.kind) and now - w.seen_at <= WORKER_SEEN_US]
+    return [worker for worker in there if worker.name == only] if only else there
 
 
 def _dependencies(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
@@ -197,9 +222,18 @@ def _ready(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     asked = facts.is_asked_to_claim
     by = "the first worker to claim it" if asked else _format_claimants(serving_workers(job, facts, now))
     ready_for = format_duration(now - max(job.available_at, job.created_at))
-    words = f"It may be claimed{'' if asked else ', and is the next of its queue'}; it has been ready for {ready_for}."
+    words = f"It may be claimed{'' if asked else f', and is the next of its {_place(job)}'}; it has been ready for {ready_for}."
+    if not asked and job.flow is not None and job.flow.partition:
+        words = f"{words} {TURNS}"
     situation = Situation.REQUEUED if job.attempt else Situation.READY
     return ExplanationPart(situation, (words,), (next_step("it is claimed", None, by),))
+
+
+def _place(job: JobRecord) -> str:
+    """Return where a job is the next: a job with flow control competes with the jobs like it only."""
+    if job.flow is None:
+        return "queue"
+    return f"partition {job.flow.partition}" if job.flow.partition else "kind with its limits and labels"
 
 
 def _format_claimants(serving: list[SeenWorker]) -> str:

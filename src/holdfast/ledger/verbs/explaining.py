@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.doctor.model import COUNT_MAX, History, LedgerHealth, ReadyJobs, SinkHealth, Skew
-from holdfast.core.explain.model import AHEAD_MAX, JobFacts, LinkedJob, Postponement, QueuePause, SeenWorker
+from holdfast.core.explain.model import (
+    AHEAD_MAX,
+    FlowFacts,
+    JobFacts,
+    LimitState,
+    LinkedJob,
+    Postponement,
+    QueuePause,
+    SeenWorker,
+)
+from holdfast.core.flow import LimitKey
 from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
 from holdfast.core.model import JobRecord, Micros, ReasonCode, Status
 from holdfast.core.schedule import LATE_US
@@ -19,8 +29,9 @@ from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.ledger.verbs.services import HISTORY_DUTY, SEAL_DUTY, relay_duty
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
-from holdfast.store.base import Fleet, Jobs, Keys, Policies, Session, Store
+from holdfast.store.base import Fleet, FlowControl, Jobs, Keys, Policies, Session, Store
 from holdfast.store.fleet import WorkerRow
+from holdfast.store.flow import FlowPlace
 from holdfast.store.jobs import DeadLetterFilter, JobFilter
 from holdfast.store.outbox import SinkPosition
 
@@ -44,12 +55,15 @@ def facts_of(
     """
     queued, live = job.status is Status.QUEUED, job.finished_at is None
     for_workers = queued and not to_claim
+    flow = session.flow_place(job) if queued and job.flow is not None else None
+    ahead = _ahead(session, job, flow) if for_workers else 0
     return JobFacts(
         policy=session.policy_of(job),
         since=session.status_since(job) if since is None else since,
         pause=pauses_of(session).get(job.queue) if queued else None,
-        ahead=session.ahead(job, AHEAD_MAX) if for_workers else 0,
-        workers=tuple(seen(session.workers(None, PAGE_MAX))) if for_workers else (),
+        ahead=ahead,
+        flow=None if flow is None else flow_facts_of(session, job, flow.for_worker, ahead, now),
+        workers=tuple(seen(session.workers(None, PAGE_MAX))) if for_workers or (flow is not None and flow.for_worker) else (),
         agent_at=session.last_agent() if for_workers else None,
         postponed=_postponement(session, job) if queued and not job.attempt and job.dedupe_key is not None else None,
         is_asked_to_claim=to_claim,
@@ -59,6 +73,34 @@ def facts_of(
         undo=None if live else _undo(session, job),
         locked_by=locked_by,
         server_key=has_server_key(session) if job.policy is not None and job.policy.signed != "none" else True,
+    )
+
+
+def _ahead(session: Session, job: JobRecord, flow: FlowPlace | None) -> int:
+    return session.ahead(job, AHEAD_MAX) if flow is None else session.ahead_like(job, flow.id, AHEAD_MAX)
+
+
+def flow_facts_of(session: FlowControl, job: JobRecord, reserved_for: str, ahead: int, now: Micros) -> FlowFacts:
+    """Read the limits that a job draws on. `ahead` jobs of its subqueue draw on them before."""
+    assert job.flow is not None
+    found = [session.limit_state(draw.limit, draw.key) for draw in job.flow.limits]
+    states = [(state, draw.units) for state, draw in zip(found, job.flow.limits, strict=True) if state is not None]
+    return FlowFacts(limits=tuple(_limit_state(state, units, ahead, now) for state, units in states), reserved_for=reserved_for)
+
+
+def _limit_state(key: LimitKey, units: int, ahead: int, now: Micros) -> LimitState:
+    body = key.body
+    assert body is not None
+    key.refill(now)
+    has_to_wait = body.rate is not None and not body.refuses(units) and key.next_at(units) is not None
+    return LimitState(
+        name=key.name,
+        limit=key.limit,
+        units=units,
+        used=key.used,
+        concurrent=body.concurrent,
+        tokens_max=None if body.rate is None else body.tokens_max,
+        next_at=key.allows_at(units * (ahead + 1)) if has_to_wait else None,
     )
 
 
@@ -121,7 +163,12 @@ def _seen(record: WorkerRow) -> SeenWorker:
     """Read a worker's description of itself. It may have any form: a value that is not a list of names is ignored."""
     body = msgspec.json.decode(record.body)
     return SeenWorker(
-        record.name, record.seen_at, _names(body.get("queues")), _names(body.get("kinds")), _numbers(body.get("keep"))
+        record.name,
+        record.seen_at,
+        _names(body.get("queues")),
+        _names(body.get("kinds")),
+        _numbers(body.get("keep")),
+        _names(body.get("labels")) or frozenset(),
     )
 
 
@@ -193,6 +240,8 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)) if ready is None else ready,
         workers=tuple(seen(session.workers(None, PAGE_MAX))),
         agent_at=session.last_agent(),
+        routed=tuple(session.routed_jobs(COUNT_MAX)),
+        limits=tuple(session.limit_troubles(COUNT_MAX)),
         sinks=tuple(_sink_health(session, place, now) for place in session.sinks()),
         schedules=tuple(session.troubled_schedules(now - LATE_US, SCHEDULES_NAMED_MAX)),
         groups=tuple(session.troubled_groups(now - GROUP_OPEN_US, GROUPS_NAMED_MAX)),

@@ -153,12 +153,14 @@ class UpkeepVerbs(LedgerBase):
     def prune(self, *, jobs_before: datetime | None = None, failed_before: datetime | None = None,
               beats_before: datetime | None = None, requests_before: datetime | None = None,
               workers_before: datetime | None = None, agents_before: datetime | None = None,
-              sessions_before: datetime | None = None, batch: int = 1_000) -> dict[str, int]:  # fmt: skip
+              sessions_before: datetime | None = None, subqueues_before: datetime | None = None,
+              batch: int = 1_000) -> dict[str, int]:  # fmt: skip
         """Delete old records in one bounded step, and return how many of each kind were deleted.
 
         Finished jobs, contents of heartbeats and kept answers are deleted if they are older than the given times. Workers are
         deleted if they were not seen since. Agents' sessions are deleted if they were not active since and hold no job.
-        Browser sessions and login codes are deleted if they expired before.
+        Browser sessions and login codes are deleted if they expired before. Subqueues without jobs are deleted if no job was
+        enqueued there since, nor in the last day; with them go slots: records of claims that use no limit any more.
 
         Failed and dead-lettered jobs that are neither discarded nor replayed are kept. Only `failed_before` deletes them.
         `jobs_before` also deletes groups that were done before and of which no job is left. They are not counted.
@@ -172,6 +174,7 @@ class UpkeepVerbs(LedgerBase):
             "workers": workers_before,
             "agents": agents_before,
             "sessions": sessions_before,
+            "subqueues": subqueues_before,
         }
         before = {name: validate.moment(f"{name}_before", at) for name, at in wanted.items() if at is not None}
 
@@ -185,13 +188,17 @@ class UpkeepVerbs(LedgerBase):
                 "workers": session.prune_workers,
                 "agents": session.prune_agents,
                 "sessions": session.prune_sessions,
+                "subqueues": session.prune_subqueues,
             }
             done: dict[str, int] = {}
             if "jobs" in before or "failed" in before:
                 done["jobs"], done["failed"] = session.prune_jobs(before.get("jobs"), before.get("failed"), batch)
             if "jobs" in before:
                 session.prune_groups(before["jobs"], batch)
-            return {name: done[name] if name in done else steps[name](at, batch) for name, at in before.items()}
+            done = {name: done[name] if name in done else steps[name](at, batch) for name, at in before.items()}
+            if "subqueues" in before:
+                done["slots"] = session.prune_slots(limits.SLOTS_WALKED_MAX)
+            return done
 
         return self._pipeline.transact(work)
 

@@ -1,5 +1,6 @@
 """Verbs of flow control: limits that jobs draw on, and how a queue serves its partitions and its old jobs."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -7,12 +8,15 @@ from typing import Any
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core import policy as policies
+from holdfast.core.doctor.model import COUNT_MAX
 from holdfast.core.flow import LimitBody, LimitKey, QueueSettings, read_ageing, read_ratio
 from holdfast.core.model import Actor, Role
 from holdfast.errors import LimitExceeded, NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.public import to_datetime
+from holdfast.ledger.verbs.explaining import seen
 from holdfast.store.base import Session
 from holdfast.store.flow import LimitKeyRow, LimitRow, decode_limit, decode_settings, effective_limit
 
@@ -56,7 +60,32 @@ class QueueSettingsRecord(msgspec.Struct, frozen=True, kw_only=True):
     ageing: str | None
 
 
+class LimitUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit, and what is in use of it over all of its keys."""
+
+    name: str
+    concurrent: int | None
+    """Units that may be held at once, for each key."""
+    rate: str | None
+    by: str | None
+    used: int
+    """Units that are held now."""
+    keys: int
+    """Keys that are in use. A limit without keys counts as one."""
+
+
+class FlowStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in use of every limit, and the jobs that no running worker may have."""
+
+    limits: list[LimitUsage]
+    unroutable: dict[str, int]
+    """By queue: jobs whose labels no running worker has, or whose worker is not running. At most 1,000 of each route."""
+
+
 class FlowVerbs(LedgerBase):
+    _flow_read: tuple[float, FlowStatus] | None = None
+    """When the status was last read, and the status."""
+
     def set_limit(
         self,
         name: str,
@@ -148,6 +177,16 @@ class FlowVerbs(LedgerBase):
 
         return self._store.read(work)
 
+    def flow_status(self, *, max_age: float = 0) -> FlowStatus:
+        """Return what is in use of every limit, and how many jobs no running worker may have.
+
+        The answer may be up to `max_age` seconds old.
+        """
+        age_ms, asked_at, last = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS), self._monotonic(), self._flow_read
+        if last is None or (asked_at - last[0]) * 1_000 >= age_ms:
+            last = self._flow_read = (asked_at, self._store.read(_status_of))
+        return last[1]
+
     def set_queue(
         self,
         queue: str,
@@ -178,6 +217,25 @@ class FlowVerbs(LedgerBase):
         rows = self._store.read(lambda session: session.queue_rows())
         found = [(row.queue, decode_settings(row.settings)) for row in rows if row.settings is not None]
         return [queue_record(queue, settings) for queue, settings in found if settings != QueueSettings()]
+
+
+def _status_of(session: Session) -> FlowStatus:
+    from holdfast.core.doctor.checks import live_workers
+    from holdfast.core.doctor.flow import find_unroutable
+
+    rows = session.limit_rows("", limits.LIMITS_MAX)
+    usage = session.limit_usage() if rows else {}
+    routed = session.routed_jobs(COUNT_MAX)
+    running = live_workers(seen(session.workers(None, limits.PAGE_MAX)), session.now()) if routed else []
+    unroutable: Counter[str] = Counter()
+    for one in find_unroutable(routed, running):
+        unroutable[one.found.queue] += one.found.jobs
+    return FlowStatus(limits=[_usage(row, *usage.get(row.name, (0, 0))) for row in rows], unroutable=dict(unroutable))
+
+
+def _usage(row: LimitRow, used: int, keys: int) -> LimitUsage:
+    body = decode_limit(row.body)
+    return LimitUsage(name=row.name, concurrent=body.concurrent, rate=rate_text(body), by=body.by, used=used, keys=keys)
 
 
 _NO_LIMIT = LimitBody()

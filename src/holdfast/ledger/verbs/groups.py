@@ -213,6 +213,8 @@ class GroupVerbs(BulkVerbs):
             raise ValidationError("a follow-up job has no time of its own; a delay is possible", field="available_at")
         given = {name: value for name, value in item.items() if value is not None}
         command = self._enqueues.command(validate.actor(None, Role.CLIENT, self._actor), None, **given)
+        if self._limit_keys is not None:
+            [command] = self._limit_keys.add([command])
         return FollowUp(msgspec.Raw(command.payload), command.correlation_id, command.trace_id)
 
     def _close(self, verb: str, name: str, request_id: str | None, actor: Any, *, cancelled: bool) -> GroupRecord:

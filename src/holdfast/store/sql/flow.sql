@@ -55,17 +55,15 @@ SELECT id, key, body, used, tokens, filled_at FROM holdfast.limit_keys WHERE nam
 UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL
 WHERE shut_key IN (SELECT id FROM holdfast.limit_keys WHERE name = :name);
 
--- name: limit_is_drawn_on
-SELECT EXISTS (SELECT 1 FROM holdfast.limit_keys WHERE name = :name);
-
 -- Subqueues that a claim no longer finds. A subqueue with a job that may start stays open, unless its limit shuts it.
 
 -- name: subqueues
 SELECT id, queue, rank, partition, draws, is_open, shut_key, until FROM holdfast.subqueues WHERE id {in_ids};
 
--- name: waits_of_subqueue
-SELECT s.is_open, s.shut_key, s.until, r.requires, r.for_worker, s.draws
-FROM holdfast.subqueues s JOIN holdfast.routes r ON r.id = s.route WHERE s.id = :id;
+-- name: flow_place
+SELECT s.id, r.for_worker FROM holdfast.jobs j
+JOIN holdfast.subqueues s ON s.id = j.subqueue JOIN holdfast.routes r ON r.id = s.route
+WHERE j.id = :id;
 
 -- name: forget_subqueues
 DELETE FROM holdfast.subqueues WHERE id IN (
@@ -75,3 +73,17 @@ DELETE FROM holdfast.subqueues WHERE id IN (
         WHERE j.queue = s.queue AND {job_rank} = s.rank AND j.subqueue = s.id AND j.queued AND j.subqueue IS NOT NULL)
     ORDER BY s.seen_at LIMIT :limit {skip_locked})
 RETURNING 1;
+
+-- Names of limits that jobs have drawn on, and that were removed.
+
+-- name: removed_limits
+WITH RECURSIVE named (name) AS (
+    SELECT min(name) FROM holdfast.limit_keys
+    UNION ALL
+    SELECT (SELECT min(k.name) FROM holdfast.limit_keys k WHERE k.name > named.name) FROM named WHERE named.name IS NOT NULL
+)
+SELECT name FROM named
+WHERE name IS NOT NULL AND NOT EXISTS (SELECT 1 FROM holdfast.limits l WHERE l.name = named.name) LIMIT :limit;
+
+-- name: drawing_subqueues
+SELECT id, draws FROM holdfast.subqueues WHERE id > 0 ORDER BY id DESC LIMIT :limit;

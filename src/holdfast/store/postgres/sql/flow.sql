@@ -166,15 +166,24 @@ FROM holdfast.limit_keys k WHERE k.id {in_ids} ORDER BY k.id;
 
 -- What is in use of each key, and the claims of which nothing is.
 
--- name: count_slots
-SELECT s.key_id, s.claim_pos, coalesce(u.used, 0)::bigint FROM holdfast.slots s
+-- part: slots_in_use
+SELECT s.key_id, s.claim_pos, coalesce(u.used, 0)::bigint AS units FROM holdfast.slots s
 CROSS JOIN LATERAL (
     SELECT sum(i.units) AS used FROM unnest(s.jobs, s.units) AS i (job_id, units)
     CROSS JOIN LATERAL (
         SELECT FROM holdfast.jobs j
         WHERE j.id = i.job_id AND CASE WHEN j.claim_pos = s.claim_pos AND j.status IN ('claimed', 'running', 'stalled') THEN true END
-        OFFSET 0) AS held) AS u
-WHERE s.key_id {in_ids};
+        OFFSET 0) AS held) AS u;
+
+-- name: count_slots
+{slots_in_use} WHERE s.key_id {in_ids};
+
+-- name: walk_slots
+{slots_in_use} WHERE s.key_id > %(after)s ORDER BY s.key_id, s.claim_pos LIMIT %(limit)s;
+
+-- name: limit_usage
+SELECT k.name, sum(u.units)::bigint, count(DISTINCT u.key_id) FROM ({slots_in_use}) AS u JOIN holdfast.limit_keys k ON k.id = u.key_id
+WHERE u.units > 0 GROUP BY k.name;
 
 -- name: drop_slots
 DELETE FROM holdfast.slots s USING unnest(%(keys)s::bigint[], %(positions)s::bigint[]) AS d (key_id, claim_pos)
@@ -254,3 +263,37 @@ FOR NO KEY UPDATE SKIP LOCKED;
 UPDATE holdfast.jobs j SET subqueue = p.subqueue, reserved_until = NULL
 FROM unnest(%(jobs)s::bigint[], %(subqueues)s::bigint[]) AS p (id, subqueue)
 WHERE j.id = ANY (%(jobs)s::bigint[]) AND j.id = p.id;
+
+-- What a diagnosis reads.
+
+-- name: ahead_like
+SELECT count(*) FROM (
+    SELECT FROM holdfast.jobs j
+    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = -%(priority)s::integer
+      AND j.subqueue = %(subqueue)s::bigint AND j.available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
+      AND (j.available_at, j.id) < (%(available_at)s::timestamptz, %(id)s::bigint) LIMIT %(limit)s) AS found;
+
+-- name: routed_jobs
+WITH {clock}
+SELECT r.queue, r.kind, r.for_worker, r.requires, f.jobs, f.since
+FROM (SELECT * FROM holdfast.routes WHERE for_worker <> '' OR requires <> '{}' ORDER BY id DESC LIMIT %(routes)s) AS r
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs, min(g.since) AS since FROM (
+        SELECT greatest(j.available_at, j.created_at) AS since FROM holdfast.subqueues s
+        CROSS JOIN LATERAL (
+            SELECT j.available_at, j.created_at FROM holdfast.jobs j
+            WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id
+              AND j.available_at <= (SELECT at FROM clock) AND j.reserved_until IS NULL
+            LIMIT %(limit)s) AS j
+        WHERE s.queue = r.queue AND s.route = r.id AND s.is_open
+        LIMIT %(limit)s) AS g) AS f
+WHERE f.jobs > 0
+ORDER BY 1, 2, 3, 4;
+
+-- name: count_jobs_of
+SELECT s.id, (
+    SELECT count(*) FROM (
+        SELECT FROM holdfast.jobs j
+        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id
+        LIMIT %(limit)s) AS found)
+FROM holdfast.subqueues s WHERE s.id {in_ids};

@@ -138,10 +138,7 @@ FROM holdfast_limit_keys k WHERE k.id {in_ids};
 -- What is in use of each key by each claim.
 
 -- name: count_slots
-SELECT s.key_id, s.claim_pos, (
-    SELECT coalesce(sum(i.value ->> 1), 0) FROM json_each(s.jobs) i CROSS JOIN holdfast_jobs j ON j.id = i.value ->> 0
-    WHERE j.claim_pos = s.claim_pos AND j.status IN ('claimed', 'running', 'stalled'))
-FROM holdfast_slots s WHERE s.key_id {in_ids};
+SELECT s.key_id, s.claim_pos, {slot_units} FROM holdfast_slots s WHERE s.key_id {in_ids};
 
 -- name: drop_slots
 DELETE FROM holdfast_slots WHERE (key_id, claim_pos) IN (SELECT value ->> 0, value ->> 1 FROM json_each(:rows));
@@ -207,3 +204,49 @@ SELECT id FROM holdfast_jobs WHERE id {in_ids} AND queued AND reserved_until <= 
 
 -- name: place_jobs
 UPDATE holdfast_jobs AS j SET subqueue = p.value ->> 1, reserved_until = NULL FROM json_each(:rows) p WHERE j.id = p.value ->> 0;
+
+-- What a diagnosis reads.
+
+-- name: ahead_like
+SELECT count(*) FROM (
+    SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority = :priority AND j.subqueue = :subqueue
+      AND j.available_at <= :now_at AND (j.available_at, j.id) < (:available_at, :id) LIMIT :limit);
+
+-- name: routed_jobs
+SELECT r.queue, r.kind, r.for_worker, r.requires, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_subqueues s INDEXED BY holdfast_subqueues_open
+        CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+            ON j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+        WHERE s.queue = r.queue AND s.route = r.id AND s.is_open AND j.available_at <= :now_at AND j.reserved_until IS NULL
+        LIMIT :limit)) AS jobs, (
+    SELECT min(found) FROM (
+        SELECT max(j.available_at, j.created_at) AS found FROM holdfast_subqueues s INDEXED BY holdfast_subqueues_open
+        CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+            ON j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+        WHERE s.queue = r.queue AND s.route = r.id AND s.is_open AND j.available_at <= :now_at AND j.reserved_until IS NULL
+        LIMIT :limit)) AS since
+FROM (SELECT * FROM holdfast_routes WHERE for_worker <> '' OR requires <> '[]' ORDER BY id DESC LIMIT :routes) r
+ORDER BY 1, 2, 3, 4;
+
+-- name: count_jobs_of
+SELECT s.id, (
+    SELECT count(*) FROM (
+        SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+        LIMIT :limit))
+FROM holdfast_subqueues s WHERE s.id {in_ids};
+
+-- part: slot_units
+(SELECT coalesce(sum(i.value ->> 1), 0) FROM json_each(s.jobs) i CROSS JOIN holdfast_jobs j ON j.id = i.value ->> 0
+ WHERE j.claim_pos = s.claim_pos AND j.status IN ('claimed', 'running', 'stalled'));
+
+-- name: walk_slots
+SELECT s.key_id, s.claim_pos, {slot_units} FROM holdfast_slots s
+WHERE s.key_id > :after ORDER BY s.key_id, s.claim_pos LIMIT :limit;
+
+-- name: limit_usage
+SELECT k.name, sum(u.units), count(DISTINCT u.key_id)
+FROM (SELECT s.key_id, {slot_units} AS units FROM holdfast_slots s) u JOIN holdfast_limit_keys k ON k.id = u.key_id
+WHERE u.units > 0 GROUP BY k.name;

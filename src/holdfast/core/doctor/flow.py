@@ -1,0 +1,82 @@
+"""The checks of flow control: jobs that no worker may have, and limits that do not fit."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from holdfast.core.doctor.model import COUNT_MAX, HealthFinding, LedgerHealth, LimitTrouble, RoutedJobs, Severity
+from holdfast.core.explain.flow import missing_labels, show_limit
+from holdfast.core.explain.formatting import format_when, run_a_worker
+from holdfast.core.explain.model import AGENT_SEEN_US, SeenWorker
+from holdfast.core.model import Micros
+from holdfast.text import format_duration, join_some, pluralize
+
+NAMED_MAX = 5
+
+
+class UnroutableJobs(NamedTuple):
+    """Jobs that no running worker may have."""
+
+    found: RoutedJobs
+    missing: list[str]
+    """The labels that are missing. Empty if their worker is gone."""
+
+
+def find_unroutable(routed: Sequence[RoutedJobs], running: Sequence[SeenWorker]) -> Iterator[UnroutableJobs]:
+    """Yield the jobs that no running worker may have, although some serve their queue and kind, or would have to.
+
+    Jobs that no worker serves at all are another problem, unless they are for one worker.
+    """
+    for found in routed:
+        serving = [worker for worker in running if worker.serves(found.queue, found.kind)]
+        if found.for_worker and not any(worker.name == found.for_worker for worker in running):
+            yield UnroutableJobs(found, [])
+            continue
+        own = [worker for worker in serving if found.for_worker in ("", worker.name)]
+        if own and (missing := missing_labels(found.requires, own)):
+            yield UnroutableJobs(found, missing)
+
+
+def check_flow(health: LedgerHealth, running: Sequence[SeenWorker], waited_us: int) -> Iterator[HealthFinding]:
+    """Report jobs that no worker may have for longer than `waited_us`, and limits that do not fit their jobs."""
+    for one in find_unroutable(health.routed, running):
+        if health.now - one.found.since > waited_us and one.found.queue not in health.paused:
+            yield _unroutable(one, health.now, health.agent_at)
+    for limit in health.limits:
+        yield _removed(limit) if not limit.units else _too_small(limit)
+
+
+def _unroutable(one: UnroutableJobs, now: Micros, agent_at: Micros | None) -> HealthFinding:
+    found = one.found
+    jobs = f"{_count(found.jobs)} of kind {found.kind} in queue {found.queue}"
+    waited = f"the first for {format_duration(now - found.since)}"
+    if one.missing:
+        code, names = "label_missing", join_some(one.missing, NAMED_MAX)
+        word = "label" if len(one.missing) == 1 else "labels"
+        words = f"{jobs} can be claimed, {waited}, but no running worker that serves them has the {word} {names}"
+    else:
+        code = "worker_missing"
+        words = f"{jobs} can be claimed, {waited}, but only by the worker {found.for_worker}, which is not running"
+    action = f"Start one: {run_a_worker(found.queue, found.requires, found.for_worker).command}."
+    if agent_at is not None and now - agent_at <= AGENT_SEEN_US:
+        words = f"{words}; agents are active, the last of them {format_when(agent_at, now)}"
+        return HealthFinding(code, Severity.NOTE, words, f"Unless it is for agents: {action[0].lower()}{action[1:]}")
+    return HealthFinding(code, Severity.WARNING, words, action)
+
+
+def _removed(limit: LimitTrouble) -> HealthFinding:
+    words = f"{_count(limit.jobs)} {_draw(limit)} on the limit {limit.limit}, which was removed: they go on without it"
+    return HealthFinding("limit_removed", Severity.NOTE, words, "If they should be limited, set the limit again.")
+
+
+def _too_small(limit: LimitTrouble) -> HealthFinding:
+    words = f"{_count(limit.jobs)} {_draw(limit)} {limit.units:,} units of the limit {limit.limit}, which has fewer"
+    action = f"They can never start. Raise the limit or cancel the jobs: {show_limit(limit.limit.partition(' for ')[0]).command}."
+    return HealthFinding("limit_too_small", Severity.WARNING, words, action)
+
+
+def _draw(limit: LimitTrouble) -> str:
+    return "draws" if limit.jobs == 1 else "draw"
+
+
+def _count(jobs: int) -> str:
+    return f"{COUNT_MAX:,} jobs or more" if jobs >= COUNT_MAX else pluralize(jobs, "job")

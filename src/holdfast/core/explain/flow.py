@@ -1,0 +1,133 @@
+"""Explain what flow control has to do with a queued job: its limits, its labels, its worker, and its partition's turn."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from holdfast.core.explain.formatting import SWEEP, format_until, format_when, next_step, quote_argument, run_a_worker
+from holdfast.core.explain.model import (
+    AHEAD_MAX,
+    WORKER_SEEN_US,
+    ExplanationPart,
+    FlowFacts,
+    JobFacts,
+    LimitState,
+    Remedy,
+    SeenWorker,
+    Situation,
+)
+from holdfast.core.model import JobRecord, Micros
+from holdfast.text import join_some, pluralize
+
+NAMED_MAX = 5
+
+
+def missing_labels(requires: Iterable[str], workers: Sequence[SeenWorker]) -> list[str]:
+    """Return the required labels that no worker has. If each is there, but no worker has all of them, return all."""
+    wanted = sorted(set(requires))
+    if any(worker.labels.issuperset(wanted) for worker in workers):
+        return []
+    return [label for label in wanted if not any(label in worker.labels for worker in workers)] or wanted
+
+
+def explain_labels(job: JobRecord, serving: Sequence[SeenWorker]) -> ExplanationPart | None:
+    """Return why no worker that serves the job may have it, or None if one may."""
+    requires = () if job.flow is None else job.flow.requires
+    missing = missing_labels(requires, serving)
+    if not missing:
+        return None
+    names = join_some(missing, NAMED_MAX)
+    if any(label in worker.labels for worker in serving for label in missing):
+        words = f"It requires the labels {names}, and no running worker that serves {job.kind} in {job.queue} has all of them."
+    else:
+        words = (
+            f"It requires the {'label' if len(missing) == 1 else 'labels'} {names}, "
+            f"which no running worker that serves {job.kind} in {job.queue} has."
+        )
+    claims = next_step("it is claimed", None, f"a worker with {'the label' if len(requires) == 1 else 'the labels'} {names}")
+    return ExplanationPart(Situation.NO_WORKER_WITH_LABELS, (words,), (claims,), (run_a_worker(job.queue, missing),))
+
+
+class Reservation(NamedTuple):
+    part: ExplanationPart
+    is_running: bool
+    """Whether the worker that the job is for was seen lately."""
+
+
+def explain_reserved(job: JobRecord, facts: FlowFacts, workers: Sequence[SeenWorker], now: Micros) -> Reservation | None:
+    """Return for which worker the job is, until when, and whether that worker is there. None if any worker may have it."""
+    name, flow = facts.reserved_for, job.flow
+    if not name or flow is None:
+        return None
+    until = flow.reserved_until(job.available_at)
+    if until is not None and until <= now:
+        words = f"It was for the worker {name} until {format_when(until, now)}. The next sweep lets any worker have it."
+        step = next_step("any worker may have it", None, "the next sweep")
+        return Reservation(ExplanationPart(Situation.RESERVED, (words,), (step,), (SWEEP,)), is_running=False)
+    steps = [next_step("it is claimed", None, name)]
+    words = f"It is for the worker {name} only."
+    if until is not None:
+        words = f"It is for the worker {name} {format_until(until, now)}; then any worker may have it."
+        steps.append(next_step("any worker may have it", until, "the sweeper"))
+    commands = (run_a_worker(job.queue, flow.requires, name=name),)
+    seen = max((worker.seen_at for worker in workers if worker.name == name), default=None)
+    if seen is not None and now - seen <= WORKER_SEEN_US:
+        words = f"{words} {name} is running: it was seen {format_when(seen, now)}."
+        return Reservation(ExplanationPart(Situation.RESERVED, (words,), tuple(steps)), is_running=True)
+    gone = f"{name} is not signed in to this ledger" if seen is None else f"{name} fell silent {format_when(seen, now)}"
+    part = ExplanationPart(Situation.RESERVED, (f"{words} {gone}.",), tuple(steps), commands)
+    return Reservation(part, is_running=False)
+
+
+def explain_limits(facts: FlowFacts, now: Micros) -> Iterator[ExplanationPart]:
+    """Yield the limits that keep the job from starting. One that is too small for the job comes first."""
+    for limit in sorted(facts.limits, key=lambda one: not one.is_too_small):
+        if limit.is_too_small:
+            yield _too_small(limit)
+        elif limit.is_used_up:
+            yield _used_up(limit, now)
+
+
+def _too_small(limit: LimitState) -> ExplanationPart:
+    most = min(found for found in (limit.concurrent, limit.tokens_max) if found is not None)
+    words = f"It can never start: it draws {_units(limit.units)} of the limit {limit.name}, which has {most:,} at most."
+    step = next_step("it may be claimed", None, "the operator who raises the limit")
+    return ExplanationPart(Situation.LIMIT_TOO_SMALL, (words,), (step,), (show_limit(limit.limit),))
+
+
+def _used_up(limit: LimitState, now: Micros) -> ExplanationPart:
+    draws = "" if limit.units == 1 else f" It draws {_units(limit.units)}."
+    if limit.concurrent is not None and limit.used + limit.units > limit.concurrent:
+        words = f"The limit {limit.name} is used up: {limit.used:,} of {limit.concurrent:,} are in use.{draws}"
+        step = next_step(f"it may be claimed when enough of the limit {limit.name} is free", None, "the jobs that use it")
+    else:
+        assert limit.next_at is not None
+        words = f"The rate of the limit {limit.name} is used up: it may start {format_when(limit.next_at, now)}.{draws}"
+        step = next_step("it may be claimed", limit.next_at, f"the rate of the limit {limit.name}")
+    return ExplanationPart(Situation.LIMIT_USED_UP, (words,), (step,), (show_limit(limit.limit),))
+
+
+def _units(units: int) -> str:
+    return pluralize(units, "unit")
+
+
+def show_limit(name: str) -> Remedy:
+    return Remedy(f"holdfast limit get {quote_argument(name)}", "shows the limit and what is in use of it")
+
+
+def explain_turn(job: JobRecord, facts: JobFacts, claimants: str) -> ExplanationPart:
+    """Explain a job that may start, but is not the first of its subqueue."""
+    assert job.flow is not None
+    ahead = f"{AHEAD_MAX:,} jobs or more" if facts.ahead >= AHEAD_MAX else pluralize(facts.ahead, "job")
+    come = "come" if facts.ahead > 1 else "comes"
+    words = f"It may be claimed, but {ahead} like it {come} first."
+    if job.flow.partition:
+        words = f"It may be claimed, but {ahead} of its partition {job.flow.partition} {come} first. {TURNS}"
+    return ExplanationPart(
+        Situation.QUEUED_BEHIND,
+        (words,),
+        (next_step(f"it is claimed after {ahead}", None, claimants),),
+        (run_a_worker(job.queue, job.flow.requires),),
+    )
+
+
+TURNS = "The partitions of a queue take turns."

@@ -1,0 +1,336 @@
+"""The rules of flow control: limits, turns, weights, ageing, and keys."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from holdfast.core import limits
+from holdfast.core.flow import (
+    FIRST_PLACE,
+    LAST_ID,
+    TURNS_MAX,
+    Ageing,
+    FlowRefusal,
+    Level,
+    LimitBody,
+    LimitKey,
+    OpenSubqueue,
+    QueueSettings,
+    Turn,
+    allocate,
+    choose_level,
+    key_of,
+    read_ageing,
+    read_ratio,
+)
+from holdfast.core.model import Flow
+from holdfast.errors import LimitExceeded, NotClaimable, ValidationError
+from tests.unit.histories import SECOND, T0, History
+
+MINUTE = 60 * SECOND
+
+
+def key(body: LimitBody | None, *, used: int = 0, tokens: float = 1e300, filled_at: int = 0, id_: int = 1) -> LimitKey:
+    return LimitKey(id_, "api", "", body, used, tokens, filled_at)
+
+
+def subqueues(*partitions: str, draws: tuple[tuple[int, int], ...] = ()) -> list[OpenSubqueue]:
+    return [OpenSubqueue(number, partition, draws) for number, partition in enumerate(partitions, 1)]
+
+
+# The numbers of a limit
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens"),
+    [
+        (LimitBody(rate=600, per_us=MINUTE), 10),
+        (LimitBody(rate=601, per_us=MINUTE), 11),
+        (LimitBody(rate=1, per_us=MINUTE), 1),
+        (LimitBody(rate=1, per_us=MINUTE, burst=7), 7),
+    ],
+)
+def test_a_bucket_has_the_burst_or_what_the_rate_gives_in_a_second(body: LimitBody, tokens: int):
+    assert body.tokens_max == tokens
+
+
+def test_a_limit_refuses_jobs_that_could_never_start():
+    assert not LimitBody().refuses(1_000_000)
+    assert [LimitBody(concurrent=3).refuses(units) for units in (3, 4)] == [False, True]
+    assert [LimitBody(rate=1, per_us=SECOND, burst=2).refuses(units) for units in (2, 3)] == [False, True]
+
+
+def test_the_name_of_a_key_is_for_messages():
+    assert key(None).name == "api"
+    assert LimitKey(1, "api", "acme", None, 0, 0, 0).name == "api for acme"
+
+
+# What is in use
+
+
+def test_concurrent_units_are_used_and_counted_anew():
+    state = key(LimitBody(concurrent=5), used=3)
+    assert (state.fits(1), state.fits(2), state.fits(3)) == (2, 1, 0)
+    assert not state.is_full(2)
+    state.take(2)
+    assert (state.used, state.drawn, state.is_changed, state.is_full(1)) == (5, 2, True, True)
+    state.recount(1)
+    assert (state.used, state.fits(1)) == (3, 2)
+    state.give_back(2)
+    assert (state.used, state.drawn) == (1, 0)
+
+
+def test_what_does_not_change_is_not_saved():
+    state = key(LimitBody(concurrent=5), used=3)
+    state.take(0)
+    state.recount(3)
+    assert not state.is_changed
+    state.recount(2)
+    assert state.is_changed
+
+
+def test_a_removed_limit_limits_nothing():
+    state = key(None, used=100)
+    state.refill(T0)
+    state.take(3)
+    assert state.fits(1) == limits.CLAIM_BATCH_MAX
+    assert not state.is_full(1)
+    assert state.next_at(1) is None
+
+
+def test_more_may_be_in_use_than_a_lowered_limit_has():
+    assert key(LimitBody(concurrent=2), used=5).fits(1) == 0
+
+
+def test_tokens_come_in_with_time():
+    state = key(LimitBody(rate=60, per_us=MINUTE, burst=3))
+    state.refill(T0)
+    assert (state.tokens, state.filled_at, state.fits(1), state.next_at(1)) == (3.0, T0, 3, None)
+    state.take(3)
+    assert (state.fits(1), state.next_at(1), state.next_at(2), state.next_at(4)) == (0, T0 + SECOND, T0 + 2 * SECOND, None)
+    assert state.allows_at(10) == T0 + 10 * SECOND
+    state.refill(T0 + SECOND)
+    assert (state.fits(1), state.fits(2)) == (1, 0)
+    state.refill(T0 - SECOND)
+    assert (state.fits(1), state.filled_at) == (1, T0 + SECOND)
+    state.refill(T0 + MINUTE)
+    assert state.tokens == 3.0
+
+
+def test_a_limit_without_a_rate_has_no_next_time():
+    state = key(LimitBody(concurrent=1), used=1)
+    state.refill(T0)
+    assert state.next_at(1) is None
+    assert not key(LimitBody(rate=1, per_us=SECOND)).is_full(1)
+
+
+def test_both_numbers_of_a_limit_hold():
+    state = key(LimitBody(concurrent=10, rate=1, per_us=SECOND, burst=2))
+    state.refill(T0)
+    assert state.fits(1) == 2
+    assert key(LimitBody(concurrent=1, rate=1, per_us=SECOND, burst=2), tokens=2).fits(1) == 1
+
+
+# Turns
+
+
+def test_partitions_share_a_claim():
+    shares = allocate(6, subqueues("a", "b", "c"), {}, {})
+    assert shares.counts == {1: 2, 2: 2, 3: 2}
+    assert (shares.blocked, shares.left) == ({}, 0)
+
+
+def test_weights_are_jobs_of_a_turn():
+    shares = allocate(8, subqueues("a", "b"), {}, {"a": 3})
+    assert shares.counts == {1: 6, 2: 2}
+    shares = allocate(2, subqueues("a", "b"), {}, {"a": 3})
+    assert (shares.counts, shares.left) == ({1: 2}, 1)
+    assert allocate(3, subqueues("a", "b"), {}, {"a": 3}, left=1).counts == {1: 2, 2: 1}
+
+
+def test_a_large_claim_takes_several_jobs_of_a_turn():
+    shares = allocate(1_000, subqueues("a", "b"), {}, {})
+    assert shares.counts == {1: 504, 2: 496}
+
+
+def test_subqueues_of_a_partition_share_its_turns():
+    found = [OpenSubqueue(1, "a"), OpenSubqueue(2, "a"), OpenSubqueue(3, "b")]
+    counts = allocate(4, found, {}, {}).counts
+    assert counts[1] + counts.get(2, 0) == 2
+    assert counts[3] == 2
+
+
+def test_used_up_limits_block_only_their_subqueues():
+    keys = {1: key(LimitBody(concurrent=3), used=1), 2: key(LimitBody(concurrent=1), used=1, id_=2)}
+    found = [OpenSubqueue(1, "a", ((1, 1),)), OpenSubqueue(2, "b", ((1, 1), (2, 1))), OpenSubqueue(3, "c")]
+    shares = allocate(10, found, keys, {})
+    assert shares.counts == {1: 2, 3: 8}
+    assert shares.blocked == {2: 2}
+    assert (keys[1].used, keys[2].used) == (3, 1)
+
+
+def test_a_subqueue_whose_key_is_locked_gets_nothing():
+    assert allocate(5, [OpenSubqueue(1, "a", ((9, 1),)), OpenSubqueue(2, "b")], {}, {}).counts == {2: 5}
+    assert allocate(5, [], {}, {}).counts == {}
+
+
+def test_a_claim_ends_when_every_subqueue_is_blocked():
+    keys = {1: key(LimitBody(concurrent=2))}
+    shares = allocate(10, [OpenSubqueue(1, "a", ((1, 2),))], keys, {"a": 5})
+    assert (shares.counts, shares.blocked, shares.left) == ({1: 1}, {}, 0)
+
+
+def test_a_turn_that_ends_with_a_claim_and_a_limit_leaves_nothing():
+    keys = {1: key(LimitBody(concurrent=2))}
+    shares = allocate(2, [OpenSubqueue(1, "a", ((1, 1),)), OpenSubqueue(2, "b")], keys, {"a": 5})
+    assert (shares.counts, shares.left) == ({1: 2}, 0)
+
+
+def served(claims: int, found: list[OpenSubqueue], weights: dict[str, int] | None = None, limit: int = 1) -> Counter[int]:
+    """Return how many jobs each subqueue gets in some claims of one process, as the store makes them."""
+    turn, total = Turn(FIRST_PLACE), Counter[int]()
+    for _ in range(claims):
+        after = [one for one in found if one.place > turn.after]
+        window = after + [one for one in found if one not in after]
+        shares = allocate(limit, turn.order(window), {}, weights or {}, turn.left)
+        turn.move(window, shares, is_full=False)
+        total.update(shares.counts)
+    return total
+
+
+def test_small_claims_go_round():
+    assert served(9, subqueues("a", "b", "c")) == {1: 3, 2: 3, 3: 3}
+    assert served(8, subqueues("a", "b"), {"a": 3}) == {1: 6, 2: 2}
+    assert served(6, subqueues("", "", "")) == {1: 2, 2: 2, 3: 2}
+
+
+def test_small_claims_go_round_within_a_partition():
+    found = [OpenSubqueue(1, "a"), OpenSubqueue(2, "a"), OpenSubqueue(3, "b")]
+    assert served(8, found) == {1: 2, 2: 2, 3: 4}
+
+
+def test_a_claim_that_got_nothing_goes_on_after_its_window():
+    window = subqueues("a", "b")
+    nothing = allocate(0, window, {}, {})
+    turn = Turn(FIRST_PLACE)
+    turn.move(window, nothing, is_full=True)
+    assert turn.after == ("b", 2)
+    turn.move(window, nothing, is_full=False)
+    assert turn.after == FIRST_PLACE
+
+
+def test_a_partition_at_the_end_of_a_full_window_may_have_more_subqueues():
+    window = [OpenSubqueue(1, "a"), OpenSubqueue(2, "a")]
+    turn = Turn(FIRST_PLACE)
+    turn.move(window, allocate(1, window, {}, {}), is_full=True)
+    assert (turn.after, turn.served) == (("a", 1), {})
+    turn.move(window, allocate(1, window, {}, {"a": 2}), is_full=True)
+    assert (turn.after, turn.left) == (("a", 0), 1)
+
+
+def test_what_is_left_of_a_turn_is_served_first():
+    window = subqueues("a", "b")
+    turn = Turn(FIRST_PLACE)
+    turn.move(window, allocate(1, window, {}, {"a": 2}), is_full=False)
+    assert (turn.after, turn.left) == (("a", FIRST_PLACE[1]), 1)
+    turn.move(window, allocate(1, window, {}, {"a": 2}, turn.left), is_full=False)
+    assert (turn.after, turn.left) == (("a", LAST_ID), 0)
+
+
+def test_turns_are_forgotten_if_there_are_too_many():
+    window = [OpenSubqueue(1, "a"), OpenSubqueue(2, "a")]
+    turn = Turn(FIRST_PLACE, served={str(number): 1 for number in range(TURNS_MAX)})
+    turn.move(window, allocate(1, window, {}, {}), is_full=False)
+    assert turn.served == {"a": 1}
+
+
+# Ageing
+
+
+def test_waiting_raises_the_priority():
+    ageing = Ageing(2, 10 * MINUTE)
+    assert [ageing.effective(1, waited) for waited in (-1, 9 * MINUTE, 10 * MINUTE, 25 * MINUTE)] == [1, 1, 3, 5]
+    assert [ageing.waited_for(gain) for gain in (-1, 0, 1, 2, 3)] == [0, 0, 10 * MINUTE, 10 * MINUTE, 20 * MINUTE]
+
+
+def test_settings_have_ageing_or_not():
+    assert QueueSettings().ageing is None
+    assert QueueSettings(ageing_step=1).ageing is None
+    assert QueueSettings(ageing_step=1, ageing_us=SECOND).ageing == Ageing(1, SECOND)
+
+
+def test_the_priority_with_the_best_oldest_job_is_served():
+    ageing = Ageing(1, MINUTE)
+    assert choose_level([], ageing, T0) is None
+    assert choose_level([Level(3, T0 - SECOND)], ageing, T0) == (3, T0)
+    high, low = Level(5, T0), Level(0, T0 - 4 * MINUTE)
+    assert choose_level([high, low], ageing, T0) == (5, T0)
+    old = Level(0, T0 - 7 * MINUTE)
+    assert choose_level([high, old], ageing, T0) == (0, T0 - 5 * MINUTE)
+
+
+def test_of_two_jobs_with_the_same_priority_the_older_one_precedes():
+    ageing = Ageing(1, MINUTE)
+    assert choose_level([Level(1, T0 - SECOND), Level(0, T0 - MINUTE - SECOND)], ageing, T0) == (0, T0 - MINUTE)
+    assert choose_level([Level(1, T0 - 30 * SECOND), Level(0, T0 - MINUTE)], ageing, T0) == (0, T0 - MINUTE)
+    assert choose_level([Level(1, T0 - 59 * SECOND), Level(0, T0 - 30 * SECOND)], ageing, T0) == (1, T0)
+
+
+# Texts and keys
+
+
+def test_ratios_are_read():
+    assert read_ratio("rate", "600/1m", "600/1m", 1, 86_400_000) == (600, MINUTE)
+    assert read_ageing("+2/90s") == Ageing(2, 90 * SECOND)
+
+
+@pytest.mark.parametrize("given", [None, 600, "", "600", "/1m", "x/1m", "-1/1m", "²/1m"])
+def test_other_texts_are_no_ratios(given: Any):
+    with pytest.raises(ValidationError):
+        read_ratio("rate", given, "600/1m", 1, 86_400_000)
+
+
+@pytest.mark.parametrize("given", [None, 1, "1/10m", "+/10m"])
+def test_other_texts_are_no_ageing(given: Any):
+    with pytest.raises(ValidationError):
+        read_ageing(given)
+
+
+def test_numbers_of_ratios_have_a_range():
+    for given in ("0/1m", "99999999999999999999999/1m", "1/1d"):
+        with pytest.raises(LimitExceeded):
+            read_ratio("rate", given, "600/1m", 1, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("by", "args", "value"),
+    [
+        ("args.tenant", b'{"tenant":"acme"}', "acme"),
+        ("args.tenant", b'{"tenant":7}', "7"),
+        ("args.tenant", b'{"tenant":true}', "true"),
+        ("args.user.id", b'{"user":{"id":"u-1"}}', "u-1"),
+    ],
+)
+def test_the_key_is_a_value_of_the_arguments(by: str, args: bytes, value: str):
+    assert key_of(by, args, "api") == value
+
+
+@pytest.mark.parametrize("args", [b"{}", b'{"tenant":null}', b'{"tenant":1.5}', b'{"tenant":[]}', b"[1]", b'{"tenant":{"id":1}}'])
+def test_arguments_without_a_text_or_number_have_no_key(args: bytes):
+    with pytest.raises(ValidationError) as refusal:
+        key_of("args.tenant", args, "api")
+    assert refusal.value.context["limit_name"] == "api"
+
+
+def test_a_claim_by_id_is_refused_for_a_reason():
+    refusal = FlowRefusal("limit", "the limit api is used up")
+    with pytest.raises(NotClaimable) as caught:
+        History().claim(refusal=refusal)
+    assert (caught.value.context["why"], str(caught.value)) == ("limit", "job 7 cannot be claimed: the limit api is used up")
+
+
+def test_a_reservation_ends_if_it_has_a_time():
+    assert Flow(for_worker="w").reserved_until(T0) is None
+    assert Flow(for_worker="w", for_worker_us=SECOND).reserved_until(T0) == T0 + SECOND
+    assert Flow(for_worker_us=SECOND).reserved_until(T0) is None
