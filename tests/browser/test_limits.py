@@ -143,7 +143,7 @@ def test_only_operators_of_all_queues_change_limits(
         expect(page.locator(".empty")).to_contain_text("Only a token that covers all queues sees what is in use.")
 
 
-def test_hidden_keys_are_not_told_apart_and_not_changed(ledger: Ledger, browser: Browser) -> None:
+def test_keys_that_the_role_may_not_see_are_hidden(ledger: Ledger, browser: Browser) -> None:
     ledger.set_limit("openai", concurrent=20, by="args.tenant")
     for number in range(100):
         ledger.set_limit("openai", key=f"tenant-{number}", concurrent=number + 1)
