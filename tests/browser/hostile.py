@@ -36,9 +36,9 @@ def fill(ledger: Ledger, clock: ManualClock) -> None:
     args = {markup("key"): markup("args"), "bidi": BIDI, "long": LONG}
     flow = _flow(ledger)
     for number in range(6):
+        key = f"{markup('dedupe')}{number}"
         more = flow if number == 5 else {}
-        names = {"correlation_id": markup("correlation"), "dedupe_key": f"{markup('dedupe')}{number}"}
-        ledger.enqueue(KIND, args, queue=QUEUE, **names, **more)
+        ledger.enqueue(KIND, args, queue=QUEUE, correlation_id=markup("correlation"), dedupe_key=key, **more)
     _sink(ledger, clock)
     ledger.complete(_held(ledger), {"result": markup("result")})
     error = {"type": markup("type"), "message": markup("message") + BIDI, "traceback": markup("traceback") * 20}
@@ -69,8 +69,8 @@ def _flow(ledger: Ledger) -> dict[str, Any]:
     ledger.set_limit(KEYED, concurrent=1_000, by=f"args.{markup('by')}", actor=markup("setter"))
     ledger.set_limit(KEYED, key=markup("limit-key"), concurrent=1)
     ledger.set_queue(QUEUE, weights={markup("partition"): 2})
-    follow_ups = {name: {"kind": markup(name), "queue": QUEUE} for name in ("then", "on_dead")}
-    ledger.group(GROUP, actor=markup("maker"), **follow_ups)
+    then, on_dead = ({"kind": markup(name), "queue": QUEUE} for name in ("then", "on_dead"))
+    ledger.group(GROUP, then=then, on_dead=on_dead, actor=markup("maker"))
     routing = {"requires": [markup("label")], "for_worker": WORKER}
     return {"partition": markup("partition"), "limits": {markup("limit"): 1}, "group": GROUP, **routing}
 

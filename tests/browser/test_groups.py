@@ -1,5 +1,7 @@
 """Groups: how far they are, what follows them, and what a person does with them. The options of flow control of a job."""
 
+from typing import Any
+
 import pytest
 from playwright.sync_api import expect
 
@@ -39,7 +41,7 @@ def test_a_group_shows_its_counts_as_a_bar_and_its_follow_up_jobs(served: Runnin
     alert = ledger.get_group("import-42").on_dead_job
     assert alert is not None
     expect(row.locator(f"a[href='/jobs/{alert}']")).to_have_text(f"alert #{alert}")
-    row.locator("[data-label=Failed] a").click()
+    row.locator("[data-label=Dead] a").click()
 
     expect(page.locator("h1")).to_have_text("Group import-42")
     expect(page.locator("tbody tr")).to_have_count(1)
@@ -118,12 +120,13 @@ def test_many_groups_are_shown_page_by_page(served: RunningServer, ledger: Ledge
 
     expect(page.locator("tbody tr")).to_have_count(1)
     expect(page.locator("tbody")).to_contain_text("import-100")
+    expect(page.locator("tbody [data-label=Progress]")).to_have_text("0%")
 
 
 def test_a_job_shows_its_options_of_flow_control(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
     ledger.set_limit("openai", concurrent=20)
     ledger.group("import-42")
-    options = {"partition": "tenant-7", "limits": {"openai": 3}, "requires": ["gripper", "gpu:2"]}
+    options: dict[str, Any] = {"partition": "tenant-7", "limits": {"openai": 3}, "requires": ["gripper", "gpu:2"]}
     ledger.enqueue("ask", queue="chat", for_worker="robot-7", group="import-42", **options)
     page = open_page("/jobs/1")
     under = page.locator(".head + p")

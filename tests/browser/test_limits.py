@@ -1,11 +1,12 @@
 """Limits: what is in use of them, and the forms that set, change and remove them. Queues with weights and ageing."""
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from holdfast import Ledger
+from holdfast.server.redact import Redaction
 from tests.browser.conftest import Open, Watcher
-from tests.support.server import RunningServer
+from tests.support.server import RunningServer, running
 
 
 def test_an_empty_page_teaches_how_to_set_a_limit(served: RunningServer, open_page: Open) -> None:
@@ -142,6 +143,24 @@ def test_only_operators_of_all_queues_change_limits(
         expect(page.locator(".empty")).to_contain_text("Only a token that covers all queues sees what is in use.")
 
 
+def test_keys_that_the_role_may_not_see_are_hidden(ledger: Ledger, browser: Browser) -> None:
+    ledger.set_limit("openai", concurrent=20, by="args.tenant")
+    for number in range(100):
+        ledger.set_limit("openai", key=f"tenant-{number}", concurrent=number + 1)
+    with running(ledger, redaction=Redaction(["args.tenant"])) as server:
+        context = browser.new_context()
+        secret = ledger.new_session(ledger.new_token("reader", "eye").token.id)
+        assert secret is not None
+        context.add_cookies([{"name": "holdfast", "value": secret, "url": server.url}])
+        page = context.new_page()
+        page.goto(f"{server.url}/limits/openai")
+        expect(page.locator("tbody tr")).to_have_count(100)
+        assert set(page.locator("[data-label=Key]").all_inner_texts()) == {"[redacted]"}
+        expect(page.locator("[data-page=next]")).to_have_count(0)
+        expect(page.locator("main")).to_contain_text("These are the first 100 keys.")
+        context.close()
+
+
 def test_numbers_follow_the_locale(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
     ledger.set_limit("api", concurrent=1_234_567, rate="60000/1h")
     page = open_page("/limits", locale="de-DE")
@@ -155,12 +174,13 @@ def test_queues_show_their_weights_and_ageing(served: RunningServer, ledger: Led
     ledger.enqueue("a", queue="shared")
     ledger.set_queue("shared", weights={"acme": 3, "beta": 2}, ageing="+1/10m")
     page = open_page("/queues")
-    label = "[data-label='Weights and ageing']"
+    state = "[data-label=State]"
 
-    expect(page.locator("tbody tr", has_text="plain").locator(label)).to_have_text("")
-    expect(page.locator("tbody tr", has_text="shared").locator(label)).to_have_text("acme 3, beta 2 · ageing +1 in 10 min")
+    expect(page.locator("tbody tr", has_text="plain").locator(state)).to_have_text("open")
+    shared = page.locator("tbody tr", has_text="shared").locator(state)
+    expect(shared).to_have_text("openweights acme 3, beta 2 · ageing +1 in 10 min")
     page.click("text=shared")
-    expect(page.locator("main")).to_contain_text("acme 3, beta 2 · ageing +1 in 10 min")
+    expect(page.locator("main")).to_contain_text("weights acme 3, beta 2 · ageing +1 in 10 min")
     page.goto(f"{served.url}/queues/plain")
     expect(page.locator("h1")).to_have_text("Queue plain")
     expect(page.locator("main")).not_to_contain_text("ageing +")

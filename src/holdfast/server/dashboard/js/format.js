@@ -25,9 +25,9 @@ export function compact(value) {
   return value === null || value === undefined ? UNKNOWN : short.format(Number(value));
 }
 
-/** @param {number | null} part */
+/** @param {any} part */
 export function percent(part) {
-  return part === null || !Number.isFinite(part) ? UNKNOWN : percents.format(part);
+  return part === null || !Number.isFinite(Number(part)) ? UNKNOWN : percents.format(Number(part));
 }
 
 /** "1 job", "2 jobs". @param {number} n @param {string} one @param {string} [many] */

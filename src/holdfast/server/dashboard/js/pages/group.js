@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { time } from "../clock.js";
 import { el, link, path, replace, withQuery } from "../dom.js";
-import { argument, number, percent, quoted } from "../format.js";
+import { argument, count, number, percent, quoted } from "../format.js";
 import { COLUMNS } from "../parts/columns.js";
 import { bar, buttons, countsOf, followUp, stateOf } from "../parts/group.js";
 import { pager } from "../parts/pager.js";
@@ -52,7 +52,7 @@ export function draw(root, data, { name, query, reload }) {
 /** @param {any} data */
 export function update({ group, jobs }) {
   replace(view.verbs, buttons(group, view.reload));
-  replace(view.answer, `${stateOf(group)}: ${number(group.succeeded)} of ${number(group.total)} succeeded, ${number(group.live)} not ended.`);
+  replace(view.answer, `The group is ${stateOf(group)}: ${number(group.succeeded)} of ${count(group.total, "job")} succeeded, ${number(group.live)} ${group.live === 1 ? "has" : "have"} not ended.`);
   replace(view.progress, bar(group), ` ${percent(group.progress)}`);
   replace(view.counts, ...countsOf(group).map(([status, n]) => el("li", null, el("a", { class: "chip", href: withQuery(path("groups", group.name), { status }) }, pill(status), el("span", { class: "n" }, number(n))))));
   replace(view.about, facts(

@@ -1,10 +1,9 @@
 /** Groups: how far are jobs that belong together? */
 
 import { get } from "../api.js";
-import { time } from "../clock.js";
 import { el, link, path, replace, setText, withQuery } from "../dom.js";
 import { count, number, percent } from "../format.js";
-import { bar, buttons, followUp, NOT_ENDED, stateOf } from "../parts/group.js";
+import { bar, buttons, dead, DEAD, followUp, NOT_ENDED, stateOf } from "../parts/group.js";
 import { pager } from "../parts/pager.js";
 import { command, countLink, empty, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
@@ -31,16 +30,13 @@ function columns(reload) {
   return [
     { name: "Group", cell: (group) => link(path("groups", group.name), group.name), cut: true },
     { name: "State", cell: stateOf },
-    { name: "Progress", cell: (group) => [bar(group), ` ${percent(group.progress)}`] },
+    { name: "Progress", cell: (group) => el("span", { class: "pill" }, bar(group), ` ${percent(group.progress)}`) },
     { name: "Jobs", cell: (group) => countLink(path("groups", group.name), group.total), number: true },
-    { name: "Not ended", cell: (group) => counted(group, NOT_ENDED, group.live), number: true },
+    { name: "Live", cell: (group) => counted(group, NOT_ENDED, group.live), number: true },
     { name: "Succeeded", cell: (group) => counted(group, "succeeded", group.succeeded), number: true },
-    { name: "Failed", cell: (group) => counted(group, "failed", group.failed), number: true },
-    { name: "Cancelled", cell: (group) => counted(group, "cancelled", group.cancelled), number: true },
-    { name: "Dead letters", cell: (group) => counted(group, "dead_lettered", group.dead_lettered), number: true },
+    { name: "Dead", cell: (group) => counted(group, DEAD, dead(group)), number: true },
     { name: "Then", cell: (group) => followUp(group.then, group.then_job), cut: true },
     { name: "If one fails", cell: (group) => followUp(group.on_dead, group.on_dead_job), cut: true },
-    { name: "Made", cell: (group) => time(group.created_at, { ago: true }), number: true },
     { name: "", cell: (group) => buttons(group, reload) },
   ];
 }

@@ -3,7 +3,7 @@
 import { get, getIfThere } from "../api.js";
 import { time } from "../clock.js";
 import { el, path, replace, withQuery } from "../dom.js";
-import { argument, number, quoted } from "../format.js";
+import { argument, count, number, quoted } from "../format.js";
 import { askAndSend } from "../parts/confirm.js";
 import { edit, mayChange, numbersOf, ownNumbers, removeButton, setButton } from "../parts/limit.js";
 import { pager } from "../parts/pager.js";
@@ -90,8 +90,9 @@ export function update(data) {
   view.list.node.hidden = keys.length === 0;
   replace(view.none, keys.length ? null : nothing(data));
   view.list.update(keys);
-  const last = keys.at(-1)?.key;
-  replace(view.pages, pager(path("limits", view.name), {}, view.query.get("after"), keys.length === KEYS_MAX && last !== HIDDEN ? last : null));
+  const last = keys.length === KEYS_MAX ? keys[KEYS_MAX - 1].key : null;
+  const links = last === HIDDEN ? `These are the first ${count(KEYS_MAX, "key")}.` : pager(path("limits", view.name), {}, view.query.get("after"), last);
+  replace(view.pages, links);
 }
 
 export function leave() {

@@ -45,13 +45,13 @@ export function settingsText(settings, most) {
   const weights = Object.entries(settings.weights);
   const named = weights.slice(0, most).map(([partition, weight]) => `${partition} ${number(weight)}`).join(", ");
   const more = weights.length > most ? ` and ${number(weights.length - most)} more` : "";
-  return [named + more, settings.ageing && `ageing ${rate(settings.ageing)}`].filter(Boolean).join(" · ");
+  return [weights.length && `weights ${named}${more}`, settings.ageing && `ageing ${rate(settings.ageing)}`].filter(Boolean).join(" · ");
 }
 
 /** @type {import("../parts/table.js").Column<any>[]} */
 export const QUEUE_COLUMNS = [
   { name: "Queue", cell: (queue) => link(path("queues", queue.name), queue.name), cut: true },
-  { name: "State", cell: stateOf, cut: true },
+  { name: "State", cell: (queue) => [stateOf(queue), queue.settings && el("div", { class: "muted" }, settingsText(queue.settings, WEIGHTS_MAX))], cut: true },
   { name: "Waiting", cell: (queue) => counted(queue.name, "queued", queue.counts.queued), number: true },
   { name: "Oldest", cell: (queue) => (queue.ready_since ? time(queue.ready_since) : ""), number: true },
   { name: "Running", cell: (queue) => counted(queue.name, "running", queue.counts.running), number: true },
@@ -100,7 +100,6 @@ export function draw(root, data, { reload, signal }) {
     { name: "Come a minute", cell: perMinuteOf("come"), number: true },
     { name: "Done a minute", cell: perMinuteOf("done"), number: true },
     { name: "Waiting, 1 h", cell: depth },
-    { name: "Weights and ageing", cell: (queue) => settingsText(queue.settings, WEIGHTS_MAX), cut: true },
     { name: "", cell: (queue) => (queue.paused_at ? resumeButton : pauseButton)(queue.name, reload) },
   ], (queue) => queue.name);
   const answer = el("p", { class: "answer" });

@@ -12,6 +12,8 @@ const LIVE = STATUSES.slice(0, 4);
 const ENDED = STATUSES.slice(4);
 /** The statuses of jobs that have not ended, as a query. */
 export const NOT_ENDED = LIVE.join();
+/** The statuses of jobs that ended without success, as a query. */
+export const DEAD = ENDED.slice(1).join();
 
 /** Counts by status that are not zero. Without a count of each live status: of all that have not ended. @param {any} group @returns {[string, number][]} */
 export function countsOf(group) {
@@ -77,8 +79,8 @@ function left(change) {
   return change.refused ? ` ${count(change.refused, "job")} ${change.refused === 1 ? "was" : "were"} left as they were: ${change.refusals[0].message}.` : "";
 }
 
-/** @param {any} group */
-function dead(group) {
+/** How many jobs ended without success. @param {any} group */
+export function dead(group) {
   return group.failed + group.cancelled + group.dead_lettered;
 }
 
