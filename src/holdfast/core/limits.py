@@ -131,7 +131,7 @@ AGEING_MS_MIN = 1_000
 AGEING_MS_MAX = 366 * 86_400_000
 AGEING_LEVELS_MAX = 100
 """Priorities of a queue with ageing that one claim compares."""
-SUBQUEUE_NOTES_MAX = 1_000
+SUBQUEUE_NOTES_MAX = 20_000
 """Notes about changed subqueues that one claim works through."""
 SUBQUEUES_OPENED_MAX = 1_000
 """Subqueues that one claim opens because their time has come."""
