@@ -129,10 +129,13 @@ def test_a_worker_asks_only_for_itself_when_a_job_is_ready(served: RunningServer
 
 def test_hidden_arguments_are_not_shown_as_keys(ledger: Ledger) -> None:
     ledger.set_limit("api", concurrent=1, by="args.card")
+    ledger.enqueue("k", {"card": "4711"}, limits=["api"])
+    ledger.claim("w")
     job = ledger.enqueue("k", {"card": "4711"}, limits=["api"])
     with running(ledger, redaction=Redaction(["args.card"])) as served:
         eye, kim = served.client("reader", "eye"), served.client("operator", "kim")
-        for path in ("/v1/limits/api/keys", f"/v1/jobs/{job.id}/events", f"/v1/jobs/{job.id}", "/v1/events"):
+        at_job = f"/v1/jobs/{job.id}"
+        for path in ("/v1/limits/api/keys", f"{at_job}/events", at_job, "/v1/events", f"{at_job}/explain"):
             shown = eye.get(path)
             assert shown.status == 200
             assert b"4711" not in shown.body, path

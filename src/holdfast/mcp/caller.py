@@ -91,7 +91,8 @@ class Caller:
         """Explain a job that the caller may see, for a caller that wants to claim it."""
         if self.rights is ALL_RIGHTS:
             return self.ledger.explain(job_id, to_claim=True)
-        return explain_to(self.ledger, job_id, to_claim=True, sees=self.rights.sees)
+        rights = self.rights
+        return explain_to(self.ledger, job_id, to_claim=True, sees=rights.sees, hides_keys=rights.hides_keys)
 
     def check_visible(self, job_id: int) -> int:
         """Return the id of a job that the caller may see. Raise NotFound for any other."""

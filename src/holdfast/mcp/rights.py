@@ -29,6 +29,9 @@ class CallerRights:
             action = "Use another token: tools/list has what this one may use."
             raise Forbidden(f"this token may not use {tool}", action=action, verb=tool)
 
+    hides_keys = False
+    """Whether the caller must not see the keys of limits, which are arguments of jobs."""
+
     def sees(self, queue: str) -> bool:
         return True
 

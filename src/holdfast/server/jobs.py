@@ -133,7 +133,9 @@ async def get(call: Call) -> Reply:
 @route("GET", "/v1/jobs/{job_id}/explain", "reader", query=b.ExplainQuery, answer=Explanation, verb="read")
 def explain(call: Call) -> Any:
     """Say in words what a job waits for, and what happens next."""
-    return explain_to(call.ledger, call.check_visible(), to_claim=call.query.to_claim, sees=call.principal.sees)
+    hides_keys = call.redaction is not None and call.redaction.hides_keys
+    job_id = call.check_visible()
+    return explain_to(call.ledger, job_id, to_claim=call.query.to_claim, sees=call.principal.sees, hides_keys=hides_keys)
 
 
 @route("GET", "/v1/jobs/{job_id}/policy", "reader", answer=b.JobPolicyAnswer, verb="read")

@@ -46,6 +46,7 @@ class PrincipalRights(CallerRights):
         self._principal = principal
         self._actor = actor
         self._redaction = redaction
+        self.hides_keys = redaction is not None and redaction.hides_keys
         self._is_worker = actor is not None and actor.role is Role.WORKER
         # Others have a name that no worker's token has, so that they cannot act for its sessions.
         self.agent = actor.name if actor is not None and self._is_worker else f"{principal.role}:{principal.name}"

@@ -46,7 +46,8 @@ class Redaction:
     def __init__(self, patterns: Sequence[str]) -> None:
         limits.check_count("redact", len(patterns), limits.REDACT_PATTERNS_MAX)
         self._patterns = tuple(dict.fromkeys(limits.check_key("redact", pattern) for pattern in patterns))
-        self._hides_keys = any(pattern.startswith(("args", "*")) for pattern in self._patterns)
+        self.hides_keys = any(pattern.startswith(("args", "*")) for pattern in self._patterns)
+        """Whether the keys of limits are hidden, because some arguments are."""
 
     def fields(self, answer: T) -> T:
         """Return an answer, of dicts, lists and structs, without what is hidden. A signed statement is hidden in the same way."""
@@ -65,7 +66,7 @@ class Redaction:
         return self._hides((path,))
 
     def _hides(self, paths: _Paths) -> bool:
-        if self._hides_keys and KEY_PATH in paths:
+        if self.hides_keys and KEY_PATH in paths:
             return True
         return any(matches(pattern, path) for pattern in self._patterns for path in paths)
 

@@ -129,6 +129,11 @@ class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
     reserved_for: str = ""
     """The only worker that may have it now. "" if any may."""
 
+    def without_keys(self) -> "FlowFacts":
+        """Return the facts without the keys of limits."""
+        limits = tuple(msgspec.structs.replace(one, name=one.limit) for one in self.limits)
+        return msgspec.structs.replace(self, limits=limits)
+
 
 class Postponement(msgspec.Struct, frozen=True):
     """The last call that postponed a job: when it came, the time that it set, and the latest time that it could have set."""
@@ -173,8 +178,11 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     server_key: bool = True
     """Whether any server key is valid. Without one, nothing can be signed for the system."""
 
-    def seen_by(self, sees: Callable[[str], bool]) -> "JobFacts":
-        """Return the facts for a reader of some queues: jobs and names of other queues are left out."""
+    def seen_by(self, sees: Callable[[str], bool], *, hides_keys: bool = False) -> "JobFacts":
+        """Return the facts for a reader of some queues: jobs and names of other queues are left out.
+
+        With `hides_keys`, the keys of limits are left out, which are arguments of the job.
+        """
         unmet, replays = (tuple(link for link in found if sees(link.queue)) for found in (self.unmet, self.replays))
         return msgspec.structs.replace(
             self,
@@ -183,6 +191,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
             replays=replays,
             undo=self.undo if self.undo is not None and sees(self.undo.queue) else None,
             workers=tuple(worker.seen_by(sees) for worker in self.workers),
+            flow=None if self.flow is None else self.flow.without_keys() if hides_keys else self.flow,
         )
 
 

@@ -300,7 +300,9 @@ class ExplainVerbs(LedgerBase):
         """
         return self._explain(job_id, to_claim=to_claim, sees=None)
 
-    def _explain(self, job_id: int, *, to_claim: bool, sees: Callable[[str], bool] | None) -> "Explanation":
+    def _explain(
+        self, job_id: int, *, to_claim: bool, sees: Callable[[str], bool] | None, hides_keys: bool = False
+    ) -> "Explanation":
         from holdfast.core.explain import explain
 
         job_id = validate.job_id(job_id)
@@ -312,7 +314,7 @@ class ExplainVerbs(LedgerBase):
                 raise NotFound(f"there is no job {job_id}", job_id=job_id)
             now = session.now()
             facts = facts_of(session, job, now, locked_by, to_claim=to_claim)
-            return explain(job, facts if sees is None else facts.seen_by(sees), now)
+            return explain(job, facts if sees is None else facts.seen_by(sees, hides_keys=hides_keys), now)
 
         return self._store.read(work)
 
@@ -327,6 +329,11 @@ class ExplainVerbs(LedgerBase):
         return diagnose(self.id, self._store.vitals(), self._store.read(census_of), skew)
 
 
-def explain_to(ledger: ExplainVerbs, job_id: int, *, to_claim: bool, sees: Callable[[str], bool]) -> "Explanation":
-    """Explain a job to a reader of some queues. `sees` says which. Jobs of other queues, and their names, are left out."""
-    return ledger._explain(job_id, to_claim=to_claim, sees=sees)  # noqa: SLF001 - the same module
+def explain_to(
+    ledger: ExplainVerbs, job_id: int, *, to_claim: bool, sees: Callable[[str], bool], hides_keys: bool = False
+) -> "Explanation":
+    """Explain a job to a reader of some queues. `sees` says which. Jobs of other queues, and their names, are left out.
+
+    With `hides_keys`, the keys of limits are left out too.
+    """
+    return ledger._explain(job_id, to_claim=to_claim, sees=sees, hides_keys=hides_keys)  # noqa: SLF001 - the same module
