@@ -84,7 +84,7 @@ def _flow(ledger: Ledger, queue: str, count: int) -> int:
     labels = sorted({label for some in LABELS for label in some})
     done = 0
     while done < count:
-        jobs = ledger.claim("bench", [queue], limit=BATCH, start=True, labels=labels)
+        jobs = ledger.claim("bench", [queue], limit=min(BATCH, count - done), start=True, labels=labels)
         done += ours.complete(ledger, [job.fence for job in jobs if job.fence is not None])
     return done
 

@@ -137,6 +137,6 @@ def test_with_a_mark_a_worker_claim_skips_dead_rows(
         for _ in range(DEAD // 1_000):
             on_postgres.claim("w", limit=1_000, kinds=["k", "holdfast.undo"], keep=False)
         on_postgres.claim("w", kinds=["k", "holdfast.undo"], keep=False)
-        assert sent[-1]["mark_ids"] > [0]
-        beginning = {"mark_ranks": [LowWaterMark().rank], "mark_times": [LowWaterMark().available_at], "mark_ids": [0]}
+        assert sent[-1]["marks"] > [0]
+        beginning = {"mark_ranks": [LowWaterMark().rank], "mark_times": [LowWaterMark().available_at], "marks": [0]}
         assert pages(sent[-1]) < pages(sent[-1] | beginning) / 10

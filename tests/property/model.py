@@ -20,6 +20,7 @@ from holdfast.core import policy as policies
 from holdfast.core.decide import decide, enqueued_event, replay_command
 from holdfast.core.dependencies import DependencyState, failure_command, unblock_command
 from holdfast.core.evolve import evolve
+from holdfast.core.fence_tokens import issue_token
 from holdfast.core.limits import ERROR_BYTES_MAX, PAYLOAD_BYTES_MAX, UNDO_BATCH_MAX
 from holdfast.core.model import (
     HELD,
@@ -382,7 +383,7 @@ class Model:
         self, who: Actor, request: str, queues: Sequence[str], limit: int, kinds: Sequence[str] | None, start: bool
     ) -> list[Seen]:
         """Claim one by one, in order, and skip jobs that could not be claimed by id."""
-        token = self.draws.token()
+        token = issue_token(self.draws.token(), who.name)
         held: list[Seen] = []
         for job in self._in_order(queues, kinds):
             fence = Fence(job.id, job.attempt + 1, token, who.name)
@@ -429,7 +430,7 @@ class Model:
             request_id=request_id or self.draws.nonce(),
             job_id=job_id,
             expected_rev=expected_rev,
-            token=self.draws.token(),
+            token=issue_token(self.draws.token(), worker),
             ttl_ms=ttl_ms,
             policy=None if job is None else self.policy_of(job),
             paused=job is not None and job.queue in self.paused_at,

@@ -48,7 +48,7 @@ def remote(line: Proxy, token: str) -> Iterator[Ledger]:
 @pytest.fixture
 def routes(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
     """The routes of the requests that the server has answered, in their order."""
-    caplog.set_level(logging.INFO, "holdfast.server")
+    caplog.set_level(logging.DEBUG, "holdfast.server")
     found: list[str] = []
 
     class Seen(logging.Handler):

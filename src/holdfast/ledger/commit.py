@@ -230,21 +230,19 @@ class CommitPipeline:
         [command] = request.commands
         assert isinstance(command, ClaimNext)
         result = Result(request)
-        result.answers = [self._claim_parts(command)]
+        claimed, rest = self.run_statement(methodcaller("claim_statement", command), again=False)
+        result.answers = [claimed if rest is None else self._claim_rest(claimed, rest)]
         result.changed = bool(result.answers[0])
         metrics.count_answers(self._metrics, result)
         if result.changed:
             self._store.wake([])
         return result
 
-    def _claim_parts(self, command: ClaimNext) -> ClaimedJobs:
-        """Claim by one statement. If it comes to a queue with subqueues, the rest is a transaction.
+    def _claim_rest(self, claimed: ClaimedJobs, rest: ClaimNext) -> ClaimedJobs:
+        """Claim the rest of a command, which came to a queue with subqueues, in a transaction.
 
-        If that one fails, the jobs of the statement are the answer: they are claimed.
+        If that fails, the jobs that the statement has claimed are the answer.
         """
-        claimed, rest = self.run_statement(lambda session: session.claim_statement(command), again=False)
-        if rest is None:
-            return claimed
         try:
             more = self._retry(partial(self._store.transact, "claim", lambda session: session.claim(rest)), PAUSES[:2])
         except HoldfastError:

@@ -32,7 +32,7 @@ checkpoint_rev, undo_owed, payload;
 
 -- part: guard_columns
 j.id, j.status, j.rev, j.attempt, j.token, j.updated_at, j.lease_expires_at, j.owner, j.incarnation, j.phase,
-j.dependents, j.claim_pos, p.lease_us, j.group_id IS NOT NULL OR j.subqueue > 0;
+j.dependents, j.claim_pos, p.lease_us, j.group_id IS NOT NULL OR j.subqueue > 0 AS is_noted;
 
 -- part: guarded_jobs
 json_each(?) wanted
