@@ -532,10 +532,11 @@ def test_the_event_loop_of_a_worker_leaves_nothing_open(app: App, start: Starter
         return len(list(Path("/proc/self/fd").iterdir()))
 
     counts = []
-    for _ in range(3):
+    for _ in range(6):
         job = app.enqueue(short)
         worker = start()
         became(app, job, "succeeded")
         worker.close()
         counts.append(opened())
-    assert counts[1] == counts[2]
+    # The connections of the app itself may be one more or less. A worker that left something open would leave it each time.
+    assert counts[5] - counts[1] < 4
