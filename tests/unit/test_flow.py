@@ -334,3 +334,9 @@ def test_a_reservation_ends_if_it_has_a_time():
     assert Flow(for_worker="w").reserved_until(T0) is None
     assert Flow(for_worker="w", for_worker_us=SECOND).reserved_until(T0) == T0 + SECOND
     assert Flow(for_worker_us=SECOND).reserved_until(T0) is None
+
+
+def test_a_removed_limit_has_no_rate() -> None:
+    assert not LimitKey(1, "api", "", None, 0, 0.0, 0).has_rate
+    assert not LimitKey(1, "api", "", LimitBody(concurrent=1), 0, 0.0, 0).has_rate
+    assert LimitKey(1, "api", "", LimitBody(rate=1, per_us=1), 0, 0.0, 0).has_rate

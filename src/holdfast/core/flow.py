@@ -107,6 +107,10 @@ class LimitKey(msgspec.Struct):
         """The limit and the key, for messages."""
         return f"{self.limit} for {self.key}" if self.key else self.limit
 
+    @property
+    def has_rate(self) -> bool:
+        return self.body is not None and self.body.rate is not None
+
     def refill(self, now: Micros) -> None:
         """Add the tokens that have come in since the last time. The clock may have been set back."""
         body = self.body

@@ -42,6 +42,8 @@ _settings = msgspec.json.Decoder(QueueSettings)
 _draws = msgspec.json.Decoder(tuple[tuple[int, int], ...])
 NO_QUEUE_SETTINGS = QueueSettings()
 RANK_MIN = -limits.PRIORITY_MAX
+CLOCK_STEP_US = 1_000_000
+"""A key that was filled later than this from now was filled before the clock was set back."""
 SLOTS_WALK = "prune_slots"
 """The cursor of the walk through the slots: a key."""
 
@@ -125,6 +127,8 @@ class FlowClaim:
         """Ranks whose jobs without a subqueue are all taken."""
         self.passed: set[int] = set()
         """Ranks that have nothing left for this claim."""
+        self.at: Micros | None = None
+        """The time of the claim, if a rate counts by it. Starts and tokens must have one time."""
         self.keeps = False
         """Whether this claim works through the notes. Only that one may close subqueues."""
 
@@ -166,6 +170,7 @@ def effective_limit(own: str | None, shared: str | None) -> LimitBody | None:
 
 
 class SqlFlow(StatementSession):
+    _keys_read_at: Micros = 0
     cache: RowCache
     new_subqueues: dict[SubqueueName, int]
 
@@ -441,14 +446,20 @@ class SqlFlow(StatementSession):
         claim.draws |= {one.id: one.draws for one in window}
         wanted = {key for one in window for key, _ in one.draws} - claim.keys.keys()
         if wanted:
-            claim.keys |= self._locked_keys(wanted)
+            locked = self._locked_keys(wanted)
+            latest = self._keys_read_at + CLOCK_STEP_US
+            times = [key.filled_at for key in locked.values() if key.has_rate and key.filled_at <= latest]
+            claim.at = max([claim.at or 0, *times]) or None
+            claim.keys |= locked
         full = {key for one in window for key, units in one.draws if key in claim.keys and claim.keys[key].is_full(units)}
         self._recount([claim.keys[key] for key in full])
 
     def _locked_keys(self, ids: Iterable[int], *, wait: bool = False) -> dict[int, LimitKey]:
-        now = self.now()
+        rows = self.lock_limit_keys(sorted(ids), wait=wait)
+        # After the lock: an earlier claim may have used a later time.
+        now = self._keys_read_at = self.now()
         keys: dict[int, LimitKey] = {}
-        for id_, name, key, own, shared, used, tokens, filled_at in self.lock_limit_keys(sorted(ids), wait=wait):
+        for id_, name, key, own, shared, used, tokens, filled_at in rows:
             state = LimitKey(id_, name, key, effective_limit(own, shared), used, tokens, filled_at)
             state.refill(now)
             keys[id_] = state

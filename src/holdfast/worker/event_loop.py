@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from holdfast.worker.attempt import AttemptRunner
 from holdfast.worker.context import Context
@@ -52,7 +53,7 @@ class EventLoopPool:
         loop.run_forever()
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
-            task.cancel()
+            _cancel_once(task)
         if tasks:
             # Their cleanup code cannot run later.
             loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_SECONDS))
@@ -79,7 +80,7 @@ class EventLoopPool:
     def _cancel(self, context: Context) -> None:
         task = self._tasks.get(context)
         if task is not None:
-            task.cancel()
+            _cancel_once(task)
 
     def call(self, function: Callable[[], None]) -> bool:
         """Call the function on the loop. Return False if there is no loop."""
@@ -125,6 +126,12 @@ class EventLoopPool:
         if self._loop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(2 * CLOSE_SECONDS)
+
+
+def _cancel_once(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task. A second cancel would interrupt its cleanup code."""
+    if not task.cancelling():
+        task.cancel()
 
 
 class LoopWatchdog:

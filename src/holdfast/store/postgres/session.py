@@ -384,6 +384,8 @@ class PostgresSession(SqlSession):
         rows: list[tuple[Any, ...]] = []
         for picked in self.rounds(claim):
             params = self._claim_params(command) | {"ids": list(picked)}
+            if claim.at is not None:
+                params["now_at"] = to_timestamp(claim.at)
             found = {row_id(row): row for row in self._run("claim_chosen", params, raw_cursor(self._connection))}
             rows += [found[id_] for id_ in picked]
             self.draw(claim, rows[-1][CLAIMED_COLUMNS])
