@@ -630,3 +630,8 @@ def test_the_facts_for_a_reader_of_some_queues_leave_out_replays_undo_jobs_and_w
 def test_a_job_that_ended_because_of_a_hidden_one_says_so() -> None:
     history = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE)
     assert "It depends on a job of a queue that you may not see, without success." in of(history, hidden=1).text
+
+
+def test_a_reader_who_must_not_see_arguments_sees_no_keys_of_limits():
+    limit = LimitState(name="api for 4711", limit="api", units=1, used=1, concurrent=1)
+    assert [one.name for one in FlowFacts(limits=(limit,)).without_keys().limits] == ["api"]
