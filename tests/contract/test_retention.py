@@ -343,7 +343,7 @@ def test_an_agent_with_deleted_focus_starts_like_a_new_one(ledger: Ledger, clock
 
 def _count_subqueues(ledger: Ledger) -> int:
     def work(session: Any) -> int:
-        return len(session.rows("subqueues", ids=session._list(range(-99, 99))))
+        return len(session.rows("draws", ids=session._list(range(-99, 99))))
 
     return near(ledger)._store.transact("work", work)
 

@@ -119,6 +119,24 @@ def test_a_claim_that_is_settled_at_once_looks_like_single_completions(ledger: L
     assert ledger.sweep() == {}
 
 
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"queue": "a"}, {"queue": "b"}, {"queue": "a"}],
+        [{"queue": "a", "partition": "p", "priority": number} for number in range(3)],
+        [{"queue": "a"}, {"queue": "a", "partition": "p", "priority": -1}, {"queue": "b"}],
+    ],
+    ids=["queues", "priorities of a partition", "both"],
+)
+def test_jobs_that_were_claimed_in_several_steps_are_settled_at_once(ledger: Ledger, items: list[dict[str, Any]]) -> None:
+    ledger.enqueue_many([{"kind": "k", **item} for item in items])
+    jobs = ledger.claim("w", ["a", "b"], limit=3, start=True, keep=False)
+    assert ledger.settle_alike(jobs, None, request_id="r-1") is None
+    assert [[event.type for event in ledger.events(job.id)][-1] for job in jobs] == ["succeeded"] * 3
+    assert [ledger.check(job.id) for job in jobs] == [[]] * 3
+    assert ledger.sweep() == {}
+
+
 def test_settling_a_claim_leaves_out_jobs_that_were_lost(ledger: Ledger) -> None:
     jobs = _claim(ledger, 4)
     cancelled, other = jobs[1], jobs[3]

@@ -87,17 +87,6 @@ class QueueSettingsRow(NamedTuple):
     has_flow: bool
 
 
-class SubqueueRow(NamedTuple):
-    id: int
-    queue: str
-    rank: int
-    partition: str
-    draws: str
-    is_open: bool
-    shut_key: int | None
-    until: Micros | None
-
-
 class FlowPlace(NamedTuple):
     """The subqueue that a queued job competes in, and the only worker that may have it, "" for any."""
 
@@ -335,9 +324,9 @@ class SqlFlow(StatementSession):
             self.rows("open_subqueues", ids=self._list(queued))
         if freed:
             counts: Counter[int] = Counter()
-            for row in self.records(SubqueueRow, "subqueues", ids=self._list(freed)):
-                for key, units in _decode_draws(row.draws):
-                    counts[key] += units * freed[row.id]
+            for id_, draws in self.rows("draws", ids=self._list(freed)):
+                for key, units in _decode_draws(draws):
+                    counts[key] += units * freed[id_]
             # Each unit may let one subqueue start a job. A few more are opened, since some of them may be empty.
             self._open_freed({key: 2 * count + 1 for key, count in counts.items()})
         self.rows("open_due_subqueues", now_at=self.stamp(), limit=limits.SUBQUEUES_OPENED_MAX)
@@ -409,7 +398,7 @@ class SqlFlow(StatementSession):
     def _next_rank(self, claim: FlowClaim) -> tuple[int, Micros | None, bool] | None:
         """Return the rank of the next round, the latest time of its jobs, and whether jobs without a subqueue have it."""
         rank_from = max(claim.passed, default=RANK_MIN - 1) + 1
-        [(_, opened, plain, _)] = self.rows("flow_ranks", now_at=self.stamp(), rank_from=rank_from, **self._who(claim))
+        [(opened, plain)] = self.rows("flow_ranks", now_at=self.stamp(), rank_from=rank_from, **self._who(claim))
         rank = min((rank for rank in (opened, plain) if rank is not None), default=None)
         return None if rank is None else (rank, None, rank == plain)
 
@@ -571,7 +560,7 @@ class SqlFlow(StatementSession):
 
     def _draws_of(self, job: JobRecord) -> tuple[tuple[int, int], ...]:
         id_ = self.subqueue_of(job)
-        return () if id_ is None else _decode_draws(self.records(SubqueueRow, "subqueues", ids=self._list([id_]))[0].draws)
+        return () if id_ is None else _decode_draws(self.rows("draws", ids=self._list([id_]))[0][1])
 
     def draw_one(self, job: JobRecord, pos: int) -> None:
         """Save what a job draws that was claimed by its id, at this position."""

@@ -94,7 +94,7 @@ class JobVerbs(LedgerBase):
         limits.check_count("enqueue", len(items), limits.ENQUEUE_BATCH_MAX)
         commands = self._enqueues.commands(who, request, items)
         body = validate.body_hash([_identity(command) for command in commands]) if request else b""
-        if self._limit_keys is not None and any(command.flow is not None for command in commands):
+        if self._limit_keys is not None and any([command.flow is not None for command in commands]):  # noqa: C419 - a list is faster
             commands = self._limit_keys.add(commands)
         return commands, body
 

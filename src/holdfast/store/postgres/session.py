@@ -1,6 +1,6 @@
 """One PostgreSQL transaction."""
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
 from operator import attrgetter
 from typing import Any, Self
@@ -503,26 +503,16 @@ class PostgresSession(SqlSession):
     def _complete_params(self, commands: Sequence[Complete]) -> dict[str, Any]:
         return self._guard_params(commands) | {"payloads": bytes_array([c.payload for c in commands])}
 
-    def _settle(self, commands: Sequence[Settle]) -> list[tuple[Any, ...]]:
+    def _settle(self, commands: Sequence[Settle]) -> Sequence[int]:
         params = {
             "requests": text_array([c.request_id for c in commands]),
             "payloads": bytes_array([c.payload for c in commands]),
             "size": len(commands),
         }
-        return self._run("settle", self._fence_params(commands) | params)
-
-    def settle(self, commands: Sequence[Settle]) -> Container[int]:
-        done: set[int] = set()
-        for part in chunks(_sorted_by_job(commands), BATCH_EVENTS_MAX):
-            first, ids = part[0], [c.job_id for c in part]
-            if len({(c.fence.token, c.fence.attempt, c.request_id, c.payload) for c in part}) == 1:
-                some = self.settle_alike(ids, first.fence.token, first.fence.attempt, first.payload, first.request_id)
-            else:
-                [(some, groups, freed)] = self._settle(part)
-                self.changed_groups.update(groups or ())
-                self._wake_freed([freed])
-            done.update(ids if some is None else some)
-        return done
+        [(done, groups, freed)] = self._run("settle", self._fence_params(commands) | params)
+        self.changed_groups.update(groups or ())
+        self._wake_freed([freed])
+        return [c.job_id for c in commands] if done is None else done
 
     def settle_alike(
         self, ids: Sequence[int], token: str, attempt: int, payload: bytes, request_id: str | None

@@ -55,10 +55,10 @@ SELECT id, key, body, used, tokens, filled_at FROM holdfast.limit_keys WHERE nam
 UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL
 WHERE shut_key IN (SELECT id FROM holdfast.limit_keys WHERE name = :name);
 
--- Subqueues that a claim no longer finds. A subqueue with a job that may start stays open, unless its limit shuts it.
+-- Subqueues.
 
--- name: subqueues
-SELECT id, queue, rank, partition, draws, is_open, shut_key, until FROM holdfast.subqueues WHERE id {in_ids};
+-- name: draws
+SELECT id, draws FROM holdfast.subqueues WHERE id {in_ids};
 
 -- name: flow_place
 SELECT s.id, r.for_worker FROM holdfast.jobs j

@@ -1,7 +1,7 @@
 """One SQLite transaction. There is one writer at a time, so rows read in it cannot change before the commit."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import starmap
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -418,8 +418,8 @@ class SqliteSession(SqlSession):
         done = {id_: AppliedCommand(id_, rev, Status.SUCCEEDED, at) for id_, rev, at, *_ in self._complete(commands)}
         return [done.get(command.job_id) for command in commands]
 
-    def settle(self, commands: Sequence[Settle]) -> Container[int]:
-        return {update[0] for update in self._complete(commands)}
+    def _settle(self, commands: Sequence[Settle]) -> Sequence[int]:
+        return [update[0] for update in self._complete(commands)]
 
     def settle_alike(
         self, ids: Sequence[int], token: str, attempt: int, payload: bytes, request_id: str | None
@@ -428,18 +428,28 @@ class SqliteSession(SqlSession):
         now, listed = self.now(), self._list(ids)
         guards = {"ids": listed, "attempt": attempt, "token": token, "now": now}
         found = self.rows("settle_guards", **guards)
-        [(count, rev, rev_max, updated_at, owner, incarnation, claim_pos, is_noted)] = found
+        [(count, rev, rev_max, updated_at, owner, incarnation, first_claim, last_claim, is_noted)] = found
         if count < len(ids) or rev < rev_max or updated_at > now:
             return ()
         pos = self._draw(count)
         self.rows("settle", now=now, pos=pos, result=payload, ids=listed)
         worker = f"{Role.WORKER.value}:{owner}#{incarnation}"
-        batch = _Batch("succeeded", "running", "succeeded", worker, claim_pos, request_id)
-        self._insert_batch(pos, batch, _BatchColumns(list(ids), [rev + 1], [attempt], [now], [None]))
-        self.rows("close_claim", pos=claim_pos, ended=count)
+        claims = {first_claim: list(ids)} if first_claim == last_claim else self._by_claim(ids)
+        for claim_pos, members in claims.items():
+            batch = _Batch("succeeded", "running", "succeeded", worker, claim_pos, request_id)
+            self._insert_batch(pos, batch, _BatchColumns(members, [rev + 1], [attempt], [now], [None]))
+            self.rows("close_claim", pos=claim_pos, ended=len(members))
+            pos += len(members)
         if is_noted:
             self._note_ends(ids)
         return None
+
+    def _by_claim(self, ids: Sequence[int]) -> dict[int, list[int]]:
+        """Return jobs by the position of their claim. One call of `claim` records one for each queue and round."""
+        found: dict[int, list[int]] = {}
+        for id_, claim_pos in self.rows("claims_of", ids=self._list(ids)):
+            found.setdefault(claim_pos, []).append(id_)
+        return found
 
     def _note_ends(self, ids: Sequence[int]) -> None:
         """Note that jobs have ended, for their groups and for the limits that they drew on, and wake workers."""
@@ -491,18 +501,22 @@ class SqliteSession(SqlSession):
         return [] if value is None else msgspec.json.decode(value)
 
     def _open_freed(self, counts: dict[int, int]) -> None:
-        self.each("open_freed_subqueue", [{"key": key, "count": count} for key, count in counts.items()])
+        shut = self.values("shut_keys", keys=self._list(counts))
+        self.each("open_freed_subqueue", [{"key": key, "count": counts[key]} for key in shut])
 
     def lock_limit_keys(self, ids: Sequence[int], *, wait: bool) -> list[tuple[Any, ...]]:
         return self.rows("read_limit_keys", ids=self._list(ids))
 
     def _pick_jobs(self, queue: str, rank: int, before: Micros | None, counts: dict[int, int]) -> list[tuple[int, int]]:
-        found: list[tuple[int, int]] = []
-        until = self.now() if before is None else before
+        of_count: dict[int, list[int]] = {}
         for subqueue, count in counts.items():
-            rows = self._connection.execute(SQL["pick_jobs_of"], (queue, -rank, subqueue, until, count))
-            found += [(id_, subqueue) for (id_,) in rows]
-        return found
+            of_count.setdefault(count, []).append(subqueue)
+        place = {"queue": queue, "rank": rank, "until": self.now() if before is None else before}
+        found: dict[int, list[int]] = {}
+        for count, subqueues in of_count.items():
+            rows = self.rows("pick_jobs_of", **place, count=count, subqueues=self._list(subqueues))
+            found |= {subqueue: self._decode_list(ids) for subqueue, ids in rows}
+        return [(id_, subqueue) for subqueue in counts for id_ in found[subqueue]]
 
 
 class _Batch(NamedTuple):

@@ -106,10 +106,10 @@ ORDER BY -j.priority, j.available_at, j.id LIMIT 1;
 
 -- name: flow_ranks
 WITH {clock}, {served_routes}
-SELECT (SELECT at FROM clock), (
+SELECT (
     SELECT min((SELECT s.rank FROM holdfast.subqueues s
                 WHERE s.queue = %(queue)s AND s.route = r.id AND s.is_open AND s.rank >= %(rank_from)s ORDER BY s.rank LIMIT 1))
-    FROM served r), (SELECT h.rank FROM ({plain_head}) AS h), EXISTS (SELECT FROM holdfast.subqueue_notes);
+    FROM served r), (SELECT h.rank FROM ({plain_head}) AS h);
 
 -- name: flow_window
 WITH {served_routes}

@@ -63,16 +63,6 @@ last_owner = j.owner, owner = NULL, last_lease_expires_at = j.lease_expires_at, 
 -- part: success_columns
 j.id, j.rev, j.updated_at, j.last_owner AS holder, j.incarnation, j.attempt, j.claim_pos, j.group_id, j.queue, j.subqueue;
 
--- The jobs that ended and drew on limits. The statement returns the queue of one of them, so that workers are woken.
-
--- part: successes_noted
-noted AS (
-    INSERT INTO holdfast.subqueue_notes (freed) SELECT array_agg(subqueue) FROM changed WHERE subqueue > 0 HAVING count(*) > 0
-);
-
--- part: freed_queue
-max(queue) FILTER (WHERE subqueue > 0);
-
 -- The columns of a batch of changed jobs, and their values. A list is stored only if its values differ.
 
 -- part: batch_columns
@@ -84,33 +74,52 @@ CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END,
 CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
 CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END;
 
--- part: successes_logged
-logged AS (
-    INSERT INTO holdfast.event_batches (type, from_status, to_status, request_id, pos, {batch_columns})
-    SELECT 'succeeded', 'running', 'succeeded', request_id,
-        (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos, request_id) - count(*), {batch_values}
+-- What the successes of one claim have in common. `groups` and `freed` have those that matter to a group or to a limit.
+
+-- part: ended_values
+claim_pos, count(*) AS size, min(updated_at) AS received_at, min(rev) AS rev, array_agg(id) AS jobs,
+CASE WHEN min(rev) < max(rev) THEN array_agg(rev) END AS revs,
+CASE WHEN min(updated_at) < max(updated_at) THEN array_agg(updated_at) END AS times,
+array_agg(group_id) FILTER (WHERE group_id IS NOT NULL) AS groups,
+array_agg(subqueue) FILTER (WHERE subqueue > 0) AS freed, max(queue) FILTER (WHERE subqueue > 0) AS freed_queue;
+
+-- part: ended_by_request
+ended AS MATERIALIZED (
+    SELECT request_id, 'worker:' || min(holder) || '#' || min(incarnation) AS actor, min(attempt) AS attempt,
+        CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END AS attempts, {ended_values}
     FROM changed GROUP BY claim_pos, request_id
 );
 
--- The successes of each group, for its counts.
+-- Log the successes, note them for limits and groups, and close claims that have ended with this statement as a whole. The sweeper
+-- closes claims that end in parts.
 
--- part: groups_noted
-ended_groups AS (
+-- part: ends_recorded
+logged AS (
+    INSERT INTO holdfast.event_batches (type, from_status, to_status, request_id, pos, {batch_columns})
+    SELECT 'succeeded', 'running', 'succeeded', request_id,
+        (SELECT pos FROM place) + sum(size) OVER (ORDER BY claim_pos, request_id) - size,
+        received_at, claim_pos, size, rev, attempt, actor, jobs, revs, attempts, times
+    FROM ended
+), noted AS (
+    INSERT INTO holdfast.subqueue_notes (freed) SELECT freed FROM ended WHERE freed IS NOT NULL
+), ended_groups AS (
     INSERT INTO holdfast.group_changes (group_id, succeeded)
-    SELECT group_id, count(*) FROM changed WHERE group_id IS NOT NULL GROUP BY group_id
+    SELECT g.id, count(*) FROM ended CROSS JOIN LATERAL unnest(groups) AS g (id) WHERE groups IS NOT NULL GROUP BY g.id
     RETURNING group_id
-);
-
--- The whole claim has ended with this statement. The sweeper closes claims that end in parts.
-
--- part: closed
-closed AS (
+), closed AS (
     DELETE FROM holdfast.open_claims WHERE pos IN (
         SELECT c.pos FROM holdfast.open_claims c
-        JOIN (SELECT claim_pos, count(*) AS ended FROM changed GROUP BY claim_pos) AS e
-            ON e.claim_pos = c.pos AND e.ended = c.size
+        JOIN (SELECT claim_pos, sum(size) AS size FROM ended GROUP BY claim_pos) AS e ON e.claim_pos = c.pos AND e.size = c.size
         FOR UPDATE OF c SKIP LOCKED)
 );
+
+-- The jobs that were completed, NULL for all of them. The groups of these jobs. A queue with some that drew on limits: its workers
+-- are woken.
+
+-- part: settled
+SELECT CASE WHEN coalesce(sum(size), 0) < %(size)s THEN coalesce((SELECT array_agg(id) FROM changed), '{}') END,
+    (SELECT array_agg(group_id) FROM ended_groups), max(freed_queue)
+FROM ended;
 
 -- name: enqueue
 WITH {clock}, {place}, input AS MATERIALIZED (
@@ -219,9 +228,9 @@ WITH {clock}, begun AS (
     ORDER BY q.n
     LIMIT %(limit)s
 ), {claim_picked}
-SELECT c.*, CASE row_number() OVER () WHEN 1 THEN (SELECT took FROM place) END AS took, flow
+SELECT c.*, flow
 FROM (SELECT array_agg(name) AS flow FROM holdfast.queues WHERE has_flow AND name = ANY (%(queues)s)) f
-LEFT JOIN changed c ON true;
+LEFT JOIN (SELECT *, CASE id WHEN (SELECT ids[1] FROM place) THEN (SELECT took FROM place) END FROM changed) c ON true;
 
 -- Jobs that were chosen, and locked, before.
 
@@ -243,7 +252,7 @@ place AS (
     WHERE f.id = ANY (ARRAY (SELECT DISTINCT profile_id FROM picked))
 ), changed AS (
     UPDATE holdfast.jobs j
-    SET queued = false, status = %(status)s, phase = %(phase)s, rev = j.rev + %(steps)s, attempt = j.attempt + 1,
+    SET queued = false, status = %(status)s, phase = %(phase)s, rev = rev + %(steps)s, attempt = attempt + 1,
         claim_pos = (SELECT pos FROM place), last_pos = (SELECT pos FROM place),
         owner = %(owner)s, incarnation = %(incarnation)s, token = %(token)s || t.token_tail, policy_id = t.policy_id,
         updated_at = {job_now}, claimed_at = {job_now}, last_beat_at = {job_now}, progressed_at = {job_now},
@@ -253,24 +262,24 @@ place AS (
         revived_at = NULL, reason_code = NULL, failure_stage = NULL
     FROM terms t
     WHERE j.id = ANY ((SELECT ids FROM place)::bigint[]) AND t.id = j.profile_id
-    RETURNING j.id, j.queue, j.kind, j.rev, j.attempt, j.priority, j.available_at, j.created_at, j.claimed_at,
-        j.lease_expires_at, j.releases, j.last_owner, j.last_lease_expires_at, j.last_error, j.cancel_reason, j.dedupe_key,
-        j.dedupe_forever, j.correlation_id, j.trace_id, j.policy_id, j.checkpoint_rev, j.undo_owed, j.payload
+    RETURNING j.id, queue, kind, rev, attempt, priority, available_at, created_at, claimed_at, lease_expires_at, releases, last_owner,
+        last_lease_expires_at, last_error, cancel_reason, dedupe_key, dedupe_forever, correlation_id, trace_id, j.policy_id,
+        checkpoint_rev, undo_owed, payload
 ), logged AS (
     INSERT INTO holdfast.event_batches (
         pos, received_at, size, rev, attempt, policy_id, starts, type, from_status, to_status, actor, request_id, jobs, revs,
         attempts, policy_ids, times)
     SELECT (SELECT pos FROM place), min(claimed_at), count(*) * %(steps)s, min(rev) - %(steps)s + 1, min(attempt), min(policy_id),
         %(steps)s = 2, 'claimed', 'queued', 'claimed', %(actor)s, %(request)s, array_agg(id),
-        CASE WHEN min(rev) < max(rev) THEN array_agg(rev - %(steps)s + 1) END,
+        CASE WHEN min(rev) < max(rev) THEN (SELECT array_agg(rev - %(steps)s + 1) FROM changed) END,
         CASE WHEN min(attempt) < max(attempt) THEN array_agg(attempt) END,
         CASE WHEN min(policy_id) < max(policy_id) THEN array_agg(policy_id) END,
-        CASE WHEN min(claimed_at) < max(claimed_at) THEN array_agg(claimed_at) END
+        CASE WHEN min(claimed_at) < max(claimed_at) THEN (SELECT array_agg(claimed_at) FROM changed) END
     FROM changed HAVING count(*) > 0
+    RETURNING pos, received_at, size
 ), opened AS (
     INSERT INTO holdfast.open_claims (pos, check_at, size)
-    SELECT (SELECT pos FROM place), min(claimed_at) + least((SELECT min(check_after) FROM terms), interval '5 s'), count(*)
-    FROM changed HAVING count(*) > 0
+    SELECT pos, received_at + least((SELECT min(check_after) FROM terms), '5 s'), size / %(steps)s FROM logged
 );
 
 -- name: start
@@ -389,11 +398,10 @@ WITH {clock}, {place}, input AS (
     WHERE {of_input}
       AND CASE WHEN {has_fence} AND j.status = 'running' AND j.dependents = 0 AND {is_held} AND {is_expected} THEN true END
     RETURNING {success_columns}, i.request_id
-), {successes_logged}, {successes_noted}, {groups_noted}, {closed}
+), {ended_by_request}, {ends_recorded}
 SELECT id, rev, updated_at, group_id, CASE WHEN subqueue > 0 THEN queue END FROM changed;
 
--- A worker's completions in bulk. They carry no expected revision. The result is NULL if all jobs were completed. The second
--- column has the groups of completed jobs.
+-- A worker's completions in bulk. They carry no expected revision.
 
 -- name: settle
 WITH {clock}, {place}, input AS (
@@ -407,10 +415,8 @@ WITH {clock}, {place}, input AS (
     WHERE {of_input}
       AND CASE WHEN {has_fence} AND j.status = 'running' AND j.dependents = 0 AND {is_held} THEN true END
     RETURNING {success_columns}, i.request_id
-), {successes_logged}, {successes_noted}, {groups_noted}, {closed}
-SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END, (SELECT array_agg(group_id) FROM ended_groups),
-    {freed_queue}
-FROM changed;
+), {ended_by_request}, {ends_recorded}
+{settled};
 
 -- The same for jobs of one claim, with one attempt number and one result.
 
@@ -423,12 +429,9 @@ WITH {clock}, {place}, changed AS (
           AND {is_held}
           THEN true END
     RETURNING {success_columns}
-), logged AS (
-    INSERT INTO holdfast.event_batches (type, from_status, to_status, request_id, pos, {batch_columns})
-    SELECT 'succeeded', 'running', 'succeeded', %(request)s,
-        (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY claim_pos) - count(*), {batch_values}
+), ended AS MATERIALIZED (
+    SELECT %(request)s::text AS request_id, (SELECT 'worker:' || holder || '#' || incarnation FROM changed LIMIT 1) AS actor,
+        %(attempt)s::integer AS attempt, NULL::integer[] AS attempts, {ended_values}
     FROM changed GROUP BY claim_pos
-), {successes_noted}, {groups_noted}, {closed}
-SELECT CASE WHEN count(*) < %(size)s THEN coalesce(array_agg(id), '{}') END, (SELECT array_agg(group_id) FROM ended_groups),
-    {freed_queue}
-FROM changed;
+), {ends_recorded}
+{settled};

@@ -52,6 +52,10 @@ RETURNING queued, freed;
 UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, shut_at = NULL, until = NULL
 WHERE id {in_ids} AND NOT is_open AND shut_key IS NULL;
 
+-- name: shut_keys
+SELECT k.value FROM json_each(:keys) k
+WHERE EXISTS (SELECT 1 FROM holdfast_subqueues INDEXED BY holdfast_subqueues_shut WHERE shut_key = k.value AND shut_key IS NOT NULL);
+
 -- name: open_freed_subqueue
 UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, shut_at = NULL, until = NULL
 WHERE id IN (
@@ -75,13 +79,13 @@ j.queued AND j.subqueue IS NULL AND j.queue = :queue AND j.available_at <= :now_
 AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)));
 
 -- name: flow_ranks
-SELECT :now_at, (
+SELECT (
     SELECT min((SELECT s.rank FROM holdfast_subqueues s INDEXED BY holdfast_subqueues_open
                 WHERE s.queue = :queue AND s.route = r.id AND s.is_open AND s.rank >= :rank_from ORDER BY s.rank LIMIT 1))
     FROM holdfast_routes r WHERE {is_served}), (
     SELECT -j.priority FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
     WHERE {is_plain_head} AND j.priority <= -:rank_from
-    ORDER BY j.priority DESC, j.available_at, j.id LIMIT 1), EXISTS (SELECT 1 FROM holdfast_subqueue_notes);
+    ORDER BY j.priority DESC, j.available_at, j.id LIMIT 1);
 
 -- name: flow_window
 SELECT s.id, s.partition, s.draws FROM holdfast_routes r
@@ -153,9 +157,13 @@ UPDATE holdfast_limit_keys AS k SET used = s.value ->> 1, tokens = s.value ->> 2
 FROM json_each(:rows) s WHERE k.id = s.value ->> 0;
 
 -- name: pick_jobs_of
-SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
-WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = ? AND j.priority = ? AND j.subqueue = ? AND j.available_at <= ?
-ORDER BY j.available_at, j.id LIMIT ?;
+SELECT w.value, (
+    SELECT json_group_array(id) FROM (
+        SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority = -:rank AND j.subqueue = w.value
+          AND j.available_at <= :until
+        ORDER BY j.available_at, j.id LIMIT :count))
+FROM json_each(:subqueues) w;
 
 -- name: pick_plain_jobs
 SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready

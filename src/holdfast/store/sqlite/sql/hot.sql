@@ -167,12 +167,15 @@ WHERE id = ?1;
 -- How many of these jobs of one claim a worker may complete, and what they have in common.
 
 -- name: settle_guards
-SELECT count(*), min(j.rev), max(j.rev), max(j.updated_at), min(j.owner), min(j.incarnation), min(j.claim_pos),
+SELECT count(*), min(j.rev), max(j.rev), max(j.updated_at), min(j.owner), min(j.incarnation), min(j.claim_pos), max(j.claim_pos),
     max(j.group_id IS NOT NULL OR j.subqueue > 0)
 FROM json_each(:ids) wanted
 JOIN holdfast_jobs j ON j.id = wanted.value
 WHERE j.attempt = :attempt AND j.token = :token AND j.status = 'running' AND j.dependents = 0
   AND max(:now, j.updated_at) <= j.lease_expires_at;
+
+-- name: claims_of
+SELECT id, claim_pos FROM holdfast_jobs WHERE id {in_ids};
 
 -- Completions of many jobs with one result.
 
