@@ -10,7 +10,7 @@ from holdfast.core.flow import LimitBody, key_of
 from holdfast.core.model import Draw
 from holdfast.errors import LimitExceeded, NotFound
 from holdfast.store.base import Store
-from holdfast.store.flow import decode_limit
+from holdfast.store.limits import decode_limit
 
 KNOWN_SECONDS = 1.0
 """How long a process takes the limits that it has read for the current ones."""

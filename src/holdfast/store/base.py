@@ -25,10 +25,11 @@ from holdfast.store.agents import AgentState, Candidate, CheckpointBeat, IdleCou
 from holdfast.store.diagnostics import EventTime, ReadyCount
 from holdfast.store.events import EventFilter
 from holdfast.store.fleet import Declaration, DutyHolder, DutyStatus, NextReady, PauseRow, RunRow, WorkerRow
-from holdfast.store.flow import FlowClaim, FlowPlace, LimitKeyRow, LimitRow, QueueSettingsRow
+from holdfast.store.flow import FlowClaim, QueueSettingsRow
 from holdfast.store.groups import GroupPlace, GroupRow, PendingChanges
 from holdfast.store.history import EventTally, HistoryName, HistoryProgress, HistoryRow, SeriesRow, TotalRow
 from holdfast.store.jobs import DeadLetterFilter, DueJobs, JobFilter, JobRows, UnfinishedJobs
+from holdfast.store.limits import LimitKeyRow, LimitRow
 from holdfast.store.outbox import EndedJob, JobOrigin, SinkPosition
 from holdfast.store.policies import Layer, Scope
 from holdfast.store.readings import (
@@ -44,6 +45,7 @@ from holdfast.store.requests import StoredRequest
 from holdfast.store.rows import ClaimedJobs, EventRow
 from holdfast.store.schedules import FiringRow, ScheduleRow
 from holdfast.store.sealing import HeadRow, StableRows, TileRow
+from holdfast.store.subqueues import FlowPlace
 
 if TYPE_CHECKING:
     from holdfast.core.doctor.model import StoreHealth

@@ -12,7 +12,6 @@ from holdfast.store.access import SqlAccess
 from holdfast.store.agents import SqlAgents
 from holdfast.store.diagnostics import SqlDiagnostics
 from holdfast.store.fleet import SqlFleet
-from holdfast.store.flow import SubqueueName
 from holdfast.store.jobs import SqlJobs
 from holdfast.store.outbox import SqlSinks
 from holdfast.store.policies import RowCache
@@ -22,6 +21,7 @@ from holdfast.store.retention import SqlRetention
 from holdfast.store.rows import BATCH_EVENTS_MAX, ClaimedJobs, chunks, row_checkpoint_rev, row_id, row_policy_id
 from holdfast.store.schedules import SqlSchedules
 from holdfast.store.sealing import SqlKeys
+from holdfast.store.subqueues import SubqueueName
 
 _job_id = attrgetter("job_id")
 

@@ -31,9 +31,9 @@ from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
 from holdfast.store.base import Fleet, FlowControl, Jobs, Keys, Policies, Session, Store
 from holdfast.store.fleet import WorkerRow
-from holdfast.store.flow import FlowPlace
 from holdfast.store.jobs import DeadLetterFilter, JobFilter
 from holdfast.store.outbox import SinkPosition
+from holdfast.store.subqueues import FlowPlace
 
 if TYPE_CHECKING:
     from holdfast.core.doctor import Diagnosis

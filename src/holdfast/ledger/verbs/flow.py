@@ -18,7 +18,8 @@ from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.verbs.explaining import seen
 from holdfast.store.base import Session
-from holdfast.store.flow import LimitKeyRow, LimitRow, decode_limit, decode_settings, effective_limit
+from holdfast.store.flow import decode_settings
+from holdfast.store.limits import LimitKeyRow, LimitRow, decode_limit, effective_limit
 
 
 class LimitRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,6 @@ from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Micros, Status
 from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow
 from holdfast.store.dependencies import EVENT_COLUMNS, JOB_COLUMNS
-from holdfast.store.flow import SubqueueName
 from holdfast.store.policies import RowCache
 from holdfast.store.postgres.connections import LOCK_MS, LoopConnection, TimedConnection, check_server, extend_timeout
 from holdfast.store.postgres.low_water_marks import LowWaterMark, LowWaterMarks
@@ -43,6 +42,7 @@ from holdfast.store.rows import (
     sort_claimed,
 )
 from holdfast.store.session import SqlSession
+from holdfast.store.subqueues import SubqueueName
 
 KEYED_TRIES_MAX = 10
 NONCE_US = 600_000_000

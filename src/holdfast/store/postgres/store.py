@@ -17,7 +17,6 @@ from holdfast.core.model import EventRecord, Micros
 from holdfast.errors import NoLedger, Unavailable, ValidationError
 from holdfast.store.base import Contention, Lane, Schema, Session, Waiter, lock_refusal
 from holdfast.store.callers import is_awaited, unawaited_connection, unsupported_connection
-from holdfast.store.flow import SubqueueName
 from holdfast.store.policies import RowCache
 from holdfast.store.postgres.connections import (
     LOCK_MS,
@@ -39,6 +38,7 @@ from holdfast.store.postgres.values import POSTGRES_EPOCH_US, binary_cursor, raw
 from holdfast.store.postgres.wakeup import POLL_SECONDS, NotificationListener, Notifier
 from holdfast.store.sealing import ANY_EVENT, StableRows, leaf_events
 from holdfast.store.statements import statements
+from holdfast.store.subqueues import SubqueueName
 
 if TYPE_CHECKING:
     from holdfast.core.doctor.model import StoreHealth

@@ -1,0 +1,226 @@
+"""Subqueues: jobs of a queue that compete alike, and the notes that say which of them have got jobs or room."""
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.core import limits
+from holdfast.core.commands import Enqueue
+from holdfast.core.doctor.model import LimitTrouble, RoutedJobs
+from holdfast.core.model import Flow, JobRecord, Micros
+from holdfast.store.limits import SqlLimits
+from holdfast.store.policies import RowCache
+
+_encode = msgspec.json.Encoder().encode
+_draws = msgspec.json.Decoder(tuple[tuple[int, int], ...])
+
+
+class SubqueueName(NamedTuple):
+    """What the jobs of a subqueue have in common."""
+
+    queue: str
+    priority: int
+    kind: str
+    flow: Flow
+
+
+def subqueue_name(queue: str, priority: int, kind: str, flow: Flow, *, reserved: bool = True) -> SubqueueName:
+    """Return the name of a job's subqueue. A job that is no longer `reserved` is for any worker."""
+    worker = flow.for_worker if reserved else ""
+    return SubqueueName(queue, priority, kind, msgspec.structs.replace(flow, for_worker=worker, for_worker_us=0))
+
+
+class FlowPlace(NamedTuple):
+    """The subqueue that a queued job competes in, and the only worker that may have it, "" for any."""
+
+    id: int
+    for_worker: str
+
+
+@lru_cache(maxsize=10_000)
+def decode_draws(text: str) -> tuple[tuple[int, int], ...]:
+    return _draws.decode(text)
+
+
+class SqlSubqueues(SqlLimits):
+    cache: RowCache
+    new_subqueues: dict[SubqueueName, int]
+
+    def subqueue_ids(self, items: Sequence[Enqueue]) -> list[int | None]:
+        """Return the subqueue of each of these new jobs, None for those without flow control."""
+        names = [None if item.flow is None else subqueue_name(item.queue, item.priority, item.kind, item.flow) for item in items]
+        known = self.find_subqueues({name for name in names if name is not None})
+        return [None if name is None else known[name] for name in names]
+
+    def subqueue_of(self, job: JobRecord, *, reserved: bool = True) -> int | None:
+        """Return the subqueue in which a queued job competes."""
+        if job.flow is None:
+            return None
+        name = subqueue_name(job.queue, job.priority, job.kind, job.flow, reserved=reserved)
+        return self.find_subqueues({name})[name]
+
+    def find_subqueues(self, names: set[SubqueueName]) -> dict[SubqueueName, int]:
+        """Return the numbers of subqueues. Those that do not exist are made."""
+        known = self.cache.known_subqueues()
+        found = {name: id_ for name in names if (id_ := known.get(name) or self.new_subqueues.get(name))}
+        missing = sorted(names - found.keys(), key=_order)
+        if missing:
+            made = self.intern_subqueues(missing)
+            self.new_subqueues |= made
+            found |= made
+        return found
+
+    def intern_subqueues(self, names: Sequence[SubqueueName]) -> dict[SubqueueName, int]:
+        """Make subqueues, with their routes and keys, where they do not exist yet, and return their numbers."""
+        for queue in sorted({name.queue for name in names}):
+            self.rows("mark_flow_queue", queue=queue)
+        routes = self._intern("routes", [_route(name) for name in names], ("queues", "workers", "kinds", "labels"))
+        drawn = [(draw.limit, draw.key) for name in names for draw in name.flow.limits]
+        keys = self._intern("limit_keys", drawn, ("names", "keys"))
+        rows = [
+            (
+                name.queue,
+                -name.priority,
+                routes[_route(name)],
+                name.flow.partition,
+                _encode(sorted((keys[draw.limit, draw.key], draw.units) for draw in name.flow.limits)).decode(),
+            )
+            for name in names
+        ]
+        made = self._intern("subqueues", rows, ("queues", "ranks", "routes", "partitions", "draws"))
+        return {name: made[row] for name, row in zip(names, rows, strict=True)}
+
+    def _intern(self, what: str, rows: Sequence[tuple[Any, ...]], columns: Sequence[str]) -> dict[tuple[Any, ...], int]:
+        wanted = sorted(set(rows))
+        if not wanted:
+            return {}
+        params = self._table(**dict(zip(columns, zip(*wanted, strict=True), strict=True)))
+        times = {"now_at": self.stamp()} if what == "subqueues" else {}
+        self.rows(f"add_{what}", **params, **times)
+        return {wanted[number - 1]: id_ for number, id_ in self.rows(f"find_{what}", **params)}
+
+    def _draws_of(self, job: JobRecord) -> tuple[tuple[int, int], ...]:
+        id_ = self.subqueue_of(job)
+        return () if id_ is None else decode_draws(self.rows("draws", ids=self._list([id_]))[0][1])
+
+    # Notes
+
+    def note_subqueues(self, queued: Sequence[int] = (), freed: Sequence[int] = ()) -> None:
+        """Note that these subqueues have got a job, and that a job of these no longer uses its units."""
+        if queued or freed:
+            self.rows(
+                "note_subqueues",
+                queued=self._list(queued) if queued else None,
+                freed=self._list(freed) if freed else None,
+            )
+
+    @abstractmethod
+    def _lock_notes(self) -> bool:
+        """Return whether this transaction may work through the notes. Only one at a time may."""
+
+    @abstractmethod
+    def _open_freed(self, counts: dict[int, int]) -> None:
+        """Open subqueues that wait for these keys, so many of each."""
+
+    def _work_through_notes(self) -> None:
+        """Open subqueues that have got jobs, whose limits have got room, or whose time has come."""
+        queued: set[int] = set()
+        freed: Counter[int] = Counter()
+        for got, ended in self.rows("take_notes", limit=limits.SUBQUEUE_NOTES_MAX):
+            queued.update(self._decode_list(got))
+            freed.update(self._decode_list(ended))
+        if queued:
+            self.rows("open_subqueues", ids=self._list(queued))
+        if freed:
+            counts: Counter[int] = Counter()
+            for id_, draws in self.rows("draws", ids=self._list(freed)):
+                for key, units in decode_draws(draws):
+                    counts[key] += units * freed[id_]
+            # Each unit may let one subqueue start a job. A few more are opened, since some of them may be empty.
+            self._open_freed({key: 2 * count + 1 for key, count in counts.items()})
+        self.rows("open_due_subqueues", now_at=self.stamp(), limit=limits.SUBQUEUES_OPENED_MAX)
+
+    # Reservations
+
+    def open_reserved(self, ids: Sequence[int]) -> None:
+        """Let any worker have these jobs, if their own worker has not taken them in time. Skip those that are locked."""
+        found = self.values("unreserved_jobs", now_at=self.stamp(), ids=self._list(ids))
+        if found:
+            jobs = self.load(found, lock=False)
+            placed = {id_: self.subqueue_of(job, reserved=False) for id_, job in jobs.items()}
+            self.rows("place_jobs", **self._table(jobs=list(placed), subqueues=list(placed.values())))
+            self.note_subqueues([id_ for id_ in placed.values() if id_ is not None])
+            self.wake({job.queue for job in jobs.values()})
+
+    @abstractmethod
+    def wake(self, queues: Iterable[str]) -> None: ...
+
+    @abstractmethod
+    def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, JobRecord]: ...
+
+    # Diagnoses and pruning
+
+    def flow_place(self, job: JobRecord) -> FlowPlace | None:
+        """Return where a queued job competes."""
+        return self.record(FlowPlace, "flow_place", id=job.id)
+
+    def ahead_like(self, job: JobRecord, subqueue: int, limit: int) -> int:
+        """Return how many jobs of its subqueue a claim would take before it, `limit` at most."""
+        place = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
+        return int(self.value("ahead_like", now_at=self.stamp(), subqueue=subqueue, limit=limit, **place))
+
+    def routed_jobs(self, limit: int) -> list[RoutedJobs]:
+        """Return jobs that certain workers only may claim now, with up to `limit` jobs counted of each."""
+        rows = self.rows("routed_jobs", now_at=self.stamp(), routes=limits.ROUTES_CHECKED_MAX, limit=limit)
+        return [
+            RoutedJobs(queue, kind, worker, tuple(map(str, self._decode_list(requires))), jobs, since)
+            for queue, kind, worker, requires, jobs, since in rows
+            if jobs
+        ]
+
+    def limit_troubles(self, limit: int) -> list[LimitTrouble]:
+        """Return limits that were removed or are too small for queued jobs, with up to `limit` jobs counted of each."""
+        removed = set(self.values("removed_limits", limit=limits.LIMITS_MAX))
+        if not removed and not self.count_limits():
+            return []
+        rows = self.rows("drawing_subqueues", limit=limits.SUBQUEUES_CHECKED_MAX)
+        drawn = {id_: decode_draws(draws) for id_, draws in rows}
+        # A limit has at least one unit: only jobs that draw several can be too large.
+        drawn = {id_: draws for id_, draws in drawn.items() if removed or any(units > 1 for _, units in draws)}
+        keys = self._read_keys({key for draws in drawn.values() for key, _ in draws}) if drawn else {}
+        found: dict[int, list[tuple[str, int]]] = {}
+        for id_, draws in drawn.items():
+            for key, units in draws:
+                state = keys[key]
+                if state.body is None:
+                    found.setdefault(id_, []).append((state.limit, 0))
+                elif state.body.refuses(units):
+                    found.setdefault(id_, []).append((state.name, units))
+        jobs: Counter[tuple[str, int]] = Counter()
+        for id_, count in self.rows("count_jobs_of", ids=self._list(found), limit=limit) if found else ():
+            for trouble in found[id_]:
+                jobs[trouble] = min(limit, jobs[trouble] + count)
+        return [LimitTrouble(name, count, units) for (name, units), count in sorted(jobs.items()) if count]
+
+    def prune_subqueues(self, before: Micros, limit: int) -> int:
+        """Delete subqueues that have no job, and that no process has asked for since, nor in the last day.
+
+        A process uses a number that it has asked for during an hour.
+        """
+        before = min(before, self.now() - limits.SUBQUEUE_KEPT_MS * 1_000)
+        deleted = len(self.rows("forget_subqueues", before_at=before, limit=limit))
+        if deleted:
+            self.cache.subqueues.clear()
+        return deleted
+
+
+def _order(name: SubqueueName) -> tuple[Any, ...]:
+    return name.queue, name.priority, name.kind, _encode(name.flow)
+
+
+def _route(name: SubqueueName) -> tuple[str, str, str, str]:
+    return name.queue, name.flow.for_worker, name.kind, _encode(name.flow.requires).decode()
