@@ -230,7 +230,7 @@ WITH {clock}, begun AS (
 ), {claim_picked}
 SELECT c.*, flow
 FROM (SELECT array_agg(name) AS flow FROM holdfast.queues WHERE has_flow AND name = ANY (%(queues)s)) f
-LEFT JOIN (SELECT *, CASE id WHEN (SELECT ids[1] FROM place) THEN (SELECT took FROM place) END FROM changed) c ON true;
+LEFT JOIN (SELECT *, CASE id WHEN (SELECT ids[1] FROM place) THEN (SELECT took FROM place) END AS took FROM changed) c ON true;
 
 -- Jobs that were chosen, and locked, before.
 
@@ -247,8 +247,8 @@ place AS (
     -- Drawn after the rows are locked.
     SELECT nextval('holdfast.event_pos') AS pos, array_agg(id) AS ids, max(took) AS took FROM picked HAVING count(*) > 0
 ), terms AS (
-    SELECT f.id, f.policy_id, p.lease, p.check_after, p.token_tail
-    FROM holdfast.profiles f JOIN holdfast.policies p ON p.id = f.policy_id
+    SELECT f.id, policy_id, lease, check_after, token_tail
+    FROM holdfast.profiles f JOIN holdfast.policies p ON p.id = policy_id
     WHERE f.id = ANY (ARRAY (SELECT DISTINCT profile_id FROM picked))
 ), changed AS (
     UPDATE holdfast.jobs j
