@@ -9,6 +9,7 @@ from holdfast.core import limits
 from holdfast.core.flow import (
     FIRST_PLACE,
     LAST_ID,
+    PLAIN,
     TURNS_MAX,
     Ageing,
     FlowRefusal,
@@ -20,6 +21,7 @@ from holdfast.core.flow import (
     Turn,
     allocate,
     choose_level,
+    in_line,
     key_of,
     read_ageing,
     read_ratio,
@@ -178,13 +180,13 @@ def test_a_subqueue_whose_key_is_locked_gets_nothing():
 def test_a_claim_ends_when_every_subqueue_is_blocked():
     keys = {1: key(LimitBody(concurrent=2))}
     shares = allocate(10, [OpenSubqueue(1, "a", ((1, 2),))], keys, {"a": 5})
-    assert (shares.counts, shares.blocked, shares.left) == ({1: 1}, {}, 0)
+    assert (shares.counts, shares.blocked, shares.left) == ({1: 1}, {}, 4)
 
 
-def test_a_turn_that_ends_with_a_claim_and_a_limit_leaves_nothing():
+def test_a_turn_that_a_limit_cuts_short_leaves_the_rest_for_the_next_claim():
     keys = {1: key(LimitBody(concurrent=2))}
     shares = allocate(2, [OpenSubqueue(1, "a", ((1, 1),)), OpenSubqueue(2, "b")], keys, {"a": 5})
-    assert (shares.counts, shares.left) == ({1: 2}, 0)
+    assert (shares.counts, shares.left) == ({1: 2}, 3)
 
 
 def served(claims: int, found: list[OpenSubqueue], weights: dict[str, int] | None = None, limit: int = 1) -> Counter[int]:
@@ -193,8 +195,8 @@ def served(claims: int, found: list[OpenSubqueue], weights: dict[str, int] | Non
     for _ in range(claims):
         after = [one for one in found if one.place > turn.after]
         window = after + [one for one in found if one not in after]
-        shares = allocate(limit, turn.order(window), {}, weights or {}, turn.left)
-        turn.move(window, shares, is_full=False)
+        shares = allocate(limit, turn.order(window), {}, weights or {}, turn.left_for(window))
+        turn.move(window, shares, is_alone=False)
         total.update(shares.counts)
     return total
 
@@ -210,38 +212,75 @@ def test_small_claims_go_round_within_a_partition():
     assert served(8, found) == {1: 2, 2: 2, 3: 4}
 
 
-def test_a_claim_that_got_nothing_goes_on_after_its_window():
+def test_a_claim_that_got_nothing_takes_no_turn():
     window = subqueues("a", "b")
-    nothing = allocate(0, window, {}, {})
-    turn = Turn(FIRST_PLACE)
-    turn.move(window, nothing, is_full=True)
-    assert turn.after == ("b", 2)
-    turn.move(window, nothing, is_full=False)
-    assert turn.after == FIRST_PLACE
+    turn = Turn(("a", LAST_ID), left=2)
+    turn.move(window, allocate(0, window, {}, {}), is_alone=False)
+    assert (turn.after, turn.left, turn.is_new) == (("a", LAST_ID), 2, False)
 
 
-def test_a_partition_at_the_end_of_a_full_window_may_have_more_subqueues():
+def test_a_partition_that_is_alone_goes_on_among_its_subqueues():
     window = [OpenSubqueue(1, "a"), OpenSubqueue(2, "a")]
     turn = Turn(FIRST_PLACE)
-    turn.move(window, allocate(1, window, {}, {}), is_full=True)
+    turn.move(window, allocate(1, window, {}, {}), is_alone=True)
     assert (turn.after, turn.served) == (("a", 1), {})
-    turn.move(window, allocate(1, window, {}, {"a": 2}), is_full=True)
+    turn.move(window, allocate(1, window, {}, {"a": 2}), is_alone=True)
     assert (turn.after, turn.left) == (("a", 0), 1)
+
+
+def test_what_is_left_of_a_turn_is_for_its_partition_only():
+    window = subqueues("a", "b")
+    turn = Turn(("a", FIRST_PLACE[1]), left=2)
+    assert (turn.left_for(window), turn.left_for(window[1:]), turn.left_for([])) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("after", "found", "is_full", "place"),
+    [
+        (FIRST_PLACE, ["a", "b"], False, 0),
+        (FIRST_PLACE, ["a", "b"], True, 0),
+        (("", LAST_ID), ["a", "b"], False, 2),
+        (("", LAST_ID), ["a", "b"], True, None),
+        (("a", LAST_ID), ["b", "c"], True, None),
+        (("b", LAST_ID), ["c", "a"], True, 1),
+        (("b", LAST_ID), ["c", "a"], False, 1),
+        (("", 5), ["a"], False, 1),
+        (FIRST_PLACE, [], False, 0),
+    ],
+)
+def test_jobs_without_a_subqueue_have_their_place_among_the_partitions(
+    after: tuple[str, int], found: list[str], is_full: bool, place: int | None
+):
+    window = subqueues(*found)
+    ordered = Turn(after).with_plain(window, is_full=is_full)
+    assert [one for one in ordered if one is not PLAIN] == window
+    assert (ordered.index(PLAIN) if PLAIN in ordered else None) == place
+
+
+def test_jobs_without_a_subqueue_take_turns_with_the_subqueues_beside_them():
+    beside = [OpenSubqueue(-1, ""), OpenSubqueue(1, "")]
+    assert Turn(("", -1)).with_plain([beside[1], beside[0]], is_full=False) == [PLAIN, beside[1], beside[0]]
+    assert Turn(("", 0)).with_plain([beside[1], beside[0]], is_full=False) == [beside[1], beside[0], PLAIN]
+
+
+def test_subqueues_that_wait_for_a_limit_are_served_in_the_order_of_their_line():
+    late, free, early = OpenSubqueue(1, "a", waits_since=9), OpenSubqueue(2, "b"), OpenSubqueue(3, "c", waits_since=4)
+    assert in_line([late, free, early]) == [early, free, late]
 
 
 def test_what_is_left_of_a_turn_is_served_first():
     window = subqueues("a", "b")
     turn = Turn(FIRST_PLACE)
-    turn.move(window, allocate(1, window, {}, {"a": 2}), is_full=False)
+    turn.move(window, allocate(1, window, {}, {"a": 2}), is_alone=False)
     assert (turn.after, turn.left) == (("a", FIRST_PLACE[1]), 1)
-    turn.move(window, allocate(1, window, {}, {"a": 2}, turn.left), is_full=False)
+    turn.move(window, allocate(1, window, {}, {"a": 2}, turn.left), is_alone=False)
     assert (turn.after, turn.left) == (("a", LAST_ID), 0)
 
 
 def test_turns_are_forgotten_if_there_are_too_many():
     window = [OpenSubqueue(1, "a"), OpenSubqueue(2, "a")]
     turn = Turn(FIRST_PLACE, served={str(number): 1 for number in range(TURNS_MAX)})
-    turn.move(window, allocate(1, window, {}, {}), is_full=False)
+    turn.move(window, allocate(1, window, {}, {}), is_alone=False)
     assert turn.served == {"a": 1}
 
 

@@ -176,11 +176,18 @@ class OpenSubqueue(NamedTuple):
     id: int
     partition: str
     draws: tuple[tuple[int, int], ...] = ()
+    route: int = 0
+    waits_since: Micros | None = None
+    """Since when it has waited for a limit, without a start since then."""
 
     @property
     def place(self) -> tuple[str, int]:
         """Its place in the order of turns."""
         return self.partition, self.id
+
+
+PLAIN = OpenSubqueue(0, "")
+"""The jobs of a priority that are in no subqueue."""
 
 
 class Allocation(NamedTuple):
@@ -191,7 +198,7 @@ class Allocation(NamedTuple):
     last: OpenSubqueue | None
     """The subqueue that was served last."""
     left: int
-    """How many jobs the turn of that one's partition has left."""
+    """How many jobs the turn of that one's partition has left: the claim was too small, or a limit had no room."""
 
 
 def allocate(
@@ -212,18 +219,19 @@ def allocate(
             waiting.setdefault(one.partition, []).append(one)
     rotations = {partition: _Rotation(members, keys, counts, blocked) for partition, members in waiting.items()}
     last: OpenSubqueue | None = None
+    left_of_last = 0
     while limit > 0 and rotations:
         for partition, members in list(rotations.items()):
             share, left = left or turn * weights.get(partition, 1), 0
             taken = members.take(min(limit, share))
             limit -= taken
-            last = members.served if taken else last
+            if taken:
+                last, left_of_last = members.served, share - taken
             if not members.left:
                 del rotations[partition]
             if limit <= 0:
-                left = share - taken if members.left else 0
                 break
-    return Allocation(counts, {id_: key for id_, key in blocked.items() if id_ not in counts}, last, left)
+    return Allocation(counts, {id_: key for id_, key in blocked.items() if id_ not in counts}, last, left_of_last)
 
 
 class _Rotation:
@@ -262,6 +270,12 @@ class _Rotation:
         return got
 
 
+def in_line(found: Sequence[OpenSubqueue]) -> list[OpenSubqueue]:
+    """Return subqueues with those that have waited for a limit in the order of their places in line. The others stay in place."""
+    waiting = iter(sorted((one for one in found if one.waits_since is not None), key=lambda one: one.waits_since or 0))
+    return [one if one.waits_since is None else next(waiting) for one in found]
+
+
 class Turn(msgspec.Struct):
     """Where the next claim of a queue goes on, at one priority: after a place in the order of subqueues."""
 
@@ -280,18 +294,37 @@ class Turn(msgspec.Struct):
         places = {partition: place for place, partition in reversed(list(enumerate([one.partition for one in found])))}
         return sorted(found, key=lambda one: (places[one.partition], one.id <= self.served.get(one.partition, one.id - 1)))
 
-    def move(self, window: Sequence[OpenSubqueue], allocation: "Allocation", *, is_full: bool) -> None:
-        """Set where the next claim goes on. If the window `is_full`, its last partition may have more subqueues."""
-        last, self.left, self.is_new = allocation.last, allocation.left, False
+    def left_for(self, found: Sequence[OpenSubqueue]) -> int:
+        """Return how many jobs the first of these subqueues has left of the last turn of its partition."""
+        return self.left if found and found[0].partition == self.after[0] else 0
+
+    def with_plain(self, found: Sequence[OpenSubqueue], *, is_full: bool) -> list[OpenSubqueue]:
+        """Return these subqueues, which are in the order of turns, with the jobs that have no subqueue.
+
+        Those are one more subqueue of the partition without a name. If the window `is_full`, their turn may come after it.
+        """
+        place = sum(self._order(one.place) < self._order(PLAIN.place) for one in found)
+        if place == len(found) and is_full:
+            return list(found)
+        return [*found[:place], PLAIN, *found[place:]]
+
+    def _order(self, place: tuple[str, int]) -> tuple[bool, tuple[str, int]]:
+        return place <= self.after, place
+
+    def move(self, found: Sequence[OpenSubqueue], allocation: "Allocation", *, is_alone: bool) -> None:
+        """Set where the next claim goes on: after the partition that was served last.
+
+        If a partition `is_alone` and has more subqueues than were found, the next claim goes on among them.
+        """
+        last, self.is_new = allocation.last, False
         if last is None:
-            self.after = max(one.place for one in window) if is_full else FIRST_PLACE
             return
-        is_cut = is_full and last.partition == window[-1].partition
-        if not last.partition or is_cut:
-            self.after = last.place if not self.left else (last.partition, last.id - 1)
+        self.left = allocation.left
+        if is_alone:
+            self.after = (last.partition, last.id - 1) if self.left else last.place
             return
         self.after = (last.partition, FIRST_PLACE[1] if self.left else LAST_ID)
-        if sum(one.partition == last.partition for one in window) > 1:
+        if sum(one.partition == last.partition for one in found) > 1:
             if len(self.served) >= TURNS_MAX:
                 self.served = {}
             self.served[last.partition] = last.id

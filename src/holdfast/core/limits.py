@@ -77,6 +77,8 @@ SORTED_MAX = 10_000
 """Newest jobs that a list sorts, if its order is not that of ids."""
 NAMES_PER_CLAIM_MAX = 1_000
 PRIORITY_MAX = 1_000
+RANK_MIN = -PRIORITY_MAX
+"""The rank of the highest priority. A rank is minus the priority."""
 DELAY_US_MAX = 10 * 366 * 86_400 * 1_000_000
 DEDUPE_FOR_MS_MIN = 1
 DEDUPE_FOR_MS_MAX = 366 * 86_400_000
@@ -129,7 +131,7 @@ PARTITION_WEIGHTS_MAX = 10_000
 """Partitions of a queue that have a weight."""
 AGEING_MS_MIN = 1_000
 AGEING_MS_MAX = 366 * 86_400_000
-AGEING_LEVELS_MAX = 100
+AGEING_LEVELS_MAX = 2 * PRIORITY_MAX + 1
 """Priorities of a queue with ageing that one claim compares."""
 SUBQUEUE_NOTES_MAX = 20_000
 """Notes about changed subqueues that one claim works through."""
@@ -145,7 +147,7 @@ SUBQUEUES_CHECKED_MAX = 10_000
 """Subqueues with limits that a diagnosis looks at, the newest first."""
 SUBQUEUE_CLOSED_MS_MAX = 30_000
 """How long a subqueue with jobs may be closed until a claim looks at it again, in case a note was lost."""
-CLAIM_ROUNDS_MAX = 8
+CLAIM_ROUNDS_MAX = 16
 """Rounds of one claim in a queue with subqueues."""
 UNFINISHED_GROUPS_MAX = 10_000
 """Groups that are not closed, or have jobs that have not ended. Finished groups are not counted."""

@@ -18,6 +18,7 @@ from holdfast.core import limits
 from holdfast.core.commands import ClaimNext
 from holdfast.core.flow import (
     FIRST_PLACE,
+    PLAIN,
     TURNS_MAX,
     VISITS_MAX,
     VISITS_MIN,
@@ -29,14 +30,15 @@ from holdfast.core.flow import (
     Turn,
     allocate,
     choose_level,
+    in_line,
 )
 from holdfast.core.model import JobRecord, Micros
-from holdfast.store.subqueues import SqlSubqueues, decode_draws
+from holdfast.store.subqueues import LinePlace, SqlSubqueues, decode_draws
 
 _encode = msgspec.json.Encoder().encode
 _settings = msgspec.json.Decoder(QueueSettings)
 NO_QUEUE_SETTINGS = QueueSettings()
-RANK_MIN = -limits.PRIORITY_MAX
+FIRST_IN_LINE: Micros = 0
 CLOCK_STEP_US = 1_000_000
 """A key that was filled later than this from now was filled before the clock was set back."""
 
@@ -63,7 +65,9 @@ class FlowClaim:
         self.picked: dict[int, int | None] = {}
         """The jobs that a round has locked, each with its subqueue."""
         self.keys: dict[int, LimitKey] = {}
-        self.draws: dict[int, tuple[tuple[int, int], ...]] = {}
+        self.seen: dict[int, OpenSubqueue] = {}
+        """The subqueues that this claim has looked at."""
+        self.served: set[int] = set()
         self.empty: set[int] = set()
         self.blocked: dict[int, int] = {}
         """Subqueues that wait for a key."""
@@ -71,15 +75,40 @@ class FlowClaim:
         """Ranks whose jobs without a subqueue are all taken."""
         self.passed: set[int] = set()
         """Ranks that have nothing left for this claim."""
+        self.ranks: dict[int, int] = {}
+        """The rank of each subqueue that was looked at."""
+        self.visits = min(VISITS_MAX, max(VISITS_MIN, limit))
+        """Subqueues that a round looks at."""
         self.at: Micros | None = None
         """The time of the claim, if a rate counts by it. Starts and tokens must have one time."""
         self.keeps = False
         """Whether this claim works through the notes. Only that one may close subqueues."""
 
     @property
-    def knowledge(self) -> int:
-        """A number that rises with everything that the claim finds out, so that another round makes sense."""
-        return len(self.empty) + len(self.blocked) + len(self.without_plain)
+    def knowledge(self) -> tuple[int, int, int]:
+        """Changes with everything that the claim finds out, so that another round makes sense."""
+        return len(self.empty), len(self.blocked), len(self.without_plain)
+
+    @property
+    def tried(self) -> set[int]:
+        """Subqueues in which this claim has found nothing that may start."""
+        return self.empty | self.blocked.keys()
+
+    def unblock(self) -> None:
+        """Look again at subqueues whose keys have got room: an empty subqueue has given its units back."""
+        self.blocked = {id_: key for id_, key in self.blocked.items() if not self.keys[key].fits(dict(self.seen[id_].draws)[key])}
+
+    def places(self, most: int) -> list[LinePlace]:
+        """Return the last places in line that this claim has looked at in vain, of keys that have room."""
+        found: dict[tuple[int, int], LinePlace] = {}
+        for id_ in (*self.empty, *self.blocked):
+            one = self.seen[id_]
+            for key, _ in one.draws:
+                if key in self.keys and self.keys[key].fits(1):
+                    at = (limits.RANK_MIN - 1, 0, 0) if one.waits_since is None else (self.ranks[id_], one.waits_since, id_)
+                    place = LinePlace(key, one.route, *at, most)
+                    found[key, one.route] = max(place, found.get((key, one.route), place))
+        return list(found.values())
 
 
 @lru_cache(maxsize=1_000)
@@ -105,7 +134,7 @@ class SqlFlow(SqlSubqueues):
     def flow_next_at(self, queue: str, worker: str, kinds: Sequence[str] | None, labels: Sequence[str]) -> Micros | None:
         """Return when a worker may get a job of a queue with subqueues."""
         wanted = None if kinds is None else self._list(kinds)
-        params = {"queue": queue, "worker": worker, "kinds": wanted, "labels": self._list(labels), "rank_from": RANK_MIN}
+        params = {"queue": queue, "worker": worker, "kinds": wanted, "labels": self._list(labels), "rank_from": limits.RANK_MIN}
         found: Micros | None = self.value("flow_next_at", now_at=self.stamp(), **params)
         return found
 
@@ -124,42 +153,54 @@ class SqlFlow(SqlSubqueues):
         if claim.keeps:
             self._work_through_notes()
         for _ in range(limits.CLAIM_ROUNDS_MAX):
-            if claim.left <= 0 or not self._pick_round(claim):
+            if claim.left <= 0:
                 break
+            if not self._pick_round(claim):
+                if not (claim.keeps and self._open_in_line(claim.places(VISITS_MIN))):
+                    break
+                claim.passed.clear()
             if claim.picked:
                 yield claim.picked
         if claim.keeps:
+            # What may start is open for the next claim, which may be that of a worker that waits.
+            if self._open_in_line(claim.places(1)):
+                self.wake([claim.queue])
             self._close(claim)
         self._save_keys(claim.keys.values())
 
     def _pick_round(self, claim: FlowClaim) -> bool:
         """Lock jobs of one priority. Return whether another round may find more."""
         claim.picked = {}
-        ageing = claim.settings.ageing
-        chosen = self._next_rank(claim) if ageing is None else self._aged_rank(claim)
-        if chosen is None:
-            return False
-        rank, before, has_plain = chosen
-        window, is_full = self._window(claim, rank)
-        plain = OpenSubqueue(0, "")
-        self._lock_keys(claim, window)
+        while True:
+            chosen = self._next_rank(claim) if claim.settings.ageing is None else self._aged_rank(claim)
+            if chosen is None:
+                return False
+            rank, before, has_plain = chosen
+            turn = self._turn(claim.queue, rank)
+            found, is_alone = self._window(claim, turn, rank, has_plain=has_plain and rank not in claim.without_plain)
+            if found:
+                break
+            claim.passed.add(rank)
+        self._lock_keys(claim, found)
         known = claim.knowledge
-        found = [plain, *window] if has_plain and rank not in claim.without_plain else window
-        turn = self._turn(claim.queue, rank)
-        if turn.is_new and window:
-            begin = claim.seed % len(window)
-            window = window[begin:] + window[:begin]
-            found = [*found[: len(found) - len(window)], *window]
-        shares = allocate(claim.left, turn.order(found), claim.keys, claim.settings.weights, turn.left)
+        if turn.is_new and found:
+            begin = claim.seed % len(found)
+            found = found[begin:] + found[:begin]
+        found = in_line(found)
+        shares = allocate(
+            claim.left, found if is_alone else turn.order(found), claim.keys, claim.settings.weights, turn.left_for(found)
+        )
         counts = shares.counts
         claim.blocked |= shares.blocked
-        if window:
-            turn.move(window, shares, is_full=is_full)
-        got = self._pick_plain(claim, rank, before, counts.pop(plain.id, 0))
+        turn.move(found, shares, is_alone=is_alone)
+        got = self._pick_plain(claim, rank, before, counts.pop(PLAIN.id, 0))
         got += self._pick_subqueues(claim, rank, before, counts)
         claim.left -= got
-        if not got and known == claim.knowledge:
-            claim.passed.add(rank)
+        claim.unblock()
+        if not got:
+            claim.visits = VISITS_MAX
+            if known == claim.knowledge:
+                claim.passed.add(rank)
         return True
 
     def _turn(self, queue: str, rank: int) -> Turn:
@@ -175,7 +216,7 @@ class SqlFlow(SqlSubqueues):
 
     def _next_rank(self, claim: FlowClaim) -> tuple[int, Micros | None, bool] | None:
         """Return the rank of the next round, the latest time of its jobs, and whether jobs without a subqueue have it."""
-        rank_from = max(claim.passed, default=RANK_MIN - 1) + 1
+        rank_from = max(claim.passed, default=limits.RANK_MIN - 1) + 1
         [(opened, plain)] = self.rows("flow_ranks", now_at=self.stamp(), rank_from=rank_from, **self._who(claim))
         rank = min((rank for rank in (opened, plain) if rank is not None), default=None)
         return None if rank is None else (rank, None, rank == plain)
@@ -185,32 +226,80 @@ class SqlFlow(SqlSubqueues):
         assert ageing is not None
         params = {"passed": self._list(claim.passed), "limit": limits.AGEING_LEVELS_MAX, "each": VISITS_MAX}
         rows = self.rows("flow_levels", now_at=self.stamp(), **params, **self._who(claim))
-        levels = [Level(-rank, oldest) for rank, oldest in rows if oldest is not None]
-        chosen = choose_level(levels, ageing, self.now())
+        # A priority whose subqueues have no job that is available is looked at too, so that they are closed.
+        now = self.now()
+        levels = [Level(-rank, now if oldest is None else oldest) for rank, oldest in rows]
+        chosen = choose_level(levels, ageing, now)
         return None if chosen is None else (-chosen[0], chosen[1], True)
 
-    def _window(self, claim: FlowClaim, rank: int) -> tuple[list[OpenSubqueue], bool]:
-        """Return subqueues in the order of their turns, those after the last turn first, and whether there may be more."""
-        limit = min(VISITS_MAX, max(VISITS_MIN, claim.left))
-        after = self._turn(claim.queue, rank).after
+    def _window(self, claim: FlowClaim, turn: Turn, rank: int, *, has_plain: bool) -> tuple[list[OpenSubqueue], bool]:
+        """Return subqueues in the order of their turns, those after the last turn first.
+
+        Also return whether they are of one partition that has more of them, while no other partition has any.
+        """
+        limit, after = claim.visits, turn.after
         found = self._window_after(claim, rank, after, limit)
         if len(found) < limit and after != FIRST_PLACE:
             known = {one.id for one in found}
             found += [one for one in self._window_after(claim, rank, FIRST_PLACE, limit) if one.id not in known]
-        return found[:limit], len(found) >= limit
+        found, is_full = found[:limit], len(found) >= limit
+        partitions = {one.partition for one in found}
+        if is_full and len(partitions) < len(found):
+            names = self._partitions(claim, rank, found[0].partition, limit)
+            if len(names) > 1 or (has_plain and names[0]):
+                found, is_full = self._spread(claim, turn, rank, names), len(names) >= limit
+                if has_plain and (not is_full or "" in names):
+                    begin = next((place for place, one in enumerate(found) if one.partition <= ""), len(found))
+                    wrap = next((place for place, one in enumerate(found) if one.partition < names[0]), len(found))
+                    found.insert(min(begin, wrap), PLAIN)
+                return found, False
+        alone = is_full and len(partitions) == 1
+        return turn.with_plain(found, is_full=is_full) if has_plain else found, alone
 
     def _window_after(self, claim: FlowClaim, rank: int, after: tuple[str, int], limit: int) -> list[OpenSubqueue]:
         partition, id_ = after
         # Those that this claim has found empty or blocked are still open.
-        passed = claim.empty | claim.blocked.keys()
-        params = {"rank": rank, "after_partition": partition, "after_id": id_, "limit": limit + len(passed)}
-        rows = self.rows("flow_window", **params, **self._who(claim))
-        found = [OpenSubqueue(id_, partition, decode_draws(draws)) for id_, partition, draws in rows if id_ not in passed]
-        return found[:limit]
+        params = {"rank": rank, "after_partition": partition, "after_id": id_, "limit": limit + len(claim.tried)}
+        return self._looked_at(claim, rank, self.rows("flow_window", **params, **self._who(claim)))[:limit]
+
+    def _looked_at(self, claim: FlowClaim, rank: int, rows: Sequence[tuple[Any, ...]]) -> list[OpenSubqueue]:
+        found = [
+            OpenSubqueue(id_, partition, decode_draws(draws), route, since)
+            for id_, partition, draws, route, since in rows
+            if id_ not in claim.tried
+        ]
+        claim.seen |= {one.id: one for one in found}
+        claim.ranks |= {one.id: rank for one in found}
+        return found
+
+    def _partitions(self, claim: FlowClaim, rank: int, first: str, limit: int) -> list[str]:
+        """Return partitions with open subqueues in the order of their turns, from the first one on."""
+        params = {"rank": rank, "limit": limit, **self._who(claim)}
+        # No name has a character before the blank, so this is the first text after `first` that may be one.
+        names = [first, *self.values("flow_partitions", from_partition=first + "\x01", **params)]
+        if len(names) < limit:
+            names += [name for name in self.values("flow_partitions", from_partition="", **params) if name < first]
+        return names[:limit]
+
+    def _spread(self, claim: FlowClaim, turn: Turn, rank: int, names: Sequence[str]) -> list[OpenSubqueue]:
+        """Return some subqueues of each partition, those after the one that was served last first."""
+        each = -(-claim.visits // len(names))
+        starts = {name: turn.served.get(name, FIRST_PLACE[1]) for name in names}
+        rows = self._windows_of(self._who(claim), rank, starts, each + len(claim.tried))
+        of_partition: dict[str, list[OpenSubqueue]] = {name: [] for name in names}
+        for one in self._looked_at(claim, rank, rows):
+            of_partition[one.partition].append(one)
+        found: list[OpenSubqueue] = []
+        for name, members in of_partition.items():
+            found += sorted(members, key=lambda one, start=starts[name]: (one.id <= start, one.id))[:each]  # type: ignore[misc]
+        return found
+
+    @abstractmethod
+    def _windows_of(self, who: dict[str, Any], rank: int, starts: dict[str, int], each: int) -> list[tuple[Any, ...]]:
+        """Return open subqueues of some partitions, so many of each after a place, and so many from its beginning on."""
 
     def _lock_keys(self, claim: FlowClaim, window: Sequence[OpenSubqueue]) -> None:
         """Lock the keys of these subqueues, and count those anew that have no room. Leave out keys that are locked."""
-        claim.draws |= {one.id: one.draws for one in window}
         wanted = {key for one in window for key, _ in one.draws} - claim.keys.keys()
         if wanted:
             locked = self._locked_keys(wanted)
@@ -240,9 +329,11 @@ class SqlFlow(SqlSubqueues):
         got = Counter(found.values())
         for id_, count in counts.items():
             short = count - got[id_]
+            if got[id_]:
+                claim.served.add(id_)
             if short and (before is None or not got[id_]):
                 claim.empty.add(id_)
-            for key, units in claim.draws[id_] if short else ():
+            for key, units in claim.seen[id_].draws if short else ():
                 claim.keys[key].give_back(short * units)
         claim.picked |= found
         return len(found)
@@ -252,24 +343,37 @@ class SqlFlow(SqlSubqueues):
         """Lock the first jobs of each subqueue, so many of each. Return them with their subqueues."""
 
     def _close(self, claim: FlowClaim) -> None:
-        """Close the subqueues in which this claim found nothing, and those whose limit is used up."""
+        """Close the subqueues in which this claim found nothing, and those whose limit is used up.
+
+        Those get a place in the line of their key: the one that they had, or the last one if a job of them has started.
+        """
         now = self.now()
         if claim.empty:
             self.rows("close_empty_subqueues", ids=self._list(claim.empty), now_at=self.stamp())
-        shut: list[tuple[int, int, Micros]] = []
-        for id_, key_id in claim.blocked.items():
-            units = dict(claim.draws[id_])[key_id]
-            key = claim.keys[key_id]
-            if not key.fits(units):
-                latest = now + limits.SUBQUEUE_CLOSED_MS_MAX * 1_000
-                shut.append((id_, key_id, min(latest, key.next_at(units) or latest)))
+        line = []
+        for id_, key in claim.blocked.items():
+            one, turn = claim.seen[id_], self._turn(claim.queue, claim.ranks[id_])
+            is_first = turn.left and turn.after[0] == one.partition
+            since = None if id_ in claim.served else one.waits_since
+            line.append((FIRST_IN_LINE if is_first else since, id_ in claim.served, id_, key, dict(one.draws)[key]))
+        line.sort(key=lambda found: (found[0] is None, found[0] or 0, found[1]))
+        latest, before = now + limits.SUBQUEUE_CLOSED_MS_MAX * 1_000, Counter[int]()
+        shut: list[tuple[int, int, Micros, Micros]] = []
+        for number, (place, _, id_, key, units) in enumerate(line):
+            until = latest
+            if claim.keys[key].next_at(units) is not None:
+                before[key] += units
+                until = min(latest, claim.keys[key].allows_at(before[key]))
+            shut.append((id_, key, until, now + number if place is None else place))
         if shut:
-            ids, keys, times = zip(*shut, strict=True)
-            self.rows("shut_subqueues", now_at=self.stamp(), **self._table(shut=ids, keys=keys, times=times))
+            ids, keys, times, sinces = zip(*shut, strict=True)
+            self.rows("shut_subqueues", **self._table(shut=ids, keys=keys, times=times, sinces=sinces))
+        if started := [id_ for id_ in claim.served if claim.seen[id_].waits_since is not None and id_ not in claim.blocked]:
+            self.rows("leave_line", ids=self._list(started))
 
     def draw(self, claim: FlowClaim, pos: int) -> None:
         """Store what the jobs of a round draw. `pos` is the position of their claim."""
-        self._add_slots(pos, [(id_, claim.draws[sub]) for id_, sub in claim.picked.items() if sub is not None and sub > 0])
+        self._add_slots(pos, [(id_, claim.seen[sub].draws) for id_, sub in claim.picked.items() if sub is not None and sub > 0])
         for key in claim.keys.values():
             key.drawn = 0
 

@@ -34,6 +34,17 @@ def subqueue_name(queue: str, priority: int, kind: str, flow: Flow, *, reserved:
     return SubqueueName(queue, priority, kind, msgspec.structs.replace(flow, for_worker=worker, for_worker_us=0))
 
 
+class LinePlace(NamedTuple):
+    """A place in the line of the subqueues of a route that wait for a key, and how many after it may be opened."""
+
+    key: int
+    route: int
+    rank: int
+    since: Micros
+    id: int
+    most: int
+
+
 class FlowPlace(NamedTuple):
     """The subqueue that a queued job competes in, and the only worker that may have it, "" for any."""
 
@@ -123,8 +134,15 @@ class SqlSubqueues(SqlLimits):
         """Return whether this transaction may work through the notes. Only one at a time may."""
 
     @abstractmethod
-    def _open_freed(self, counts: dict[int, int]) -> None:
-        """Open subqueues that wait for these keys, so many of each."""
+    def _in_line(self, places: "Sequence[LinePlace]") -> list[int]:
+        """Return the subqueues that wait after these places, so many of each."""
+
+    def _open_in_line(self, places: "Sequence[LinePlace]") -> bool:
+        """Open subqueues that wait for a limit. Return whether there were some. They keep their places until a job starts."""
+        found = self._in_line(places) if places else []
+        if found:
+            self.rows("open_shut_subqueues", ids=self._list(found))
+        return bool(found)
 
     def _work_through_notes(self) -> None:
         """Open subqueues that have got jobs, whose limits have got room, or whose time has come."""
@@ -140,8 +158,12 @@ class SqlSubqueues(SqlLimits):
             for id_, draws in self.rows("draws", ids=self._list(freed)):
                 for key, units in decode_draws(draws):
                     counts[key] += units * freed[id_]
-            # Each unit may let one subqueue start a job. A few more are opened, since some of them may be empty.
-            self._open_freed({key: 2 * count + 1 for key, count in counts.items()})
+            # Each unit may let one subqueue start a job. If it cannot, the claim that finds this opens the next.
+            front = [
+                LinePlace(key, route, limits.RANK_MIN - 1, 0, 0, min(counts[key], limits.SUBQUEUES_OPENED_MAX))
+                for key, route in self.rows("shut_routes", keys=self._list(counts))
+            ]
+            self._open_in_line(front)
         self.rows("open_due_subqueues", now_at=self.stamp(), limit=limits.SUBQUEUES_OPENED_MAX)
 
     # Reservations

@@ -42,7 +42,7 @@ from holdfast.store.rows import (
     sort_claimed,
 )
 from holdfast.store.session import SqlSession
-from holdfast.store.subqueues import SubqueueName
+from holdfast.store.subqueues import LinePlace, SubqueueName
 
 KEYED_TRIES_MAX = 10
 NONCE_US = 600_000_000
@@ -547,8 +547,15 @@ class PostgresSession(SqlSession):
     def _decode_list(self, value: Any) -> list[int]:
         return value or []
 
-    def _open_freed(self, counts: dict[int, int]) -> None:
-        self.rows("open_freed_subqueues", **self._table(keys=list(counts), counts=list(counts.values())))
+    def _in_line(self, places: Sequence[LinePlace]) -> list[int]:
+        keys, routes, ranks, times, ids, counts = zip(*places, strict=True)
+        return self.values(
+            "in_line", **self._table(keys=keys, routes=routes, ranks=ranks, times=times, places=ids, counts=counts)
+        )
+
+    def _windows_of(self, who: dict[str, Any], rank: int, starts: dict[str, int], each: int) -> list[tuple[Any, ...]]:
+        places = self._table(partitions=list(starts), places=list(starts.values()))
+        return self.rows("flow_windows", rank=rank, limit=each, **places, **who)
 
     def lock_limit_keys(self, ids: Sequence[int], *, wait: bool) -> list[tuple[Any, ...]]:
         return self.rows("wait_for_limit_keys" if wait else "lock_limit_keys", ids=list(ids))
@@ -565,7 +572,7 @@ class PostgresSession(SqlSession):
         return super().intern_subqueues(names)
 
 
-_TIMES = ("times", "filled")
+_TIMES = ("times", "filled", "sinces")
 
 
 def _reserved_us(item: Enqueue) -> int | None:

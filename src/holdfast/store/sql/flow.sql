@@ -52,7 +52,7 @@ WHERE name = :name AND (CAST(:after AS text) IS NULL OR key > CAST(:after AS tex
 SELECT id, key, body, used, tokens, filled_at FROM holdfast.limit_keys WHERE name = :name AND key = :key;
 
 -- name: open_subqueues_of_limit
-UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL
+UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, until = NULL
 WHERE shut_key IN (SELECT id FROM holdfast.limit_keys WHERE name = :name);
 
 -- Subqueues.

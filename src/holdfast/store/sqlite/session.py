@@ -20,6 +20,7 @@ from holdfast.store.policies import RowCache
 from holdfast.store.rows import BATCH_EVENTS_MAX, STATUSES, ClaimedJobs, ClaimedRow, chunks, row_id, sort_claimed
 from holdfast.store.session import SqlSession
 from holdfast.store.statements import statements
+from holdfast.store.subqueues import LinePlace
 
 _encode = msgspec.json.Encoder().encode
 SQL = statements("holdfast.store.sqlite")
@@ -500,9 +501,13 @@ class SqliteSession(SqlSession):
     def _decode_list(self, value: Any) -> list[int]:
         return [] if value is None else msgspec.json.decode(value)
 
-    def _open_freed(self, counts: dict[int, int]) -> None:
-        shut = self.values("shut_keys", keys=self._list(counts))
-        self.each("open_freed_subqueue", [{"key": key, "count": counts[key]} for key in shut])
+    def _in_line(self, places: Sequence[LinePlace]) -> list[int]:
+        waiting = self.values("has_line", rows=self._list(places))
+        return [id_ for number in waiting for id_ in self.values("in_line", **places[number]._asdict())]
+
+    def _windows_of(self, who: dict[str, Any], rank: int, starts: dict[str, int], each: int) -> list[tuple[Any, ...]]:
+        place = {"rank": rank, "limit": each, **who}
+        return [row for name, start in starts.items() for row in self.rows("flow_windows", partition=name, place=start, **place)]
 
     def lock_limit_keys(self, ids: Sequence[int], *, wait: bool) -> list[tuple[Any, ...]]:
         return self.rows("read_limit_keys", ids=self._list(ids))

@@ -486,7 +486,7 @@ CREATE SEQUENCE holdfast.subqueue_id AS bigint;
 --
 --   is_open      claims look at it. It may have no job that may start: the claim that finds this closes it
 --   shut_key     the key whose limit it waits for
---   shut_at      since when
+--   shut_at      since when it has waited for a limit. It keeps this place in line until a job of it has started
 --   until        when it is opened again, if nothing opens it before
 --   seen_at      when a process has last asked for its number
 CREATE TABLE holdfast.subqueues (
@@ -505,7 +505,7 @@ CREATE TABLE holdfast.subqueues (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 CREATE INDEX subqueues_open ON holdfast.subqueues (queue, route, rank, partition, id) WHERE is_open;
-CREATE INDEX subqueues_shut ON holdfast.subqueues (shut_key, shut_at) WHERE shut_key IS NOT NULL;
+CREATE INDEX subqueues_shut ON holdfast.subqueues (shut_key, route, rank, shut_at, id) WHERE shut_key IS NOT NULL;
 CREATE INDEX subqueues_until ON holdfast.subqueues (until) WHERE until IS NOT NULL;
 CREATE INDEX subqueues_seen ON holdfast.subqueues (seen_at) WHERE NOT is_open;
 

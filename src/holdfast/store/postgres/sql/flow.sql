@@ -70,20 +70,36 @@ DELETE FROM holdfast.subqueue_notes WHERE id IN (
 RETURNING queued, freed;
 
 -- name: open_subqueues
-UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL
-WHERE id {in_ids} AND NOT is_open AND shut_key IS NULL;
+UPDATE holdfast.subqueues SET is_open = true, until = NULL WHERE id {in_ids} AND NOT is_open AND shut_key IS NULL;
 
--- Some of the subqueues that wait for each key, those that wait the longest first.
+-- The subqueues that wait for a key stand in line, those of each route by priority and by how long they have waited.
 
--- name: open_freed_subqueues
-UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL
-WHERE id IN (
-    SELECT s.id FROM unnest(%(keys)s::bigint[], %(counts)s::bigint[]) AS k (key, n)
-    CROSS JOIN LATERAL (
-        SELECT id FROM holdfast.subqueues WHERE shut_key = k.key ORDER BY shut_at LIMIT k.n) AS s);
+-- name: shut_routes
+WITH RECURSIVE found (key, route) AS (
+    SELECT k.key, (SELECT min(s.route) FROM holdfast.subqueues s WHERE s.shut_key = k.key) FROM unnest(%(keys)s::bigint[]) AS k (key)
+    UNION ALL
+    SELECT f.key, (SELECT min(s.route) FROM holdfast.subqueues s WHERE s.shut_key = f.key AND s.route > f.route)
+    FROM found f WHERE f.route IS NOT NULL
+)
+SELECT key, route FROM found WHERE route IS NOT NULL;
+
+-- name: in_line
+SELECT s.id
+FROM unnest(%(keys)s::bigint[], %(routes)s::bigint[], %(ranks)s::integer[], %(times)s::timestamptz[], %(places)s::bigint[],
+    %(counts)s::integer[]) AS p (key, route, rank, at, id, n)
+CROSS JOIN LATERAL (
+    SELECT id FROM holdfast.subqueues
+    WHERE shut_key = p.key AND route = p.route AND (rank, shut_at, id) > (p.rank, p.at, p.id)
+    ORDER BY rank, shut_at, id LIMIT p.n) AS s;
+
+-- name: open_shut_subqueues
+UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, until = NULL WHERE id {in_ids};
+
+-- name: leave_line
+UPDATE holdfast.subqueues SET shut_at = NULL WHERE id {in_ids};
 
 -- name: open_due_subqueues
-UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL
+UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, until = NULL
 WHERE id IN (
     SELECT id FROM holdfast.subqueues WHERE until <= {now} ORDER BY until LIMIT %(limit)s);
 
@@ -113,13 +129,45 @@ SELECT (
 
 -- name: flow_window
 WITH {served_routes}
-SELECT s.id, s.partition, s.draws FROM served r
+SELECT s.id, s.partition, s.draws, r.id, s.shut_at FROM served r
 CROSS JOIN LATERAL (
-    SELECT id, partition, draws FROM holdfast.subqueues
+    SELECT id, partition, draws, shut_at FROM holdfast.subqueues
     WHERE queue = %(queue)s AND route = r.id AND rank = %(rank)s AND is_open
       AND (partition, id) > (%(after_partition)s::text, %(after_id)s::bigint)
     ORDER BY partition, id LIMIT %(limit)s) AS s
 ORDER BY s.partition, s.id LIMIT %(limit)s;
+
+-- Partitions with open subqueues, and some subqueues of each.
+
+-- name: flow_partitions
+WITH RECURSIVE {served_routes}, found (partition) AS (
+    SELECT min((SELECT s.partition FROM holdfast.subqueues s
+                WHERE s.queue = %(queue)s AND s.route = r.id AND s.rank = %(rank)s AND s.is_open
+                  AND s.partition >= %(from_partition)s::text
+                ORDER BY s.partition LIMIT 1))
+    FROM served r
+    UNION ALL
+    SELECT (SELECT min((SELECT s.partition FROM holdfast.subqueues s
+                        WHERE s.queue = %(queue)s AND s.route = r.id AND s.rank = %(rank)s AND s.is_open
+                          AND s.partition > f.partition
+                        ORDER BY s.partition LIMIT 1))
+            FROM served r)
+    FROM found f WHERE f.partition IS NOT NULL
+)
+SELECT partition FROM found WHERE partition IS NOT NULL LIMIT %(limit)s;
+
+-- name: flow_windows
+WITH {served_routes}
+SELECT s.id, s.partition, s.draws, r.id, s.shut_at
+FROM unnest(%(partitions)s::text[], %(places)s::bigint[]) AS p (partition, place) CROSS JOIN served r
+CROSS JOIN LATERAL (
+    (SELECT id, partition, draws, shut_at FROM holdfast.subqueues
+     WHERE queue = %(queue)s AND route = r.id AND rank = %(rank)s AND is_open AND partition = p.partition AND id > p.place
+     ORDER BY id LIMIT %(limit)s)
+    UNION ALL
+    (SELECT id, partition, draws, shut_at FROM holdfast.subqueues
+     WHERE queue = %(queue)s AND route = r.id AND rank = %(rank)s AND is_open AND partition = p.partition AND id <= p.place
+     ORDER BY id LIMIT %(limit)s)) AS s;
 
 -- The priorities that a queue with ageing has, each with the time of its oldest job that is available.
 
@@ -131,6 +179,7 @@ WITH RECURSIVE {clock}, {served_routes}, places (rank) AS (
             ORDER BY -n.priority LIMIT 1)
     FROM places p WHERE p.rank IS NOT NULL
 )
+SELECT rank, oldest FROM (
 SELECT p.rank, least((
     SELECT j.available_at FROM holdfast.jobs j
     WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority = p.rank
@@ -144,8 +193,11 @@ SELECT p.rank, least((
         ORDER BY j.available_at, j.id LIMIT 1))
     FROM served r CROSS JOIN LATERAL (
         SELECT id FROM holdfast.subqueues
-        WHERE queue = %(queue)s AND route = r.id AND rank = p.rank AND is_open ORDER BY partition, id LIMIT %(each)s) AS s)) AS oldest
+        WHERE queue = %(queue)s AND route = r.id AND rank = p.rank AND is_open ORDER BY partition, id LIMIT %(each)s) AS s)) AS oldest,
+    EXISTS (SELECT FROM served r CROSS JOIN LATERAL (
+        SELECT FROM holdfast.subqueues WHERE queue = %(queue)s AND route = r.id AND rank = p.rank AND is_open LIMIT 1) AS s) AS has_open
 FROM places p WHERE p.rank IS NOT NULL AND NOT p.rank = ANY (%(passed)s::integer[])
+) AS found WHERE oldest IS NOT NULL OR has_open
 LIMIT %(limit)s;
 
 -- The state of keys, which are locked. A locked row is returned as it is now, but the snapshot of this statement may be older: what
@@ -235,8 +287,8 @@ UPDATE holdfast.subqueues s SET is_open = false, shut_key = NULL, shut_at = NULL
 FROM found f WHERE s.id = f.id AND s.is_open AND (f.next_at IS NULL OR f.next_at > (SELECT at FROM clock));
 
 -- name: shut_subqueues
-UPDATE holdfast.subqueues s SET is_open = false, shut_key = c.key, shut_at = {now}, until = c.until
-FROM unnest(%(shut)s::bigint[], %(keys)s::bigint[], %(times)s::timestamptz[]) AS c (id, key, until)
+UPDATE holdfast.subqueues s SET is_open = false, shut_key = c.key, shut_at = c.since, until = c.until
+FROM unnest(%(shut)s::bigint[], %(keys)s::bigint[], %(times)s::timestamptz[], %(sinces)s::timestamptz[]) AS c (id, key, until, since)
 WHERE s.id = ANY (%(shut)s::bigint[]) AND s.id = c.id;
 
 -- When a worker may get a job of a queue with subqueues: now, if one is open for it or notes are left; else when the first is

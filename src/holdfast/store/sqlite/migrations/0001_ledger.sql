@@ -406,7 +406,7 @@ CREATE TABLE holdfast_routes (
 --
 --   is_open      claims look at it. It may have no job that may start: the claim that finds this closes it
 --   shut_key     the key whose limit it waits for
---   shut_at      since when
+--   shut_at      since when it has waited for a limit. It keeps this place in line until a job of it has started
 --   until        when it is opened again, if nothing opens it before
 --   seen_at      when a process has last asked for its number
 CREATE TABLE holdfast_subqueues (
@@ -425,7 +425,7 @@ CREATE TABLE holdfast_subqueues (
 ) STRICT;
 
 CREATE INDEX holdfast_subqueues_open ON holdfast_subqueues (queue, route, rank, partition, id) WHERE is_open;
-CREATE INDEX holdfast_subqueues_shut ON holdfast_subqueues (shut_key, shut_at) WHERE shut_key IS NOT NULL;
+CREATE INDEX holdfast_subqueues_shut ON holdfast_subqueues (shut_key, route, rank, shut_at, id) WHERE shut_key IS NOT NULL;
 CREATE INDEX holdfast_subqueues_until ON holdfast_subqueues (until) WHERE until IS NOT NULL;
 CREATE INDEX holdfast_subqueues_seen ON holdfast_subqueues (seen_at) WHERE NOT is_open;
 

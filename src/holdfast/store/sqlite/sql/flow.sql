@@ -49,21 +49,38 @@ DELETE FROM holdfast_subqueue_notes WHERE id IN (SELECT id FROM holdfast_subqueu
 RETURNING queued, freed;
 
 -- name: open_subqueues
-UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, shut_at = NULL, until = NULL
-WHERE id {in_ids} AND NOT is_open AND shut_key IS NULL;
+UPDATE holdfast_subqueues SET is_open = 1, until = NULL WHERE id {in_ids} AND NOT is_open AND shut_key IS NULL;
 
--- name: shut_keys
-SELECT k.value FROM json_each(:keys) k
-WHERE EXISTS (SELECT 1 FROM holdfast_subqueues INDEXED BY holdfast_subqueues_shut WHERE shut_key = k.value AND shut_key IS NOT NULL);
+-- The subqueues that wait for a key stand in line, those of each route by priority and by how long they have waited.
 
--- name: open_freed_subqueue
-UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, shut_at = NULL, until = NULL
-WHERE id IN (
-    SELECT id FROM holdfast_subqueues INDEXED BY holdfast_subqueues_shut
-    WHERE shut_key = :key AND shut_key IS NOT NULL ORDER BY shut_at LIMIT :count);
+-- part: in_line_of
+holdfast_subqueues s INDEXED BY holdfast_subqueues_shut WHERE s.shut_key IS NOT NULL AND s.shut_key;
+
+-- name: shut_routes
+WITH RECURSIVE found (key, route) AS (
+    SELECT k.value, (SELECT min(s.route) FROM {in_line_of} = k.value) FROM json_each(:keys) k
+    UNION ALL
+    SELECT f.key, (SELECT min(s.route) FROM {in_line_of} = f.key AND s.route > f.route) FROM found f WHERE f.route IS NOT NULL
+)
+SELECT key, route FROM found WHERE route IS NOT NULL;
+
+-- name: has_line
+SELECT p.key FROM json_each(:rows) p
+WHERE EXISTS (SELECT 1 FROM {in_line_of} = p.value ->> 0 AND s.route = p.value ->> 1
+    AND (s.rank, s.shut_at, s.id) > (p.value ->> 2, p.value ->> 3, p.value ->> 4));
+
+-- name: in_line
+SELECT s.id FROM {in_line_of} = :key AND s.route = :route AND (s.rank, s.shut_at, s.id) > (:rank, :since, :id)
+ORDER BY s.rank, s.shut_at, s.id LIMIT :most;
+
+-- name: open_shut_subqueues
+UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, until = NULL WHERE id {in_ids};
+
+-- name: leave_line
+UPDATE holdfast_subqueues SET shut_at = NULL WHERE id {in_ids};
 
 -- name: open_due_subqueues
-UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, shut_at = NULL, until = NULL
+UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, until = NULL
 WHERE id IN (
     SELECT id FROM holdfast_subqueues INDEXED BY holdfast_subqueues_until
     WHERE until IS NOT NULL AND until <= :now_at ORDER BY until LIMIT :limit);
@@ -88,7 +105,7 @@ SELECT (
     ORDER BY j.priority DESC, j.available_at, j.id LIMIT 1);
 
 -- name: flow_window
-SELECT s.id, s.partition, s.draws FROM holdfast_routes r
+SELECT s.id, s.partition, s.draws, s.route, s.shut_at FROM holdfast_routes r
 CROSS JOIN holdfast_subqueues s ON s.id IN (
     SELECT n.id FROM holdfast_subqueues n INDEXED BY holdfast_subqueues_open
     WHERE n.queue = :queue AND n.route = r.id AND n.rank = :rank AND n.is_open
@@ -96,6 +113,31 @@ CROSS JOIN holdfast_subqueues s ON s.id IN (
     ORDER BY n.partition, n.id LIMIT :limit)
 WHERE {is_served}
 ORDER BY s.partition, s.id LIMIT :limit;
+
+-- Partitions with open subqueues, and some subqueues of one.
+
+-- part: is_open_here
+holdfast_subqueues s INDEXED BY holdfast_subqueues_open
+WHERE s.queue = :queue AND s.route = r.id AND s.rank = :rank AND s.is_open AND s.partition;
+
+-- name: flow_partitions
+WITH RECURSIVE found (partition) AS (
+    SELECT min((SELECT s.partition FROM {is_open_here} >= :from_partition ORDER BY s.partition LIMIT 1))
+    FROM holdfast_routes r WHERE {is_served}
+    UNION ALL
+    SELECT (SELECT min((SELECT s.partition FROM {is_open_here} > f.partition ORDER BY s.partition LIMIT 1))
+            FROM holdfast_routes r WHERE {is_served})
+    FROM found f WHERE f.partition IS NOT NULL
+)
+SELECT partition FROM found WHERE partition IS NOT NULL LIMIT :limit;
+
+-- name: flow_windows
+SELECT s.id, s.partition, s.draws, s.route, s.shut_at FROM holdfast_routes r
+CROSS JOIN holdfast_subqueues s ON s.id IN (
+    SELECT id FROM (SELECT s.id FROM {is_open_here} = :partition AND s.id > :place ORDER BY s.id LIMIT :limit)
+    UNION ALL
+    SELECT id FROM (SELECT s.id FROM {is_open_here} = :partition AND s.id <= :place ORDER BY s.id LIMIT :limit))
+WHERE {is_served};
 
 -- The priorities that a queue with ageing has, each with the time of its oldest job that is available.
 
@@ -111,7 +153,8 @@ WITH RECURSIVE places (priority) AS (
         WHERE n.queued AND n.subqueue IS NOT NULL AND n.queue = :queue AND n.priority < p.priority))
     FROM places p WHERE p.priority IS NOT NULL
 )
-SELECT -p.priority, (SELECT min(found) FROM (
+SELECT rank, oldest FROM (
+SELECT -p.priority AS rank, (SELECT min(found) FROM (
     SELECT min(j.available_at) AS found FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
     WHERE {is_plain_head} AND j.priority = p.priority
     UNION ALL
@@ -123,8 +166,13 @@ SELECT -p.priority, (SELECT min(found) FROM (
     FROM holdfast_routes r CROSS JOIN holdfast_subqueues s ON s.id IN (
         SELECT n.id FROM holdfast_subqueues n INDEXED BY holdfast_subqueues_open
         WHERE n.queue = :queue AND n.route = r.id AND n.rank = -p.priority AND n.is_open ORDER BY n.partition, n.id LIMIT :each)
-    WHERE {is_served})) AS oldest
-FROM places p WHERE p.priority IS NOT NULL AND -p.priority NOT IN (SELECT value FROM json_each(:passed))
+    WHERE {is_served})) AS oldest,
+    EXISTS (
+        SELECT 1 FROM holdfast_routes r CROSS JOIN holdfast_subqueues s INDEXED BY holdfast_subqueues_open
+            ON s.queue = :queue AND s.route = r.id AND s.rank = -p.priority AND s.is_open
+        WHERE {is_served}) AS has_open
+FROM places p WHERE p.priority IS NOT NULL AND -p.priority NOT IN (SELECT value FROM json_each(:passed)))
+WHERE oldest IS NOT NULL OR has_open
 LIMIT :limit;
 
 -- part: top_priority
@@ -183,7 +231,7 @@ WHERE s.id {in_ids} AND s.is_open AND NOT EXISTS (
       AND j.available_at <= :now_at);
 
 -- name: shut_subqueues
-UPDATE holdfast_subqueues AS s SET is_open = 0, shut_key = c.value ->> 1, shut_at = :now_at, until = c.value ->> 2
+UPDATE holdfast_subqueues AS s SET is_open = 0, shut_key = c.value ->> 1, until = c.value ->> 2, shut_at = c.value ->> 3
 FROM json_each(:rows) c WHERE s.id = c.value ->> 0;
 
 -- name: queue_state

@@ -1,0 +1,247 @@
+"""Whose turn it is: jobs that wait for a limit stand in line, and nothing that may start is kept waiting by what may not."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from holdfast import Job, Ledger
+from holdfast.testing import ManualClock
+
+
+def claim(ledger: Ledger, worker: str = "w", *, limit: int = 100, **options: Any) -> list[Job]:
+    return ledger.claim(worker, limit=limit, start=True, **options)
+
+
+def end(ledger: Ledger, job: Job) -> None:
+    assert job.fence is not None
+    ledger.complete(job.fence)
+
+
+def drained(ledger: Ledger, clock: ManualClock, claims: int, *, limit: int, step: float = 0.01) -> list[str]:
+    """Claim and complete at once. Return the partitions in the order of their starts."""
+    order = []
+    for _ in range(claims):
+        for job in claim(ledger, limit=limit):
+            order.append(job.partition or "")
+            end(ledger, job)
+        clock.advance(step)
+    return order
+
+
+def add(ledger: Ledger, partitions: Any, each: int = 1, **options: Any) -> list[Job]:
+    return ledger.enqueue_many([{"kind": "k", "partition": name, **options} for name in partitions for _ in range(each)])
+
+
+def evenly(order: list[str], count: int) -> bool:
+    found = Counter(order)
+    return len(found) == count and max(found.values()) - min(found.values()) <= 1
+
+
+# A limit that all partitions share
+
+SHARED = [{"rate": "60/1m"}, {"concurrent": 1}]
+
+
+@pytest.mark.parametrize("size", [1, 2, 10])
+@pytest.mark.parametrize("limit", SHARED, ids=["rate", "concurrent"])
+def test_partitions_take_turns_at_a_limit_that_has_room_for_one(
+    ledger: Ledger, clock: ManualClock, limit: dict[str, Any], size: int
+) -> None:
+    ledger.set_limit("api", **limit)
+    add(ledger, "abc", 10, limits=["api"])
+    assert evenly(drained(ledger, clock, 12, limit=size, step=1), 3)
+
+
+def test_claims_that_get_nothing_take_no_turn(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("api", rate="60/1m")
+    add(ledger, "abc", 10, limits=["api"])
+    assert evenly(drained(ledger, clock, 90, limit=1, step=0.1), 3)
+
+
+@pytest.mark.parametrize("size", [1, 10])
+@pytest.mark.parametrize("limit", SHARED, ids=["rate", "concurrent"])
+def test_of_many_partitions_at_one_limit_none_is_left_out(
+    ledger: Ledger, clock: ManualClock, limit: dict[str, Any], size: int
+) -> None:
+    ledger.set_limit("api", **limit)
+    add(ledger, [f"p{number}" for number in range(40)], 5, limits=["api"])
+    assert evenly(drained(ledger, clock, 80, limit=size, step=1), 40)
+
+
+def test_all_jobs_behind_a_limit_are_drained_without_a_pause(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("api", concurrent=1)
+    add(ledger, [f"p{number}" for number in range(50)], 4, limits=["api"])
+    assert len(drained(ledger, clock, 260, limit=10)) == 200
+
+
+@pytest.mark.parametrize("limit", SHARED, ids=["rate", "concurrent"])
+def test_weights_count_at_a_limit_that_has_room_for_one(ledger: Ledger, clock: ManualClock, limit: dict[str, Any]) -> None:
+    ledger.set_limit("api", **limit)
+    ledger.set_queue("default", weights={"a": 3})
+    add(ledger, "ba", 40, limits=["api"])
+    found = Counter(drained(ledger, clock, 40, limit=1, step=1))
+    assert found == {"a": 30, "b": 10}
+
+
+# Freed units
+
+
+def test_a_small_job_starts_beside_larger_ones_that_have_no_room(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("api", concurrent=10)
+    ledger.enqueue("k", limits={"api": 9}, priority=5)
+    small = ledger.enqueue("k", limits={"api": 1}, priority=5)
+    held = {job.id: job for job in claim(ledger)}
+    add(ledger, [f"p{number}" for number in range(5)], limits={"api": 5})
+    assert claim(ledger) == []
+    clock.advance(1)
+    [fits] = add(ledger, "z", limits={"api": 1})
+    assert claim(ledger) == []
+    clock.advance(1)
+    end(ledger, held[small.id])
+    assert [job.id for job in claim(ledger)] == [fits.id]
+
+
+def test_jobs_that_wait_for_another_limit_keep_no_unit(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("a", concurrent=1)
+    ledger.set_limit("b", concurrent=1)
+    first = ledger.enqueue("k", limits=["a"])
+    ledger.enqueue("k", limits=["b"])
+    held = {job.id: job for job in claim(ledger)}
+    add(ledger, [f"p{number}" for number in range(5)], limits=["a", "b"])
+    assert claim(ledger) == []
+    clock.advance(1)
+    [fits] = add(ledger, "z", limits=["a"])
+    assert claim(ledger) == []
+    end(ledger, held[first.id])
+    assert [job.id for job in claim(ledger)] == [fits.id]
+
+
+def test_cancelled_jobs_in_line_keep_no_unit(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("a", concurrent=1)
+    ledger.enqueue("k", limits=["a"])
+    [held] = claim(ledger)
+    waiting = add(ledger, [f"p{number}" for number in range(5)], limits=["a"])
+    assert claim(ledger) == []
+    clock.advance(1)
+    [last] = add(ledger, "z", limits=["a"])
+    assert claim(ledger) == []
+    for job in waiting:
+        ledger.cancel(job.id)
+    end(ledger, held)
+    assert [job.id for job in claim(ledger)] == [last.id]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"kind": "other"}, {"requires": ["gpu"]}, {"for_worker": "other"}],
+    ids=["kind", "label", "worker"],
+)
+def test_jobs_for_a_worker_that_has_gone_keep_no_unit(ledger: Ledger, clock: ManualClock, options: dict[str, Any]) -> None:
+    ledger.set_limit("a", concurrent=1)
+    ledger.enqueue("k", limits=["a"])
+    [held] = claim(ledger, kinds=["k"])
+    ledger.enqueue_many([{"kind": "k", "partition": f"p{number}", "limits": ["a"], **options} for number in range(5)])
+    assert claim(ledger, "other", labels=["gpu"]) == []
+    clock.advance(1)
+    [last] = add(ledger, "z", limits=["a"])
+    assert claim(ledger, kinds=["k"]) == []
+    end(ledger, held)
+    assert [job.id for job in claim(ledger, kinds=["k"])] == [last.id]
+
+
+def test_a_subqueue_without_jobs_takes_no_unit_from_the_next(ledger: Ledger) -> None:
+    ledger.set_limit("a", concurrent=1)
+    add(ledger, "x", limits=["a"])
+    [job] = claim(ledger)
+    end(ledger, job)
+    add(ledger, "y", limits=["a"])
+    assert [job.partition for job in claim(ledger)] == ["y"]
+
+
+def test_a_unit_that_an_empty_subqueue_left_opens_the_next_for_another_claim(ledger: Ledger) -> None:
+    ledger.set_limit("a", concurrent=1)
+    ledger.enqueue("k", limits=["a"])
+    [held] = claim(ledger)
+    [first, second] = add(ledger, "xy", limits=["a"])
+    assert claim(ledger) == []
+    ledger.cancel(first.id)
+    ledger.enqueue("k", partition="z")
+    end(ledger, held)
+    assert {job.partition for _ in range(2) for job in claim(ledger, limit=1)} == {"y", "z"}
+    assert ledger.get(second.id).status == "running"
+
+
+def test_a_free_job_is_found_behind_many_blocked_ones(ledger: Ledger) -> None:
+    ledger.set_limit("a", concurrent=1)
+    ledger.enqueue("k", limits=["a"], priority=9)
+    assert len(claim(ledger)) == 1
+    add(ledger, [f"p{number}" for number in range(1_000)], limits=["a"], priority=5)
+    free = ledger.enqueue("k")
+    assert [job.id for job in claim(ledger, limit=1)] == [free.id]
+
+
+# Turns
+
+
+def test_jobs_without_a_partition_take_one_turn(ledger: Ledger) -> None:
+    ledger.enqueue_many([{"kind": "k"}] * 40)
+    add(ledger, "abc", 40)
+    found = Counter(job.partition for _ in range(40) for job in claim(ledger, limit=1))
+    assert sorted(found.values()) == [10] * 4
+
+
+def test_new_plain_jobs_do_not_keep_a_partition_waiting(ledger: Ledger) -> None:
+    ledger.enqueue_many([{"kind": "k"}] * 20)
+    [job] = add(ledger, "b")
+    for _ in range(3):
+        ledger.enqueue("k")
+        claim(ledger, limit=1)
+    assert ledger.get(job.id).status == "running"
+
+
+@pytest.mark.parametrize("options", [{"partition": "big"}, {}], ids=["a partition", "no partition"])
+@pytest.mark.parametrize("size", [1, 10])
+def test_a_partition_with_many_keys_takes_one_turn(ledger: Ledger, options: dict[str, Any], size: int) -> None:
+    ledger.set_limit("t", concurrent=1_000, by="args.u")
+    ledger.enqueue_many([{"kind": "k", "args": {"u": f"u{n}"}, "limits": ["t"], **options} for n in range(300)])
+    [single] = add(ledger, ["small"])
+    for _ in range(3):
+        claim(ledger, limit=size)
+    assert ledger.get(single.id).status == "running"
+
+
+def test_the_keys_of_a_large_partition_take_turns_too(ledger: Ledger) -> None:
+    ledger.set_limit("t", concurrent=1_000, by="args.u")
+    many = [{"kind": "k", "args": {"u": f"u{n}"}, "limits": ["t"], "partition": "big"} for n in range(40) for _ in range(3)]
+    ledger.enqueue_many(many)
+    add(ledger, ["small"], 90)
+    found = Counter(str(job.args.get("u")) for _ in range(80) for job in claim(ledger, limit=1))
+    assert found.pop("None") == 40
+    assert set(found.values()) == {1}
+
+
+# Ageing
+
+
+def test_delayed_partitions_do_not_stop_a_queue_with_ageing(ledger: Ledger) -> None:
+    ledger.set_queue("default", ageing="+1/1m")
+    add(ledger, [f"p{number:03}" for number in range(128)], delay=3600)
+    [ready] = add(ledger, ["zzz"])
+    assert [job.id for job in claim(ledger)] == [ready.id]
+
+
+@pytest.mark.parametrize("options", [{"delay": 86_400}, {"kind": "other"}], ids=["delayed", "of another kind"])
+def test_many_priorities_without_a_job_do_not_stop_a_queue_with_ageing(ledger: Ledger, options: dict[str, Any]) -> None:
+    ledger.set_queue("default", ageing="+1/10m")
+    ledger.enqueue_many([{"kind": "k", "priority": number, **options} for number in range(1, 130)])
+    ready = ledger.enqueue("k")
+    assert [job.id for job in claim(ledger, kinds=["k"])] == [ready.id]
+
+
+def test_an_old_job_precedes_new_ones_of_many_priorities(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_queue("default", ageing="+1/1m")
+    old = ledger.enqueue("k")
+    clock.advance(86_400)
+    ledger.enqueue_many([{"kind": "k", "priority": number} for number in range(1, 131)])
+    assert [job.id for job in claim(ledger, limit=1)] == [old.id]
