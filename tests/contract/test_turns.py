@@ -1,6 +1,7 @@
 """Whose turn it is: jobs that wait for a limit stand in line, and nothing that may start is kept waiting by what may not."""
 
 from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
@@ -204,7 +205,7 @@ def test_new_plain_jobs_do_not_keep_a_partition_waiting(ledger: Ledger) -> None:
 @pytest.mark.parametrize("size", [1, 10])
 def test_a_partition_with_many_keys_takes_one_turn(ledger: Ledger, options: dict[str, Any], size: int) -> None:
     ledger.set_limit("t", concurrent=1_000, by="args.u")
-    ledger.enqueue_many([{"kind": "k", "args": {"u": f"u{n}"}, "limits": ["t"], **options} for n in range(300)])
+    ledger.enqueue_many([{"kind": "k", "args": {"u": f"u{n}"}, "limits": ["t"], **options} for n in range(6)])
     [single] = add(ledger, ["small"])
     for _ in range(3):
         claim(ledger, limit=size)
@@ -245,3 +246,62 @@ def test_an_old_job_precedes_new_ones_of_many_priorities(ledger: Ledger, clock: 
     clock.advance(86_400)
     ledger.enqueue_many([{"kind": "k", "priority": number} for number in range(1, 131)])
     assert [job.id for job in claim(ledger, limit=1)] == [old.id]
+
+
+# Nothing that may start waits
+
+LIMITS = {"one": 1, "two": 2, "five": 5}
+WORKERS: dict[str, dict[str, Any]] = {"w-0": {"kinds": ["a"]}, "w-1": {"labels": ["gpu"]}, "w-2": {}}
+
+
+def _may_start(ledger: Ledger, worker: str) -> list[int]:
+    """Return the queued jobs that a worker could start now, by what the jobs themselves say."""
+    jobs = ledger.list(limit=1_000)
+    used = Counter(name for job in jobs if job.status == "running" for name, units in job.limits.items() for _ in range(units))
+    served = WORKERS[worker]
+    return [
+        job.id
+        for job in jobs
+        if job.status == "queued"
+        and job.available_at <= ledger.now()
+        and job.kind in served.get("kinds", [job.kind])
+        and set(job.requires) <= set(served.get("labels", []))
+        and job.for_worker in (None, worker)
+        and all(used[name] + units <= LIMITS[name] for name, units in job.limits.items())
+    ]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_claim_that_is_not_filled_leaves_no_job_that_may_start(ledger: Ledger, clock: ManualClock, seed: int) -> None:
+    random = Random(seed)
+    for name, units in LIMITS.items():
+        ledger.set_limit(name, concurrent=units)
+    held: list[Job] = []
+    for _ in range(120):
+        step = random.random()
+        if step < 0.4:
+            some = random.sample(sorted(LIMITS), random.randrange(3))
+            options: dict[str, Any] = {
+                "limits": {name: random.randint(1, LIMITS[name]) for name in some},
+                "priority": random.choice([0, 0, 5]),
+                "requires": random.choice([[], [], ["gpu"]]),
+                "for_worker": random.choice([None, None, "w-2"]),
+                "delay": random.choice([0, 0, 3]),
+            }
+            if random.random() < 0.7:
+                options["partition"] = random.choice("abcdefgh")
+            given = {name: value for name, value in options.items() if value}
+            ledger.enqueue_many([{"kind": random.choice("ab"), **given}] * random.randint(1, 4))
+        elif step < 0.75:
+            worker, size = random.choice(sorted(WORKERS)), random.choice([1, 2, 20])
+            got = claim(ledger, worker, limit=size, **WORKERS[worker])
+            held += got
+            if len(got) < size:
+                assert _may_start(ledger, worker) == []
+        elif step < 0.95 and held:
+            end(ledger, held.pop(random.randrange(len(held))))
+        elif waiting := ledger.list(status="queued", limit=100):
+            ledger.cancel(random.choice(waiting).id)
+        clock.advance(random.choice([0, 0.01, 1]))
+        if held:
+            ledger.heartbeat_many([job.fence for job in held if job.fence is not None])
