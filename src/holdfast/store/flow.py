@@ -33,7 +33,7 @@ from holdfast.core.flow import (
     in_line,
 )
 from holdfast.core.model import JobRecord, Micros
-from holdfast.store.subqueues import LinePlace, SqlSubqueues, decode_draws
+from holdfast.store.subqueues import Line, SqlSubqueues, decode_draws
 
 _encode = msgspec.json.Encoder().encode
 _settings = msgspec.json.Decoder(QueueSettings)
@@ -75,6 +75,8 @@ class FlowClaim:
         """Ranks whose jobs without a subqueue are all taken."""
         self.passed: set[int] = set()
         """Ranks that have nothing left for this claim."""
+        self.is_cut = False
+        """Whether the claim has ended before it had looked at all subqueues."""
         self.ranks: dict[int, int] = {}
         """The rank of each subqueue that was looked at."""
         self.visits = min(VISITS_MAX, max(VISITS_MIN, limit))
@@ -85,9 +87,9 @@ class FlowClaim:
         """Whether this claim works through the notes. Only that one may close subqueues."""
 
     @property
-    def knowledge(self) -> tuple[int, int, int]:
+    def knowledge(self) -> tuple[frozenset[int], frozenset[int], int]:
         """Changes with everything that the claim finds out, so that another round makes sense."""
-        return len(self.empty), len(self.blocked), len(self.without_plain)
+        return frozenset(self.empty), frozenset(self.blocked), len(self.without_plain)
 
     @property
     def tried(self) -> set[int]:
@@ -98,17 +100,10 @@ class FlowClaim:
         """Look again at subqueues whose keys have got room: an empty subqueue has given its units back."""
         self.blocked = {id_: key for id_, key in self.blocked.items() if not self.keys[key].fits(dict(self.seen[id_].draws)[key])}
 
-    def places(self, most: int) -> list[LinePlace]:
-        """Return the last places in line that this claim has looked at in vain, of keys that have room."""
-        found: dict[tuple[int, int], LinePlace] = {}
-        for id_ in (*self.empty, *self.blocked):
-            one = self.seen[id_]
-            for key, _ in one.draws:
-                if key in self.keys and self.keys[key].fits(1):
-                    at = (limits.RANK_MIN - 1, 0, 0) if one.waits_since is None else (self.ranks[id_], one.waits_since, id_)
-                    place = LinePlace(key, one.route, *at, most)
-                    found[key, one.route] = max(place, found.get((key, one.route), place))
-        return list(found.values())
+    def lines(self, most: int) -> list[Line]:
+        """Return the lines of keys that have room, although this claim has found subqueues in vain that draw on them."""
+        drawn = {(key, self.seen[id_].route) for id_ in self.tried for key, _ in self.seen[id_].draws}
+        return [Line(key, route, most) for key, route in sorted(drawn) if key in self.keys and self.keys[key].fits(1)]
 
 
 @lru_cache(maxsize=1_000)
@@ -156,14 +151,16 @@ class SqlFlow(SqlSubqueues):
             if claim.left <= 0:
                 break
             if not self._pick_round(claim):
-                if not (claim.keeps and self._open_in_line(claim.places(VISITS_MIN))):
+                if not (claim.keeps and self._open_first(claim.lines(claim.visits))):
                     break
                 claim.passed.clear()
             if claim.picked:
                 yield claim.picked
+        else:
+            claim.is_cut = claim.left > 0
         if claim.keeps:
             # What may start is open for the next claim, which may be that of a worker that waits.
-            if self._open_in_line(claim.places(1)):
+            if self._open_first(claim.lines(1)):
                 self.wake([claim.queue])
             self._close(claim)
         self._save_keys(claim.keys.values())
@@ -345,7 +342,8 @@ class SqlFlow(SqlSubqueues):
     def _close(self, claim: FlowClaim) -> None:
         """Close the subqueues in which this claim found nothing, and those whose limit is used up.
 
-        Those get a place in the line of their key: the one that they had, or the last one if a job of them has started.
+        Those get a place in the line of their key: the one that they had, or the last one if a job of them has started. If the
+        claim had to stop before it had looked at all, all of them go to the end: the next claim then looks at others first.
         """
         now = self.now()
         if claim.empty:
@@ -354,7 +352,7 @@ class SqlFlow(SqlSubqueues):
         for id_, key in claim.blocked.items():
             one, turn = claim.seen[id_], self._turn(claim.queue, claim.ranks[id_])
             is_first = turn.left and turn.after[0] == one.partition
-            since = None if id_ in claim.served else one.waits_since
+            since = None if id_ in claim.served or claim.is_cut else one.waits_since
             line.append((FIRST_IN_LINE if is_first else since, id_ in claim.served, id_, key, dict(one.draws)[key]))
         line.sort(key=lambda found: (found[0] is None, found[0] or 0, found[1]))
         latest, before = now + limits.SUBQUEUE_CLOSED_MS_MAX * 1_000, Counter[int]()

@@ -34,14 +34,11 @@ def subqueue_name(queue: str, priority: int, kind: str, flow: Flow, *, reserved:
     return SubqueueName(queue, priority, kind, msgspec.structs.replace(flow, for_worker=worker, for_worker_us=0))
 
 
-class LinePlace(NamedTuple):
-    """A place in the line of the subqueues of a route that wait for a key, and how many after it may be opened."""
+class Line(NamedTuple):
+    """The subqueues of a route that wait for a key, and how many of them may be opened."""
 
     key: int
     route: int
-    rank: int
-    since: Micros
-    id: int
     most: int
 
 
@@ -134,12 +131,12 @@ class SqlSubqueues(SqlLimits):
         """Return whether this transaction may work through the notes. Only one at a time may."""
 
     @abstractmethod
-    def _in_line(self, places: "Sequence[LinePlace]") -> list[int]:
-        """Return the subqueues that wait after these places, so many of each."""
+    def _first_in(self, lines: Sequence[Line]) -> list[int]:
+        """Return the first subqueues of these lines."""
 
-    def _open_in_line(self, places: "Sequence[LinePlace]") -> bool:
-        """Open subqueues that wait for a limit. Return whether there were some. They keep their places until a job starts."""
-        found = self._in_line(places) if places else []
+    def _open_first(self, lines: Sequence[Line]) -> bool:
+        """Open the first subqueues of lines. Return whether there were some. They keep their places until a job starts."""
+        found = self._first_in(lines) if lines else []
         if found:
             self.rows("open_shut_subqueues", ids=self._list(found))
         return bool(found)
@@ -159,11 +156,8 @@ class SqlSubqueues(SqlLimits):
                 for key, units in decode_draws(draws):
                     counts[key] += units * freed[id_]
             # Each unit may let one subqueue start a job. If it cannot, the claim that finds this opens the next.
-            front = [
-                LinePlace(key, route, limits.RANK_MIN - 1, 0, 0, min(counts[key], limits.SUBQUEUES_OPENED_MAX))
-                for key, route in self.rows("shut_routes", keys=self._list(counts))
-            ]
-            self._open_in_line(front)
+            lines = self.rows("shut_routes", keys=self._list(counts))
+            self._open_first([Line(key, route, min(counts[key], limits.SUBQUEUES_OPENED_MAX)) for key, route in lines])
         self.rows("open_due_subqueues", now_at=self.stamp(), limit=limits.SUBQUEUES_OPENED_MAX)
 
     # Reservations

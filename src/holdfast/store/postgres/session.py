@@ -42,7 +42,7 @@ from holdfast.store.rows import (
     sort_claimed,
 )
 from holdfast.store.session import SqlSession
-from holdfast.store.subqueues import LinePlace, SubqueueName
+from holdfast.store.subqueues import Line, SubqueueName
 
 KEYED_TRIES_MAX = 10
 NONCE_US = 600_000_000
@@ -547,11 +547,9 @@ class PostgresSession(SqlSession):
     def _decode_list(self, value: Any) -> list[int]:
         return value or []
 
-    def _in_line(self, places: Sequence[LinePlace]) -> list[int]:
-        keys, routes, ranks, times, ids, counts = zip(*places, strict=True)
-        return self.values(
-            "in_line", **self._table(keys=keys, routes=routes, ranks=ranks, times=times, places=ids, counts=counts)
-        )
+    def _first_in(self, lines: Sequence[Line]) -> list[int]:
+        keys, routes, counts = zip(*lines, strict=True)
+        return self.values("first_in_line", **self._table(keys=keys, routes=routes, counts=counts))
 
     def _windows_of(self, who: dict[str, Any], rank: int, starts: dict[str, int], each: int) -> list[tuple[Any, ...]]:
         places = self._table(partitions=list(starts), places=list(starts.values()))

@@ -20,7 +20,7 @@ from holdfast.store.policies import RowCache
 from holdfast.store.rows import BATCH_EVENTS_MAX, STATUSES, ClaimedJobs, ClaimedRow, chunks, row_id, sort_claimed
 from holdfast.store.session import SqlSession
 from holdfast.store.statements import statements
-from holdfast.store.subqueues import LinePlace
+from holdfast.store.subqueues import Line
 
 _encode = msgspec.json.Encoder().encode
 SQL = statements("holdfast.store.sqlite")
@@ -501,9 +501,9 @@ class SqliteSession(SqlSession):
     def _decode_list(self, value: Any) -> list[int]:
         return [] if value is None else msgspec.json.decode(value)
 
-    def _in_line(self, places: Sequence[LinePlace]) -> list[int]:
-        waiting = self.values("has_line", rows=self._list(places))
-        return [id_ for number in waiting for id_ in self.values("in_line", **places[number]._asdict())]
+    def _first_in(self, lines: Sequence[Line]) -> list[int]:
+        waiting = self.values("has_line", rows=self._list(lines))
+        return [id_ for number in waiting for id_ in self.values("first_in_line", **lines[number]._asdict())]
 
     def _windows_of(self, who: dict[str, Any], rank: int, starts: dict[str, int], each: int) -> list[tuple[Any, ...]]:
         place = {"rank": rank, "limit": each, **who}

@@ -83,14 +83,10 @@ WITH RECURSIVE found (key, route) AS (
 )
 SELECT key, route FROM found WHERE route IS NOT NULL;
 
--- name: in_line
-SELECT s.id
-FROM unnest(%(keys)s::bigint[], %(routes)s::bigint[], %(ranks)s::integer[], %(times)s::timestamptz[], %(places)s::bigint[],
-    %(counts)s::integer[]) AS p (key, route, rank, at, id, n)
+-- name: first_in_line
+SELECT s.id FROM unnest(%(keys)s::bigint[], %(routes)s::bigint[], %(counts)s::integer[]) AS l (key, route, n)
 CROSS JOIN LATERAL (
-    SELECT id FROM holdfast.subqueues
-    WHERE shut_key = p.key AND route = p.route AND (rank, shut_at, id) > (p.rank, p.at, p.id)
-    ORDER BY rank, shut_at, id LIMIT p.n) AS s;
+    SELECT id FROM holdfast.subqueues WHERE shut_key = l.key AND route = l.route ORDER BY rank, shut_at, id LIMIT l.n) AS s;
 
 -- name: open_shut_subqueues
 UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, until = NULL WHERE id {in_ids};

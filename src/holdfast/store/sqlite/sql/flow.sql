@@ -65,13 +65,10 @@ WITH RECURSIVE found (key, route) AS (
 SELECT key, route FROM found WHERE route IS NOT NULL;
 
 -- name: has_line
-SELECT p.key FROM json_each(:rows) p
-WHERE EXISTS (SELECT 1 FROM {in_line_of} = p.value ->> 0 AND s.route = p.value ->> 1
-    AND (s.rank, s.shut_at, s.id) > (p.value ->> 2, p.value ->> 3, p.value ->> 4));
+SELECT l.key FROM json_each(:rows) l WHERE EXISTS (SELECT 1 FROM {in_line_of} = l.value ->> 0 AND s.route = l.value ->> 1);
 
--- name: in_line
-SELECT s.id FROM {in_line_of} = :key AND s.route = :route AND (s.rank, s.shut_at, s.id) > (:rank, :since, :id)
-ORDER BY s.rank, s.shut_at, s.id LIMIT :most;
+-- name: first_in_line
+SELECT s.id FROM {in_line_of} = :key AND s.route = :route ORDER BY s.rank, s.shut_at, s.id LIMIT :most;
 
 -- name: open_shut_subqueues
 UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, until = NULL WHERE id {in_ids};
