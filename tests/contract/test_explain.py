@@ -371,7 +371,7 @@ def test_the_missing_label_is_named(ledger: Ledger, clock: ManualClock):
     found = ledger.explain(made)
     queue = ledger.get(made).queue
     assert f"It requires the label gripper, which no running worker that serves index_page in {queue} has." in found.text
-    assert commands(found)[0] == f"holdfast worker run MODULE:APP --queues {queue} --label=gripper"
+    assert commands(found)[0] == f"holdfast worker run MODULE:APP --queues {queue} --label=gripper --label=zone:berlin"
     ledger.sign_in("w-2", body={"queues": [queue], "kinds": ["index_page"], "labels": ["gripper"]})
     assert "no running worker that serves index_page" in ledger.explain(made).text
     assert "has all of them" in ledger.explain(made).text

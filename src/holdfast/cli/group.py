@@ -73,7 +73,7 @@ def list_(ledger: "Ledger", *, every: bool) -> CommandResult:
         if not found:
             page.line("There are no groups." if every else "There are no groups that are not done.")
             return
-        rows = [(one.name, _state(one), one.total, one.live, one.succeeded, _dead(one), f"{one.progress:.0%}") for one in found]
+        rows = [(one.name, _state(one), one.total, one.live, one.succeeded, _dead(one), _percent(one)) for one in found]
         page.table(("group", "state", "jobs", "live", "succeeded", "dead", "progress"), rows)
 
     return CommandResult({"groups": found}, show)
@@ -97,7 +97,7 @@ def get(ledger: "Ledger", *, name: str) -> CommandResult:
             [
                 ("group", found.name),
                 ("state", _state(found)),
-                ("jobs", f"{found.total}, {found.progress:.0%} succeeded"),
+                ("jobs", f"{found.total}, {_percent(found)} succeeded"),
                 *((status, count) for status, count in _counts(found).items() if count),
                 ("then", _follow_up(found.then, found.then_job)),
                 ("on dead", _follow_up(found.on_dead, found.on_dead_job)),
@@ -225,6 +225,11 @@ def _changed(change: "GroupChange", text: str) -> CommandResult:
             page.remark(f"{change.refused - SHOWN_MAX} more were left.")
 
     return CommandResult(change, show)
+
+
+def _percent(found: "GroupRecord") -> str:
+    """Return the share of successes. It is 100% only if all have succeeded."""
+    return f"{int(100 * found.progress)}%"
 
 
 def _dead(found: "GroupRecord") -> int:

@@ -43,8 +43,9 @@ def explain_labels(job: JobRecord, serving: Sequence[SeenWorker]) -> Explanation
             f"It requires the {'label' if len(missing) == 1 else 'labels'} {names}, "
             f"which no running worker that serves {job.kind} in {job.queue} has."
         )
-    claims = next_step("it is claimed", None, f"a worker with {'the label' if len(requires) == 1 else 'the labels'} {names}")
-    return ExplanationPart(Situation.NO_WORKER_WITH_LABELS, (words,), (claims,), (run_a_worker(job.queue, missing),))
+    labels = join_some(sorted(set(requires)), NAMED_MAX)
+    claims = next_step("it is claimed", None, f"a worker with {'the label' if len(requires) == 1 else 'the labels'} {labels}")
+    return ExplanationPart(Situation.NO_WORKER_WITH_LABELS, (words,), (claims,), (run_a_worker(job.queue, requires),))
 
 
 class Reservation(NamedTuple):
