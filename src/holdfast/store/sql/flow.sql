@@ -60,6 +60,9 @@ WHERE shut_key IN (SELECT id FROM holdfast.limit_keys WHERE name = :name);
 -- name: draws
 SELECT id, draws FROM holdfast.subqueues WHERE id {in_ids};
 
+-- name: leave_line
+UPDATE holdfast.subqueues SET shut_at = NULL WHERE id {in_ids};
+
 -- name: flow_place
 SELECT s.id, r.for_worker FROM holdfast.jobs j
 JOIN holdfast.subqueues s ON s.id = j.subqueue JOIN holdfast.routes r ON r.id = s.route

@@ -91,9 +91,6 @@ CROSS JOIN LATERAL (
 -- name: open_shut_subqueues
 UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, until = NULL WHERE id {in_ids};
 
--- name: leave_line
-UPDATE holdfast.subqueues SET shut_at = NULL WHERE id {in_ids};
-
 -- name: open_due_subqueues
 UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, until = NULL
 WHERE id IN (

@@ -73,9 +73,6 @@ SELECT s.id FROM {in_line_of} = :key AND s.route = :route ORDER BY s.rank, s.shu
 -- name: open_shut_subqueues
 UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, until = NULL WHERE id {in_ids};
 
--- name: leave_line
-UPDATE holdfast_subqueues SET shut_at = NULL WHERE id {in_ids};
-
 -- name: open_due_subqueues
 UPDATE holdfast_subqueues SET is_open = 1, shut_key = NULL, until = NULL
 WHERE id IN (
