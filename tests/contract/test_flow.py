@@ -467,6 +467,8 @@ def test_history_folds_to_the_row(ledger: Ledger) -> None:
         ({"limits": {"api": "1"}}, "validation_error"),
         ({"limits": "api"}, "validation_error"),
         ({"limits": 3}, "validation_error"),
+        ({"limits": [["api"]]}, "validation_error"),
+        ({"limits": [{"api": 1}]}, "validation_error"),
         ({"limits": {f"l{n}": 1 for n in range(9)}}, "limit_exceeded"),
         ({"limits": {"tenant": 1}}, "validation_error"),
         ({"limits": {"small": 3}}, "limit_exceeded"),

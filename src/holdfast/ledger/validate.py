@@ -452,7 +452,7 @@ def _draws(given: Any) -> tuple[Draw, ...]:
     """Return the limits of a job: a mapping of names to units, or a list of names, each with one unit."""
     if isinstance(given, str) or not isinstance(given, Mapping | Sequence):
         raise ValidationError("limits must be a mapping of names to units, or a list of names", field="limits")
-    units = given if isinstance(given, Mapping) else dict.fromkeys(given, 1)
+    units = given if isinstance(given, Mapping) else {limits.check_name("limits", name): 1 for name in given}
     limits.check_count("limits", len(units), limits.LIMITS_PER_JOB_MAX)
     return tuple(
         Draw(limits.check_name("limits", name), limits.check_integer("limits", number, 1, limits.LIMIT_UNITS_MAX))

@@ -76,6 +76,10 @@ class FlowClaim:
         self.keeps = False
         """Whether this claim works through the notes. Only that one may close subqueues."""
 
+    def latest(self, before: Micros | None) -> Micros | None:
+        """Return the latest time of jobs that may be taken. A job that became available after the time of the claim may not."""
+        return min((at for at in (before, self.at) if at is not None), default=None)
+
     @property
     def knowledge(self) -> int:
         """A number that rises with everything that the claim finds out, so that another round makes sense."""
@@ -226,7 +230,7 @@ class SqlFlow(SqlSubqueues):
             return 0
         kinds = None if claim.kinds is None else self._list(claim.kinds)
         params = {"queue": claim.queue, "rank": rank, "kinds": kinds, "limit": count}
-        found = self.values("pick_plain_jobs", now_at=self.stamp(), before_at=before, **params)
+        found = self.values("pick_plain_jobs", now_at=self.stamp(), before_at=claim.latest(before), **params)
         if len(found) < count and (before is None or not found):
             claim.without_plain.add(rank)
         claim.picked |= dict.fromkeys(found)
@@ -236,7 +240,7 @@ class SqlFlow(SqlSubqueues):
         """Lock the first jobs of each subqueue. What a subqueue could not use goes back to its keys."""
         if not counts:
             return 0
-        found = dict(self._pick_jobs(claim.queue, rank, before, counts))
+        found = dict(self._pick_jobs(claim.queue, rank, claim.latest(before), counts))
         got = Counter(found.values())
         for id_, count in counts.items():
             short = count - got[id_]
