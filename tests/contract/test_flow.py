@@ -177,6 +177,88 @@ def test_a_claim_by_id_counts_and_is_refused(ledger: Ledger) -> None:
     assert ledger.claim_job(second.id, "w").attempt == 1
 
 
+def _stalled(ledger: Ledger, clock: ManualClock, **options: Any) -> Job:
+    """Return a job that any worker may claim by its id: it has stalled, and its resume window is over."""
+    job = ledger.enqueue("k", {}, policy={"attempts_max": 100, "resume_window": "1s"}, **options)
+    [held] = claimed(ledger, "w1", labels=options.get("requires", ()))
+    assert held.id == job.id
+    clock.advance(70)
+    ledger.stall(job.id)
+    clock.advance(2)
+    return job
+
+
+def _why_not(ledger: Ledger, job: Job, worker: str, **options: Any) -> str:
+    with refused("not_claimable") as refusal:
+        ledger.claim_job(job.id, worker, **options)
+    return str(refusal.value.context["why"])
+
+
+def test_a_claim_of_a_stalled_job_follows_its_labels(ledger: Ledger, clock: ManualClock) -> None:
+    job = _stalled(ledger, clock, requires=["gpu"])
+    assert _why_not(ledger, job, "w2") == "label"
+    assert ledger.claim_job(job.id, "w2", labels=["gpu"]).attempt == 2
+    assert not ledger.check(job.id)
+
+
+def test_a_claim_of_a_stalled_job_follows_its_reservation(ledger: Ledger, clock: ManualClock) -> None:
+    job = _stalled(ledger, clock, for_worker="w1")
+    assert _why_not(ledger, job, "w2") == "reserved"
+    assert ledger.claim_job(job.id, "w1").attempt == 2
+
+
+def test_a_claim_of_a_stalled_job_follows_its_rate(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("api", rate="1/1h", burst=1)
+    job = _stalled(ledger, clock, limits=["api"])
+    assert _why_not(ledger, job, "w2") == "limit"
+    assert _why_not(ledger, job, "w1") == "limit"
+    clock.advance(3600)
+    assert ledger.claim_job(job.id, "w2").attempt == 2
+    clock.advance(1)
+    assert ledger.limit_keys("api")[0].used == 1
+
+
+@pytest.mark.parametrize("worker", ["w1", "w2"])
+def test_a_claim_of_an_expired_lease_follows_its_rate(ledger: Ledger, clock: ManualClock, worker: str) -> None:
+    ledger.set_limit("api", rate="1/1h", burst=1)
+    job = ledger.enqueue("k", {}, limits=["api"], policy={"attempts_max": 100, "resume_window": 0})
+    claimed(ledger, "w1")
+    assert ledger.claim_job(job.id, "w1").attempt == 1, "a renewal is no start"
+    for _ in range(5):
+        clock.advance(70)
+        assert _why_not(ledger, job, worker) == "limit"
+    clock.advance(3600)
+    assert ledger.claim_job(job.id, worker).attempt == 2
+
+
+def test_a_stalled_job_uses_its_own_units_again(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("api", concurrent=3)
+    job = _stalled(ledger, clock, limits={"api": 2})
+    other, third = (ledger.enqueue("k", limits=["api"]) for _ in range(2))
+    assert ledger.claim_job(other.id, "w3").attempt == 1
+    again = ledger.claim_job(job.id, "w2")
+    assert again.attempt == 2
+    assert [key.used for key in ledger.limit_keys("api")] == [3]
+    assert _why_not(ledger, third, "w3") == "limit"
+    assert claimed(ledger) == []
+    assert again.fence is not None
+    ledger.release(again.fence)
+    assert [key.used for key in ledger.limit_keys("api")] == [1]
+    assert ledger.claim_job(third.id, "w3").attempt == 1
+
+
+def test_a_stalled_job_waits_if_others_use_what_a_lowered_limit_has(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("api", concurrent=2)
+    job = _stalled(ledger, clock, limits=["api"])
+    ledger.enqueue("k", limits=["api"])
+    [held] = claimed(ledger, "w3")
+    ledger.set_limit("api", concurrent=1)
+    assert _why_not(ledger, job, "w2") == "limit"
+    assert _why_not(ledger, job, "w2") == "limit"
+    complete(ledger, held)
+    assert ledger.claim_job(job.id, "w2").attempt == 2
+
+
 def test_a_limit_changes_at_run_time(ledger: Ledger) -> None:
     ledger.set_limit("api", concurrent=1)
     for _ in range(5):

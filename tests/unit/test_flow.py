@@ -81,6 +81,16 @@ def test_concurrent_units_are_used_and_counted_anew():
     assert (state.used, state.drawn) == (1, 0)
 
 
+def test_units_of_another_attempt_are_used_once():
+    state = key(LimitBody(concurrent=5), used=5)
+    state.free(2)
+    assert (state.fits(2), state.fits(3)) == (1, 0)
+    state.recount(4)
+    assert state.used == 2
+    state.take(2)
+    assert (state.used, state.drawn) == (4, 0)
+
+
 def test_what_does_not_change_is_not_saved():
     state = key(LimitBody(concurrent=5), used=3)
     state.take(0)

@@ -31,6 +31,14 @@ class FlowRefusal(NamedTuple):
     words: str
 
 
+class FlowCheck(NamedTuple):
+    """Whether flow control lets a worker begin an attempt of a job now."""
+
+    refusal: FlowRefusal | None
+    at: Micros = 0
+    """The time at which the tokens of rates were counted. The start must not have an earlier one."""
+
+
 class LimitBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The numbers of a limit, or of one key of it. A field that is None does not limit."""
 
@@ -138,6 +146,11 @@ class LimitKey(msgspec.Struct):
         self.is_changed = self.is_changed or units != 0
         if self.body is not None and self.body.rate is not None:
             self.tokens -= units
+
+    def free(self, units: int) -> None:
+        """Leave out units of a job that is about to begin another attempt: that one uses them again."""
+        self.used -= units
+        self.drawn -= units
 
     def recount(self, used: int) -> None:
         """Set what is in use. What is drawn comes on top of that."""

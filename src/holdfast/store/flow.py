@@ -21,6 +21,7 @@ from holdfast.core.flow import (
     TURNS_MAX,
     VISITS_MAX,
     VISITS_MIN,
+    FlowCheck,
     FlowRefusal,
     Level,
     LimitKey,
@@ -30,7 +31,7 @@ from holdfast.core.flow import (
     allocate,
     choose_level,
 )
-from holdfast.core.model import JobRecord, Micros
+from holdfast.core.model import ACTIVE, JobRecord, Micros
 from holdfast.store.subqueues import SqlSubqueues, decode_draws
 
 _encode = msgspec.json.Encoder().encode
@@ -279,31 +280,43 @@ class SqlFlow(SqlSubqueues):
 
     # Claims of one job
 
-    def flow_refusal(self, job: JobRecord, worker: str, labels: Sequence[str]) -> FlowRefusal | None:
-        """Return why this worker may not claim a queued job now, or None. The keys that the job draws on stay locked."""
+    def check_flow(self, job: JobRecord, worker: str, labels: Sequence[str]) -> FlowCheck:
+        """Return whether this worker may begin an attempt of a job now. The keys that the job draws on stay locked."""
         flow = job.flow
-        if flow is None:
-            return None
+        assert flow is not None
         until = flow.reserved_until(job.available_at)
         if flow.for_worker not in ("", worker) and (until is None or self.now() < until):
-            return FlowRefusal("reserved", f"it is for the worker {flow.for_worker}")
+            return FlowCheck(FlowRefusal("reserved", f"it is for the worker {flow.for_worker}"))
         if missing := sorted(set(flow.requires).difference(labels)):
-            return FlowRefusal("label", f"it requires a worker with the label {missing[0]}")
+            return FlowCheck(FlowRefusal("label", f"it requires a worker with the label {missing[0]}"))
         draws = self._draws_of(job)
-        keys = self._locked_keys([key for key, _ in draws], wait=True) if draws else {}
+        if not draws:
+            return FlowCheck(None)
+        keys = self._locked_keys([key for key, _ in draws], wait=True)
+        own = draws if job.status in ACTIVE else ()
+        for key, units in own:
+            keys[key].free(units)
         self._recount([keys[key] for key, units in draws if keys[key].is_full(units)])
-        for key, units in draws:
-            if not keys[key].fits(units):
-                return FlowRefusal("limit", f"the limit {keys[key].name} is used up")
-        return None
+        full = next((keys[key] for key, units in draws if not keys[key].fits(units)), None)
+        if full is not None:
+            for key, units in own:
+                keys[key].free(-units)
+            self._save_keys(keys.values())
+            return FlowCheck(FlowRefusal("limit", f"the limit {full.name} is used up"))
+        return FlowCheck(None, max([self._keys_read_at, *(key.filled_at for key in keys.values() if key.has_rate)]))
 
-    def draw_one(self, job: JobRecord, pos: int) -> None:
-        """Save what a job draws that was claimed by its id, at this position."""
+    def draw_one(self, job: JobRecord, pos: int, *, again: bool) -> None:
+        """Save what a job draws that was claimed by its id, at this position, after `check_flow`.
+
+        With `again`, its units were in use before.
+        """
         if job.flow is None or not job.flow.limits:
             return
         draws = self._draws_of(job)
-        keys = self._locked_keys([key for key, _ in draws], wait=True)
+        keys = self._locked_keys([key for key, _ in draws], wait=True, now=self._keys_read_at)
         for key, units in draws:
+            if again:
+                keys[key].free(units)
             keys[key].take(units)
         self._add_slots(pos, [(job.id, draws)])
         self._save_keys(keys.values())
