@@ -1,11 +1,13 @@
 """Flow control: limits, partitions, ageing, labels and workers of jobs. The same on both stores."""
 
+import contextlib
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from holdfast import Job, Ledger
+from holdfast.errors import NotClaimable
 from holdfast.testing import ManualClock
 from tests.contract.builders import refused
 
@@ -324,12 +326,40 @@ def test_a_clock_that_is_set_back_adds_no_tokens(ledger: Ledger, clock: ManualCl
     for _ in range(5):
         ledger.enqueue("k", limits=["api"])
     assert len(claimed(ledger)) == 1
+    ledger.sweep()
     clock.jump(-30)
+    ledger.sweep()
     assert claimed(ledger) == []
     clock.advance(30)
-    assert claimed(ledger) == []
-    clock.advance(1)
     assert len(claimed(ledger)) == 1
+    assert claimed(ledger) == []
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_a_rate_goes_on_after_a_clock_that_went_forward_was_put_right(ledger: Ledger, clock: ManualClock, by_id: bool) -> None:
+    ledger.set_limit("api", rate="1/1s")
+    waiting = {ledger.enqueue("k", limits=["api"]).id for _ in range(5)}
+
+    def start() -> int:
+        if not by_id:
+            found = set(ids(claimed(ledger)))
+        else:
+            found = set()
+            with contextlib.suppress(NotClaimable):
+                found = {ledger.claim_job(min(waiting), "w").id}
+        waiting.difference_update(found)
+        return len(found)
+
+    clock.jump(7_200)
+    assert [start(), start()] == [1, 0]
+    ledger.sweep()
+    clock.jump(-7_200)
+    ledger.sweep()
+    assert start() == 0
+    clock.advance(1)
+    assert [start(), start()] == [1, 0]
+    clock.advance(1)
+    assert [start(), start()] == [1, 0]
 
 
 # Fairness

@@ -120,8 +120,10 @@ class LimitKey(msgspec.Struct):
         return self.body is not None and self.body.rate is not None
 
     def refill(self, now: Micros) -> None:
-        """Add the tokens that have come in since the last time. The clock may have been set back."""
+        """Add the tokens that have come in since the last time. If the clock was set back, they come in from now on."""
         body = self.body
+        if self.filled_at > now + CLOCK_STEP_US:
+            self.filled_at, self.is_changed = now, True
         if body is not None and body.rate is not None and body.per_us is not None:
             passed = max(0, now - self.filled_at)
             self.tokens = min(float(body.tokens_max), self.tokens + passed * body.rate / body.per_us)
@@ -179,6 +181,8 @@ class LimitKey(msgspec.Struct):
         return self.filled_at + -int(-(units - self.tokens) * body.per_us // body.rate)
 
 
+CLOCK_STEP_US = 1_000_000
+"""A key that was filled later than this from now was filled before the clock was set back."""
 TOKEN_ERROR = 1e-6
 """The rounding error of a bucket, in tokens."""
 

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.commands import ClaimNext
 from holdfast.core.flow import (
+    CLOCK_STEP_US,
     FIRST_PLACE,
     TURNS_MAX,
     VISITS_MAX,
@@ -38,8 +39,6 @@ _encode = msgspec.json.Encoder().encode
 _settings = msgspec.json.Decoder(QueueSettings)
 NO_QUEUE_SETTINGS = QueueSettings()
 RANK_MIN = -limits.PRIORITY_MAX
-CLOCK_STEP_US = 1_000_000
-"""A key that was filled later than this from now was filled before the clock was set back."""
 
 
 class QueueSettingsRow(NamedTuple):
