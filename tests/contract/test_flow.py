@@ -580,6 +580,7 @@ def test_history_folds_to_the_row(ledger: Ledger) -> None:
         ({"limits": "api"}, "validation_error"),
         ({"limits": 3}, "validation_error"),
         ({"limits": [["api"]]}, "validation_error"),
+        ({"limits": ["api", "api"]}, "validation_error"),
         ({"limits": [{"api": 1}]}, "validation_error"),
         ({"limits": {f"l{n}": 1 for n in range(9)}}, "limit_exceeded"),
         ({"limits": {"tenant": 1}}, "validation_error"),
@@ -589,6 +590,7 @@ def test_history_folds_to_the_row(ledger: Ledger) -> None:
         ({"partition": 7}, "validation_error"),
         ({"partition": "x" * 201}, "limit_exceeded"),
         ({"requires": "gpu"}, "validation_error"),
+        ({"requires": {"gpu": 1}}, "validation_error"),
         ({"requires": [f"l{n}" for n in range(17)]}, "limit_exceeded"),
         ({"requires": [""]}, "validation_error"),
         ({"for_worker_for": "1m"}, "validation_error"),
@@ -652,8 +654,38 @@ def test_bad_settings_of_queues_are_refused(ledger: Ledger, options: dict[str, A
 def test_a_worker_has_at_most_64_labels(ledger: Ledger) -> None:
     with refused("limit_exceeded"):
         ledger.claim("w", labels=[f"l{n}" for n in range(65)])
-    with refused("validation_error"):
-        ledger.claim("w", labels="gpu")
+    for labels in ("gpu", {"gpu": 1}, 7, [7]):
+        with refused("validation_error"):
+            ledger.claim("w", labels=labels)  # type: ignore[arg-type]
+
+
+def test_requires_may_be_a_set(ledger: Ledger) -> None:
+    job = ledger.enqueue("k", requires={"gpu", "big"})
+    assert ids(claimed(ledger, labels={"big", "gpu"})) == [job.id]
+
+
+def test_the_burst_of_the_largest_rate_may_be_set(ledger: Ledger) -> None:
+    made = ledger.set_limit("api", rate="1000000000/1ms")
+    assert made.burst == 1_000_000_000
+    assert ledger.set_limit("api", rate=made.rate, burst=made.burst).burst == made.burst
+
+
+@pytest.mark.parametrize("rate", ["1/s", "1/nan", "1/1s/1s", "1/", "/1s", "1/10"])
+def test_a_refusal_says_how_a_rate_is_written(ledger: Ledger, rate: str) -> None:
+    with refused("validation_error") as refusal:
+        ledger.set_limit("api", rate=rate)
+    assert 'rate must be a number, a slash and a duration, such as "600/1m"' in str(refusal.value)
+    with refused("validation_error") as refusal:
+        ledger.set_queue("default", ageing=f"+{rate}")
+    assert 'ageing must be a number, a slash and a duration, such as "+1/10m"' in str(refusal.value)
+
+
+def test_a_refusal_says_what_a_key_may_be(ledger: Ledger) -> None:
+    ledger.set_limit("api", concurrent=1, by="args.tenant")
+    for tenant in (1.5, None, ["a"]):
+        with refused("validation_error") as refusal:
+            ledger.enqueue("k", {"tenant": tenant}, limits=["api"])
+        assert "no text or whole number" in str(refusal.value)
 
 
 def test_settings_are_listed(ledger: Ledger) -> None:
