@@ -61,7 +61,7 @@ def test_a_wrong_number_is_refused_where_it_is_typed(
     page.fill("#limit-rate", "often")
     page.click("[data-confirm]")
 
-    expect(page.locator("dialog .problem")).to_contain_text("rate must be a number and a duration")
+    expect(page.locator("dialog .problem")).to_contain_text("rate must be a number, a slash and a duration")
     assert ledger.limits() == []
 
 

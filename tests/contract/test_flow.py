@@ -1,11 +1,13 @@
 """Flow control: limits, partitions, ageing, labels and workers of jobs. The same on both stores."""
 
+import contextlib
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from holdfast import Job, Ledger
+from holdfast.errors import NotClaimable
 from holdfast.testing import ManualClock
 from tests.contract.builders import refused
 
@@ -177,6 +179,88 @@ def test_a_claim_by_id_counts_and_is_refused(ledger: Ledger) -> None:
     assert ledger.claim_job(second.id, "w").attempt == 1
 
 
+def _stalled(ledger: Ledger, clock: ManualClock, **options: Any) -> Job:
+    """Return a job that any worker may claim by its id: it has stalled, and its resume window is over."""
+    job = ledger.enqueue("k", {}, policy={"attempts_max": 100, "resume_window": "1s"}, **options)
+    [held] = claimed(ledger, "w1", labels=options.get("requires", ()))
+    assert held.id == job.id
+    clock.advance(70)
+    ledger.stall(job.id)
+    clock.advance(2)
+    return job
+
+
+def _why_not(ledger: Ledger, job: Job, worker: str, **options: Any) -> str:
+    with refused("not_claimable") as refusal:
+        ledger.claim_job(job.id, worker, **options)
+    return str(refusal.value.context["why"])
+
+
+def test_a_claim_of_a_stalled_job_follows_its_labels(ledger: Ledger, clock: ManualClock) -> None:
+    job = _stalled(ledger, clock, requires=["gpu"])
+    assert _why_not(ledger, job, "w2") == "label"
+    assert ledger.claim_job(job.id, "w2", labels=["gpu"]).attempt == 2
+    assert not ledger.check(job.id)
+
+
+def test_a_claim_of_a_stalled_job_follows_its_reservation(ledger: Ledger, clock: ManualClock) -> None:
+    job = _stalled(ledger, clock, for_worker="w1")
+    assert _why_not(ledger, job, "w2") == "reserved"
+    assert ledger.claim_job(job.id, "w1").attempt == 2
+
+
+def test_a_claim_of_a_stalled_job_follows_its_rate(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("api", rate="1/1h", burst=1)
+    job = _stalled(ledger, clock, limits=["api"])
+    assert _why_not(ledger, job, "w2") == "limit"
+    assert _why_not(ledger, job, "w1") == "limit"
+    clock.advance(3600)
+    assert ledger.claim_job(job.id, "w2").attempt == 2
+    clock.advance(1)
+    assert ledger.limit_keys("api")[0].used == 1
+
+
+@pytest.mark.parametrize("worker", ["w1", "w2"])
+def test_a_claim_of_an_expired_lease_follows_its_rate(ledger: Ledger, clock: ManualClock, worker: str) -> None:
+    ledger.set_limit("api", rate="1/1h", burst=1)
+    job = ledger.enqueue("k", {}, limits=["api"], policy={"attempts_max": 100, "resume_window": 0})
+    claimed(ledger, "w1")
+    assert ledger.claim_job(job.id, "w1").attempt == 1, "a renewal is no start"
+    for _ in range(5):
+        clock.advance(70)
+        assert _why_not(ledger, job, worker) == "limit"
+    clock.advance(3600)
+    assert ledger.claim_job(job.id, worker).attempt == 2
+
+
+def test_a_stalled_job_uses_its_own_units_again(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("api", concurrent=3)
+    job = _stalled(ledger, clock, limits={"api": 2})
+    other, third = (ledger.enqueue("k", limits=["api"]) for _ in range(2))
+    assert ledger.claim_job(other.id, "w3").attempt == 1
+    again = ledger.claim_job(job.id, "w2")
+    assert again.attempt == 2
+    assert [key.used for key in ledger.limit_keys("api")] == [3]
+    assert _why_not(ledger, third, "w3") == "limit"
+    assert claimed(ledger) == []
+    assert again.fence is not None
+    ledger.release(again.fence)
+    assert [key.used for key in ledger.limit_keys("api")] == [1]
+    assert ledger.claim_job(third.id, "w3").attempt == 1
+
+
+def test_a_stalled_job_waits_if_others_use_what_a_lowered_limit_has(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("api", concurrent=2)
+    job = _stalled(ledger, clock, limits=["api"])
+    ledger.enqueue("k", limits=["api"])
+    [held] = claimed(ledger, "w3")
+    ledger.set_limit("api", concurrent=1)
+    assert _why_not(ledger, job, "w2") == "limit"
+    assert _why_not(ledger, job, "w2") == "limit"
+    complete(ledger, held)
+    assert ledger.claim_job(job.id, "w2").attempt == 2
+
+
 def test_a_limit_changes_at_run_time(ledger: Ledger) -> None:
     ledger.set_limit("api", concurrent=1)
     for _ in range(5):
@@ -242,12 +326,40 @@ def test_a_clock_that_is_set_back_adds_no_tokens(ledger: Ledger, clock: ManualCl
     for _ in range(5):
         ledger.enqueue("k", limits=["api"])
     assert len(claimed(ledger)) == 1
+    ledger.sweep()
     clock.jump(-30)
+    ledger.sweep()
     assert claimed(ledger) == []
     clock.advance(30)
-    assert claimed(ledger) == []
-    clock.advance(1)
     assert len(claimed(ledger)) == 1
+    assert claimed(ledger) == []
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_a_rate_goes_on_after_a_clock_that_went_forward_was_put_right(ledger: Ledger, clock: ManualClock, by_id: bool) -> None:
+    ledger.set_limit("api", rate="1/1s")
+    waiting = {ledger.enqueue("k", limits=["api"]).id for _ in range(5)}
+
+    def start() -> int:
+        if not by_id:
+            found = set(ids(claimed(ledger)))
+        else:
+            found = set()
+            with contextlib.suppress(NotClaimable):
+                found = {ledger.claim_job(min(waiting), "w").id}
+        waiting.difference_update(found)
+        return len(found)
+
+    clock.jump(7_200)
+    assert [start(), start()] == [1, 0]
+    ledger.sweep()
+    clock.jump(-7_200)
+    ledger.sweep()
+    assert start() == 0
+    clock.advance(1)
+    assert [start(), start()] == [1, 0]
+    clock.advance(1)
+    assert [start(), start()] == [1, 0]
 
 
 # Fairness
@@ -467,6 +579,9 @@ def test_history_folds_to_the_row(ledger: Ledger) -> None:
         ({"limits": {"api": "1"}}, "validation_error"),
         ({"limits": "api"}, "validation_error"),
         ({"limits": 3}, "validation_error"),
+        ({"limits": [["api"]]}, "validation_error"),
+        ({"limits": ["api", "api"]}, "validation_error"),
+        ({"limits": [{"api": 1}]}, "validation_error"),
         ({"limits": {f"l{n}": 1 for n in range(9)}}, "limit_exceeded"),
         ({"limits": {"tenant": 1}}, "validation_error"),
         ({"limits": {"small": 3}}, "limit_exceeded"),
@@ -475,6 +590,7 @@ def test_history_folds_to_the_row(ledger: Ledger) -> None:
         ({"partition": 7}, "validation_error"),
         ({"partition": "x" * 201}, "limit_exceeded"),
         ({"requires": "gpu"}, "validation_error"),
+        ({"requires": {"gpu": 1}}, "validation_error"),
         ({"requires": [f"l{n}" for n in range(17)]}, "limit_exceeded"),
         ({"requires": [""]}, "validation_error"),
         ({"for_worker_for": "1m"}, "validation_error"),
@@ -538,8 +654,39 @@ def test_bad_settings_of_queues_are_refused(ledger: Ledger, options: dict[str, A
 def test_a_worker_has_at_most_64_labels(ledger: Ledger) -> None:
     with refused("limit_exceeded"):
         ledger.claim("w", labels=[f"l{n}" for n in range(65)])
-    with refused("validation_error"):
-        ledger.claim("w", labels="gpu")
+    for labels in ("gpu", {"gpu": 1}, 7, [7]):
+        with refused("validation_error"):
+            ledger.claim("w", labels=labels)  # type: ignore[arg-type]
+
+
+def test_requires_may_be_a_set(ledger: Ledger) -> None:
+    labels: Any = {"gpu", "big"}
+    job = ledger.enqueue("k", requires=labels)
+    assert ids(claimed(ledger, labels=labels)) == [job.id]
+
+
+def test_the_burst_of_the_largest_rate_may_be_set(ledger: Ledger) -> None:
+    made = ledger.set_limit("api", rate="1000000000/1ms")
+    assert made.burst == 1_000_000_000
+    assert ledger.set_limit("api", rate=made.rate, burst=made.burst).burst == made.burst
+
+
+@pytest.mark.parametrize("rate", ["1/s", "1/nan", "1/1s/1s", "1/", "/1s", "1/10"])
+def test_a_refusal_says_how_a_rate_is_written(ledger: Ledger, rate: str) -> None:
+    with refused("validation_error") as refusal:
+        ledger.set_limit("api", rate=rate)
+    assert 'rate must be a number, a slash and a duration, such as "600/1m"' in str(refusal.value)
+    with refused("validation_error") as refusal:
+        ledger.set_queue("default", ageing=f"+{rate}")
+    assert 'ageing must be a number, a slash and a duration, such as "+1/10m"' in str(refusal.value)
+
+
+def test_a_refusal_says_what_a_key_may_be(ledger: Ledger) -> None:
+    ledger.set_limit("api", concurrent=1, by="args.tenant")
+    for tenant in (1.5, None, ["a"]):
+        with refused("validation_error") as refusal:
+            ledger.enqueue("k", {"tenant": tenant}, limits=["api"])
+        assert "no text or whole number" in str(refusal.value)
 
 
 def test_settings_are_listed(ledger: Ledger) -> None:

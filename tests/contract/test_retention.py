@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.store.sealing import SqlSeals
@@ -373,6 +374,19 @@ def test_subqueues_without_jobs_are_deleted_after_a_day(ledger: Ledger, clock: M
     assert [job.id for job in ledger.claim("w", limit=10)] == [again.id]
     clock.advance(6 * 86_400)
     assert [job.id for job in ledger.claim("w", limit=10)] == [kept.id]
+
+
+def test_a_process_forgets_the_numbers_of_subqueues_by_the_time_of_the_ledger(ledger: Ledger, store_url: str, clock: ManualClock):
+    ledger.enqueue("k", partition="p")
+    [job] = ledger.claim("w", start=True)
+    assert job.fence is not None
+    ledger.complete(job.fence)
+    assert ledger.claim("w") == []
+    clock.jump(2 * 86_400)
+    with holdfast.open(store_url, clock=clock) as other:
+        assert other.prune(subqueues_before=clock.now())["subqueues"] == 1
+        again = ledger.enqueue("k", partition="p")
+        assert [job.id for job in other.claim("w")] == [again.id]
 
 
 def test_slots_of_held_jobs_stay(ledger: Ledger, clock: ManualClock):

@@ -152,6 +152,60 @@ def test_the_last_arguments_win(ledger: Ledger, clock: ManualClock):
     assert ledger.check(first.id) == []
 
 
+@pytest.mark.parametrize("how", [{"on_duplicate": "replace"}, {"on_duplicate": "postpone", "delay": "1s"}])
+def test_a_changed_job_has_the_key_of_its_last_arguments(ledger: Ledger, clock: ManualClock, how: dict[str, Any]):
+    ledger.set_limit("t", concurrent=1, by="args.tenant")
+    delay: dict[str, Any] = {"delay": how["delay"]} if "delay" in how else {}
+    first = ledger.enqueue("k", {"tenant": "a"}, limits=["t"], dedupe_key="x", **delay)
+    changed = ledger.enqueue("k", {"tenant": "b"}, limits=["t"], dedupe_key="x", **how)
+    assert (changed.id, changed.limits) == (first.id, {"t": 1})
+    assert ledger.events(first.id)[-1].payload["flow"] == {"limits": [{"limit": "t", "key": "b"}]}
+    ledger.enqueue("k", {"tenant": "b"}, limits=["t"])
+    clock.advance(1)
+    assert [job.args["tenant"] for job in ledger.claim("w", limit=5)] == ["b"]
+    assert [(key.key, key.used) for key in ledger.limit_keys("t")] == [("a", 0), ("b", 1)]
+    assert ledger.check(first.id) == []
+
+
+_NONE: dict[str, Any] = {}
+_ROUTED: dict[str, Any] = {"requires": ["gpu"], "for_worker": "w1", "for_worker_for": "1m", "partition": "p"}
+
+
+@pytest.mark.parametrize(("before", "after"), [(_NONE, _ROUTED), (_ROUTED, _NONE), ({"requires": ["fpga"]}, _ROUTED)])
+def test_a_replaced_job_goes_where_the_last_call_sends_it(
+    ledger: Ledger, clock: ManualClock, before: dict[str, Any], after: dict[str, Any]
+):
+    change: dict[str, Any] = {"dedupe_key": "x", "on_duplicate": "replace"}
+    first = ledger.enqueue("k", **before, **change)
+    assert ledger.claim("w0", labels=["other"], kinds=["none"]) == []
+    job = ledger.enqueue("k", **after, **change)
+    assert (job.id, job.partition, list(job.requires), job.for_worker) == (
+        first.id,
+        after.get("partition"),
+        after.get("requires", []),
+        after.get("for_worker"),
+    )
+    assert ledger.enqueue("k", **after, **change).rev == job.rev
+    if after:
+        assert ledger.claim("w1", labels=["fpga"]) == ledger.claim("w2", labels=["gpu"]) == []
+        clock.advance(61)
+        ledger.sweep()
+    assert [one.id for one in ledger.claim("w2", labels=["gpu"])] == [first.id]
+    assert ledger.check(first.id) == []
+    assert [event.type.value for event in ledger.events(first.id)] == ["enqueued", "replaced", "claimed"]
+
+
+def test_a_replaced_job_that_failed_is_replayed_with_its_last_limits(ledger: Ledger):
+    ledger.set_limit("t", concurrent=1, by="args.tenant")
+    for tenant in "ab":
+        ledger.enqueue("k", {"tenant": tenant}, limits=["t"], dedupe_key="x", on_duplicate="replace")
+    [job] = ledger.claim("w", start=True)
+    assert job.fence is not None
+    ledger.fail(job.fence, "no", retryable=False)
+    again = ledger.replay(job.id, actor="operator:kim")
+    assert ledger.events(again.id)[0].payload["flow"] == {"limits": [{"limit": "t", "key": "b"}]}
+
+
 def test_the_same_call_again_changes_nothing(ledger: Ledger):
     first = ledger.enqueue("k", {"n": 1}, **REPLACE)
     assert ledger.enqueue("k", {"n": 1}, **REPLACE).rev == first.rev == 1

@@ -1,15 +1,20 @@
 """Limits hold for many claimers at once, in every way in which their jobs end."""
 
+import contextlib
 import random
 import threading
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import HoldfastError, Job, Ledger
+from holdfast.errors import NotClaimable
+from holdfast.testing import ManualClock
 
 CLAIMERS = 64
 DEADLINE_SECONDS = 120.0
@@ -112,6 +117,49 @@ def test_concurrent_claims_never_exceed_a_rate(store_url: str) -> None:
             for end in range(begin, len(starts)):
                 seconds = (starts[end] - first).total_seconds()
                 assert end - begin + 1 <= 10 + 100 * seconds + 1e-3, (end - begin + 1, seconds)
+
+
+class TickingClock(ManualClock):
+    """A clock on which a millisecond passes whenever it is read."""
+
+    def now(self) -> datetime:
+        self.advance(0.001)
+        return super().now()
+
+
+def test_a_start_is_not_earlier_than_its_tokens(store_url: str) -> None:
+    with holdfast.open(store_url, clock=TickingClock()) as ledger:
+        ledger.set_limit("api", rate="1/100ms", burst=1)
+        waiting = {ledger.enqueue("k", limits=["api"]).id for _ in range(8)}
+        while waiting:
+            if len(waiting) % 2:
+                waiting -= {job.id for job in ledger.claim("w")}
+            else:
+                with contextlib.suppress(NotClaimable):
+                    waiting.remove(ledger.claim_job(min(waiting), "w").id)
+        starts = sorted(job.claimed_at for job in ledger.list(limit=10) if job.claimed_at is not None)
+        assert min(later - earlier for earlier, later in pairwise(starts)) >= timedelta(milliseconds=100)
+
+
+@pytest.mark.parametrize("options", [{}, {"partition": "p"}, {"limits": ["api"]}])
+def test_a_start_is_not_earlier_than_the_time_of_its_job(store_url: str, options: dict[str, Any]) -> None:
+    """A claim with a rate has one time. Jobs that become available while it runs are left for the next one."""
+    with holdfast.open(store_url, clock=TickingClock()) as ledger:
+        ledger.set_limit("api", rate="1000/1s")
+        begin = datetime(2026, 1, 1, tzinfo=UTC)
+        ledger.enqueue("k", limits=["api"])
+        # One becomes available in each millisecond of the claims below.
+        ledger.enqueue_many(
+            {"kind": "k", "available_at": begin + timedelta(milliseconds=number), **options} for number in range(300)
+        )
+        waiting = 301
+        while waiting:
+            waiting -= len(ledger.claim("w", limit=100))
+            ledger.enqueue("k", limits=["api"])
+            waiting += 1 - len(ledger.claim("w", limit=1))
+        for job in ledger.list(limit=1_000):
+            assert job.claimed_at is not None
+            assert job.claimed_at >= job.available_at
 
 
 def test_claims_of_a_lost_worker_count_until_they_are_reclaimed(store_url: str) -> None:

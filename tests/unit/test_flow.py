@@ -83,6 +83,16 @@ def test_concurrent_units_are_used_and_counted_anew():
     assert (state.used, state.drawn) == (1, 0)
 
 
+def test_units_of_another_attempt_are_used_once():
+    state = key(LimitBody(concurrent=5), used=5)
+    state.free(2)
+    assert (state.fits(2), state.fits(3)) == (1, 0)
+    state.recount(4)
+    assert state.used == 2
+    state.take(2)
+    assert (state.used, state.drawn) == (4, 0)
+
+
 def test_what_does_not_change_is_not_saved():
     state = key(LimitBody(concurrent=5), used=3)
     state.take(0)
@@ -114,10 +124,21 @@ def test_tokens_come_in_with_time():
     assert state.allows_at(10) == T0 + 10 * SECOND
     state.refill(T0 + SECOND)
     assert (state.fits(1), state.fits(2)) == (1, 0)
-    state.refill(T0 - SECOND)
+    state.refill(T0)
     assert (state.fits(1), state.filled_at) == (1, T0 + SECOND)
     state.refill(T0 + MINUTE)
     assert state.tokens == 3.0
+
+
+def test_tokens_come_in_from_now_on_after_the_clock_was_set_back():
+    state = key(LimitBody(rate=60, per_us=MINUTE, burst=3))
+    state.refill(T0 + MINUTE)
+    state.take(3)
+    state.is_changed = False
+    state.refill(T0)
+    assert (state.tokens, state.filled_at, state.is_changed) == (0.0, T0, True)
+    state.refill(T0 + SECOND)
+    assert state.fits(1) == 1
 
 
 def test_a_limit_without_a_rate_has_no_next_time():

@@ -13,7 +13,7 @@ from holdfast.core.explain import JobFacts, Situation, explain
 from holdfast.core.explain.formatting import to_datetime
 from holdfast.core.explain.model import LinkedJob, Postponement, SeenWorker
 from holdfast.core.formatting import describe_event
-from holdfast.core.model import EventRecord, EventType, Status
+from holdfast.core.model import Draw, EventRecord, EventType, Flow, Status
 from holdfast.core.timeline import TimelineHistory, TimelineJob, TimelineView, build_timeline
 from holdfast.core.timeline_rows import TimelineEvent
 from holdfast.core.windows import Outcome, change_command, changed_payload, outcome_of
@@ -42,6 +42,19 @@ def test_a_replacement_is_an_event_and_folds_to_the_row():
     assert (job.available_at, history.types) == (T0 + 5 * SECOND, ["enqueued", "replaced"])
     assert fold(history.events) == job
     assert check_history(history.wait(10).start().complete().events, history.job) == []
+
+
+def test_a_replacement_has_the_flow_of_the_last_call():
+    first, last = Flow(partition="a"), Flow(limits=(Draw("api", 1, "b"),), requires=("gpu",), for_worker="w", for_worker_us=5)
+    history = keyed(flow=first).do(c.Replace, actor=CLIENT, args=b'{"n":1}', flow=last)
+    assert (history.job.flow, history.types) == (last, ["enqueued", "replaced"])
+    payload = changed_payload(history.events[0].payload or b"", tuple(history.events))
+    assert payload is not None
+    assert payloads.decode(payloads.EnqueuedPayload, payload).flow == last
+    history.do(c.Replace, actor=CLIENT, args=b'{"n":1}', flow=last).do(c.Postpone, actor=CLIENT, **LATER)
+    assert (history.job.flow, history.types) == (None, ["enqueued", "replaced", "postponed"])
+    assert check_history(history.events, history.job) == []
+    assert change_command(7, call(flow=last)).flow == last
 
 
 def test_a_delay_begins_anew_up_to_the_maximum():

@@ -250,12 +250,13 @@ class Reschedule(JobCommand, frozen=True, kw_only=True):
 
 
 class Replace(JobCommand, frozen=True, kw_only=True):
-    """Give a queued job the arguments, the priority, the tier and the policy of a later call with the same dedupe key."""
+    """Give a queued job the arguments of a later call with the same dedupe key, and its priority, tier, policy and flow."""
 
     args: bytes
     priority: int = 0
     tier: str | None = None
     override: bytes | None = None
+    flow: Flow | None = None
 
 
 class Postpone(Replace, frozen=True, kw_only=True):

@@ -191,7 +191,7 @@ def _replaced(job: JobRecord, event: EventRecord) -> dict[str, Any]:
 def _call_fields(body: payloads.ReplacedPayload) -> dict[str, Any]:
     """Return the fields that a later call with the same dedupe key sets."""
     override = payloads.json_bytes(body.policy)
-    return {"args": bytes(body.args), "priority": body.priority, "tier": body.tier, "override": override}
+    return {"args": bytes(body.args), "priority": body.priority, "tier": body.tier, "override": override, "flow": body.flow}
 
 
 def _postponed(job: JobRecord, event: EventRecord) -> dict[str, Any]:

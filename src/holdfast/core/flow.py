@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.model import Micros
-from holdfast.core.policy import duration_ms
+from holdfast.core.policy import duration_ms, is_duration
 from holdfast.errors import ValidationError
 
 VISITS_MAX = 128
@@ -29,6 +29,14 @@ class FlowRefusal(NamedTuple):
 
     why: str
     words: str
+
+
+class FlowCheck(NamedTuple):
+    """Whether flow control lets a worker begin an attempt of a job now."""
+
+    refusal: FlowRefusal | None
+    at: Micros = 0
+    """The time at which the tokens of rates were counted. The start must not have an earlier one."""
 
 
 class LimitBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -45,12 +53,12 @@ class LimitBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
     @property
     def tokens_max(self) -> int:
-        """The size of the bucket. The default is what the rate gives in a second, and at least 1."""
+        """The size of the bucket. The default is what the rate gives in a second, at least 1, and at most what may be set."""
         if self.burst is not None:
             return self.burst
         assert self.rate is not None
         assert self.per_us is not None
-        return max(1, -(-self.rate * 1_000_000 // self.per_us))
+        return min(max(1, -(-self.rate * 1_000_000 // self.per_us)), limits.LIMIT_COUNT_MAX)
 
     def refuses(self, units: int) -> bool:
         """Return whether a job with so many units could never start."""
@@ -112,8 +120,10 @@ class LimitKey(msgspec.Struct):
         return self.body is not None and self.body.rate is not None
 
     def refill(self, now: Micros) -> None:
-        """Add the tokens that have come in since the last time. The clock may have been set back."""
+        """Add the tokens that have come in since the last time. If the clock was set back, they come in from now on."""
         body = self.body
+        if self.filled_at > now + CLOCK_STEP_US:
+            self.filled_at, self.is_changed = now, True
         if body is not None and body.rate is not None and body.per_us is not None:
             passed = max(0, now - self.filled_at)
             self.tokens = min(float(body.tokens_max), self.tokens + passed * body.rate / body.per_us)
@@ -138,6 +148,11 @@ class LimitKey(msgspec.Struct):
         self.is_changed = self.is_changed or units != 0
         if self.body is not None and self.body.rate is not None:
             self.tokens -= units
+
+    def free(self, units: int) -> None:
+        """Leave out units of a job that is about to begin another attempt: that one uses them again."""
+        self.used -= units
+        self.drawn -= units
 
     def recount(self, used: int) -> None:
         """Set what is in use. What is drawn comes on top of that."""
@@ -166,6 +181,8 @@ class LimitKey(msgspec.Struct):
         return self.filled_at + -int(-(units - self.tokens) * body.per_us // body.rate)
 
 
+CLOCK_STEP_US = 1_000_000
+"""A key that was filled later than this from now was filled before the clock was set back."""
 TOKEN_ERROR = 1e-6
 """The rounding error of a bucket, in tokens."""
 
@@ -362,8 +379,8 @@ def choose_level(levels: Iterable[Level], ageing: Ageing, now: Micros) -> tuple[
 def read_ratio(what: str, given: Any, example: str, low_ms: int, high_ms: int) -> tuple[int, int]:
     """Return the number and the microseconds of a text such as 600/1m."""
     number, _, period = given.partition("/") if isinstance(given, str) else ("", "", "")
-    if not period or not number.isascii() or not number.isdigit():
-        raise ValidationError(f'{what} must be a number and a duration, such as "{example}"', field=what)
+    if not number.isascii() or not number.isdigit() or not is_duration(period):
+        raise ValidationError(f'{what} must be a number, a slash and a duration, such as "{example}"', field=what)
     count = limits.check_integer(what, int(number[:20]), 1, limits.LIMIT_COUNT_MAX)
     return count, duration_ms(what, period, low_ms, high_ms) * 1_000
 
@@ -376,7 +393,7 @@ def read_ageing(given: Any) -> Ageing:
 
 
 def key_of(by: str, args: bytes, limit: str) -> str:
-    """Return the key of a limit in a job's arguments: the text, number or boolean at the path `by`."""
+    """Return the key of a limit in a job's arguments: the text, whole number or boolean at the path `by`."""
     value: Any = {"args": msgspec.json.decode(args)}
     for name in by.split("."):
         value = value.get(name) if isinstance(value, dict) else None
@@ -384,6 +401,8 @@ def key_of(by: str, args: bytes, limit: str) -> str:
         value = str(value).lower()
     if value is None or not isinstance(value, str | int):
         raise ValidationError(
-            f"limit {limit} is counted by {by}, and the arguments have no text or number there", field="limits", limit_name=limit
+            f"limit {limit} is counted by {by}, and the arguments have no text or whole number there",
+            field="limits",
+            limit_name=limit,
         )
     return limits.check_name(by, str(value))

@@ -114,7 +114,7 @@ def check_claimable(draft: Draft, command: c.ClaimJob, *, own: bool) -> None:
             why = "exhausted"
         elif draft.at < resume_window_ends_at(job) and not own:
             why, until = "resume_window", resume_window_ends_at(job)
-    if why is None and command.refusal is not None and job.status is Status.QUEUED:
+    if why is None and command.refusal is not None:
         why, words = command.refusal
         raise NotClaimable(f"job {job.id} cannot be claimed: {words}", why=why, until=None, **job.held_by)
     if why is not None:

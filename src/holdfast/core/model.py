@@ -24,6 +24,8 @@ class Status(StrEnum):
 
 LIVE = frozenset({Status.QUEUED, Status.CLAIMED, Status.RUNNING, Status.STALLED})
 HELD = frozenset({Status.CLAIMED, Status.RUNNING})
+ACTIVE = HELD | {Status.STALLED}
+"""The statuses of jobs with a holder, who may be silent. They use the units of their limits, and the sweeper looks at them."""
 TERMINAL = frozenset(Status) - LIVE
 
 

@@ -138,6 +138,7 @@ class ReplacedPayload(Payload, frozen=True, kw_only=True):
     priority: int = 0
     tier: str | None = None
     policy: OptionalJson = UNSET
+    flow: Flow | None = None
 
 
 class PostponedPayload(ReplacedPayload, frozen=True, kw_only=True):

@@ -58,6 +58,11 @@ FIELDS = {name: f"{name}_ms" for name in _DURATIONS} | {name: name for name in (
 _STRICTNESS = {choice: rank for rank, choice in enumerate(_CHOICES["signed"])}
 
 
+def is_duration(text: str) -> bool:
+    """Return whether a text is a duration, such as "500ms", "30s", "5m", "1h"."""
+    return _DURATION.fullmatch(text) is not None
+
+
 def duration_ms(what: str, value: Any, low: int, high: int) -> int:
     """Return milliseconds from seconds (a number), a timedelta, or a text such as "500ms", "30s", "5m", "1h"."""
     match value:

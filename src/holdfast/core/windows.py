@@ -4,7 +4,8 @@ A job has its key until its end. With `dedupe_for` it also has it for that time 
 `dedupe="forever"` as long as it exists. If another job has the key, `on_duplicate` of the new call decides:
 
 - keep: the job stays as it is.
-- replace: the job gets the arguments, the priority, the tier and the policy of the new call.
+- replace: the job gets the arguments, the priority, the tier, the policy, and the partition, limits, labels and worker of the new
+  call.
 - postpone: the same, and the delay of the new call begins now. So the job runs once the calls have ceased for that long, or
   `postpone_max` after it was enqueued.
 
@@ -75,6 +76,7 @@ def change_command(job_id: int, call: c.Enqueue) -> c.Replace:
         "priority": call.priority,
         "tier": call.tier,
         "override": call.override,
+        "flow": call.flow,
     }
     if call.on_duplicate == "replace":
         return c.Replace(**fields)
@@ -105,8 +107,8 @@ def _check(job: JobRecord, verb: str) -> None:
 
 
 def _differs(job: JobRecord, command: c.Replace) -> bool:
-    there = (job.args, job.priority, job.tier, job.override)
-    return there != (command.args, command.priority, command.tier, command.override)
+    there = (job.args, job.priority, job.tier, job.override, job.flow)
+    return there != (command.args, command.priority, command.tier, command.override, command.flow)
 
 
 def _fields(command: c.Replace) -> dict[str, Any]:
@@ -115,6 +117,7 @@ def _fields(command: c.Replace) -> dict[str, Any]:
         "priority": command.priority,
         "tier": command.tier,
         "policy": payloads.to_optional_json(command.override),
+        "flow": command.flow,
     }
 
 
@@ -133,7 +136,7 @@ def changed_payload(enqueued: bytes, events: tuple[EventRecord, ...]) -> bytes |
     body = payloads.decode(payloads.EnqueuedPayload, enqueued)
     for event in found:
         change = payloads.decode(CALL_TYPES[event.type], event.payload)
-        fields: dict[str, Any] = {"args": change.args, "priority": change.priority, "tier": change.tier, "policy": change.policy}
+        fields: dict[str, Any] = {name: getattr(change, name) for name in ("args", "priority", "tier", "policy", "flow")}
         if isinstance(change, payloads.PostponedPayload):
             fields |= {"available_at": change.available_at, "delay_us": 0}
         body = msgspec.structs.replace(body, **fields)

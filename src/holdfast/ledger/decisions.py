@@ -61,14 +61,15 @@ def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: i
     if isinstance(command, _MAY_STALL) and command.fresh_since is None:
         command = msgspec.structs.replace(command, fresh_since=session.fresh_since())
     if isinstance(command, c.ClaimJob) and job is not None:
-        policy, paused = session.policy_of(job), session.paused(job.queue)
-        refusal = None
-        if job.status is Status.QUEUED and job.flow is not None:
-            refusal = session.flow_refusal(job, command.actor.name, command.labels)
-        command = msgspec.structs.replace(command, policy=policy, paused=paused, refusal=refusal)
+        command = msgspec.structs.replace(command, policy=session.policy_of(job), paused=session.paused(job.queue))
     if isinstance(command, c.MoveJob) and job is not None and job.dedupe_key is not None and session.has_key(job.id):
         command = msgspec.structs.replace(command, key_holder=session.key_holder(command.queue, job.dedupe_key))
     outcome = signer.decide(job, command, now)
+    if isinstance(command, c.ClaimJob) and job is not None and job.flow is not None and outcome.job.attempt > job.attempt:
+        # The keys of limits may have to be waited for, so only a claim that begins an attempt locks them, and it gets a new time.
+        refusal, at = session.check_flow(job, command.actor.name, command.labels)
+        now = max(now, at)
+        outcome = signer.decide(job, msgspec.structs.replace(command, refusal=refusal), now)
     if outcome.events:
         session.save(outcome.job, outcome.events)
         item.result.changed = True

@@ -1,7 +1,7 @@
 """Check what callers pass in, and build commands from it. Nothing is changed before the whole call is valid."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -452,7 +452,9 @@ def _draws(given: Any) -> tuple[Draw, ...]:
     """Return the limits of a job: a mapping of names to units, or a list of names, each with one unit."""
     if isinstance(given, str) or not isinstance(given, Mapping | Sequence):
         raise ValidationError("limits must be a mapping of names to units, or a list of names", field="limits")
-    units = given if isinstance(given, Mapping) else dict.fromkeys(given, 1)
+    units = given if isinstance(given, Mapping) else {limits.check_name("limits", name): 1 for name in given}
+    if len(units) < len(given):
+        raise ValidationError("limits has a name twice: a mapping of names to units draws more than one", field="limits")
     limits.check_count("limits", len(units), limits.LIMITS_PER_JOB_MAX)
     return tuple(
         Draw(limits.check_name("limits", name), limits.check_integer("limits", number, 1, limits.LIMIT_UNITS_MAX))
@@ -464,7 +466,7 @@ def labels(what: str, given: Any, most: int) -> tuple[str, ...]:
     """Return labels, sorted and each once."""
     if given == ():
         return ()
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if not isinstance(given, list | tuple | Set):
         raise ValidationError(f"{what} must be a list of labels", field=what)
     found = {limits.check_name(what, label) for label in given}
     limits.check_count(what, len(found), most)

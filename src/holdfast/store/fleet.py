@@ -95,7 +95,9 @@ class SqlFleet(StatementSession):
         return self.value("fresh", now_at=self.stamp()) or 0
 
     def note_fresh(self, at: Micros) -> None:
+        """Note that the clock has stepped. Subqueues that were closed at a later time than now are opened."""
         self.rows("set_cursor", name="fresh", pos=at)
+        self.rows("open_stepped_subqueues", now_at=self.stamp())
 
     def note_sweeping(self, since: Micros) -> None:
         self.rows("set_cursor", name="sweeping", pos=since)

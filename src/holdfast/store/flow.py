@@ -17,11 +17,13 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.commands import ClaimNext
 from holdfast.core.flow import (
+    CLOCK_STEP_US,
     FIRST_PLACE,
     PLAIN,
     TURNS_MAX,
     VISITS_MAX,
     VISITS_MIN,
+    FlowCheck,
     FlowRefusal,
     Level,
     LimitKey,
@@ -32,15 +34,13 @@ from holdfast.core.flow import (
     choose_level,
     in_line,
 )
-from holdfast.core.model import JobRecord, Micros
+from holdfast.core.model import ACTIVE, JobRecord, Micros
 from holdfast.store.subqueues import Line, SqlSubqueues, decode_draws
 
 _encode = msgspec.json.Encoder().encode
 _settings = msgspec.json.Decoder(QueueSettings)
 NO_QUEUE_SETTINGS = QueueSettings()
 FIRST_IN_LINE: Micros = 0
-CLOCK_STEP_US = 1_000_000
-"""A key that was filled later than this from now was filled before the clock was set back."""
 
 
 class QueueSettingsRow(NamedTuple):
@@ -85,6 +85,10 @@ class FlowClaim:
         """The time of the claim, if a rate counts by it. Starts and tokens must have one time."""
         self.keeps = False
         """Whether this claim works through the notes. Only that one may close subqueues."""
+
+    def latest(self, before: Micros | None) -> Micros | None:
+        """Return the latest time of jobs that may be taken. A job that became available after the time of the claim may not."""
+        return min((at for at in (before, self.at) if at is not None), default=None)
 
     @property
     def knowledge(self) -> tuple[frozenset[int], frozenset[int], int]:
@@ -312,7 +316,7 @@ class SqlFlow(SqlSubqueues):
             return 0
         kinds = None if claim.kinds is None else self._list(claim.kinds)
         params = {"queue": claim.queue, "rank": rank, "kinds": kinds, "limit": count}
-        found = self.values("pick_plain_jobs", now_at=self.stamp(), before_at=before, **params)
+        found = self.values("pick_plain_jobs", now_at=self.stamp(), before_at=claim.latest(before), **params)
         if len(found) < count and (before is None or not found):
             claim.without_plain.add(rank)
         claim.picked |= dict.fromkeys(found)
@@ -322,7 +326,7 @@ class SqlFlow(SqlSubqueues):
         """Lock the first jobs of each subqueue. What a subqueue could not use goes back to its keys."""
         if not counts:
             return 0
-        found = dict(self._pick_jobs(claim.queue, rank, before, counts))
+        found = dict(self._pick_jobs(claim.queue, rank, claim.latest(before), counts))
         got = Counter(found.values())
         for id_, count in counts.items():
             short = count - got[id_]
@@ -377,31 +381,43 @@ class SqlFlow(SqlSubqueues):
 
     # Claims of one job
 
-    def flow_refusal(self, job: JobRecord, worker: str, labels: Sequence[str]) -> FlowRefusal | None:
-        """Return why this worker may not claim a queued job now, or None. The keys that the job draws on stay locked."""
+    def check_flow(self, job: JobRecord, worker: str, labels: Sequence[str]) -> FlowCheck:
+        """Return whether this worker may begin an attempt of a job now. The keys that the job draws on stay locked."""
         flow = job.flow
-        if flow is None:
-            return None
+        assert flow is not None
         until = flow.reserved_until(job.available_at)
         if flow.for_worker not in ("", worker) and (until is None or self.now() < until):
-            return FlowRefusal("reserved", f"it is for the worker {flow.for_worker}")
+            return FlowCheck(FlowRefusal("reserved", f"it is for the worker {flow.for_worker}"))
         if missing := sorted(set(flow.requires).difference(labels)):
-            return FlowRefusal("label", f"it requires a worker with the label {missing[0]}")
+            return FlowCheck(FlowRefusal("label", f"it requires a worker with the label {missing[0]}"))
         draws = self._draws_of(job)
-        keys = self._locked_keys([key for key, _ in draws], wait=True) if draws else {}
+        if not draws:
+            return FlowCheck(None)
+        keys = self._locked_keys([key for key, _ in draws], wait=True)
+        own = draws if job.status in ACTIVE else ()
+        for key, units in own:
+            keys[key].free(units)
         self._recount([keys[key] for key, units in draws if keys[key].is_full(units)])
-        for key, units in draws:
-            if not keys[key].fits(units):
-                return FlowRefusal("limit", f"the limit {keys[key].name} is used up")
-        return None
+        full = next((keys[key] for key, units in draws if not keys[key].fits(units)), None)
+        if full is not None:
+            for key, units in own:
+                keys[key].free(-units)
+            self._save_keys(keys.values())
+            return FlowCheck(FlowRefusal("limit", f"the limit {full.name} is used up"))
+        return FlowCheck(None, max([self._keys_read_at, *(key.filled_at for key in keys.values() if key.has_rate)]))
 
-    def draw_one(self, job: JobRecord, pos: int) -> None:
-        """Save what a job draws that was claimed by its id, at this position."""
+    def draw_one(self, job: JobRecord, pos: int, *, again: bool) -> None:
+        """Save what a job draws that was claimed by its id, at this position, after `check_flow`.
+
+        With `again`, its units were in use before.
+        """
         if job.flow is None or not job.flow.limits:
             return
         draws = self._draws_of(job)
-        keys = self._locked_keys([key for key, _ in draws], wait=True)
+        keys = self._locked_keys([key for key, _ in draws], wait=True, now=self._keys_read_at)
         for key, units in draws:
+            if again:
+                keys[key].free(units)
             keys[key].take(units)
         self._add_slots(pos, [(job.id, draws)])
         self._save_keys(keys.values())

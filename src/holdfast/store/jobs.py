@@ -8,16 +8,13 @@ import msgspec
 
 from holdfast.core import limits, payloads
 from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX
-from holdfast.core.model import HELD, UNDO_KIND, EventRecord, EventType, JobRecord, Micros, Status
+from holdfast.core.model import ACTIVE, UNDO_KIND, EventRecord, EventType, JobRecord, Micros, Status
 from holdfast.core.undo import undo_key
 from holdfast.store.events import SqlEvents
 from holdfast.store.flow import SqlFlow
 from holdfast.store.groups import SqlGroups, ends_job
 from holdfast.store.rows import build_job, checkpoint_rev, chunks, saved_values
 from holdfast.store.windows import SqlWindows
-
-ACTIVE = HELD | {Status.STALLED}
-"""The statuses of jobs that the sweeper looks at."""
 
 
 def _is_checked(event: EventRecord) -> bool:
@@ -207,7 +204,7 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
     def _note_saved(self, job: JobRecord, events: Sequence[EventRecord], subqueue: int, claimed_pos: int | None) -> None:
         """Note what a saved job means for its subqueue, and what it draws if it was claimed."""
         if claimed_pos is not None:
-            self.draw_one(job, claimed_pos)
+            self.draw_one(job, claimed_pos, again=events[0].from_status in ACTIVE)
         is_freed = events[0].from_status in ACTIVE and job.status not in ACTIVE and subqueue > 0
         self.note_subqueues([subqueue] if job.status is Status.QUEUED else [], [subqueue] if is_freed else [])
         if is_freed:

@@ -112,10 +112,11 @@ class SqlLimits(StatementSession):
 
     # The state of keys
 
-    def _locked_keys(self, ids: Iterable[int], *, wait: bool = False) -> dict[int, LimitKey]:
+    def _locked_keys(self, ids: Iterable[int], *, wait: bool = False, now: Micros | None = None) -> dict[int, LimitKey]:
+        """Lock keys and return their states, with the tokens that they have at the time `now`."""
         rows = self.lock_limit_keys(sorted(ids), wait=wait)
         # After the lock: an earlier claim may have used a later time.
-        now = self._keys_read_at = self.now()
+        now = self._keys_read_at = self.now() if now is None else now
         keys: dict[int, LimitKey] = {}
         for id_, name, key, own, shared, used, tokens, filled_at in rows:
             state = LimitKey(id_, name, key, effective_limit(own, shared), used, tokens, filled_at)

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from holdfast.core.commands import Enqueue
-from holdfast.core.model import Actor, JobRecord, Policy
+from holdfast.core.model import Actor, JobRecord, Micros, Policy
 from holdfast.core.policy import NO_SETTINGS, Settings, merge_settings, resolve
 from holdfast.store.fleet import Declaration
 from holdfast.store.statement_session import StatementSession
@@ -27,6 +27,8 @@ class CacheSource(Protocol):
     new_subqueues: dict[Any, int]
     changed_groups: set[int]
 
+    def stamp(self) -> Micros | None: ...
+
 
 class RowCache:
     """Rows that never change once they are committed."""
@@ -38,7 +40,8 @@ class RowCache:
 
     def __init__(self) -> None:
         self.subqueues: dict[Any, int] = {}
-        self._subqueues_until = 0.0
+        self._subqueues_since: tuple[float, ...] | None = ()
+        """When the numbers of subqueues were begun to be collected, by each clock. None: they are another cache's."""
         self.turns: dict[tuple[str, int], Any] = {}
         """The last turns of claims in queues with subqueues, by queue and rank."""
         self.flow_queues: set[str] = set()
@@ -56,7 +59,7 @@ class RowCache:
         if session.policies:
             self.policies.update(session.policies)
         if session.new_subqueues:
-            self.known_subqueues().update(session.new_subqueues)
+            self.known_subqueues(session.stamp()).update(session.new_subqueues)
             self.flow_queues.update(name.queue for name in session.new_subqueues)
         if session.changed_groups:
             self.changed_groups.update(session.changed_groups)
@@ -69,17 +72,27 @@ class RowCache:
                 taken.append(self.changed_groups.pop())
         return taken
 
-    def known_subqueues(self) -> dict[Any, int]:
+    def known_subqueues(self, stamp: Micros | None) -> dict[Any, int]:
         """Return the numbers of subqueues. All are forgotten from time to time, so that a number that is used was asked for
-        lately: a subqueue that was not is deleted."""
-        if len(self.subqueues) > self.SUBQUEUES_MAX or time.monotonic() > self._subqueues_until:
-            self.subqueues = {}
-            self._subqueues_until = time.monotonic() + self.SUBQUEUES_SECONDS
+        lately: a subqueue that was not is deleted.
+
+        `stamp` is the ledger's time. Without it, this machine's clocks count: one stands still while the machine is suspended,
+        and the other may be set. A step in either direction makes all numbers forgotten.
+        """
+        times = (time.monotonic(), time.time()) if stamp is None else (stamp / 1e6,)
+        since = self._subqueues_since
+        if since is None:
+            return self.subqueues
+        is_recent = len(since) == len(times) and all(
+            begun <= now <= begun + self.SUBQUEUES_SECONDS for begun, now in zip(since, times, strict=True)
+        )
+        if not is_recent or len(self.subqueues) > self.SUBQUEUES_MAX:
+            self.subqueues, self._subqueues_since = {}, times
         return self.subqueues
 
-    def share_subqueues(self, other: "RowCache") -> None:
+    def share_subqueues(self, other: "RowCache", stamp: Micros | None) -> None:
         """Use the numbers that another cache has now."""
-        self.subqueues, self._subqueues_until = other.known_subqueues(), float("inf")
+        self.subqueues, self._subqueues_since = other.known_subqueues(stamp), None
 
     def actor(self, text: str) -> Actor:
         found = self.actors.get(text)

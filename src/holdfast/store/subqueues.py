@@ -73,7 +73,7 @@ class SqlSubqueues(SqlLimits):
 
     def find_subqueues(self, names: set[SubqueueName]) -> dict[SubqueueName, int]:
         """Return the numbers of subqueues. Those that do not exist are made."""
-        known = self.cache.known_subqueues()
+        known = self.cache.known_subqueues(self.stamp())
         found = {name: id_ for name in names if (id_ := known.get(name) or self.new_subqueues.get(name))}
         missing = sorted(names - found.keys(), key=_order)
         if missing:

@@ -248,8 +248,8 @@ class JobVerbs(LedgerBase):
         """Claim one job by id: a queued job, a stalled one after its resume window, one past its limits, or the worker's own.
 
         If the worker itself holds a live lease on the job, the lease is renewed and the attempt stays the same. If that lease
-        has expired, a new attempt begins. `ttl` sets the length of the new or renewed lease. A queued job whose limits are used
-        up, that requires labels which are not in `labels`, or that is for another worker, is refused.
+        has expired, a new attempt begins. `ttl` sets the length of the new or renewed lease. A new attempt is refused if the
+        job's limits are used up, if it requires labels that are not in `labels`, or if it is for another worker.
         """
         who = validate.worker(worker, self.incarnation if incarnation is None else incarnation)
         command = c.ClaimJob(

@@ -272,7 +272,7 @@ class PostgresStore:
             raise ValidationError("connection has no open transaction", field="connection")
         own_cache, prepares = RowCache(), connection.prepare_threshold
         own_cache.profiles = self._cache.profiles
-        own_cache.share_subqueues(self._cache)
+        own_cache.share_subqueues(self._cache, None if self._clock is None else self._clock())
         session = PostgresSession(
             connection, self._sql, self.ledger_id, own_cache, self._clock, self._marks, self.intern_profile, self.intern_subqueues
         )

@@ -77,6 +77,11 @@ DELETE FROM holdfast.subqueues WHERE id IN (
     ORDER BY s.seen_at LIMIT :limit {skip_locked})
 RETURNING 1;
 
+-- Subqueues that were closed because of a limit before the clock was set back. Their time may be far away.
+
+-- name: open_stepped_subqueues
+UPDATE holdfast.subqueues SET is_open = true, shut_key = NULL, shut_at = NULL, until = NULL WHERE shut_at > {now};
+
 -- Names of limits that jobs have drawn on, and that were removed.
 
 -- name: removed_limits

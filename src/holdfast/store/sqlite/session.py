@@ -516,7 +516,7 @@ class SqliteSession(SqlSession):
         of_count: dict[int, list[int]] = {}
         for subqueue, count in counts.items():
             of_count.setdefault(count, []).append(subqueue)
-        place = {"queue": queue, "rank": rank, "until": self.now() if before is None else before}
+        place = {"queue": queue, "rank": rank, "until": self.now() if before is None else min(before, self.now())}
         found: dict[int, list[int]] = {}
         for count, subqueues in of_count.items():
             rows = self.rows("pick_jobs_of", **place, count=count, subqueues=self._list(subqueues))

@@ -255,14 +255,14 @@ SELECT h.id, s.id FROM unnest(%(subqueues)s::bigint[], %(counts)s::integer[]) AS
 CROSS JOIN LATERAL (
     SELECT j.id FROM holdfast.jobs j
     WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = %(rank)s AND j.subqueue = s.id
-      AND j.available_at <= coalesce(%(before_at)s::timestamptz, (SELECT at FROM clock))
+      AND j.available_at <= least(%(before_at)s::timestamptz, (SELECT at FROM clock))
     ORDER BY j.available_at, j.id LIMIT s.n FOR NO KEY UPDATE SKIP LOCKED) AS h;
 
 -- name: pick_plain_jobs
 WITH {clock}
 SELECT j.id FROM holdfast.jobs j
 WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority = %(rank)s
-  AND j.available_at <= coalesce(%(before_at)s::timestamptz, (SELECT at FROM clock))
+  AND j.available_at <= least(%(before_at)s::timestamptz, (SELECT at FROM clock))
   AND CASE WHEN %(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]) THEN true END
 ORDER BY j.available_at, j.id LIMIT (SELECT %(limit)s::integer) FOR NO KEY UPDATE SKIP LOCKED;
 

@@ -209,7 +209,7 @@ FROM json_each(:subqueues) w;
 
 -- name: pick_plain_jobs
 SELECT j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
-WHERE {is_plain_head} AND j.priority = -:rank AND j.available_at <= coalesce(:before_at, :now_at)
+WHERE {is_plain_head} AND j.priority = -:rank AND j.available_at <= min(coalesce(:before_at, :now_at), :now_at)
 ORDER BY j.available_at, j.id LIMIT :limit;
 
 -- Close subqueues without a job that may start now. `until` is when the first of their jobs is available.
