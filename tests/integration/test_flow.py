@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import HoldfastError, Job, Ledger
 
-CLAIMERS = 64
+CLAIMERS = 32
 DEADLINE_SECONDS = 120.0
 
 
@@ -84,7 +84,7 @@ def test_concurrent_claims_never_exceed_a_limit(store_url: str) -> None:
         ledger.set_limit("all", concurrent=9)
         ledger.set_limit("tenant", concurrent=3, by="args.tenant")
         units: dict[int, dict[tuple[str, str], int]] = {}
-        for number in range(200):
+        for number in range(120):
             tenant, drawn = f"t{number % 5}", 1 + number % 2
             job = ledger.enqueue("k", {"tenant": tenant}, limits={"all": drawn, "tenant": 1}, priority=number % 3)
             units[job.id] = {("all", ""): drawn, ("tenant", tenant): 1}
