@@ -24,12 +24,10 @@ ONE_STORE = {
     "test_a_result_of_a_child_that_cannot_be_stored_is_refused",
     "test_a_timedelta_of_a_retry_is_passed_from_a_child",
     "test_a_wrong_call_to_holdfast_in_a_child_process_is_tried_again",
-    "test_holding_the_interpreter_in_a_process_keeps_the_lease",
-    "test_progress_prevents_a_stall",
     "test_the_last_progress_of_a_child_is_recorded_with_its_outcome",
     "test_the_result_of_a_child_is_checked",
 }
-"""Tests of what a worker does with its handlers and child processes, which do not use the store.
+"""Tests of what a worker does with its handlers and child processes. These talk to the worker, not to the store.
 
 `make test` runs them on SQLite only, `make torture` also on PostgreSQL.
 """
