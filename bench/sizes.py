@@ -25,6 +25,11 @@ class Sizes(NamedTuple):
     fleet_jobs: int = 60_000
     fleet_rounds: int = 5
     idle_seconds: float = 30.0
+    settle_seconds: float = 3.0
+    """How long a worker may take to become idle after its start."""
+    schedules: int = 1_000
+    blocked_claims: int = 300
+    """Claims of one job each, beside `large` jobs whose limit is used up."""
     dependents: int = 5_000
     """Jobs that wait for one."""
     grouped: int = 10_000

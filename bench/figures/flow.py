@@ -22,7 +22,6 @@ HEADING = Heading("Flow control: batches of 500, one thread", ours="with", base=
 KEYS = 10_000
 ENQUEUED_AT_ONCE = 5_000
 LABELS = (["gpu"], ["gpu", "zone:berlin"], ["gripper"])
-CLAIMS = 300
 SLOWER_MAX = 3.0
 
 
@@ -97,11 +96,11 @@ def _blocked(host: Host, sizes: Sizes) -> Row:
             ledger.enqueue("noop", queue=queue, limits=[queue])
             ledger.claim("bench", [queue], start=True)
             _fill(ledger, queue, blocked, partial(_drawing_on, queue))
-            _fill(ledger, queue, 2 * CLAIMS, lambda number: {"partition": f"p{number % 5}"})
+            _fill(ledger, queue, 2 * sizes.blocked_claims, lambda number: {"partition": f"p{number % 5}"})
         place.settle()
         for queue in ("free", "behind"):
-            sum(_claims(ledger, queue))
-        behind, free = (list(_claims(ledger, queue)) for queue in ("behind", "free"))
+            sum(_claims(ledger, queue, sizes.blocked_claims))
+        behind, free = (list(_claims(ledger, queue, sizes.blocked_claims)) for queue in ("behind", "free"))
         events = place.events("claimed")
     rounds = {"with": [1 / one for one in behind], "without": [1 / one for one in free]}
     what = f"{host.name}, claim of a free job beside {sizes.large:,} blocked"
@@ -112,8 +111,8 @@ def _drawing_on(limit: str, _: int) -> dict[str, Any]:
     return {"limits": [limit]}
 
 
-def _claims(ledger: Ledger, queue: str) -> Iterator[float]:
-    for _ in range(CLAIMS):
+def _claims(ledger: Ledger, queue: str, count: int) -> Iterator[float]:
+    for _ in range(count):
         began = time.perf_counter()
         found = ledger.claim("bench", [queue], start=True, keep=False)
         yield time.perf_counter() - began

@@ -15,14 +15,13 @@ HEADING = Heading("An idle worker", ours="found", base="limit", judged="most", u
 MIB_MAX = {"PostgreSQL": 50.0, "SQLite": 35.0}
 CORE_PERCENT_MAX = 1.0
 QUERIES_MAX = 2.0
-SETTLE_SECONDS = 3.0
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 def measure(host: Host, sizes: Sizes) -> list[Row]:
     with host.place() as place, fleet.fleet(place.url) as workers:
         worker = workers.start("work")
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(sizes.settle_seconds)
         before, asked = core_seconds(worker.id), statements(place.url) if isinstance(host, PostgresHost) else 0
         time.sleep(sizes.idle_seconds)
         spent = 100 * (core_seconds(worker.id) - before) / sizes.idle_seconds

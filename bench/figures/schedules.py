@@ -9,13 +9,12 @@ from threading import Event, Thread
 
 import holdfast
 from bench import fleet
-from bench.figures.idle import CORE_PERCENT_MAX, QUERIES_MAX, SETTLE_SECONDS, core_seconds, limit_row, statements
+from bench.figures.idle import CORE_PERCENT_MAX, QUERIES_MAX, core_seconds, limit_row, statements
 from bench.places import Host, PostgresHost
 from bench.report import Heading, Row
 from bench.sizes import Sizes
 
 HEADING = Heading("A thousand schedules", ours="found", base="limit", judged="most", unit="")
-SCHEDULES = 1_000
 PERIOD_SECONDS = 10
 LATE_SECONDS_MAX = 1.0
 LOAD = 500
@@ -30,10 +29,10 @@ def _idle(host: Host, sizes: Sizes) -> list[Row]:
     with host.place() as place, fleet.fleet(place.url) as workers:
         with holdfast.open(place.url) as ledger:  # a connection that is open and idle is counted late
             later = ledger.now() + timedelta(days=365)
-            for number in range(SCHEDULES):
+            for number in range(sizes.schedules):
                 ledger.set_schedule(f"s{number}", "noop", every="1h", start=later)
         worker = workers.start("work")
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(sizes.settle_seconds)
         is_server = isinstance(host, PostgresHost)
         before, asked = core_seconds(worker.id), statements(place.url) if is_server else 0
         time.sleep(sizes.idle_seconds)
@@ -49,12 +48,12 @@ def _lateness(host: Host, sizes: Sizes) -> Row:
     """The time from the planned time of a firing to the `enqueued` event of its job, while a worker drains other jobs."""
     with host.place() as place, fleet.fleet(place.url) as workers, holdfast.open(place.url) as ledger:
         workers.start("work")
-        begin = ledger.now() + timedelta(seconds=SETTLE_SECONDS)
-        for number in range(SCHEDULES):
-            start = begin + timedelta(seconds=PERIOD_SECONDS * number / SCHEDULES)
+        begin = ledger.now() + timedelta(seconds=sizes.settle_seconds)
+        for number in range(sizes.schedules):
+            start = begin + timedelta(seconds=PERIOD_SECONDS * number / sizes.schedules)
             ledger.set_schedule(f"s{number}", "noop", every=PERIOD_SECONDS, start=start, queue="scheduled")
         with _load(ledger):
-            time.sleep(SETTLE_SECONDS + max(1.0, sizes.idle_seconds))
+            time.sleep(sizes.settle_seconds + max(1.0, sizes.idle_seconds))
         late = [(job.created_at - job.available_at).total_seconds() for job in _jobs(ledger)]
     p99 = quantiles(late, n=100, method="inclusive")[-1]
     return limit_row(f"{host.name}, lateness under load, p99, s", p99, LATE_SECONDS_MAX, {"seconds": late}, len(late))

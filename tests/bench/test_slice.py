@@ -18,8 +18,8 @@ from tools.pgserver import PostgresServer
 
 TINY = Sizes(
     jobs=1_100, rounds=2, singles=20, threads=4, history=300, leases=60, beats=2, sweeps=1, sweep_pause=0, lone=2,
-    small=100, large=700, fleet_jobs=300, fleet_rounds=1, idle_seconds=0.5, dependents=60, grouped=60, tasks=1_000, resumes=2,
-    runs=1, cycles=2, cycle_jobs=500,
+    small=100, large=700, fleet_jobs=300, fleet_rounds=1, idle_seconds=0.5, settle_seconds=0.5, schedules=200, blocked_claims=20,
+    dependents=60, grouped=60, tasks=1_000, resumes=2, runs=1, cycles=2, cycle_jobs=500,
     patient=False)  # fmt: skip
 
 

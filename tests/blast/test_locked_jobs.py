@@ -20,7 +20,7 @@ BURST = 200
 SHORT = [
     pytest.param("for_update", list(MAKERS), SHORT_SECONDS, id="for_update-every_status"),
     pytest.param("dependent", list(MAKERS), SHORT_SECONDS, id="dependent-every_status"),
-    pytest.param("frozen_client", ["claimed", "running"], SHORT_SECONDS, id="frozen_client-held"),
+    pytest.param("frozen_client", ["claimed", "running"], SHORT_SECONDS, id="frozen_client-held", marks=pytest.mark.torture),
 ]
 EACH = [
     pytest.param(way, [status], LONG_SECONDS, id=f"{way}-{status}", marks=pytest.mark.torture)

@@ -16,7 +16,7 @@ from holdfast import HoldfastError, Job, Ledger
 from holdfast.errors import NotClaimable
 from holdfast.testing import ManualClock
 
-CLAIMERS = 64
+CLAIMERS = 32
 DEADLINE_SECONDS = 120.0
 
 
@@ -89,7 +89,7 @@ def test_concurrent_claims_never_exceed_a_limit(store_url: str) -> None:
         ledger.set_limit("all", concurrent=9)
         ledger.set_limit("tenant", concurrent=3, by="args.tenant")
         units: dict[int, dict[tuple[str, str], int]] = {}
-        for number in range(200):
+        for number in range(120):
             tenant, drawn = f"t{number % 5}", 1 + number % 2
             job = ledger.enqueue("k", {"tenant": tenant}, limits={"all": drawn, "tenant": 1}, priority=number % 3)
             units[job.id] = {("all", ""): drawn, ("tenant", tenant): 1}

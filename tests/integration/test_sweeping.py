@@ -41,7 +41,7 @@ def work_until(ledger: Ledger, done: threading.Event) -> int:
     return count
 
 
-@pytest.mark.parametrize("expired", [3_000, pytest.param(10_000, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("expired", [2_000, pytest.param(10_000, marks=pytest.mark.torture)])
 def test_expired_leases_are_swept_while_claims_continue(ledger: Ledger, clock: ManualClock, expired: int) -> None:
     lose_all(ledger, clock, expired)
     done, served = threading.Event(), []

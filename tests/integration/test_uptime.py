@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.uptime import Machine, namespace_command
 
-UPTIMES = pytest.mark.parametrize("uptime_s", [3, 30 * 365 * 86_400], ids=["just started", "up for years"])
+UPTIMES = {"just started": 3, "up for years": 30 * 365 * 86_400}
 READ_CLOCK = ("-c", "import time; print(time.monotonic())")
 EXPECTED = {
     "worker": {
@@ -35,14 +35,23 @@ def way() -> list[str] | None:
     return found
 
 
-@UPTIMES
+@pytest.mark.parametrize(
+    ("store_url", "uptime_s"),
+    [
+        pytest.param("sqlite", UPTIMES["just started"], marks=pytest.mark.torture),
+        ("sqlite", UPTIMES["up for years"]),
+        ("postgres", UPTIMES["just started"]),
+        pytest.param("postgres", UPTIMES["up for years"], marks=pytest.mark.torture),
+    ],
+    indirect=["store_url"],
+)
 def test_every_tick_and_wait_behaves_the_same(store_url: str, uptime_s: int, way: list[str] | None) -> None:
     found = Machine(uptime_s, way).run("-m", "tests.integration.programs.ticking", store_url)
     assert uptime_s <= found.pop("clock") < uptime_s + 120
     assert found == EXPECTED
 
 
-@UPTIMES
+@pytest.mark.parametrize("uptime_s", UPTIMES.values(), ids=UPTIMES)
 @pytest.mark.parametrize("injected", [False, True], ids=["as the kernel allows", "injected"])
 def test_a_program_reads_the_clock_of_its_machine(uptime_s: int, injected: bool, way: list[str] | None) -> None:
     machine = Machine(uptime_s, None if injected else way)

@@ -23,6 +23,8 @@ ELSEWHERE = "9007199254740991"
 """A position that no ledger has. A stream from there on is refused, so it ends."""
 POLICY: dict[str, Any] = {"lease_ttl": "1h", "heartbeat_interval": "10m", "attempts_max": 1}
 WORKER, INCARNATION = "arm-1", "http"
+QUICK = {"NO_PROXY": "127.0.0.1", "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis")}
+"""Variables that save Schemathesis work: to look for a proxy before each request, and to list the characters of UTF-8 again."""
 KEY = holdfast.draw_key("server", "srv")
 """The key of the ledger that `fill` takes."""
 
@@ -85,7 +87,7 @@ def send_generated(folder: Path, url: str, token: str, fences: dict[int, Any], *
     command = [str(Path(sys.executable).with_name("st")), "--config-file", str(Path(__file__).with_name("schemathesis.toml"))]
     command += ["run", f"{url}/openapi.json", "--header", f"Authorization: Bearer {token}", "--no-color", *options]
     known = {"fences": fences, "token_id": token.split("_")[1]}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": __name__, KNOWN: json.dumps(known)}
+    environment = {**os.environ, **QUICK, "PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": __name__, KNOWN: json.dumps(known)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

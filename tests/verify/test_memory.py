@@ -11,7 +11,7 @@ from holdfast.proof.verify import VerifyOptions, parse_trusted, verify_file
 from holdfast.services.sealer import Sealer
 from tests.support.signers import enrol, opened
 
-JOBS = 2_000
+JOBS = 1_000
 EXPORT_BYTES_MAX = 6 * 1024 * 1024
 BYTES_A_JOB_MAX = 3_000
 """The memory for a finished job and its four leaves until its row is read."""

@@ -6,15 +6,49 @@ from typing import Any
 import pytest
 
 from holdfast import App, Job, Worker
+from holdfast.worker import claim_loop
 from tests.support.waiting import wait_until
 from tests.worker.fleet import Fleet
 
 Starter = Callable[..., Worker]
 
 
+ONE_STORE = {
+    "test_a_child_dies_with_its_worker",
+    "test_a_child_process_learns_of_a_soft_cancel",
+    "test_a_child_process_learns_that_its_worker_stops",
+    "test_a_context_works_from_a_child",
+    "test_a_dead_child_is_noticed_although_a_fork_of_it_lives",
+    "test_a_handler_that_blocks_the_event_loop_is_reported",
+    "test_a_process_that_takes_too_long_is_stopped",
+    "test_a_result_of_a_child_that_cannot_be_stored_is_refused",
+    "test_a_timedelta_of_a_retry_is_passed_from_a_child",
+    "test_a_wrong_call_to_holdfast_in_a_child_process_is_tried_again",
+    "test_the_last_progress_of_a_child_is_recorded_with_its_outcome",
+    "test_the_result_of_a_child_is_checked",
+}
+"""Tests of what a worker does with its handlers and child processes. These talk to the worker, not to the store.
+
+`make test` runs them on SQLite only, `make torture` also on PostgreSQL.
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if params.get("store_url") == "postgres" and item.originalname in ONE_STORE:  # type: ignore[attr-defined]
+            item.add_marker(pytest.mark.torture)
+
+
 @pytest.fixture
 def empty_schema(warm_url: str) -> str:
     return warm_url
+
+
+@pytest.fixture(autouse=True)
+def quick_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an idle worker of this process notice sooner that it must stop: most tests end with that."""
+    monkeypatch.setattr(claim_loop, "WAIT_SLICE_SECONDS", 0.02)
 
 
 @pytest.fixture

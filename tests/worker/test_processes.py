@@ -99,7 +99,7 @@ def test_holding_the_interpreter_in_a_thread_is_fenced(fleet: Fleet, real: Ledge
 def test_holding_the_interpreter_in_a_process_keeps_the_lease(fleet: Fleet, real: Ledger) -> None:
     fleet.start("ant")
     fleet.start("bee")
-    found = ended(real, real.enqueue("in_process", {"seconds": 4}))
+    found = ended(real, real.enqueue("in_process", {"seconds": 3}))
     assert (found.result, found.attempt) == (1, 1)
 
 
@@ -270,7 +270,7 @@ def test_a_child_process_learns_that_its_worker_stops(fleet: Fleet, real: Ledger
     """The worker tells the child. A signal to the whole process group ends no attempt."""
     log = tmp_path / "log"
     job = real.enqueue("asked", {"log": str(log)})
-    fleet.start("worker", processes=1, shutdown_timeout="3s")
+    fleet.start("worker", processes=1, shutdown_timeout="1s")
     [[pid]] = wait_until(lambda: lines(log))
     if everybody:
         os.kill(int(pid), signal.SIGTERM)
