@@ -77,8 +77,6 @@ SORTED_MAX = 10_000
 """Newest jobs that a list sorts, if its order is not that of ids."""
 NAMES_PER_CLAIM_MAX = 1_000
 PRIORITY_MAX = 1_000
-RANK_MIN = -PRIORITY_MAX
-"""The rank of the highest priority. A rank is minus the priority."""
 DELAY_US_MAX = 10 * 366 * 86_400 * 1_000_000
 DEDUPE_FOR_MS_MIN = 1
 DEDUPE_FOR_MS_MAX = 366 * 86_400_000

@@ -40,6 +40,7 @@ from holdfast.store.subqueues import Line, SqlSubqueues, decode_draws
 _encode = msgspec.json.Encoder().encode
 _settings = msgspec.json.Decoder(QueueSettings)
 NO_QUEUE_SETTINGS = QueueSettings()
+RANK_MIN = -limits.PRIORITY_MAX
 FIRST_IN_LINE: Micros = 0
 
 
@@ -133,7 +134,7 @@ class SqlFlow(SqlSubqueues):
     def flow_next_at(self, queue: str, worker: str, kinds: Sequence[str] | None, labels: Sequence[str]) -> Micros | None:
         """Return when a worker may get a job of a queue with subqueues."""
         wanted = None if kinds is None else self._list(kinds)
-        params = {"queue": queue, "worker": worker, "kinds": wanted, "labels": self._list(labels), "rank_from": limits.RANK_MIN}
+        params = {"queue": queue, "worker": worker, "kinds": wanted, "labels": self._list(labels), "rank_from": RANK_MIN}
         found: Micros | None = self.value("flow_next_at", now_at=self.stamp(), **params)
         return found
 
@@ -217,7 +218,7 @@ class SqlFlow(SqlSubqueues):
 
     def _next_rank(self, claim: FlowClaim) -> tuple[int, Micros | None, bool] | None:
         """Return the rank of the next round, the latest time of its jobs, and whether jobs without a subqueue have it."""
-        rank_from = max(claim.passed, default=limits.RANK_MIN - 1) + 1
+        rank_from = max(claim.passed, default=RANK_MIN - 1) + 1
         [(opened, plain)] = self.rows("flow_ranks", now_at=self.stamp(), rank_from=rank_from, **self._who(claim))
         rank = min((rank for rank in (opened, plain) if rank is not None), default=None)
         return None if rank is None else (rank, None, rank == plain)
