@@ -185,7 +185,7 @@ class SqlFlow(SqlSubqueues):
             claim.passed.add(rank)
         self._lock_keys(claim, found)
         known = claim.knowledge
-        if turn.is_new and found:
+        if turn.is_new:
             begin = claim.seed % len(found)
             found = found[begin:] + found[:begin]
         found = in_line(found)
@@ -251,9 +251,9 @@ class SqlFlow(SqlSubqueues):
             if len(names) > 1 or (has_plain and names[0]):
                 found, is_full = self._spread(claim, turn, rank, names), len(names) >= limit
                 if has_plain and (not is_full or "" in names):
-                    begin = next((place for place, one in enumerate(found) if one.partition <= ""), len(found))
-                    wrap = next((place for place, one in enumerate(found) if one.partition < names[0]), len(found))
-                    found.insert(min(begin, wrap), PLAIN)
+                    # The partition without a name is the first of all.
+                    place = next((n for n, one in enumerate(found) if not one.partition or one.partition < names[0]), len(found))
+                    found.insert(place, PLAIN)
                 return found, False
         alone = is_full and len(partitions) == 1
         return turn.with_plain(found, is_full=is_full) if has_plain else found, alone
@@ -265,10 +265,11 @@ class SqlFlow(SqlSubqueues):
         return self._looked_at(claim, rank, self.rows("flow_window", **params, **self._who(claim)))[:limit]
 
     def _looked_at(self, claim: FlowClaim, rank: int, rows: Sequence[tuple[Any, ...]]) -> list[OpenSubqueue]:
+        tried = claim.tried
         found = [
             OpenSubqueue(id_, partition, decode_draws(draws), route, since)
             for id_, partition, draws, route, since in rows
-            if id_ not in claim.tried
+            if id_ not in tried
         ]
         claim.seen |= {one.id: one for one in found}
         claim.ranks |= {one.id: rank for one in found}
