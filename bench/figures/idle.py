@@ -2,7 +2,10 @@
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import LiteralString
 
 import psycopg
 
@@ -19,7 +22,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 def measure(host: Host, sizes: Sizes) -> list[Row]:
-    with host.place() as place, fleet.fleet(place.url) as workers:
+    with host.place() as place, fleet.fleet(place.url) as workers, no_autovacuum(host, place.url):
         worker = workers.start("work")
         time.sleep(sizes.settle_seconds)
         before, asked = core_seconds(worker.id), statements(place.url) if isinstance(host, PostgresHost) else 0
@@ -33,6 +36,25 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
             sent = (statements(place.url) - asked) / sizes.idle_seconds
             rows.append(limit_row(f"{host.name}, queries/s", sent, QUERIES_MAX))
         return rows
+
+
+@contextmanager
+def no_autovacuum(host: Host, url: str) -> Iterator[None]:
+    """Keep PostgreSQL from transactions of its own, which would be counted too."""
+    if not isinstance(host, PostgresHost):
+        yield
+        return
+    _set_up(url, "ALTER SYSTEM SET autovacuum = off")
+    try:
+        yield
+    finally:
+        _set_up(url, "ALTER SYSTEM RESET autovacuum")
+
+
+def _set_up(url: str, command: LiteralString) -> None:
+    with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
+        connection.execute(command)
+        connection.execute("SELECT pg_reload_conf()")
 
 
 def limit_row(what: str, found: float, most: float, rounds: dict[str, list[float]] | None = None, events: int = 0) -> Row:

@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 import holdfast
 from bench import fleet
-from bench.figures.idle import CORE_PERCENT_MAX, QUERIES_MAX, core_seconds, limit_row, statements
+from bench.figures.idle import CORE_PERCENT_MAX, QUERIES_MAX, core_seconds, limit_row, no_autovacuum, statements
 from bench.places import Host, PostgresHost
 from bench.report import Heading, Row
 from bench.sizes import Sizes
@@ -26,7 +26,7 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
 
 
 def _idle(host: Host, sizes: Sizes) -> list[Row]:
-    with host.place() as place, fleet.fleet(place.url) as workers:
+    with host.place() as place, fleet.fleet(place.url) as workers, no_autovacuum(host, place.url):
         with holdfast.open(place.url) as ledger:  # a connection that is open and idle is counted late
             later = ledger.now() + timedelta(days=365)
             for number in range(sizes.schedules):
