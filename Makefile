@@ -19,7 +19,7 @@ USUAL := not torture and not browser and not promtool
 # Further arguments: make test ARGS="tests/tools -k restart"
 ARGS ?=
 # Processes that run the tests: more than the usual two cores, because many tests wait for something.
-JOBS ?= 6
+JOBS ?= 4
 # make lock LOCKFLAGS=--upgrade takes the newest versions
 LOCKFLAGS ?=
 
