@@ -32,6 +32,18 @@ def test_formats_are_those_of_the_locale(served: RunningServer, ledger: Ledger, 
     assert tuple(found) == LOCALES[locale]
 
 
+def test_a_group_that_is_not_done_is_never_at_100_percent(served: RunningServer, open_page: Open) -> None:
+    page = open_page("/help")
+    found = page.evaluate(
+        """async () => {
+            const base = document.querySelector("meta[name=holdfast-assets]").content;
+            const { percentDone } = await import(`/assets/${base}/js/format.js`);
+            return [0, 0.9999, 1].map((part) => percentDone(part));
+        }"""
+    )
+    assert found == ["0%", "99.9%", "100%"]
+
+
 DURATIONS = {
     0: "0 s",
     0.4: "1 ms",

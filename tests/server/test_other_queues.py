@@ -190,6 +190,32 @@ def test_pages_of_events_go_on_after_a_hidden_queue(served: RunningServer, ledge
         assert found == [8, 9]
 
 
+def test_pages_are_filled_up_after_names_of_hidden_queues(
+    served: RunningServer, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.core.limits.PAGE_MAX", 2)
+    for number, queue in enumerate(["other", "other", "other", "mail", "other", "mail", "mail", "other"]):
+        ledger.group(f"g{number}", then={"kind": "k", "queue": queue})
+        ledger.set_schedule(f"s{number}", "k", every="1h", queue=queue)
+    eye = served.client("reader", "eye", queues=["mail"])
+    for what, letter in (("groups", "g"), ("schedules", "s")):
+        pages = [eye.get(f"/v1/{what}?limit=2{after}").data[what] for after in ("", f"&after={letter}5", f"&after={letter}6")]
+        assert [[one["name"] for one in page] for page in pages] == [[f"{letter}3", f"{letter}5"], [f"{letter}6"], []]
+
+
+def test_jobs_of_a_group_go_on_after_hidden_ones(served: RunningServer, ledger: Ledger) -> None:
+    ledger.group("own", then={"kind": "k", "queue": "mail"})
+    ledger.enqueue_many([{"kind": "k", "queue": queue, "group": "own"} for queue in ("other", "other", "other", "mail", "mail")])
+    eye = served.client("reader", "eye", queues=["mail"])
+    found: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        page = eye.get(f"/v1/groups/own/jobs?limit=2&after={after}").data
+        found += [job["id"] for job in page["jobs"]]
+        after = page["next_after"]
+    assert found == [4, 5]
+
+
 HOLDER_VERBS = ("start", "heartbeat", "complete", "fail", "release", "acknowledge-cancel", "stall", "resume", "gate")
 
 

@@ -99,7 +99,8 @@ def test_a_limit_that_is_too_small_comes_first():
 
 
 def test_a_rate_says_when_the_next_start_is():
-    rate = LimitState(name="a", limit="a", units=2, used=0, concurrent=9, tokens_max=3, next_at=T0 + 4 * SECOND)
+    at = T0 + 4 * SECOND
+    rate = LimitState(name="a", limit="a", units=2, used=0, concurrent=9, tokens_max=3, next_at=T0 + SECOND, turn_at=at)
     found = flowing(FlowFacts(limits=(rate,)))
     assert found.situation is Situation.LIMIT_USED_UP
     assert "The rate of the limit a is used up: it may start in 4 s (00:00:04Z). It draws 2 units." in found.text
@@ -165,6 +166,24 @@ def test_a_job_waits_for_those_of_its_subqueue(flow: Flow, ahead: int, words: st
     found = flowing(flow=flow, ahead=ahead, workers=(GPU,))
     assert found.situation is Situation.QUEUED_BEHIND
     assert words in found.text
+
+
+def test_a_rate_says_when_a_job_may_start_that_waits_for_others():
+    rate = LimitState(name="a", limit="a", units=1, used=0, tokens_max=3, turn_at=T0 + 4 * SECOND)
+    faster = LimitState(name="b", limit="b", units=1, used=0, tokens_max=3, turn_at=T0 + 3 * SECOND)
+    found = flowing(FlowFacts(limits=(faster, rate)), ahead=5)
+    assert found.situation is Situation.QUEUED_BEHIND
+    assert "It may be claimed, but 5 jobs of its partition acme come first." in found.text
+    assert "The rate of the limit a lets it start in 4 s (00:00:04Z)." in found.text
+    assert found.next[0].at == to_datetime(T0 + 4 * SECOND)
+
+
+def test_a_job_behind_others_may_not_be_claimed_while_its_limit_is_used_up():
+    rate = LimitState(name="a", limit="a", units=1, used=0, tokens_max=3, next_at=T0 + SECOND, turn_at=T0 + 4 * SECOND)
+    found = flowing(FlowFacts(limits=(rate,)), ahead=3)
+    assert "The rate of the limit a is used up: it may start in 4 s (00:00:04Z)." in found.text
+    assert "Besides: 3 jobs of its partition acme come first." in found.text
+    assert "may be claimed, but" not in found.text
 
 
 def test_an_explanation_for_a_claim_leaves_out_workers():

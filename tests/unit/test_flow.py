@@ -7,15 +7,18 @@ import pytest
 
 from holdfast.core import limits
 from holdfast.core.flow import (
+    FIRST_IN_LINE,
     FIRST_PLACE,
     LAST_ID,
     PLAIN,
     TURNS_MAX,
     Ageing,
+    BlockedSubqueue,
     FlowRefusal,
     Level,
     LimitBody,
     LimitKey,
+    LinePlace,
     OpenSubqueue,
     QueueSettings,
     Turn,
@@ -23,6 +26,7 @@ from holdfast.core.flow import (
     choose_level,
     in_line,
     key_of,
+    line_up,
     read_ageing,
     read_ratio,
 )
@@ -361,6 +365,9 @@ def test_numbers_of_ratios_have_a_range():
     for given in ("0/1m", "99999999999999999999999/1m", "1/1d"):
         with pytest.raises(LimitExceeded):
             read_ratio("rate", given, "600/1m", 1, 1_000)
+    with pytest.raises(LimitExceeded, match="the duration of rate must be from 1 to 1000 ms") as refusal:
+        read_ratio("rate", "600/0s", "600/1m", 1, 1_000)
+    assert refusal.value.context["field"] == "rate"
 
 
 @pytest.mark.parametrize(
@@ -400,3 +407,44 @@ def test_a_removed_limit_has_no_rate() -> None:
     assert not LimitKey(1, "api", "", None, 0, 0.0, 0).has_rate
     assert not LimitKey(1, "api", "", LimitBody(concurrent=1), 0, 0.0, 0).has_rate
     assert LimitKey(1, "api", "", LimitBody(rate=1, per_us=1), 0, 0.0, 0).has_rate
+
+
+# The line of a key
+
+
+def test_a_blocked_subqueue_keeps_its_place_in_line() -> None:
+    keys = {1: key(LimitBody(concurrent=1), used=1)}
+    blocked = [
+        BlockedSubqueue(10, 1, 1, None, has_started=True),
+        BlockedSubqueue(11, 1, 1, T0 - 5),
+        BlockedSubqueue(12, 1, 1, None),
+        BlockedSubqueue(13, 1, 1, FIRST_IN_LINE, has_started=True),
+        BlockedSubqueue(14, 1, 1, T0 - 9),
+    ]
+    latest = T0 + SECOND
+    assert line_up(blocked, keys, T0, latest) == [
+        LinePlace(13, 1, latest, FIRST_IN_LINE),
+        LinePlace(14, 1, latest, T0 - 9),
+        LinePlace(11, 1, latest, T0 - 5),
+        LinePlace(12, 1, latest, T0 + 3),
+        LinePlace(10, 1, latest, T0 + 4),
+    ]
+
+
+def test_a_rate_makes_room_for_one_subqueue_after_the_other() -> None:
+    rate = LimitBody(rate=1, per_us=SECOND)
+    keys = {1: key(rate, tokens=0, filled_at=T0), 2: key(rate, tokens=0, filled_at=T0, id_=2)}
+    blocked = [BlockedSubqueue(number, 1, 1, None) for number in range(10, 14)] + [BlockedSubqueue(20, 2, 1, None)]
+    latest = T0 + 5 * SECOND // 2
+    assert [(place.id, place.until) for place in line_up(blocked, keys, T0, latest)] == [
+        (10, T0 + SECOND),
+        (11, T0 + 2 * SECOND),
+        (12, latest),
+        (13, latest),
+        (20, T0 + SECOND),
+    ]
+
+
+def test_a_rate_that_has_tokens_says_no_time_for_a_limit_that_is_used_up() -> None:
+    keys = {1: key(LimitBody(concurrent=1, rate=1, per_us=SECOND), used=1, tokens=1, filled_at=T0)}
+    assert line_up([BlockedSubqueue(10, 1, 1, None)], keys, T0, T0 + MINUTE) == [LinePlace(10, 1, T0 + MINUTE, T0)]

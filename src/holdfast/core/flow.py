@@ -7,6 +7,7 @@ same priority take turns. A job without any of these options is in no subqueue.
 The functions here are pure. They get what the store has read, and say how many jobs each subqueue may start.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -29,14 +30,6 @@ class FlowRefusal(NamedTuple):
 
     why: str
     words: str
-
-
-class FlowCheck(NamedTuple):
-    """Whether flow control lets a worker begin an attempt of a job now."""
-
-    refusal: FlowRefusal | None
-    at: Micros = 0
-    """The time at which the tokens of rates were counted. The start must not have an earlier one."""
 
 
 class LimitBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -187,6 +180,16 @@ TOKEN_ERROR = 1e-6
 """The rounding error of a bucket, in tokens."""
 
 
+class FlowCheck(NamedTuple):
+    """Whether flow control lets a worker begin an attempt of a job now."""
+
+    refusal: FlowRefusal | None
+    at: Micros = 0
+    """The time at which units and tokens were counted. The start must not have an earlier one."""
+    draws: Sequence[tuple[LimitKey, int]] = ()
+    """The keys that the start draws on, and how many units. They are locked, and do not count what the job uses already."""
+
+
 class OpenSubqueue(NamedTuple):
     """A subqueue that may have jobs that may start. `draws` are ids of keys and units."""
 
@@ -293,6 +296,47 @@ def in_line(found: Sequence[OpenSubqueue]) -> list[OpenSubqueue]:
     return [one if one.waits_since is None else next(waiting) for one in found]
 
 
+class BlockedSubqueue(NamedTuple):
+    """A subqueue that waits for a key of a limit after a claim."""
+
+    id: int
+    key: int
+    units: int
+    since: Micros | None
+    """Its place in the line of the key. None for the end of the line."""
+    has_started: bool = False
+    """Whether the claim has started a job of it."""
+
+
+class LinePlace(NamedTuple):
+    """The place of a subqueue in the line of a key, and when the key will have room for it, at the latest."""
+
+    id: int
+    key: int
+    until: Micros
+    since: Micros
+
+
+def line_up(blocked: Iterable[BlockedSubqueue], keys: Mapping[int, LimitKey], now: Micros, latest: Micros) -> list[LinePlace]:
+    """Give blocked subqueues places in line. Those at the end that have started a job stand behind those that have not.
+
+    A rate makes room for one after the other. No subqueue stays closed beyond `latest`.
+    """
+    line = sorted(blocked, key=lambda one: (one.since is None, one.since or 0, one.has_started))
+    drawn = Counter[int]()
+    places = []
+    for number, one in enumerate(line):
+        key, until = keys[one.key], latest
+        if key.next_at(one.units) is not None:
+            drawn[one.key] += one.units
+            until = min(latest, key.allows_at(drawn[one.key]))
+        places.append(LinePlace(one.id, one.key, until, now + number if one.since is None else one.since))
+    return places
+
+
+FIRST_IN_LINE: Micros = 0
+
+
 class Turn(msgspec.Struct):
     """Where the next claim of a queue goes on, at one priority: after a place in the order of subqueues."""
 
@@ -313,7 +357,11 @@ class Turn(msgspec.Struct):
 
     def left_for(self, found: Sequence[OpenSubqueue]) -> int:
         """Return how many jobs the first of these subqueues has left of the last turn of its partition."""
-        return self.left if found and found[0].partition == self.after[0] else 0
+        return self.left if found and self.has_left(found[0].partition) else 0
+
+    def has_left(self, partition: str) -> bool:
+        """Return whether the turn of this partition has jobs left."""
+        return self.left > 0 and partition == self.after[0]
 
     def with_plain(self, found: Sequence[OpenSubqueue], *, is_full: bool) -> list[OpenSubqueue]:
         """Return these subqueues, which are in the order of turns, with the jobs that have no subqueue.
@@ -382,7 +430,7 @@ def read_ratio(what: str, given: Any, example: str, low_ms: int, high_ms: int) -
     if not number.isascii() or not number.isdigit() or not is_duration(period):
         raise ValidationError(f'{what} must be a number, a slash and a duration, such as "{example}"', field=what)
     count = limits.check_integer(what, int(number[:20]), 1, limits.LIMIT_COUNT_MAX)
-    return count, duration_ms(what, period, low_ms, high_ms) * 1_000
+    return count, duration_ms(f"the duration of {what}", period, low_ms, high_ms, what) * 1_000
 
 
 def read_ageing(given: Any) -> Ageing:

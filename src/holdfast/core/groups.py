@@ -128,12 +128,16 @@ class JoinedGroup(NamedTuple):
     """Changes that are not folded yet."""
 
 
+def closed_group(name: str, what: str) -> Conflict:
+    return Conflict(f"the group {name!r} is closed: no {what} can join it", action="Make another group.", group=name)
+
+
 def check_join(name: str, found: JoinedGroup | None, count: int) -> JoinedGroup:
     """Return the group that `count` jobs may join. Raise an error if there is none, or it is closed or full."""
     if found is None:
         raise unknown_group(name)
     if found.is_closed:
-        raise Conflict(f"the group {name!r} is closed: no job can join it", group=name)
+        raise closed_group(name, "job")
     if found.joined + count > limits.GROUP_JOBS_MAX:
         raise LimitExceeded(
             f"the group {name!r} would have more than {limits.GROUP_JOBS_MAX} jobs: use another group",

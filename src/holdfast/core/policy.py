@@ -63,21 +63,25 @@ def is_duration(text: str) -> bool:
     return _DURATION.fullmatch(text) is not None
 
 
-def duration_ms(what: str, value: Any, low: int, high: int) -> int:
-    """Return milliseconds from seconds (a number), a timedelta, or a text such as "500ms", "30s", "5m", "1h"."""
+def duration_ms(what: str, value: Any, low: int, high: int, field: str | None = None) -> int:
+    """Return milliseconds from seconds (a number), a timedelta, or a text such as "500ms", "30s", "5m", "1h".
+
+    Messages name it as `what`, and errors carry the name of the field, which is `what` too if none is given.
+    """
+    field = field or what
     match value:
         case timedelta():
             ms = value / timedelta(milliseconds=1)
         case bool():
-            raise ValidationError(f"{what} must be a duration, not a bool", field=what)
+            raise ValidationError(f"{what} must be a duration, not a bool", field=field)
         case int() | float():
             ms = value * 1_000
         case str() if found := _DURATION.fullmatch(value):
             ms = float(found[1]) * _UNIT_MS[found[2]]
         case _:
-            raise ValidationError(f'{what} must be seconds, a timedelta, or a text such as "30s" or "500ms"', field=what)
+            raise ValidationError(f'{what} must be seconds, a timedelta, or a text such as "30s" or "500ms"', field=field)
     if not low <= ms <= high:
-        raise LimitExceeded(f"{what} must be from {low} to {high} ms", field=what, limit=[low, high])
+        raise LimitExceeded(f"{what} must be from {low} to {high} ms", field=field, limit=[low, high])
     return round(ms)
 
 

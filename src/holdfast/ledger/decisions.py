@@ -8,6 +8,7 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core.commands import Compensate
 from holdfast.core.decide import Decision
+from holdfast.core.flow import LimitKey
 from holdfast.core.model import TERMINAL, EventRecord, EventType, JobRecord, Micros, Status
 from holdfast.core.undo import has_undo_due, undo_command, undo_note
 from holdfast.errors import HoldfastError, IdempotencyConflict
@@ -65,13 +66,14 @@ def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: i
     if isinstance(command, c.MoveJob) and job is not None and job.dedupe_key is not None and session.has_key(job.id):
         command = msgspec.structs.replace(command, key_holder=session.key_holder(command.queue, job.dedupe_key))
     outcome = signer.decide(job, command, now)
+    draws: Sequence[tuple[LimitKey, int]] = ()
     if isinstance(command, c.ClaimJob) and job is not None and job.flow is not None and outcome.job.attempt > job.attempt:
         # The keys of limits may have to be waited for, so only a claim that begins an attempt locks them, and it gets a new time.
-        refusal, at = session.check_flow(job, command.actor.name, command.labels)
+        refusal, at, draws = session.check_flow(job, command.actor.name, command.labels)
         now = max(now, at)
         outcome = signer.decide(job, msgspec.structs.replace(command, refusal=refusal), now)
     if outcome.events:
-        session.save(outcome.job, outcome.events)
+        session.save(outcome.job, outcome.events, draws)
         item.result.changed = True
         item.result.outcomes.append(outcome)
         if outcome.job.status is Status.QUEUED:

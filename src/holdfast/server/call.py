@@ -12,7 +12,7 @@ from holdfast.core.fence_tokens import is_issued_to
 from holdfast.core.groups import unknown_group
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, HoldfastError, NotFound, ValidationError
-from holdfast.ledger import GroupRecord, Job, Ledger, SignedFence
+from holdfast.ledger import GroupRecord, Job, Ledger, ScheduleRecord, SignedFence
 from holdfast.ledger.requests import repeats
 from holdfast.proof.envelopes import read_parts
 from holdfast.server.principal import Principal
@@ -22,12 +22,15 @@ from holdfast.telemetry.tracing import is_loaded
 
 R = TypeVar("R", bound=Brief | TaskDetails)
 T = TypeVar("T")
+N = TypeVar("N", GroupRecord, ScheduleRecord)
 
 JSON_TYPE = "application/json"
 
 
 NOT_ISSUED = "-"
 """A token that no fence has."""
+VISIBLE_READS_MAX = 100
+"""Reads for one page of what a caller may see."""
 SENT = object()
 """The body of a reply that was sent already."""
 
@@ -204,6 +207,22 @@ class Call:
         if not self.sees_group(found):
             raise unknown_group(name)
         return found
+
+    def visible_page(self, read: Callable[..., list[N]], sees: Callable[[N], bool]) -> list[N]:
+        """Return a page of named things that the caller may see. `read` lists them by name, from `after` on.
+
+        A page that is short because of things that the caller may not see is filled up.
+        """
+        wanted = limits.check_integer("limit", self.query.limit, 1, limits.PAGE_MAX)
+        after, size = self.query.after, wanted if self.principal.sees_all else limits.PAGE_MAX
+        found: list[N] = []
+        for _ in range(VISIBLE_READS_MAX):
+            page = read(after=after, limit=size)
+            found += filter(sees, page)
+            if len(page) < size or len(found) >= wanted:
+                break
+            after = page[-1].name
+        return found[:wanted]
 
     def check_scope(self, queue: str | None) -> None:
         """Raise Forbidden unless the caller may use the queue, or all queues if none is named."""

@@ -4,6 +4,7 @@ A group has no queue. A caller that may not use all queues sees the groups whose
 """
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -48,6 +49,7 @@ class OneGroup(msgspec.Struct, frozen=True):
 
 class GroupJobsAnswer(msgspec.Struct, frozen=True):
     jobs: list[JobView]
+    next_after: int | None
 
 
 def _shown(call: Call, found: Any) -> Any:
@@ -71,8 +73,8 @@ def _all_queues(call: Call) -> str:
 @route("GET", "/v1/groups", "reader", query=GroupQuery, answer=GroupsAnswer, verb="read")
 def groups(call: Call) -> Any:
     """List groups, by name."""
-    found = call.ledger.groups(after=call.query.after, limit=call.query.limit, unfinished=call.query.unfinished)
-    return {"groups": [_shown(call, one) for one in found if call.sees_group(one)]}
+    found = call.visible_page(partial(call.ledger.groups, unfinished=call.query.unfinished), call.sees_group)
+    return {"groups": [_shown(call, one) for one in found]}
 
 
 @route("GET", "/v1/groups/{name}", "reader", answer=OneGroup, verb="read")
@@ -135,4 +137,5 @@ def group_jobs(call: Call) -> Any:
     query = call.query
     status = None if query.status is None else query.status.split(",")
     found = call.ledger.group_jobs(_visible(call), status=status, after=query.after, limit=query.limit)
-    return {"jobs": [call.view(job) for job in found if call.principal.sees(job.queue)]}
+    after = found[-1].id if len(found) == query.limit else None
+    return {"jobs": [call.view(job) for job in found if call.principal.sees(job.queue)], "next_after": after}

@@ -56,8 +56,8 @@ def _shown(call: Call, found: ScheduleRecord) -> Any:
 @route("GET", "/v1/schedules", "reader", query=b.NameQuery, answer=SchedulesAnswer, verb="read")
 def schedules(call: Call) -> Any:
     """List schedules, by name."""
-    found = call.ledger.schedules(after=call.query.after, limit=call.query.limit)
-    return {"schedules": [_shown(call, one) for one in found if call.principal.sees(one.queue)]}
+    found = call.visible_page(call.ledger.schedules, lambda one: call.principal.sees(one.queue))
+    return {"schedules": [_shown(call, one) for one in found]}
 
 
 @route("GET", "/v1/schedules/{name}", "reader", answer=OneSchedule, verb="read")

@@ -161,7 +161,7 @@ class Jobs(Protocol):
         Return those that may still end.
         """
 
-    def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None: ...
+    def save(self, job: JobRecord, events: Sequence[EventRecord], draws: Sequence[tuple[LimitKey, int]] = ()) -> None: ...
     def key_holder(self, queue: str, key: str) -> int | None:
         """Return the job that has this dedupe key in this queue. A key that is no longer kept is freed."""
 

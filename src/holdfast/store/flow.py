@@ -17,12 +17,13 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.commands import ClaimNext
 from holdfast.core.flow import (
-    CLOCK_STEP_US,
+    FIRST_IN_LINE,
     FIRST_PLACE,
     PLAIN,
     TURNS_MAX,
     VISITS_MAX,
     VISITS_MIN,
+    BlockedSubqueue,
     FlowCheck,
     FlowRefusal,
     Level,
@@ -33,6 +34,7 @@ from holdfast.core.flow import (
     allocate,
     choose_level,
     in_line,
+    line_up,
 )
 from holdfast.core.model import ACTIVE, JobRecord, Micros
 from holdfast.store.subqueues import Line, SqlSubqueues, decode_draws
@@ -41,7 +43,6 @@ _encode = msgspec.json.Encoder().encode
 _settings = msgspec.json.Decoder(QueueSettings)
 NO_QUEUE_SETTINGS = QueueSettings()
 RANK_MIN = -limits.PRIORITY_MAX
-FIRST_IN_LINE: Micros = 0
 
 
 class QueueSettingsRow(NamedTuple):
@@ -305,10 +306,8 @@ class SqlFlow(SqlSubqueues):
         """Lock the keys of these subqueues, and count those anew that have no room. Leave out keys that are locked."""
         wanted = {key for one in window for key, _ in one.draws} - claim.keys.keys()
         if wanted:
-            locked = self._locked_keys(wanted)
-            latest = self._keys_read_at + CLOCK_STEP_US
-            times = [key.filled_at for key in locked.values() if key.has_rate and key.filled_at <= latest]
-            claim.at = max([claim.at or 0, *times]) or None
+            locked, _ = self._locked_keys(wanted)
+            claim.at = max([claim.at or 0, *(key.filled_at for key in locked.values() if key.has_rate)]) or None
             claim.keys |= locked
         full = {key for one in window for key, units in one.draws if key in claim.keys and claim.keys[key].is_full(units)}
         self._recount([claim.keys[key] for key in full])
@@ -346,34 +345,27 @@ class SqlFlow(SqlSubqueues):
         """Lock the first jobs of each subqueue, so many of each. Return them with their subqueues."""
 
     def _close(self, claim: FlowClaim) -> None:
-        """Close the subqueues in which this claim found nothing, and those whose limit is used up.
-
-        Those get a place in the line of their key: the one that they had, or the last one if a job of them has started. If the
-        claim had to stop before it had looked at all, all of them go to the end: the next claim then looks at others first.
-        """
+        """Close the subqueues in which this claim found nothing, and those whose limit is used up."""
         now = self.now()
         if claim.empty:
             self.rows("close_empty_subqueues", ids=self._list(claim.empty), now_at=self.stamp())
-        line = []
-        for id_, key in claim.blocked.items():
-            one, turn = claim.seen[id_], self._turn(claim.queue, claim.ranks[id_])
-            is_first = turn.left and turn.after[0] == one.partition
-            since = None if id_ in claim.served or claim.is_cut else one.waits_since
-            line.append((FIRST_IN_LINE if is_first else since, id_ in claim.served, id_, key, dict(one.draws)[key]))
-        line.sort(key=lambda found: (found[0] is None, found[0] or 0, found[1]))
-        latest, before = now + limits.SUBQUEUE_CLOSED_MS_MAX * 1_000, Counter[int]()
-        shut: list[tuple[int, int, Micros, Micros]] = []
-        for number, (place, _, id_, key, units) in enumerate(line):
-            until = latest
-            if claim.keys[key].next_at(units) is not None:
-                before[key] += units
-                until = min(latest, claim.keys[key].allows_at(before[key]))
-            shut.append((id_, key, until, now + number if place is None else place))
-        if shut:
-            ids, keys, times, sinces = zip(*shut, strict=True)
+        if places := line_up(self._blocked(claim), claim.keys, now, now + limits.SUBQUEUE_CLOSED_MS_MAX * 1_000):
+            ids, keys, times, sinces = zip(*places, strict=True)
             self.rows("shut_subqueues", **self._table(shut=ids, keys=keys, times=times, sinces=sinces))
         if started := [id_ for id_ in claim.served if claim.seen[id_].waits_since is not None and id_ not in claim.blocked]:
             self.rows("leave_line", ids=self._list(started))
+
+    def _blocked(self, claim: FlowClaim) -> Iterator[BlockedSubqueue]:
+        """Return the subqueues that wait for a key. They keep their places in line until a job of them starts.
+
+        If the claim had to stop before it had looked at all, they go to the end: the next claim then looks at others first.
+        """
+        for id_, key in claim.blocked.items():
+            one, has_started = claim.seen[id_], id_ in claim.served
+            since = None if has_started or claim.is_cut else one.waits_since
+            if self._turn(claim.queue, claim.ranks[id_]).has_left(one.partition):
+                since = FIRST_IN_LINE
+            yield BlockedSubqueue(id_, key, dict(one.draws)[key], since, has_started)
 
     def draw(self, claim: FlowClaim, pos: int) -> None:
         """Store what the jobs of a round draw. `pos` is the position of their claim."""
@@ -384,7 +376,10 @@ class SqlFlow(SqlSubqueues):
     # Claims of one job
 
     def check_flow(self, job: JobRecord, worker: str, labels: Sequence[str]) -> FlowCheck:
-        """Return whether this worker may begin an attempt of a job now. The keys that the job draws on stay locked."""
+        """Return whether this worker may begin an attempt of a job now. The keys that the job draws on stay locked.
+
+        A caller that begins the attempt gives what it draws to `save`.
+        """
         flow = job.flow
         assert flow is not None
         until = flow.reserved_until(job.available_at)
@@ -395,31 +390,16 @@ class SqlFlow(SqlSubqueues):
         draws = self._draws_of(job)
         if not draws:
             return FlowCheck(None)
-        keys = self._locked_keys([key for key, _ in draws], wait=True)
-        own = draws if job.status in ACTIVE else ()
+        keys, at = self._locked_keys([key for key, _ in draws], wait=True)
+        drawn = [(keys[key], units) for key, units in draws]
+        own = drawn if job.status in ACTIVE else []
         for key, units in own:
-            keys[key].free(units)
-        self._recount([keys[key] for key, units in draws if keys[key].is_full(units)])
-        full = next((keys[key] for key, units in draws if not keys[key].fits(units)), None)
+            key.free(units)
+        self._recount([key for key, units in drawn if key.is_full(units)])
+        full = next((key for key, units in drawn if not key.fits(units)), None)
         if full is not None:
             for key, units in own:
-                keys[key].free(-units)
+                key.free(-units)
             self._save_keys(keys.values())
             return FlowCheck(FlowRefusal("limit", f"the limit {full.name} is used up"))
-        return FlowCheck(None, max([self._keys_read_at, *(key.filled_at for key in keys.values() if key.has_rate)]))
-
-    def draw_one(self, job: JobRecord, pos: int, *, again: bool) -> None:
-        """Save what a job draws that was claimed by its id, at this position, after `check_flow`.
-
-        With `again`, its units were in use before.
-        """
-        if job.flow is None or not job.flow.limits:
-            return
-        draws = self._draws_of(job)
-        keys = self._locked_keys([key for key, _ in draws], wait=True, now=self._keys_read_at)
-        for key, units in draws:
-            if again:
-                keys[key].free(units)
-            keys[key].take(units)
-        self._add_slots(pos, [(job.id, draws)])
-        self._save_keys(keys.values())
+        return FlowCheck(None, max([at, *(key.filled_at for key in keys.values() if key.has_rate)]), drawn)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core import limits, payloads
+from holdfast.core.flow import LimitKey
 from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX
 from holdfast.core.model import ACTIVE, UNDO_KIND, EventRecord, EventType, JobRecord, Micros, Status
 from holdfast.core.undo import undo_key
@@ -157,8 +158,11 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
     def _lock_jobs(self, ids: Any) -> None:
         """Lock these rows until the transaction ends, in a separate statement: later reads see the state after the wait."""
 
-    def save(self, job: JobRecord, events: Sequence[EventRecord]) -> None:
-        """Save a job that is locked, and its new events. They take the positions from a newly drawn one on."""
+    def save(self, job: JobRecord, events: Sequence[EventRecord], draws: Sequence[tuple[LimitKey, int]] = ()) -> None:
+        """Save a job that is locked, and its new events. They take the positions from a newly drawn one on.
+
+        `draws` are the keys of limits, and units of each, that an attempt draws on that begins.
+        """
         claim_offset = next((offset for offset, event in enumerate(events) if event.type is EventType.CLAIMED), None)
         derived = {
             "policy_id": None if job.policy is None else self._policy_id(job.policy),
@@ -169,8 +173,10 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
             "reserved_at": None if job.flow is None else job.flow.reserved_until(job.available_at),
         }
         [(pos, claim_pos, subqueue)] = self._save_row(len(events), id=job.id, **derived, **saved_values(job))
+        if claim_offset is not None and draws:
+            self.draw_one(job.id, pos + claim_offset, draws)
         if subqueue is not None:
-            self._note_saved(job, events, subqueue, None if claim_offset is None else pos + claim_offset)
+            self._note_saved(job, events, subqueue)
         self._save_call(job, events)
         for offset, event in enumerate(events):
             values: dict[str, Any] = {
@@ -201,10 +207,8 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
         if job.group is not None and ends_job(events):
             self.note_ended([job.id])
 
-    def _note_saved(self, job: JobRecord, events: Sequence[EventRecord], subqueue: int, claimed_pos: int | None) -> None:
-        """Note what a saved job means for its subqueue, and what it draws if it was claimed."""
-        if claimed_pos is not None:
-            self.draw_one(job, claimed_pos, again=events[0].from_status in ACTIVE)
+    def _note_saved(self, job: JobRecord, events: Sequence[EventRecord], subqueue: int) -> None:
+        """Note what a saved job means for its subqueue."""
         is_freed = events[0].from_status in ACTIVE and job.status not in ACTIVE and subqueue > 0
         self.note_subqueues([subqueue] if job.status is Status.QUEUED else [], [subqueue] if is_freed else [])
         if is_freed:

@@ -56,8 +56,6 @@ def effective_limit(own: str | None, shared: str | None) -> LimitBody | None:
 
 
 class SqlLimits(StatementSession):
-    _keys_read_at: Micros = 0
-
     @abstractmethod
     def _table(self, **columns: Sequence[Any]) -> dict[str, Any]:
         """Return rows as statement parameters, given by column."""
@@ -112,17 +110,17 @@ class SqlLimits(StatementSession):
 
     # The state of keys
 
-    def _locked_keys(self, ids: Iterable[int], *, wait: bool = False, now: Micros | None = None) -> dict[int, LimitKey]:
-        """Lock keys and return their states, with the tokens that they have at the time `now`."""
+    def _locked_keys(self, ids: Iterable[int], *, wait: bool = False) -> tuple[dict[int, LimitKey], Micros]:
+        """Lock keys. Return their states, with the tokens that they have now, and the time."""
         rows = self.lock_limit_keys(sorted(ids), wait=wait)
         # After the lock: an earlier claim may have used a later time.
-        now = self._keys_read_at = self.now() if now is None else now
+        now = self.now()
         keys: dict[int, LimitKey] = {}
         for id_, name, key, own, shared, used, tokens, filled_at in rows:
             state = LimitKey(id_, name, key, effective_limit(own, shared), used, tokens, filled_at)
             state.refill(now)
             keys[id_] = state
-        return keys
+        return keys, now
 
     @abstractmethod
     def lock_limit_keys(self, ids: Sequence[int], *, wait: bool) -> list[tuple[Any, ...]]:
@@ -164,6 +162,13 @@ class SqlLimits(StatementSession):
         if over:
             dropped, positions = zip(*over, strict=True)
             self.rows("drop_slots", **self._table(keys=dropped, positions=positions))
+
+    def draw_one(self, job_id: int, pos: int, draws: Sequence[tuple[LimitKey, int]]) -> None:
+        """Take the units that a job draws that was claimed by its id, at this position. The keys are locked."""
+        for key, units in draws:
+            key.take(units)
+        self._add_slots(pos, [(job_id, tuple((key.id, units) for key, units in draws))])
+        self._save_keys(key for key, _ in draws)
 
     def _add_slots(self, pos: int, drawn: Sequence[tuple[int, tuple[tuple[int, int], ...]]]) -> None:
         slots = [(key, pos, job_id, units) for job_id, draws in drawn for key, units in draws]

@@ -101,9 +101,9 @@ def _used_up(limit: LimitState, now: Micros) -> ExplanationPart:
         words = f"The limit {limit.name} is used up: {limit.used:,} of {limit.concurrent:,} are in use.{draws}"
         step = next_step(f"it may be claimed when enough of the limit {limit.name} is free", None, "the jobs that use it")
     else:
-        assert limit.next_at is not None
-        words = f"The rate of the limit {limit.name} is used up: it may start {format_when(limit.next_at, now)}.{draws}"
-        step = next_step("it may be claimed", limit.next_at, f"the rate of the limit {limit.name}")
+        assert limit.turn_at is not None
+        words = f"The rate of the limit {limit.name} is used up: it may start {format_when(limit.turn_at, now)}.{draws}"
+        step = next_step("it may be claimed", limit.turn_at, f"the rate of the limit {limit.name}")
     return ExplanationPart(Situation.LIMIT_USED_UP, (words,), (step,), (show_limit(limit.limit),))
 
 
@@ -115,20 +115,22 @@ def show_limit(name: str) -> Remedy:
     return Remedy(f"holdfast limit get {quote_argument(name)}", "shows the limit and what is in use of it")
 
 
-def explain_turn(job: JobRecord, facts: JobFacts, claimants: str) -> ExplanationPart:
-    """Explain a job that may start, but is not the first of its subqueue."""
+def explain_turn(job: JobRecord, facts: JobFacts, flow: FlowFacts, claimants: str, now: Micros) -> ExplanationPart:
+    """Explain a job that is not the first of its subqueue."""
     assert job.flow is not None
     ahead = f"{AHEAD_MAX:,} jobs or more" if facts.ahead >= AHEAD_MAX else pluralize(facts.ahead, "job")
-    come = "come" if facts.ahead > 1 else "comes"
-    words = f"It may be claimed, but {ahead} like it {come} first."
+    like = f"of its partition {job.flow.partition}" if job.flow.partition else "like it"
+    words = f"{ahead} {like} {'come' if facts.ahead > 1 else 'comes'} first."
+    at = None
+    if not any(limit.is_used_up or limit.is_too_small for limit in flow.limits):
+        words = f"It may be claimed, but {words}"
+        if rates := [(limit.turn_at, limit.name) for limit in flow.limits if limit.turn_at is not None]:
+            at, slowest = max(rates)
+            words = f"{words} The rate of the limit {slowest} lets it start {format_when(at, now)}."
     if job.flow.partition:
-        words = f"It may be claimed, but {ahead} of its partition {job.flow.partition} {come} first. {TURNS}"
-    return ExplanationPart(
-        Situation.QUEUED_BEHIND,
-        (words,),
-        (next_step(f"it is claimed after {ahead}", None, claimants),),
-        (run_a_worker(job.queue, job.flow.requires),),
-    )
+        words = f"{words} {TURNS}"
+    step = next_step(f"it is claimed after {ahead}", at, claimants)
+    return ExplanationPart(Situation.QUEUED_BEHIND, (words,), (step,), (run_a_worker(job.queue, job.flow.requires),))
 
 
 TURNS = "The partitions of a queue take turns."

@@ -111,6 +111,8 @@ class LimitState(msgspec.Struct, frozen=True, kw_only=True):
     tokens_max: int | None = None
     """The burst of its rate. None without a rate."""
     next_at: Micros | None = None
+    """When the rate allows one job like it to start. None if it allows it now."""
+    turn_at: Micros | None = None
     """When the rate allows the job to start, after those ahead of it. None if it allows it now."""
 
     @property

@@ -93,7 +93,7 @@ def _flow(job: JobRecord, facts: JobFacts, flow: FlowFacts, now: Micros) -> Iter
     if reserved is not None and reserved.is_running:
         yield reserved.part
     elif not facts.is_asked_to_claim and serving and facts.ahead and job.available_at <= now:
-        yield explain_turn(job, facts, _format_claimants(serving))
+        yield explain_turn(job, facts, flow, _format_claimants(serving), now)
 
 
 def serving_workers(job: JobRecord, facts: JobFacts, now: Micros) -> list[SeenWorker]:

@@ -92,7 +92,7 @@ def _limit_state(key: LimitKey, units: int, ahead: int, now: Micros) -> LimitSta
     body = key.body
     assert body is not None
     key.refill(now)
-    has_to_wait = body.rate is not None and not body.refuses(units) and key.next_at(units) is not None
+    turn_at = None if body.rate is None or body.refuses(units) else key.allows_at(units * (ahead + 1))
     return LimitState(
         name=key.name,
         limit=key.limit,
@@ -100,7 +100,8 @@ def _limit_state(key: LimitKey, units: int, ahead: int, now: Micros) -> LimitSta
         used=key.used,
         concurrent=body.concurrent,
         tokens_max=None if body.rate is None else body.tokens_max,
-        next_at=key.allows_at(units * (ahead + 1)) if has_to_wait else None,
+        next_at=None if turn_at is None else key.next_at(units),
+        turn_at=None if turn_at is None or turn_at <= now else turn_at,
     )
 
 

@@ -16,6 +16,7 @@ from holdfast.core.groups import (
     FollowUp,
     GroupBody,
     check_chain,
+    closed_group,
     is_done,
     same_definition,
     unknown_group,
@@ -251,11 +252,12 @@ def _make_group(name: str, body: GroupBody, by: str, session: Session) -> None:
         check_chain(name, body.joins(), partial(_joins, session))
         for joined in body.joins():
             if _found(session, joined).closed_at is not None:
-                raise Conflict(f"the group {joined!r} is closed: no follow-up job can join it", group=joined)
+                raise closed_group(joined, "follow-up job")
         session.add_group(name, body, by)
         row = _found(session, name)
     if not same_definition(row.decoded(), body):
-        raise Conflict(f"there is a group {name!r} with other follow-up jobs", group=name)
+        action = "Use another name, or give the same follow-up jobs."
+        raise Conflict(f"there is a group {name!r} with other follow-up jobs", action=action, group=name)
 
 
 def _joins(session: Session, name: str) -> list[str]:

@@ -30,6 +30,11 @@ export function percent(part) {
   return part === null || !Number.isFinite(Number(part)) ? UNKNOWN : percents.format(Number(part));
 }
 
+/** Rounded down: what is not done is never 100 %. @param {number} part */
+export function percentDone(part) {
+  return percent(Math.floor(part * 1000) / 1000);
+}
+
 /** "1 job", "2 jobs". @param {number} n @param {string} one @param {string} [many] */
 export function count(n, one, many = `${one}s`) {
   return `${number(n)} ${n === 1 ? one : many}`;

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { time } from "../clock.js";
 import { el, link, path, replace, withQuery } from "../dom.js";
-import { argument, count, number, percent, quoted } from "../format.js";
+import { argument, count, number, percentDone, quoted } from "../format.js";
 import { COLUMNS } from "../parts/columns.js";
 import { bar, buttons, countsOf, followUp, stateOf } from "../parts/group.js";
 import { pager } from "../parts/pager.js";
@@ -22,8 +22,8 @@ export const watch = () => null;
 /** @param {import("../router.js").Address} address */
 export async function load({ name, query, signal }) {
   const base = path("v1", "groups", name);
-  const [{ group }, { jobs }] = await Promise.all([get(base, signal), get(withQuery(`${base}/jobs`, { status: query.get("status"), after: query.get("after"), limit: JOBS_MAX }), signal)]);
-  return { group, jobs: jobs.map((/** @type {any} */ job) => ({ ...job, last_error: errorLine(job.last_error) })) };
+  const [{ group }, { jobs, next_after }] = await Promise.all([get(base, signal), get(withQuery(`${base}/jobs`, { status: query.get("status"), after: query.get("after"), limit: JOBS_MAX }), signal)]);
+  return { group, next_after, jobs: jobs.map((/** @type {any} */ job) => ({ ...job, last_error: errorLine(job.last_error) })) };
 }
 
 /** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */
@@ -50,10 +50,10 @@ export function draw(root, data, { name, query, reload }) {
 }
 
 /** @param {any} data */
-export function update({ group, jobs }) {
+export function update({ group, jobs, next_after }) {
   replace(view.verbs, buttons(group, view.reload));
   replace(view.answer, `The group is ${stateOf(group)}: ${number(group.succeeded)} of ${count(group.total, "job")} succeeded, ${number(group.live)} ${group.live === 1 ? "has" : "have"} not ended.`);
-  replace(view.progress, bar(group), ` ${percent(group.progress)}`);
+  replace(view.progress, bar(group), ` ${percentDone(group.progress)}`);
   replace(view.counts, ...countsOf(group).map(([status, n]) => el("li", null, el("a", { class: "chip", href: withQuery(path("groups", group.name), { status }) }, pill(status), el("span", { class: "n" }, number(n))))));
   replace(view.about, facts(
     ["when all have succeeded", followUp(group.then, group.then_job)],
@@ -66,8 +66,7 @@ export function update({ group, jobs }) {
   view.list.node.hidden = jobs.length === 0;
   view.none.hidden = jobs.length > 0;
   view.list.update(jobs);
-  const last = jobs.length === JOBS_MAX ? jobs[jobs.length - 1].id : null;
-  replace(view.pages, pager(path("groups", view.name), { status: view.query.get("status") }, view.query.get("after"), last));
+  replace(view.pages, pager(path("groups", view.name), { status: view.query.get("status") }, view.query.get("after"), next_after));
 }
 
 export function leave() {

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { el, link, path, replace, setText, withQuery } from "../dom.js";
-import { count, number, percent } from "../format.js";
+import { count, number, percentDone } from "../format.js";
 import { bar, buttons, dead, DEAD, followUp, NOT_ENDED, stateOf } from "../parts/group.js";
 import { pager } from "../parts/pager.js";
 import { command, countLink, empty, head } from "../parts/states.js";
@@ -30,7 +30,7 @@ function columns(reload) {
   return [
     { name: "Group", cell: (group) => link(path("groups", group.name), group.name), cut: true },
     { name: "State", cell: stateOf },
-    { name: "Progress", cell: (group) => el("span", { class: "pill" }, bar(group), ` ${percent(group.progress)}`) },
+    { name: "Progress", cell: (group) => el("span", { class: "pill" }, bar(group), ` ${percentDone(group.progress)}`) },
     { name: "Jobs", cell: (group) => countLink(path("groups", group.name), group.total), number: true },
     { name: "Live", cell: (group) => counted(group, NOT_ENDED, group.live), number: true },
     { name: "Succeeded", cell: (group) => counted(group, "succeeded", group.succeeded), number: true },
