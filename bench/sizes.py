@@ -25,8 +25,8 @@ class Sizes(NamedTuple):
     fleet_jobs: int = 60_000
     fleet_rounds: int = 5
     idle_seconds: float = 30.0
-    settle_seconds: float = 3.0
-    """How long a worker may take to become idle after its start."""
+    settle_seconds: float = 12.0
+    """How long a worker has to become idle after its start. PostgreSQL counts what a connection did when it was idle for 10 s."""
     schedules: int = 1_000
     blocked_claims: int = 300
     """Claims of one job each, beside `large` jobs whose limit is used up."""
@@ -70,6 +70,7 @@ QUICK = Sizes(
     fleet_jobs=5_000,
     fleet_rounds=1,
     idle_seconds=5.0,
+    settle_seconds=3.0,
     dependents=1_000,
     grouped=2_000,
     tasks=10_000,

@@ -27,7 +27,7 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
 
 def _idle(host: Host, sizes: Sizes) -> list[Row]:
     with host.place() as place, fleet.fleet(place.url) as workers, no_autovacuum(host, place.url):
-        with holdfast.open(place.url) as ledger:  # a connection that is open and idle is counted late
+        with holdfast.open(place.url) as ledger:
             later = ledger.now() + timedelta(days=365)
             for number in range(sizes.schedules):
                 ledger.set_schedule(f"s{number}", "noop", every="1h", start=later)
