@@ -256,6 +256,18 @@ def test_newer_beats_stay(ledger: Ledger, clock: ManualClock):
     assert [("pruned" in payload) for payload in _beats(ledger, made.id)] == [True, False, False, False]
 
 
+def test_beats_after_a_clock_was_set_back_stay_until_those_before_them_are_old(ledger: Ledger, clock: ManualClock):
+    made = _beaten(ledger, clock, 2)
+    clock.jump(-60)
+    for number in range(2, 4):
+        clock.advance(1)
+        ledger.heartbeat(made.fence, stage=f"S{number}", progress=number)
+    clock.advance(1)
+    assert ledger.prune(beats_before=clock.now()) == {"beats": 0}
+    clock.advance(60)
+    assert ledger.prune(beats_before=clock.now()) == {"beats": 3}
+
+
 def test_a_stall_long_after_pruned_beats_passes_the_check(ledger: Ledger, clock: ManualClock):
     made = _beaten(ledger, clock)
     ledger.prune(beats_before=clock.now())
