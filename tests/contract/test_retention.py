@@ -388,6 +388,61 @@ def test_subqueues_without_jobs_are_deleted_after_a_day(ledger: Ledger, clock: M
     assert [job.id for job in ledger.claim("w", limit=10)] == [kept.id]
 
 
+def _names(ledger: Ledger) -> tuple[list[str], int]:
+    """Return the queues that are claimed by subqueues, and how many routes the kind k has in the default queue."""
+
+    def read(session: Any) -> tuple[list[str], int]:
+        route = session._table(queues=["default"], workers=[""], kinds=["k"], labels=["[]"])
+        return session.flow_queues(9), len(session.rows("find_routes", **route))
+
+    return near(ledger)._store.transact("work", read)
+
+
+def _drain(ledger: Ledger) -> int:
+    done = 0
+    while held := ledger.claim("w", limit=10, start=True):
+        done += len(held)
+        for job in held:
+            assert job.fence is not None
+            ledger.complete(job.fence)
+    return done
+
+
+def test_names_that_no_subqueue_has_are_forgotten(ledger: Ledger, clock: ManualClock):
+    ledger.set_limit("slow", rate="2/10d", burst=2, by="args.n")
+    ledger.set_limit("wide", concurrent=5, by="args.n")
+    ledger.set_limit("wide", key="3", concurrent=1)
+    ledger.set_queue("weighted", weights={"p": 2})
+    for number in range(3):
+        ledger.enqueue("k", {"n": number}, limits=["wide", "slow"] if number == 1 else ["wide"])
+    assert _drain(ledger) == 3
+    assert _names(ledger) == (["default", "weighted"], 1)
+    ledger.prune(subqueues_before=clock.now())
+    clock.advance(86_401)
+    assert ledger.prune(subqueues_before=clock.now())["subqueues"] == 3
+    # A key with numbers of its own stays, and one whose rate does not allow all yet.
+    assert [key.key for key in ledger.limit_keys("wide")] == ["3"]
+    assert [key.key for key in ledger.limit_keys("slow")] == ["1"]
+    assert _names(ledger) == (["weighted"], 0)
+
+    ledger.set_queue("weighted")
+    plain = ledger.enqueue("k")
+    assert [job.id for job in ledger.claim("w", start=True)] == [plain.id]
+    for _ in range(3):
+        ledger.enqueue("k", {"n": 1}, limits=["wide", "slow"])
+    assert _drain(ledger) == 1  # the other token was used two days ago
+    assert _names(ledger) == (["default", "weighted"], 1)
+    clock.advance(20 * 86_400)
+    assert _drain(ledger) == 2
+    clock.advance(20 * 86_400)
+    assert _drain(ledger) == 0  # it had waited for the limit
+    for _ in range(2):
+        ledger.prune(subqueues_before=clock.now())
+        clock.advance(3_600)
+    assert ledger.limit_keys("slow") == []
+    assert _names(ledger) == ([], 0)
+
+
 def test_a_process_forgets_the_numbers_of_subqueues_by_the_time_of_the_ledger(ledger: Ledger, store_url: str, clock: ManualClock):
     ledger.enqueue("k", partition="p")
     [job] = ledger.claim("w", start=True)

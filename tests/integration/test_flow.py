@@ -9,12 +9,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+import psycopg
 import pytest
 
 import holdfast
 from holdfast import HoldfastError, Job, Ledger
 from holdfast.errors import NotClaimable
 from holdfast.testing import ManualClock
+from tests.support.waiting import wait_until
 
 CLAIMERS = 32
 DEADLINE_SECONDS = 120.0
@@ -195,3 +197,34 @@ def test_processes_that_claim_only_once_serve_every_partition(store_url: str) ->
             served.update(job.partition for job in ledger.claim(f"w-{number}"))
     assert served.total() == 50
     assert served.keys() == set("abcd")
+
+
+def test_names_are_made_by_many_transactions_or_forgotten_by_one(pg_url: str, postgres_url: str) -> None:
+    clock, schema = ManualClock(), pg_url.partition("schema=")[2]
+    names = f"(hashtextextended('{schema}.subqueue_names', 0))"
+    with (
+        holdfast.open(pg_url, clock=clock) as ledger,
+        psycopg.connect(postgres_url) as rival,
+        psycopg.connect(postgres_url, autocommit=True) as watcher,
+    ):
+        ledger.set_limit("api", concurrent=1)
+        ledger.enqueue("k", limits=["api"])
+        [job] = ledger.claim("w", start=True)
+        assert job.fence is not None
+        ledger.complete(job.fence)
+        assert ledger.claim("w") == []
+        clock.advance(2 * 86_400)
+        rival.execute(f"SELECT pg_advisory_xact_lock_shared{names}")
+        assert ledger.prune(subqueues_before=clock.now()) == {"subqueues": 1, "slots": 0}
+        assert len(ledger.limit_keys("api")) == 1
+        rival.commit()
+        assert ledger.prune(subqueues_before=clock.now()) == {"subqueues": 0, "slots": 0}
+        assert ledger.limit_keys("api") == []
+
+        rival.execute(f"SELECT pg_advisory_xact_lock{names}")
+        enqueue = threading.Thread(target=lambda: ledger.enqueue("k", limits=["api"]))
+        enqueue.start()
+        wait_until(lambda: watcher.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchone())
+        rival.commit()
+        enqueue.join()
+        assert len(ledger.claim("w")) == 1

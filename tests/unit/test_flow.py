@@ -409,6 +409,14 @@ def test_a_removed_limit_has_no_rate() -> None:
     assert LimitKey(1, "api", "", LimitBody(rate=1, per_us=1), 0, 0.0, 0).has_rate
 
 
+def test_a_key_is_as_new_when_its_rate_allows_all() -> None:
+    rate = LimitBody(rate=1, per_us=SECOND, burst=3)
+    assert key(None, tokens=0).is_as_new
+    assert key(LimitBody(concurrent=1), tokens=0).is_as_new
+    assert not key(rate, tokens=2.5).is_as_new
+    assert key(rate, tokens=3 - 1e-9).is_as_new
+
+
 # The line of a key
 
 

@@ -112,6 +112,11 @@ class LimitKey(msgspec.Struct):
     def has_rate(self) -> bool:
         return self.body is not None and self.body.rate is not None
 
+    @property
+    def is_as_new(self) -> bool:
+        """Whether its rate allows as much as that of a key that was never drawn on."""
+        return self.body is None or self.body.rate is None or self.tokens + TOKEN_ERROR >= self.body.tokens_max
+
     def refill(self, now: Micros) -> None:
         """Add the tokens that have come in since the last time. If the clock was set back, they come in from now on."""
         body = self.body

@@ -123,7 +123,7 @@ class SqlFlow(SqlSubqueues):
         return NO_QUEUE_SETTINGS if found is None else decode_settings(found)
 
     def set_queue(self, queue: str, settings: QueueSettings) -> None:
-        self.rows("set_queue", queue=queue, settings=_encode(settings).decode())
+        self.rows("set_queue", queue=queue, settings=None if settings == NO_QUEUE_SETTINGS else _encode(settings).decode())
 
     def queue_rows(self) -> list[QueueSettingsRow]:
         return self.records(QueueSettingsRow, "all_queue_settings")

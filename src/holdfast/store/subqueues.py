@@ -17,6 +17,9 @@ from holdfast.store.policies import RowCache
 
 _encode = msgspec.json.Encoder().encode
 _draws = msgspec.json.Decoder(tuple[tuple[int, int], ...])
+NAMES_FORGOTTEN = "forget_names"
+"""The cursor that is the time at which routes and keys without subqueues were last deleted."""
+NAMES_KEPT_US = 3_600_000_000
 
 
 class SubqueueName(NamedTuple):
@@ -84,6 +87,7 @@ class SqlSubqueues(SqlLimits):
 
     def intern_subqueues(self, names: Sequence[SubqueueName]) -> dict[SubqueueName, int]:
         """Make subqueues, with their routes and keys, where they do not exist yet, and return their numbers."""
+        self._lock_names(alone=False)
         for queue in sorted({name.queue for name in names}):
             self.rows("mark_flow_queue", queue=queue)
         routes = self._intern("routes", [_route(name) for name in names], ("queues", "workers", "kinds", "labels"))
@@ -101,6 +105,10 @@ class SqlSubqueues(SqlLimits):
         ]
         made = self._intern("subqueues", rows, ("queues", "ranks", "routes", "partitions", "draws"))
         return {name: made[row] for name, row in zip(names, rows, strict=True)}
+
+    @abstractmethod
+    def _lock_names(self, *, alone: bool) -> bool:
+        """Lock the names of subqueues, routes and keys, together with others or `alone`. Return False if others have them."""
 
     def _intern(self, what: str, rows: Sequence[tuple[Any, ...]], columns: Sequence[str]) -> dict[tuple[Any, ...], int]:
         wanted = sorted(set(rows))
@@ -231,7 +239,23 @@ class SqlSubqueues(SqlLimits):
         deleted = len(self.rows("forget_subqueues", before_at=before, limit=limit))
         if deleted:
             self.cache.subqueues.clear()
+        if deleted < limit:
+            self._forget_names(limit)
         return deleted
+
+    def _forget_names(self, limit: int) -> None:
+        """Delete routes and keys that no subqueue has, once an hour. A queue without any is claimed as before it had some."""
+        now, last = self.now(), int(self.value("cursor", name=NAMES_FORGOTTEN) or 0)
+        if last <= now < last + NAMES_KEPT_US or not self._lock_names(alone=True):
+            return
+        self.rows("unmark_flow_queues")
+        routes = len(self.rows("forget_routes", limit=limit))
+        keys, _ = self._locked_keys(self.values("idle_limit_keys", limit=limit))
+        as_new = [key.id for key in keys.values() if key.is_as_new]
+        if as_new:
+            self.rows("forget_limit_keys", ids=self._list(as_new))
+        if max(routes, len(as_new)) < limit:
+            self.rows("set_cursor", name=NAMES_FORGOTTEN, pos=now)
 
 
 def _order(name: SubqueueName) -> tuple[Any, ...]:

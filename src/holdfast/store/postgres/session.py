@@ -544,6 +544,12 @@ class PostgresSession(SqlSession):
     def _lock_notes(self) -> bool:
         return bool(self.value("lock_notes"))
 
+    def _lock_names(self, *, alone: bool) -> bool:
+        if alone:
+            return bool(self.value("lock_names_alone"))
+        self.rows("lock_names")
+        return True
+
     def _decode_list(self, value: Any) -> list[int]:
         return value or []
 

@@ -77,6 +77,25 @@ DELETE FROM holdfast.subqueues WHERE id IN (
     ORDER BY s.seen_at LIMIT :limit {skip_locked})
 RETURNING 1;
 
+-- What no subqueue uses any more. Names are made and forgotten under a lock, so that none is forgotten that is about to be used.
+
+-- name: unmark_flow_queues
+UPDATE holdfast.queues SET has_flow = false
+WHERE has_flow AND settings IS NULL AND name NOT IN (SELECT queue FROM holdfast.subqueues);
+
+-- name: forget_routes
+DELETE FROM holdfast.routes WHERE id IN (
+    SELECT id FROM holdfast.routes WHERE id NOT IN (SELECT route FROM holdfast.subqueues) LIMIT :limit)
+RETURNING 1;
+
+-- name: idle_limit_keys
+SELECT k.id FROM holdfast.limit_keys k
+WHERE k.body IS NULL AND k.id NOT IN ({drawn_keys}) AND NOT EXISTS (SELECT 1 FROM holdfast.slots s WHERE s.key_id = k.id)
+ORDER BY k.filled_at LIMIT :limit;
+
+-- name: forget_limit_keys
+DELETE FROM holdfast.limit_keys WHERE body IS NULL AND id {in_ids};
+
 -- Subqueues that were closed because of a limit before the clock was set back. Their time may be far away.
 
 -- name: open_stepped_subqueues

@@ -498,6 +498,10 @@ class SqliteSession(SqlSession):
         """The only writer needs no lock."""
         return True
 
+    def _lock_names(self, *, alone: bool) -> bool:
+        """The only writer needs no lock."""
+        return True
+
     def _decode_list(self, value: Any) -> list[int]:
         return [] if value is None else msgspec.json.decode(value)
 

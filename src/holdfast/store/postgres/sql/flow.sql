@@ -7,6 +7,17 @@
 -- part: skip_locked
 FOR UPDATE SKIP LOCKED;
 
+-- part: drawn_keys
+SELECT CAST(d ->> 0 AS bigint) FROM holdfast.subqueues q CROSS JOIN json_array_elements(CAST(q.draws AS json)) AS d;
+
+-- Names of subqueues, routes and keys are made by many transactions at a time, and forgotten by one alone.
+
+-- name: lock_names
+SELECT pg_advisory_xact_lock_shared(hashtextextended('holdfast.subqueue_names', 0));
+
+-- name: lock_names_alone
+SELECT pg_try_advisory_xact_lock(hashtextextended('holdfast.subqueue_names', 0));
+
 -- Numbers of subqueues. Rows that exist are not locked.
 
 -- name: add_routes

@@ -3,6 +3,9 @@
 -- part: job_rank
 -j.priority;
 
+-- part: drawn_keys
+SELECT d.value ->> 0 FROM holdfast_subqueues q CROSS JOIN json_each(q.draws) AS d;
+
 -- part: skip_locked
 ;
 
