@@ -76,6 +76,24 @@ def test_all_jobs_behind_a_limit_are_drained_without_a_pause(ledger: Ledger, clo
     assert len(drained(ledger, clock, 260, limit=10)) == 200
 
 
+@pytest.mark.parametrize(("size", "step"), [(5, 1), (1, 1), (1, 0.25), (4, 0.3)])
+@pytest.mark.parametrize("partitions", ["a", "ab"])
+@pytest.mark.parametrize("limit", SHARED, ids=["rate", "concurrent"])
+def test_a_higher_priority_goes_first_at_a_limit(
+    ledger: Ledger, clock: ManualClock, limit: dict[str, Any], partitions: str, size: int, step: float
+) -> None:
+    ledger.set_limit("api", **limit)
+    for priority in (0, 100):
+        add(ledger, partitions, 10 // len(partitions), limits=["api"], priority=priority)
+    found: list[int] = []
+    while len(found) < 20:
+        for job in claim(ledger, limit=size):
+            found.append(job.priority)
+            end(ledger, job)
+        clock.advance(step)
+    assert found == [100] * 10 + [0] * 10
+
+
 @pytest.mark.parametrize("limit", SHARED, ids=["rate", "concurrent"])
 def test_weights_count_at_a_limit_that_has_room_for_one(ledger: Ledger, clock: ManualClock, limit: dict[str, Any]) -> None:
     ledger.set_limit("api", **limit)
@@ -246,6 +264,86 @@ def test_an_old_job_precedes_new_ones_of_many_priorities(ledger: Ledger, clock: 
     clock.advance(86_400)
     ledger.enqueue_many([{"kind": "k", "priority": number} for number in range(1, 131)])
     assert [job.id for job in claim(ledger, limit=1)] == [old.id]
+
+
+def test_the_oldest_job_is_found_behind_many_young_ones(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_queue("default", ageing="+1/10s")
+    [old] = add(ledger, ["zz"])
+    clock.advance(20)
+    [high] = add(ledger, ["b"], priority=1)
+    clock.advance(5)
+    young = add(ledger, [f"p{number:03}" for number in range(100)])
+    assert [job.id for job in claim(ledger, limit=1)] == [old.id]
+    assert [job.id for job in claim(ledger, limit=1)] == [high.id]
+    assert len(claim(ledger, limit=100)) == len(young)
+
+
+@pytest.mark.parametrize("size", [1, 8, 50])
+def test_a_queue_with_ageing_is_drained_without_empty_claims(ledger: Ledger, clock: ManualClock, size: int) -> None:
+    random = Random(size)
+    ledger.set_queue("default", ageing="+1/1s")
+    for _ in range(20):
+        ledger.enqueue_many(
+            [{"kind": "k", "partition": f"p{random.randrange(60)}", "priority": random.randrange(3)} for _ in range(10)]
+        )
+        clock.advance(1)
+    left = 200
+    while left:
+        got = len(claim(ledger, limit=size))
+        assert got > 0
+        left -= got
+
+
+# Subqueues without jobs
+
+
+@pytest.mark.parametrize("options", [{}, {"limits": ["api"]}], ids=["partitions", "keys"])
+def test_a_job_is_found_among_many_subqueues_that_were_drained(ledger: Ledger, options: dict[str, Any]) -> None:
+    ledger.set_limit("api", concurrent=5, by="args.n")
+    jobs = [{"kind": "k", "partition": f"p{number:03}", "args": {"n": number}, **options} for number in range(300)]
+    ledger.enqueue_many(jobs)
+    for _ in jobs:
+        [job] = claim(ledger, limit=1)
+        end(ledger, job)
+    last = ledger.enqueue(**jobs[290])
+    assert [job.id for job in claim(ledger, limit=1)] == [last.id]
+
+
+@pytest.mark.parametrize("kinds", [1, 4])
+def test_delayed_jobs_do_not_stand_in_the_line_of_a_rate(ledger: Ledger, clock: ManualClock, kinds: int) -> None:
+    ledger.set_limit("api", rate="1/5s", burst=2)
+    ledger.enqueue("a", limits={"api": 2})
+    assert len(claim(ledger)) == 1
+    for number in range(4):
+        ledger.enqueue(f"x{number % kinds}", limits={"api": 2}, partition=f"p{number}", delay="1h")
+    ready = ledger.enqueue("b", limits=["api"])
+    assert claim(ledger) == []
+    clock.advance(5)
+    assert [job.id for job in claim(ledger)] == [ready.id]
+
+
+def test_small_jobs_do_not_wait_for_the_tokens_of_larger_ones(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("api", rate="1/5s", burst=4)
+    ledger.enqueue("k", limits={"api": 4})
+    assert len(claim(ledger)) == 1
+    add(ledger, "abc", limits={"api": 4})
+    small = add(ledger, "de", limits=["api"])
+    assert claim(ledger) == []
+    clock.advance(5)
+    assert [job.id for job in claim(ledger)] == [small[0].id]
+    clock.advance(5)
+    assert [job.id for job in claim(ledger)] == [small[1].id]
+
+
+def test_jobs_that_no_worker_serves_do_not_stand_before_others_in_the_line_of_a_rate(ledger: Ledger, clock: ManualClock) -> None:
+    ledger.set_limit("api", rate="1/5s", burst=1)
+    add(ledger, "abcd", limits=["api"])
+    assert len(claim(ledger)) == 1
+    assert claim(ledger) == []
+    ready = ledger.enqueue("other", limits=["api"])
+    assert claim(ledger, kinds=["other"]) == []
+    clock.advance(5)
+    assert [job.id for job in claim(ledger, kinds=["other"])] == [ready.id]
 
 
 # Nothing that may start waits

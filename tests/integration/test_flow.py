@@ -15,6 +15,7 @@ import pytest
 import holdfast
 from holdfast import HoldfastError, Job, Ledger
 from holdfast.errors import NotClaimable
+from holdfast.store.flow import SqlFlow
 from holdfast.testing import ManualClock
 from tests.support.waiting import wait_until
 
@@ -228,3 +229,34 @@ def test_names_are_made_by_many_transactions_or_forgotten_by_one(pg_url: str, po
         rival.commit()
         enqueue.join()
         assert len(ledger.claim("w")) == 1
+
+
+@pytest.mark.parametrize("change", [{"concurrent": 10}, None], ids=["raised", "removed"])
+def test_a_limit_that_changes_during_a_claim_keeps_no_job_waiting(
+    store_url: str, change: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim has read the old numbers, and closes the subqueues that wait for the limit."""
+    begun, may_close = threading.Event(), threading.Event()
+    close = SqlFlow._close
+
+    def wait_and_close(self: SqlFlow, claim: Any) -> None:
+        begun.set()
+        assert may_close.wait(30)
+        close(self, claim)
+
+    with holdfast.open(store_url) as ledger, holdfast.open(store_url) as other:
+        ledger.set_limit("api", concurrent=1)
+        ledger.enqueue("k", limits=["api"])
+        assert len(ledger.claim("w", start=True)) == 1
+        ledger.enqueue_many([{"kind": "other", "limits": ["api"]}] * 5)
+        monkeypatch.setattr(SqlFlow, "_close", wait_and_close)
+        claim = threading.Thread(target=lambda: ledger.claim("w"))
+        claim.start()
+        assert begun.wait(30)
+        alter = threading.Thread(target=lambda: other.set_limit("api", **change) if change else other.remove_limit("api"))
+        alter.start()
+        alter.join(0.2)
+        may_close.set()
+        claim.join()
+        alter.join()
+        assert len(other.claim("w", limit=10)) == 5

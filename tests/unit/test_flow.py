@@ -453,6 +453,26 @@ def test_a_rate_makes_room_for_one_subqueue_after_the_other() -> None:
     ]
 
 
+def test_the_line_of_a_key_is_by_priority_first() -> None:
+    keys = {1: key(LimitBody(rate=1, per_us=SECOND), tokens=0, filled_at=T0)}
+    blocked = [BlockedSubqueue(10, 1, 1, T0 - 5, rank=0), BlockedSubqueue(11, 1, 1, None, has_started=True, rank=-100)]
+    found = line_up(blocked, keys, T0, T0 + MINUTE)
+    assert [(place.id, place.until) for place in found] == [(11, T0 + SECOND), (10, T0 + 2 * SECOND)]
+
+
+def test_nothing_waits_for_the_tokens_of_larger_jobs_or_of_other_routes() -> None:
+    keys = {1: key(LimitBody(rate=1, per_us=SECOND, burst=4), tokens=0, filled_at=T0)}
+    blocked = [
+        BlockedSubqueue(10, 1, 4, T0 - 5),
+        BlockedSubqueue(11, 1, 1, T0 - 4),
+        BlockedSubqueue(12, 1, 2, T0 - 3),
+        BlockedSubqueue(13, 1, 4, T0 - 2),
+        BlockedSubqueue(14, 1, 1, T0 - 1, route=2),
+    ]
+    found = {place.id: (place.until - T0) / SECOND for place in line_up(blocked, keys, T0, T0 + MINUTE)}
+    assert found == {10: 4, 11: 1, 12: 3, 13: 11, 14: 1}
+
+
 def test_a_rate_that_has_tokens_says_no_time_for_a_limit_that_is_used_up() -> None:
     keys = {1: key(LimitBody(concurrent=1, rate=1, per_us=SECOND), used=1, tokens=1, filled_at=T0)}
     assert line_up([BlockedSubqueue(10, 1, 1, None)], keys, T0, T0 + MINUTE) == [LinePlace(10, 1, T0 + MINUTE, T0)]

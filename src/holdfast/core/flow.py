@@ -176,7 +176,7 @@ class LimitKey(msgspec.Struct):
         assert body is not None
         assert body.rate is not None
         assert body.per_us is not None
-        return self.filled_at + -int(-(units - self.tokens) * body.per_us // body.rate)
+        return self.filled_at + -int(-(units - self.tokens - TOKEN_ERROR / 1_000) * body.per_us // body.rate)
 
 
 CLOCK_STEP_US = 1_000_000
@@ -308,9 +308,11 @@ class BlockedSubqueue(NamedTuple):
     key: int
     units: int
     since: Micros | None
-    """Its place in the line of the key. None for the end of the line."""
+    """Its place in the line of the key, among those of its priority. None for the end of the line."""
     has_started: bool = False
     """Whether the claim has started a job of it."""
+    rank: int = 0
+    route: int = 0
 
 
 class LinePlace(NamedTuple):
@@ -325,16 +327,19 @@ class LinePlace(NamedTuple):
 def line_up(blocked: Iterable[BlockedSubqueue], keys: Mapping[int, LimitKey], now: Micros, latest: Micros) -> list[LinePlace]:
     """Give blocked subqueues places in line. Those at the end that have started a job stand behind those that have not.
 
-    A rate makes room for one after the other. No subqueue stays closed beyond `latest`.
+    A rate makes room for one of a route after the other, but nothing waits for the tokens of larger jobs, which could take long,
+    or for those of another route, which nobody may serve. No subqueue stays closed beyond `latest`.
     """
-    line = sorted(blocked, key=lambda one: (one.since is None, one.since or 0, one.has_started))
-    drawn = Counter[int]()
+    line = sorted(blocked, key=lambda one: (one.rank, one.since is None, one.since or 0, one.has_started))
+    waiting: dict[tuple[int, int], Counter[int]] = {}
     places = []
     for number, one in enumerate(line):
         key, until = keys[one.key], latest
         if key.next_at(one.units) is not None:
-            drawn[one.key] += one.units
-            until = min(latest, key.allows_at(drawn[one.key]))
+            before = waiting.setdefault((one.key, one.route), Counter())
+            before[one.units] += 1
+            drawn = sum(units * count for units, count in before.items() if units <= one.units)
+            until = min(latest, key.allows_at(drawn))
         places.append(LinePlace(one.id, one.key, until, now + number if one.since is None else one.since))
     return places
 

@@ -7,7 +7,7 @@ are closed. They are opened again by notes, which enqueues and ends leave, or wh
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -71,6 +71,12 @@ class FlowClaim:
         """The subqueues that this claim has looked at."""
         self.served: set[int] = set()
         self.empty: set[int] = set()
+        self.young: set[int] = set()
+        """Subqueues whose jobs are younger than those of another priority, which ageing puts first."""
+        self.young_plain: set[int] = set()
+        """Ranks whose jobs without a subqueue are."""
+        self.keeps_order = settings.ageing is not None
+        """Whether ageing still decides how old jobs must be."""
         self.blocked: dict[int, int] = {}
         """Subqueues that wait for a key."""
         self.without_plain: set[int] = set()
@@ -94,13 +100,19 @@ class FlowClaim:
 
     @property
     def knowledge(self) -> tuple[frozenset[int], frozenset[int], int]:
-        """Changes with everything that the claim finds out, so that another round makes sense."""
-        return frozenset(self.empty), frozenset(self.blocked), len(self.without_plain)
+        """Changes with everything that a round finds out, so that another one makes sense."""
+        return frozenset(self.empty | self.young), frozenset(self.blocked), len(self.without_plain | self.young_plain)
 
     @property
     def tried(self) -> set[int]:
-        """Subqueues in which this claim has found nothing that may start."""
-        return self.empty | self.blocked.keys()
+        """Subqueues in which this claim has found nothing that may start now."""
+        return self.empty | self.young | self.blocked.keys()
+
+    def look_again(self) -> None:
+        """Look again at what was too young: other jobs have been taken, or none of those that come first may start."""
+        self.young.clear()
+        self.young_plain.clear()
+        self.passed.clear()
 
     def unblock(self) -> None:
         """Look again at subqueues whose keys have got room: an empty subqueue has given its units back."""
@@ -180,7 +192,8 @@ class SqlFlow(SqlSubqueues):
                 return False
             rank, before, has_plain = chosen
             turn = self._turn(claim.queue, rank)
-            found, is_alone = self._window(claim, turn, rank, has_plain=has_plain and rank not in claim.without_plain)
+            has_plain = has_plain and rank not in claim.without_plain | claim.young_plain
+            found, is_alone = self._window(claim, turn, rank, has_plain=has_plain)
             if found:
                 break
             claim.passed.add(rank)
@@ -202,9 +215,24 @@ class SqlFlow(SqlSubqueues):
         claim.unblock()
         if not got:
             claim.visits = VISITS_MAX
+            self._leave_out(claim, found, before)
             if known == claim.knowledge:
                 claim.passed.add(rank)
+        elif claim.settings.ageing is not None:
+            claim.look_again()
         return True
+
+    def _leave_out(self, claim: FlowClaim, window: Sequence[OpenSubqueue], before: Micros | None) -> None:
+        """Leave out all subqueues of a window that have no job to take, not only those that had a turn."""
+        ids = {one.id for one in window} - claim.tried - {PLAIN.id}
+        unready = ids - self._ready_subqueues(ids, claim.latest(before))
+        (claim.empty if before is None else claim.young).update(unready)
+
+    def _ready_subqueues(self, ids: Collection[int], before: Micros | None = None) -> set[int]:
+        """Return those of these subqueues that have a job that is available."""
+        if not ids:
+            return set()
+        return set(self.values("ready_subqueues", ids=self._list(ids), now_at=self.stamp(), before_at=before))
 
     def _turn(self, queue: str, rank: int) -> Turn:
         """Return where the next claim of this process goes on."""
@@ -233,7 +261,11 @@ class SqlFlow(SqlSubqueues):
         now = self.now()
         levels = [Level(-rank, now if oldest is None else oldest) for rank, oldest in rows]
         chosen = choose_level(levels, ageing, now)
-        return None if chosen is None else (-chosen[0], chosen[1], True)
+        if chosen is None and claim.keeps_order:
+            claim.keeps_order = False
+            claim.look_again()
+            return self._aged_rank(claim)
+        return None if chosen is None else (-chosen[0], chosen[1] if claim.keeps_order else None, True)
 
     def _window(self, claim: FlowClaim, turn: Turn, rank: int, *, has_plain: bool) -> tuple[list[OpenSubqueue], bool]:
         """Return subqueues in the order of their turns, those after the last turn first.
@@ -319,7 +351,7 @@ class SqlFlow(SqlSubqueues):
         params = {"queue": claim.queue, "rank": rank, "kinds": kinds, "limit": count}
         found = self.values("pick_plain_jobs", now_at=self.stamp(), before_at=claim.latest(before), **params)
         if len(found) < count and (before is None or not found):
-            claim.without_plain.add(rank)
+            (claim.without_plain if before is None else claim.young_plain).add(rank)
         claim.picked |= dict.fromkeys(found)
         return len(found)
 
@@ -334,7 +366,7 @@ class SqlFlow(SqlSubqueues):
             if got[id_]:
                 claim.served.add(id_)
             if short and (before is None or not got[id_]):
-                claim.empty.add(id_)
+                (claim.empty if before is None else claim.young).add(id_)
             for key, units in claim.seen[id_].draws if short else ():
                 claim.keys[key].give_back(short * units)
         claim.picked |= found
@@ -347,6 +379,10 @@ class SqlFlow(SqlSubqueues):
     def _close(self, claim: FlowClaim) -> None:
         """Close the subqueues in which this claim found nothing, and those whose limit is used up."""
         now = self.now()
+        # What has no job does not stand in line.
+        unready = claim.blocked.keys() - self._ready_subqueues(claim.blocked.keys())
+        claim.empty |= unready
+        claim.blocked = {id_: key for id_, key in claim.blocked.items() if id_ not in unready}
         if claim.empty:
             self.rows("close_empty_subqueues", ids=self._list(claim.empty), now_at=self.stamp())
         if places := line_up(self._blocked(claim), claim.keys, now, now + limits.SUBQUEUE_CLOSED_MS_MAX * 1_000):
@@ -365,7 +401,7 @@ class SqlFlow(SqlSubqueues):
             since = None if has_started or claim.is_cut else one.waits_since
             if self._turn(claim.queue, claim.ranks[id_]).has_left(one.partition):
                 since = FIRST_IN_LINE
-            yield BlockedSubqueue(id_, key, dict(one.draws)[key], since, has_started)
+            yield BlockedSubqueue(id_, key, dict(one.draws)[key], since, has_started, claim.ranks[id_], one.route)
 
     def draw(self, claim: FlowClaim, pos: int) -> None:
         """Store what the jobs of a round draw. `pos` is the position of their claim."""

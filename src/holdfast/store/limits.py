@@ -76,16 +76,25 @@ class SqlLimits(StatementSession):
 
     def put_limit(self, name: str, body: LimitBody, by: str) -> None:
         self.rows("put_limit", name=name, body=_encode(body).decode(), changed_at=self.now(), changed_by=by)
-        self.rows("open_subqueues_of_limit", name=name)
+        self._open_subqueues_of(name)
 
     def drop_limit(self, name: str) -> bool:
         found = bool(self.rows("drop_limit", name=name))
-        self.rows("open_subqueues_of_limit", name=name)
+        self._open_subqueues_of(name)
         return found
 
     def put_limit_key(self, name: str, key: str, body: LimitBody | None) -> None:
         self.rows("put_limit_key", name=name, key=key, body=None if body is None else _encode(body).decode())
-        self.rows("open_subqueues_of_limit", name=name)
+        self._open_subqueues_of(name)
+
+    def _open_subqueues_of(self, limit: str) -> None:
+        """Open the subqueues that wait for a limit, after a claim that may close some by its old numbers."""
+        self._lock_notes(wait=True)
+        self.rows("open_subqueues_of_limit", name=limit)
+
+    @abstractmethod
+    def _lock_notes(self, *, wait: bool = False) -> bool:
+        """Return whether this transaction may work through the notes and close subqueues. Only one at a time may."""
 
     def limit_keys(self, name: str, after: str | None, limit: int) -> list[LimitKeyRow]:
         return self.records(LimitKeyRow, "limit_keys", name=name, after=after, limit=limit)

@@ -135,10 +135,6 @@ class SqlSubqueues(SqlLimits):
             )
 
     @abstractmethod
-    def _lock_notes(self) -> bool:
-        """Return whether this transaction may work through the notes. Only one at a time may."""
-
-    @abstractmethod
     def _first_in(self, lines: Sequence[Line]) -> list[int]:
         """Return the first subqueues of these lines."""
 

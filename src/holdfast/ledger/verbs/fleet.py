@@ -160,8 +160,8 @@ class UpkeepVerbs(LedgerBase):
         Finished jobs, contents of heartbeats and kept answers are deleted if they are older than the given times. Workers are
         deleted if they were not seen since. Agents' sessions are deleted if they were not active since and hold no job.
         Browser sessions and login codes are deleted if they expired before. Subqueues without jobs are deleted if no job was
-        enqueued there since, nor in the last day. With them go slots, which are records of claims that use no limit any more, and,
-        once an hour, keys of limits that no subqueue draws on and whose rate allows all again. Keys are not counted.
+        enqueued there since, nor in the last day. With them go slots, which are records of claims that use no limit any more.
+        Once an hour, keys of limits go that no subqueue draws on and whose rate allows all again. They are not counted.
 
         Failed and dead-lettered jobs that are neither discarded nor replayed are kept. Only `failed_before` deletes them.
         `jobs_before` also deletes groups that were done before and of which no job is left. They are not counted.

@@ -541,8 +541,10 @@ class PostgresSession(SqlSession):
     def _table(self, **columns: Sequence[Any]) -> dict[str, Any]:
         return {name: time_array(values) if name in _TIMES else column_array(name, values) for name, values in columns.items()}
 
-    def _lock_notes(self) -> bool:
-        return bool(self.value("lock_notes"))
+    def _lock_notes(self, *, wait: bool = False) -> bool:
+        if wait:
+            self.rows("wait_for_notes")
+        return wait or bool(self.value("lock_notes"))
 
     def _lock_names(self, *, alone: bool) -> bool:
         if alone:

@@ -63,6 +63,11 @@ SELECT id, draws FROM holdfast.subqueues WHERE id {in_ids};
 -- name: leave_line
 UPDATE holdfast.subqueues SET shut_at = NULL WHERE id {in_ids};
 
+-- name: ready_subqueues
+SELECT s.id FROM holdfast.subqueues s
+WHERE s.id {in_ids} AND EXISTS (
+    SELECT 1 FROM holdfast.jobs j WHERE {job_of_subqueue} AND j.available_at <= coalesce(:before_at, {now}));
+
 -- name: flow_place
 SELECT s.id, r.for_worker FROM holdfast.jobs j
 JOIN holdfast.subqueues s ON s.id = j.subqueue JOIN holdfast.routes r ON r.id = s.route
@@ -72,8 +77,7 @@ WHERE j.id = :id;
 DELETE FROM holdfast.subqueues WHERE id IN (
     SELECT s.id FROM holdfast.subqueues s
     WHERE s.seen_at < :before_at AND NOT s.is_open AND s.shut_key IS NULL AND NOT EXISTS (
-        SELECT 1 FROM holdfast.jobs j
-        WHERE j.queue = s.queue AND {job_rank} = s.rank AND j.subqueue = s.id AND j.queued AND j.subqueue IS NOT NULL)
+        SELECT 1 FROM holdfast.jobs j WHERE {job_of_subqueue})
     ORDER BY s.seen_at LIMIT :limit {skip_locked})
 RETURNING 1;
 

@@ -494,7 +494,7 @@ class SqliteSession(SqlSession):
     def _table(self, **columns: Sequence[Any]) -> dict[str, Any]:
         return {"rows": self._list(zip(*columns.values(), strict=True))}
 
-    def _lock_notes(self) -> bool:
+    def _lock_notes(self, *, wait: bool = False) -> bool:
         """The only writer needs no lock."""
         return True
 

@@ -1,8 +1,8 @@
 -- Flow control. No statement waits for a row that a claim may have locked: claims skip keys that another claim has, and one claim
 -- at a time works through the notes.
 
--- part: job_rank
--j.priority;
+-- part: job_of_subqueue
+j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id;
 
 -- part: skip_locked
 FOR UPDATE SKIP LOCKED;
@@ -74,6 +74,9 @@ INSERT INTO holdfast.subqueue_notes (queued, freed) VALUES (%(queued)s::bigint[]
 
 -- name: lock_notes
 SELECT pg_try_advisory_xact_lock(hashtextextended('holdfast.subqueue_notes', 0));
+
+-- name: wait_for_notes
+SELECT pg_advisory_xact_lock(hashtextextended('holdfast.subqueue_notes', 0));
 
 -- name: take_notes
 DELETE FROM holdfast.subqueue_notes WHERE id IN (
@@ -283,7 +286,7 @@ ORDER BY j.available_at, j.id LIMIT (SELECT %(limit)s::integer) FOR NO KEY UPDAT
 WITH {clock}, found AS (
     SELECT s.id, (
         SELECT j.available_at FROM holdfast.jobs j
-        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id
+        WHERE {job_of_subqueue}
         ORDER BY j.available_at LIMIT 1) AS next_at
     FROM holdfast.subqueues s WHERE s.id {in_ids}
 )
@@ -338,7 +341,7 @@ CROSS JOIN LATERAL (
         SELECT greatest(j.available_at, j.created_at) AS since FROM holdfast.subqueues s
         CROSS JOIN LATERAL (
             SELECT j.available_at, j.created_at FROM holdfast.jobs j
-            WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id
+            WHERE {job_of_subqueue}
               AND j.available_at <= (SELECT at FROM clock) AND j.reserved_until IS NULL
             LIMIT %(limit)s) AS j
         WHERE s.queue = r.queue AND s.route = r.id AND s.is_open
@@ -350,6 +353,6 @@ ORDER BY 1, 2, 3, 4;
 SELECT s.id, (
     SELECT count(*) FROM (
         SELECT FROM holdfast.jobs j
-        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id
+        WHERE {job_of_subqueue}
         LIMIT %(limit)s) AS found)
 FROM holdfast.subqueues s WHERE s.id {in_ids};

@@ -1,7 +1,7 @@
 -- Flow control. Lists of rows are JSON lists of lists.
 
--- part: job_rank
--j.priority;
+-- part: job_of_subqueue
+j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id;
 
 -- part: drawn_keys
 SELECT d.value ->> 0 FROM holdfast_subqueues q CROSS JOIN json_each(q.draws) AS d;
@@ -220,11 +220,11 @@ ORDER BY j.available_at, j.id LIMIT :limit;
 -- name: close_empty_subqueues
 UPDATE holdfast_subqueues AS s SET is_open = 0, shut_key = NULL, shut_at = NULL, until = (
     SELECT j.available_at FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
-    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+    WHERE {job_of_subqueue}
     ORDER BY j.available_at LIMIT 1)
 WHERE s.id {in_ids} AND s.is_open AND NOT EXISTS (
     SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
-    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+    WHERE {job_of_subqueue}
       AND j.available_at <= :now_at);
 
 -- name: shut_subqueues
@@ -271,13 +271,13 @@ SELECT r.queue, r.kind, r.for_worker, r.requires, (
     SELECT count(*) FROM (
         SELECT 1 FROM holdfast_subqueues s INDEXED BY holdfast_subqueues_open
         CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
-            ON j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+            ON {job_of_subqueue}
         WHERE s.queue = r.queue AND s.route = r.id AND s.is_open AND j.available_at <= :now_at AND j.reserved_until IS NULL
         LIMIT :limit)) AS jobs, (
     SELECT min(found) FROM (
         SELECT max(j.available_at, j.created_at) AS found FROM holdfast_subqueues s INDEXED BY holdfast_subqueues_open
         CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
-            ON j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+            ON {job_of_subqueue}
         WHERE s.queue = r.queue AND s.route = r.id AND s.is_open AND j.available_at <= :now_at AND j.reserved_until IS NULL
         LIMIT :limit)) AS since
 FROM (SELECT * FROM holdfast_routes WHERE for_worker <> '' OR requires <> '[]' ORDER BY id DESC LIMIT :routes) r
@@ -287,7 +287,7 @@ ORDER BY 1, 2, 3, 4;
 SELECT s.id, (
     SELECT count(*) FROM (
         SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
-        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+        WHERE {job_of_subqueue}
         LIMIT :limit))
 FROM holdfast_subqueues s WHERE s.id {in_ids};
 
