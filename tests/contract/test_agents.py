@@ -337,3 +337,17 @@ def test_large_values_are_omitted_from_kept_answers(ledger: Ledger, ada: Agent) 
     task = ada.start(job.id)
     assert task.omitted == {"args": len('{"text":""}') + 20_000}
     assert ada.get(job.id).args == {"text": "x" * 20_000}
+
+
+@pytest.mark.parametrize("queues", [None, ["zz"]])
+def test_a_task_is_found_beside_many_queues_with_blocked_tasks(ledger: Ledger, ada: Agent, queues: list[str] | None) -> None:
+    ledger.set_limit("api", concurrent=1)
+    blocked = [f"a{number:03}" for number in range(101)]
+    ledger.enqueue_many([{"kind": "work", "queue": queue, "limits": ["api"]} for queue in ["first", *blocked]])
+    assert len(ledger.claim("w", ["first"])) == 1
+    assert ledger.claim("w", blocked) == []
+    free = ledger.enqueue("work", queue="zz", partition="p")
+    assert ledger.claim("w", ["first"]) == []
+    task = ada.resume(queues=queues).task
+    assert task is not None
+    assert task.id == free.id

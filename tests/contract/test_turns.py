@@ -203,6 +203,15 @@ def test_a_free_job_is_found_behind_many_blocked_ones(ledger: Ledger) -> None:
 # Turns
 
 
+def test_a_free_job_is_found_behind_blocked_ones_of_many_priorities(ledger: Ledger) -> None:
+    ledger.set_limit("api", concurrent=1)
+    add(ledger, ["first"], limits=["api"])
+    assert len(claim(ledger)) == 1
+    ledger.enqueue_many([{"kind": "k", "limits": ["api"], "priority": number} for number in range(50)])
+    [free] = add(ledger, ["free"], priority=-5)
+    assert [job.id for job in claim(ledger)] == [free.id]
+
+
 def test_jobs_without_a_partition_take_one_turn(ledger: Ledger) -> None:
     ledger.enqueue_many([{"kind": "k"}] * 40)
     add(ledger, "abc", 40)

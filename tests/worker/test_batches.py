@@ -96,6 +96,22 @@ def test_a_list_of_another_length_is_no_result(app: App) -> None:
     assert "a result for each of its 1 jobs" in str(app.ledger.get(job.id).last_error)
 
 
+def test_jobs_that_were_released_run_together_again(app: App, start: Starter) -> None:
+    sizes: list[int] = []
+
+    @app.handler(batch=5, batch_wait="10s")
+    def work(jobs: list[BatchContext]) -> None:
+        sizes.append(len(jobs))
+
+    made = enqueue(app, work, 5)
+    for job in app.ledger.claim("w", limit=5):
+        assert job.fence is not None
+        app.ledger.release(job.fence)
+    start()
+    assert [ended(app, job).attempt for job in made] == [2] * 5
+    assert sizes == [5]
+
+
 def test_a_worker_that_stops_releases_jobs_that_wait_for_a_batch(app: App, start: Starter) -> None:
     @app.handler(batch=10, batch_wait="60s")
     def work(jobs: list[BatchContext]) -> None: ...

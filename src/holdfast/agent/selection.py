@@ -163,8 +163,7 @@ def _select_next(steps: JobSteps, options: ResumeOptions) -> Selection | None:
 
 def _first_of_subqueues(steps: JobSteps, options: ResumeOptions) -> list[Candidate]:
     """Return the task that a claim would take next from each queue with subqueues."""
-    known = steps.session.flow_queues(limits.RESUME_TRIES_MAX)
-    queues = [queue for queue in known if options.queues is None or queue in options.queues]
+    queues = steps.session.flow_queues(limits.RESUME_TRIES_MAX, options.queues)
     found = [job for queue in queues if (job := steps.next_in_subqueues(queue, options.kinds)) is not None]
     return [
         Candidate(job.queue, job.priority, job.available_at, job.id, is_chosen=True) for job in found if job.kind != UNDO_KIND

@@ -145,7 +145,7 @@ SUBQUEUES_CHECKED_MAX = 10_000
 """Subqueues with limits that a diagnosis looks at, the newest first."""
 SUBQUEUE_CLOSED_MS_MAX = 30_000
 """How long a subqueue with jobs may be closed until a claim looks at it again, in case a note was lost."""
-CLAIM_ROUNDS_MAX = 16
+CLAIM_ROUNDS_MAX = 64
 """Rounds of one claim in a queue with subqueues."""
 UNFINISHED_GROUPS_MAX = 10_000
 """Groups that are not closed, or have jobs that have not ended. Finished groups are not counted."""

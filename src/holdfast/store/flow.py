@@ -140,9 +140,9 @@ class SqlFlow(SqlSubqueues):
     def queue_rows(self) -> list[QueueSettingsRow]:
         return self.records(QueueSettingsRow, "all_queue_settings")
 
-    def flow_queues(self, limit: int) -> list[str]:
-        """Return queues with subqueues that are not paused."""
-        return self.values("all_flow_queues", limit=limit)
+    def flow_queues(self, limit: int, only: Sequence[str] | None = None) -> list[str]:
+        """Return queues with subqueues that are not paused, those with open ones first, `only` among some if they are given."""
+        return self.values("all_flow_queues", queues=None if only is None else self._list(only), limit=limit)
 
     def flow_next_at(self, queue: str, worker: str, kinds: Sequence[str] | None, labels: Sequence[str]) -> Micros | None:
         """Return when a worker may get a job of a queue with subqueues."""
@@ -155,9 +155,11 @@ class SqlFlow(SqlSubqueues):
 
     def begin_flow_claim(self, queue: str, command: ClaimNext) -> FlowClaim | None:
         """Return a claim in a queue with subqueues, None if the queue is paused."""
-        [(paused_at, settings)] = self.rows("flow_queue", queue=queue) or [(None, None)]
+        [(paused_at, settings, has_flow)] = self.rows("flow_queue", queue=queue) or [(None, None, False)]
         if paused_at is not None:
             return None
+        if not has_flow:
+            self.cache.flow_queues.discard(queue)
         return FlowClaim(queue, command, command.limit, NO_QUEUE_SETTINGS if settings is None else decode_settings(settings))
 
     def rounds(self, claim: FlowClaim) -> Iterator[dict[int, int | None]]:

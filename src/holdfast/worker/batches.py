@@ -77,15 +77,15 @@ class BatchPool:
 
     def _left(self) -> float:
         """Return how long to wait for more jobs."""
-        if len(self._waiting) >= self.size or self._waiting[0].job.attempt > 1:
+        if len(self._waiting) >= self.size or _is_retry(self._waiting[0]):
             return 0.0
         return self._first_at + self._wait_s - self._runtime.monotonic()
 
     def _taken(self) -> list[Context]:
-        if self._waiting[0].job.attempt > 1:
+        if _is_retry(self._waiting[0]):
             return [self._waiting.popleft()]
         batch: list[Context] = []
-        while self._waiting and len(batch) < self.size and self._waiting[0].job.attempt == 1:
+        while self._waiting and len(batch) < self.size and not _is_retry(self._waiting[0]):
             batch.append(self._waiting.popleft())
         return batch
 
@@ -129,3 +129,8 @@ class BatchPool:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+
+def _is_retry(context: Context) -> bool:
+    """Return whether the job has had an attempt before that counts. One that was released does not."""
+    return context.job.attempt - context.job.releases > 1

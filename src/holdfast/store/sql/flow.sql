@@ -4,7 +4,7 @@
 SELECT settings FROM holdfast.queues WHERE name = :queue;
 
 -- name: flow_queue
-SELECT paused_at, settings FROM holdfast.queues WHERE name = :queue;
+SELECT paused_at, settings, has_flow FROM holdfast.queues WHERE name = :queue;
 
 -- name: set_queue
 INSERT INTO holdfast.queues (name, settings, has_flow) VALUES (:queue, :settings, true)
@@ -18,7 +18,8 @@ ON CONFLICT (name) DO UPDATE SET has_flow = true WHERE NOT holdfast.queues.has_f
 SELECT name AS queue, settings, has_flow FROM holdfast.queues WHERE settings IS NOT NULL OR has_flow ORDER BY name;
 
 -- name: all_flow_queues
-SELECT name FROM holdfast.queues WHERE has_flow AND paused_at IS NULL ORDER BY name LIMIT :limit;
+SELECT q.name FROM holdfast.queues q WHERE q.has_flow AND q.paused_at IS NULL AND {is_queue_wanted}
+ORDER BY NOT EXISTS (SELECT 1 FROM holdfast.subqueues s WHERE s.queue = q.name AND s.is_open), q.name LIMIT :limit;
 
 -- Limits.
 

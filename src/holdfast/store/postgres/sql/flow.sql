@@ -4,6 +4,9 @@
 -- part: job_of_subqueue
 j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id;
 
+-- part: is_queue_wanted
+(%(queues)s::text[] IS NULL OR q.name = ANY (%(queues)s::text[]));
+
 -- part: skip_locked
 FOR UPDATE SKIP LOCKED;
 

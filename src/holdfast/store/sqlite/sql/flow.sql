@@ -6,6 +6,9 @@ j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.ra
 -- part: drawn_keys
 SELECT d.value ->> 0 FROM holdfast_subqueues q CROSS JOIN json_each(q.draws) AS d;
 
+-- part: is_queue_wanted
+(:queues IS NULL OR q.name IN (SELECT value FROM json_each(:queues)));
+
 -- part: skip_locked
 ;
 
