@@ -275,6 +275,20 @@ def test_a_limit_changes_at_run_time(ledger: Ledger) -> None:
     assert claimed(ledger) == []
 
 
+def test_a_limit_or_a_key_is_stopped(ledger: Ledger) -> None:
+    ledger.set_limit("api", concurrent=2, by="args.tenant")
+    ledger.set_limit("api", key="acme", concurrent=0)
+    [stopped, free] = [ledger.enqueue("k", {"tenant": tenant}, limits=["api"]) for tenant in ("acme", "other")]
+    assert [job.id for job in ledger.claim("w", limit=9)] == [free.id]
+    assert "he limit api for acme is stopped: it has concurrent 0." in ledger.explain(stopped.id).text
+    assert not any(found.code.startswith("limit") for found in ledger.diagnose().findings)
+    ledger.set_limit("api", key="acme")
+    assert [job.id for job in ledger.claim("w", limit=9)] == [stopped.id]
+    ledger.set_limit("api", concurrent=0, by="args.tenant")
+    ledger.enqueue("k", {"tenant": "third"}, limits={"api": 2})
+    assert ledger.claim("w", limit=9) == []
+
+
 def test_jobs_of_a_removed_limit_go_on_without_it(ledger: Ledger) -> None:
     ledger.set_limit("api", concurrent=1)
     for _ in range(3):
@@ -612,7 +626,7 @@ def test_bad_options_are_refused_and_change_nothing(ledger: Ledger, options: dic
     ("options", "code"),
     [
         ({}, "validation_error"),
-        ({"concurrent": 0}, "limit_exceeded"),
+        ({"concurrent": -1}, "limit_exceeded"),
         ({"concurrent": True}, "validation_error"),
         ({"rate": "600"}, "validation_error"),
         ({"rate": "x/1m"}, "validation_error"),

@@ -98,6 +98,13 @@ def test_a_limit_that_is_too_small_comes_first():
     assert commands(found)[:2] == ["holdfast limit get b", "holdfast limit get a"]
 
 
+def test_a_limit_that_is_stopped_is_not_too_small():
+    stopped = LimitState(name="a for x", limit="a", units=2, used=1, concurrent=0, tokens_max=3)
+    found = flowing(FlowFacts(limits=(stopped,)))
+    assert found.situation is Situation.LIMIT_USED_UP
+    assert "The limit a for x is stopped: it has concurrent 0." in found.text
+
+
 def test_a_rate_says_when_the_next_start_is():
     at = T0 + 4 * SECOND
     rate = LimitState(name="a", limit="a", units=2, used=0, concurrent=9, tokens_max=3, next_at=T0 + SECOND, turn_at=at)

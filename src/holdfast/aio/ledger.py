@@ -1262,10 +1262,11 @@ class AsyncLedger(AsyncLedgerBase):
     ) -> LimitRecord:
         """Make a limit, or replace the one of this name. Jobs draw on it with the option `limits` of `enqueue`.
 
-        At most `concurrent` units are held at once, over all workers. `rate`, such as "600/1m", is how many units may start, on
-        average; `burst` is how many may start at once after a pause. In any time t, at most burst + rate * t start. Without
-        `burst`, it is what the rate gives in a second. With `by`, such as "args.tenant", each value of that argument has the
-        limit for itself. With `key`, the numbers are for that value alone, and replace those of the limit.
+        At most `concurrent` units are held at once, over all workers; with 0, no job starts. `rate`, such as "600/1m", is how
+        many units may start, on average; `burst` is how many may start at once after a pause. In any time t, at most
+        burst + rate * t start. Without `burst`, it is what the rate gives in a second. With `by`, such as "args.tenant", each
+        value of that argument has the limit for itself. With `key`, the numbers are for that value alone, and replace those of
+        the limit.
 
         The numbers hold from the next claim on. Jobs that are held already go on, also if they are more than the new number.
         """

@@ -29,7 +29,12 @@ def limit() -> None:
 
 @limit.command("set")
 @click.argument("name", type=LIMIT)
-@click.option("--concurrent", type=WholeNumber(1, LIMIT_COUNT_MAX), metavar="N", help="The most units that are held at once.")
+@click.option(
+    "--concurrent",
+    type=WholeNumber(0, LIMIT_COUNT_MAX),
+    metavar="N",
+    help="The most units that are held at once. 0 lets no job start.",
+)
 @click.option("--rate", metavar="N/DURATION", help="The most units that start in a time, on average: 600/1m.")
 @click.option(
     "--burst",

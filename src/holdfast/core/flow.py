@@ -36,6 +36,7 @@ class LimitBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     """The numbers of a limit, or of one key of it. A field that is None does not limit."""
 
     concurrent: int | None = None
+    """Units that may be in use at once. With 0, no job starts until the number is changed."""
     rate: int | None = None
     """Units that may start in `per_us`, on average."""
     per_us: int | None = None
@@ -55,7 +56,7 @@ class LimitBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
     def refuses(self, units: int) -> bool:
         """Return whether a job with so many units could never start."""
-        return (self.concurrent is not None and units > self.concurrent) or (self.rate is not None and units > self.tokens_max)
+        return units > (self.concurrent or units) or (self.rate is not None and units > self.tokens_max)
 
 
 class Ageing(NamedTuple):
@@ -328,7 +329,7 @@ def line_up(blocked: Iterable[BlockedSubqueue], keys: Mapping[int, LimitKey], no
     """Give blocked subqueues places in line. Those at the end that have started a job stand behind those that have not.
 
     A rate makes room for one of a route after the other, but nothing waits for the tokens of larger jobs, which could take long,
-    or for those of another route, which nobody may serve. No subqueue stays closed beyond `latest`.
+    or for those of another route, which may have no worker. No subqueue stays closed beyond `latest`.
     """
     line = sorted(blocked, key=lambda one: (one.rank, one.since is None, one.since or 0, one.has_started))
     waiting: dict[tuple[int, int], Counter[int]] = {}

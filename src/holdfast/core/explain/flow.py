@@ -89,7 +89,7 @@ def explain_limits(facts: FlowFacts, now: Micros) -> Iterator[ExplanationPart]:
 
 
 def _too_small(limit: LimitState) -> ExplanationPart:
-    most = min(found for found in (limit.concurrent, limit.tokens_max) if found is not None)
+    most = min(found for found in (limit.concurrent, limit.tokens_max) if found)
     words = f"It can never start: it draws {_units(limit.units)} of the limit {limit.name}, which has {most:,} at most."
     step = next_step("it may be claimed", None, "the operator who raises the limit")
     return ExplanationPart(Situation.LIMIT_TOO_SMALL, (words,), (step,), (show_limit(limit.limit),))
@@ -97,7 +97,10 @@ def _too_small(limit: LimitState) -> ExplanationPart:
 
 def _used_up(limit: LimitState, now: Micros) -> ExplanationPart:
     draws = "" if limit.units == 1 else f" It draws {_units(limit.units)}."
-    if limit.concurrent is not None and limit.used + limit.units > limit.concurrent:
+    if limit.concurrent == 0:
+        words = f"The limit {limit.name} is stopped: it has concurrent 0."
+        step = next_step("it may be claimed", None, "the operator who sets the limit to another number")
+    elif limit.concurrent is not None and limit.used + limit.units > limit.concurrent:
         words = f"The limit {limit.name} is used up: {limit.used:,} of {limit.concurrent:,} are in use.{draws}"
         step = next_step(f"it may be claimed when enough of the limit {limit.name} is free", None, "the jobs that use it")
     else:

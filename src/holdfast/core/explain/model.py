@@ -117,7 +117,7 @@ class LimitState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_too_small(self) -> bool:
-        return any(most is not None and self.units > most for most in (self.concurrent, self.tokens_max))
+        return any(self.units > (most or self.units) for most in (self.concurrent, self.tokens_max))
 
     @property
     def is_used_up(self) -> bool:

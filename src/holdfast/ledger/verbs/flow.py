@@ -101,10 +101,11 @@ class FlowVerbs(LedgerBase):
     ) -> LimitRecord:
         """Make a limit, or replace the one of this name. Jobs draw on it with the option `limits` of `enqueue`.
 
-        At most `concurrent` units are held at once, over all workers. `rate`, such as "600/1m", is how many units may start, on
-        average; `burst` is how many may start at once after a pause. In any time t, at most burst + rate * t start. Without
-        `burst`, it is what the rate gives in a second. With `by`, such as "args.tenant", each value of that argument has the
-        limit for itself. With `key`, the numbers are for that value alone, and replace those of the limit.
+        At most `concurrent` units are held at once, over all workers; with 0, no job starts. `rate`, such as "600/1m", is how
+        many units may start, on average; `burst` is how many may start at once after a pause. In any time t, at most
+        burst + rate * t start. Without `burst`, it is what the rate gives in a second. With `by`, such as "args.tenant", each
+        value of that argument has the limit for itself. With `key`, the numbers are for that value alone, and replace those of
+        the limit.
 
         The numbers hold from the next claim on. Jobs that are held already go on, also if they are more than the new number.
         """
@@ -244,7 +245,7 @@ _NO_LIMIT = LimitBody()
 
 def _limit_body(concurrent: Any, rate: Any, burst: Any, by: Any) -> LimitBody:
     if concurrent is not None:
-        concurrent = limits.check_integer("concurrent", concurrent, 1, limits.LIMIT_COUNT_MAX)
+        concurrent = limits.check_integer("concurrent", concurrent, 0, limits.LIMIT_COUNT_MAX)
     units, per_us = (
         (None, None) if rate is None else read_ratio("rate", rate, "600/1m", limits.LIMIT_RATE_MS_MIN, limits.LIMIT_RATE_MS_MAX)
     )
