@@ -72,7 +72,9 @@ class FlowClaim:
         self.served: set[int] = set()
         self.empty: set[int] = set()
         self.young: set[int] = set()
-        """Subqueues whose jobs are younger than those of another priority, which ageing puts first."""
+        """Subqueues without a job that is as old as those of another priority, which ageing puts first."""
+        self.maybe_empty: set[int] = set()
+        """Those that were young at any time: they may have no job at all."""
         self.young_plain: set[int] = set()
         """Ranks whose jobs without a subqueue are."""
         self.keeps_order = settings.ageing is not None
@@ -107,6 +109,14 @@ class FlowClaim:
     def tried(self) -> set[int]:
         """Subqueues in which this claim has found nothing that may start now."""
         return self.empty | self.young | self.blocked.keys()
+
+    def pass_over(self, ids: Collection[int], before: Micros | None) -> None:
+        """Leave out subqueues that have no job, or none that became available by a time."""
+        if before is None:
+            self.empty.update(ids)
+        else:
+            self.young.update(ids)
+            self.maybe_empty.update(ids)
 
     def look_again(self) -> None:
         """Look again at what was too young: other jobs have been taken, or none of those that come first may start."""
@@ -228,7 +238,7 @@ class SqlFlow(SqlSubqueues):
         """Leave out all subqueues of a window that have no job to take, not only those that had a turn."""
         ids = {one.id for one in window} - claim.tried - {PLAIN.id}
         unready = ids - self._ready_subqueues(ids, claim.latest(before))
-        (claim.empty if before is None else claim.young).update(unready)
+        claim.pass_over(unready, before)
 
     def _ready_subqueues(self, ids: Collection[int], before: Micros | None = None) -> set[int]:
         """Return those of these subqueues that have a job that is available."""
@@ -368,7 +378,7 @@ class SqlFlow(SqlSubqueues):
             if got[id_]:
                 claim.served.add(id_)
             if short and (before is None or not got[id_]):
-                (claim.empty if before is None else claim.young).add(id_)
+                claim.pass_over([id_], before)
             for key, units in claim.seen[id_].draws if short else ():
                 claim.keys[key].give_back(short * units)
         claim.picked |= found
@@ -385,8 +395,8 @@ class SqlFlow(SqlSubqueues):
         unready = claim.blocked.keys() - self._ready_subqueues(claim.blocked.keys())
         claim.empty |= unready
         claim.blocked = {id_: key for id_, key in claim.blocked.items() if id_ not in unready}
-        if claim.empty:
-            self.rows("close_empty_subqueues", ids=self._list(claim.empty), now_at=self.stamp())
+        if empty := claim.empty | claim.maybe_empty:
+            self.rows("close_empty_subqueues", ids=self._list(empty), now_at=self.stamp())
         if places := line_up(self._blocked(claim), claim.keys, now, now + limits.SUBQUEUE_CLOSED_MS_MAX * 1_000):
             ids, keys, times, sinces = zip(*places, strict=True)
             self.rows("shut_subqueues", **self._table(shut=ids, keys=keys, times=times, sinces=sinces))
