@@ -443,6 +443,22 @@ def test_names_that_no_subqueue_has_are_forgotten(ledger: Ledger, clock: ManualC
     assert _names(ledger) == ([], 0)
 
 
+def test_subqueues_whose_jobs_were_cancelled_are_deleted_too(ledger: Ledger, clock: ManualClock):
+    ledger.set_limit("api", concurrent=1)
+    held = ledger.enqueue("k", limits=["api"])
+    assert [job.id for job in ledger.claim("w")] == [held.id]
+    gone = [ledger.enqueue("k", requires=[f"label-{number}"]) for number in range(5)]
+    gone.append(ledger.enqueue("k", partition="p", limits=["api"]))
+    assert ledger.claim("w") == []
+    for job in gone:
+        ledger.cancel(job.id)
+    ledger.cancel(held.id, hard=True)
+    clock.advance(86_401)
+    assert sum(ledger.prune(subqueues_before=clock.now(), batch=4)["subqueues"] for _ in range(3)) == 7
+    assert _count_subqueues(ledger) == 0
+    assert _names(ledger) == ([], 0)
+
+
 def test_a_process_forgets_the_numbers_of_subqueues_by_the_time_of_the_ledger(ledger: Ledger, store_url: str, clock: ManualClock):
     ledger.enqueue("k", partition="p")
     [job] = ledger.claim("w", start=True)

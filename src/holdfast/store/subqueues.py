@@ -233,25 +233,30 @@ class SqlSubqueues(SqlLimits):
         """
         before = min(before, self.now() - limits.SUBQUEUE_KEPT_MS * 1_000)
         deleted = len(self.rows("forget_subqueues", before_at=before, limit=limit))
+        if deleted < limit:
+            deleted += self._forget_names(before, limit - deleted)
         if deleted:
             self.cache.subqueues.clear()
-        if deleted < limit:
-            self._forget_names(limit)
         return deleted
 
-    def _forget_names(self, limit: int) -> None:
-        """Delete routes and keys that no subqueue has, once an hour. A queue without any is claimed as before it had some."""
+    def _forget_names(self, before: Micros, limit: int) -> int:
+        """Delete open subqueues without jobs, and routes and keys that no subqueue has, once an hour.
+
+        A queue without subqueues is claimed as before it had some. Return how many subqueues were deleted.
+        """
         now, last = self.now(), int(self.value("cursor", name=NAMES_FORGOTTEN) or 0)
         if last <= now < last + NAMES_KEPT_US or not self._lock_names(alone=True):
-            return
+            return 0
+        opened = len(self.rows("forget_open_subqueues", before_at=before, limit=limit))
         self.rows("unmark_flow_queues")
         routes = len(self.rows("forget_routes", limit=limit))
         keys, _ = self._locked_keys(self.values("idle_limit_keys", limit=limit))
         as_new = [key.id for key in keys.values() if key.is_as_new]
         if as_new:
             self.rows("forget_limit_keys", ids=self._list(as_new))
-        if max(routes, len(as_new)) < limit:
+        if max(opened, routes, len(as_new)) < limit:
             self.rows("set_cursor", name=NAMES_FORGOTTEN, pos=now)
+        return opened
 
 
 def _order(name: SubqueueName) -> tuple[Any, ...]:

@@ -77,9 +77,19 @@ WHERE j.id = :id;
 -- name: forget_subqueues
 DELETE FROM holdfast.subqueues WHERE id IN (
     SELECT s.id FROM holdfast.subqueues s
-    WHERE s.seen_at < :before_at AND NOT s.is_open AND s.shut_key IS NULL AND NOT EXISTS (
-        SELECT 1 FROM holdfast.jobs j WHERE {job_of_subqueue})
+    WHERE s.seen_at < :before_at AND NOT s.is_open AND s.shut_key IS NULL
+      AND NOT EXISTS (SELECT 1 FROM holdfast.jobs j WHERE {job_of_subqueue})
     ORDER BY s.seen_at LIMIT :limit {skip_locked})
+RETURNING 1;
+
+-- Those that no claim has looked at since their last job was cancelled or moved. This reads all subqueues.
+
+-- name: forget_open_subqueues
+DELETE FROM holdfast.subqueues WHERE id IN (
+    SELECT s.id FROM holdfast.subqueues s
+    WHERE s.seen_at < :before_at AND (s.is_open OR s.shut_key IS NOT NULL)
+      AND NOT EXISTS (SELECT 1 FROM holdfast.jobs j WHERE {job_of_subqueue})
+    LIMIT :limit {skip_locked})
 RETURNING 1;
 
 -- What no subqueue uses any more. Names are made and forgotten under a lock, so that none is forgotten that is about to be used.
