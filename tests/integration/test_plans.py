@@ -65,6 +65,7 @@ STATEMENTS = {
     "pick_plain_jobs": {"jobs_ready"},
     "count_slots": BY_KEY,
     "close_empty_subqueues": {"jobs_subqueue"},
+    "ready_subqueues": {"jobs_subqueue"},
     "leaf_events": BY_KEY,
     "leaf_events_of_job": BY_KEY,
     "events": BY_KEY,
