@@ -93,7 +93,7 @@ def test_a_schedule_that_is_late_or_refused_is_reported(ledger: Ledger, clock: M
     ledger.sweep()
     found = wrong(ledger)
     assert "schedule_late" not in found
-    assert found["schedule_refused"].words.startswith("the last firing of schedule hourly made no job: ")
+    assert found["schedule_refused"].words.startswith("the last firing of schedule hourly had an error: ")
     ledger.set_schedule("hourly", "work", every="1h")
     clock.advance(3_600)
     ledger.sweep()

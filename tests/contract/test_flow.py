@@ -715,3 +715,18 @@ def test_settings_are_listed(ledger: Ledger) -> None:
     assert (made.weights, made.ageing) == ({"a": 2}, "+2/90s")
     with refused("not_found"):
         ledger.limit("missing")
+
+
+def test_a_limit_that_does_not_exist_says_how_to_make_it(ledger: Ledger) -> None:
+    for call in (
+        lambda: ledger.limit("a b"),
+        lambda: ledger.limit_keys("a b"),
+        lambda: ledger.remove_limit("a b"),
+        lambda: ledger.set_limit("a b", key="acme", concurrent=1),
+        lambda: ledger.enqueue("k", limits=["a b"]),
+        lambda: ledger.group("g", then={"kind": "k", "limits": ["a b"]}),
+    ):
+        with refused("not_found") as caught:
+            call()
+        assert caught.value.message == "there is no limit a b"
+        assert caught.value.action == "Make it: holdfast limit set 'a b' --concurrent 10 (or --rate 600/1m)."

@@ -349,6 +349,20 @@ def test_a_refused_follow_up_job_is_noted_and_tried_again(ledger: Ledger):
     assert ledger.check(job.id) == []
 
 
+def test_a_follow_up_job_takes_the_key_of_its_limit_when_it_is_made(ledger: Ledger):
+    ledger.set_limit("api", concurrent=1)
+    then = {**THEN, "limits": {"api": 1}}
+    for name in ("a", "b"):
+        ledger.group(name, then=then)
+    ledger.set_limit("api", concurrent=1, by="args.import")
+    assert ledger.group("a", then=then).then == then
+    ledger.close_group("a")
+    assert [one.key for one in ledger.limit_keys("api")] == ["42"]
+    ledger.remove_limit("api")
+    ledger.close_group("b")
+    assert len(ledger.claim(WORKER, ["after"], limit=10)) == 2
+
+
 def test_wait_group(ledger: Ledger):
     ledger.group("import-42")
     join(ledger, 2)

@@ -275,3 +275,69 @@ def test_the_number_of_schedules_is_limited(ledger: Ledger, monkeypatch: pytest.
         ledger.set_schedule(name, "report", every="1h")
     with refused_without_trace(ledger, "limit_exceeded"):
         ledger.set_schedule("c", "report", every="1h")
+
+
+def keys_of(ledger: Ledger, limit: str) -> list[str]:
+    return [one.key for one in ledger.limit_keys(limit)]
+
+
+def test_a_firing_takes_the_key_of_its_limit_from_the_limit_as_it_is_then(ledger: Ledger, clock: ManualClock):
+    ledger.set_limit("api", concurrent=1)
+    ledger.set_schedule("a", "report", {"tenant": "acme"}, every="10s", limits=["api"])
+    tick(ledger, clock, 10)
+    assert keys_of(ledger, "api") == [""]
+    ledger.set_limit("api", concurrent=1, by="args.tenant")
+    tick(ledger, clock, 10)
+    assert keys_of(ledger, "api") == ["", "acme"]
+    assert len(ledger.claim(WORKER, limit=10)) == 2
+    ledger.run_schedule("a")
+    assert ledger.claim(WORKER, limit=10) == []
+    ledger.set_limit("api", concurrent=1)
+    [job] = tick(ledger, clock, 10)
+    assert ledger.get(job).limits == {"api": 1}
+    assert ledger.schedule("a").options == {"limits": {"api": 1}}
+
+
+def test_a_schedule_goes_on_without_a_limit_that_was_removed(ledger: Ledger, clock: ManualClock):
+    ledger.set_limit("api", concurrent=1, by="args.tenant")
+    ledger.set_schedule("a", "report", {"tenant": "acme"}, every="10s", limits=["api"])
+    ledger.remove_limit("api")
+    assert len(tick(ledger, clock, 10)) == 1
+    assert len(tick(ledger, clock, 10)) == 1
+    ledger.run_schedule("a")
+    assert len(ledger.claim(WORKER, limit=10)) == 3
+    found = ledger.schedule("a")
+    assert found.fired == 2
+    assert found.last_error == (
+        "its job was made without api: there is no such limit. Make it: holdfast limit set api --concurrent 10 (or --rate 600/1m)"
+    )
+    ledger.set_limit("api", concurrent=1, by="args.tenant")
+    tick(ledger, clock, 10)
+    assert ledger.schedule("a").last_error is None
+    assert keys_of(ledger, "api") == ["", "acme"]
+
+
+def test_a_firing_that_a_limit_refuses_is_noted(ledger: Ledger, clock: ManualClock):
+    ledger.set_limit("api", concurrent=5)
+    ledger.set_schedule("a", "report", {"tenant": "acme"}, every="10s", limits={"api": 3})
+    ledger.set_limit("api", concurrent=2)
+    assert tick(ledger, clock, 10) == []
+    assert ledger.schedule("a").last_error == "the job draws 3 units of the limit api, which never has so many"
+    ledger.set_limit("api", concurrent=5, by="args.user")
+    assert tick(ledger, clock, 10) == []
+    assert "args.user" in str(ledger.schedule("a").last_error)
+    ledger.set_limit("api", concurrent=5, by="args.tenant")
+    assert len(tick(ledger, clock, 10)) == 1
+    assert ledger.schedule("a").last_error is None
+
+
+def test_a_declared_schedule_may_draw_on_a_limit_that_does_not_exist(ledger: Ledger, clock: ManualClock):
+    assert ledger.declare_schedules("report", {"a": {"every": "10s", "limits": ["api"]}}) == []
+    assert len(tick(ledger, clock, 10)) == 1
+    assert "holdfast limit set api" in str(ledger.schedule("a").last_error)
+    assert ledger.declare_schedules("report", {"a": {"every": "10s", "limits": ["api"]}}) == []
+    assert ledger.schedule("a").fired == 1
+    with refused_without_trace(ledger, "not_found") as caught:
+        ledger.set_schedule("b", "report", every="10s", limits=["api"])
+    assert (caught.value.message, caught.value.context["name"]) == ("there is no limit api", "api")
+    assert caught.value.action == "Make it: holdfast limit set api --concurrent 10 (or --rate 600/1m)."

@@ -348,7 +348,7 @@ def test_schedules_that_need_attention():
     assert finding("schedule_late", schedules=(late,)).words == "schedule nightly should have made a job 2 min ago"
     refused = ScheduleHealth("a b", T0 + MINUTE, "there is no job 7")
     found = finding("schedule_refused", schedules=(refused,))
-    assert (found.severity, found.words) == (Severity.WARNING, "the last firing of schedule a b made no job: there is no job 7")
+    assert (found.severity, found.words) == (Severity.WARNING, "the last firing of schedule a b had an error: there is no job 7")
     assert "holdfast schedule get 'a b'" in found.action
     ended = ScheduleHealth("old", None, "there is no job 7")
     assert finding("schedule_refused", schedules=(ended,)).words.startswith("the last firing of schedule old")

@@ -43,6 +43,24 @@ def test_a_schedule_that_is_no_longer_in_the_code_goes_when_a_worker_starts(app:
     assert app.ledger.schedule("mine").every_s == 3_600
 
 
+def test_a_worker_starts_without_the_limits_of_its_handlers(app: App, start: Starter, caplog: pytest.LogCaptureFixture) -> None:
+    ran: list[int] = []
+
+    @app.schedule("soon", every="1s", overlap="skip")
+    @app.handler(limits=["openai"])
+    def ask() -> None:
+        ran.append(1)
+
+    start()
+    wait_until(lambda: len(ran) >= 1)
+    make = "Make it: holdfast limit set openai --concurrent 10 (or --rate 600/1m)"
+    assert [record.getMessage() for record in caplog.records if "there is no limit" in record.getMessage()] == [
+        f"there is no limit openai: jobs of handler ask cannot be enqueued by their app. {make}",
+        f"there is no limit openai: schedule soon of handler ask makes its jobs without it. {make}",
+    ]
+    assert make in str(app.ledger.schedule("soon").last_error)
+
+
 def test_an_app_that_only_enqueues_declares_no_schedule(app: App) -> None:
     @app.schedule("hourly", every="1h")
     @app.handler

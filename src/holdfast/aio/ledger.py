@@ -383,7 +383,8 @@ class AsyncLedger(AsyncLedgerBase):
         """Declare the schedules of a kind's handler: by name, the arguments of `set_schedule` without name and kind.
 
         Schedules that the handler has declared before and does not declare now are removed. One that an operator has set under
-        the same name stays as it is. Return the names that are not declared for that reason. Workers call this when they start.
+        the same name stays as it is. Return the names that are not declared for that reason. Limits that the jobs draw on need
+        not exist: until they do, jobs are made without them. Workers call this when they start.
         """
         return await self._call(lambda ledger: ledger.declare_schedules(kind, schedules, actor=actor))
 

@@ -17,6 +17,7 @@ from holdfast.core.model import Actor, EventType, Role
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger import metrics
 from holdfast.ledger.dispatch import enqueue_one
+from holdfast.ledger.limit_keys import add_keys
 from holdfast.ledger.requests import Request, Result
 from holdfast.store.base import Contention, EnqueuedRow, Session, StatementFailed, Store
 from holdfast.store.groups import GroupRow
@@ -105,7 +106,7 @@ def _make(session: Session, row: GroupRow, name: FollowUpName, made: dict[Follow
 
     follow_up = getattr(row.decoded(), name)
     actor = Actor(Role.CLIENT, f"group:{row.name}")
-    command = job_command(follow_up, None, f"{row.name}/{name}", actor)
+    command, _ = add_keys(session, job_command(follow_up, None, f"{row.name}/{name}", actor))
     result = Result(Request("enqueue", [command]))
     job = enqueue_one(session, result, command)
     made[name] = job.job_id

@@ -22,6 +22,7 @@ from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.decisions import apply
 from holdfast.ledger.dispatch import enqueue_one
 from holdfast.ledger.firing_times import ScheduleTimes
+from holdfast.ledger.limit_keys import add_keys, make_limit
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.requests import Request, Result
 from holdfast.ledger.signing import Signer, TransactionSigner
@@ -135,6 +136,7 @@ class ScheduleFirer:
                 due,
                 plan.times[-1] if plan.times else None,
                 firing.last_job,
+                firing.last_error(),
                 fired=len(firing.results) - firing.skipped,
                 skipped=plan.skipped + firing.skipped,
             ),
@@ -150,6 +152,8 @@ class _Firing:
         self._signer = signer
         self._name = row.name
         self._body = body
+        self._known_error = row.last_error
+        self._missing: list[str] = []
         self.last_job = row.last_job
         self.results: list[Result] = []
         self.skipped = 0
@@ -158,7 +162,8 @@ class _Firing:
         """Make the job of a firing, unless the job before has not ended and the schedule does not allow two."""
         name, body = self._name, self._body
         request_id = f"{name}@{iso_format(to_datetime(planned))}"
-        command = job_command(body, fire_at(name, body.jitter_us, planned), request_id, actor_of(name))
+        stored = job_command(body, fire_at(name, body.jitter_us, planned), request_id, actor_of(name))
+        command, self._missing = add_keys(self._session, stored)
         result = Result(Request("enqueue", [command]))
         self.results.append(result)
         if body.overlap is not Overlap.ALLOW and self._is_live():
@@ -174,6 +179,17 @@ class _Firing:
         self.last_job = row.job_id
         result.answers, result.changed = [EnqueuedRow(row.job_id, row.at, True)], True
         self._session.wake({command.queue, *result.queues})
+
+    def last_error(self) -> str | None:
+        """Return what was wrong with the last firing that made a job. It is logged when it is new."""
+        if not self._missing:
+            return None
+        names = ", ".join(self._missing)
+        words = f"its job was made without {names:.200}: there is no such limit. Make it: {make_limit(self._missing[0])}"
+        words = words[:ERROR_CHARACTERS_MAX]
+        if words != self._known_error:
+            log.warning("schedule %s: %s", self._name, words, extra={"schedule": self._name})
+        return words
 
     def _is_live(self) -> bool:
         if self.last_job is None:

@@ -15,6 +15,7 @@ from holdfast.core.model import UNDO_KIND
 from holdfast.core.urls import hide_password
 from holdfast.errors import SignatureInvalid, ValidationError
 from holdfast.ledger import Ledger, validate
+from holdfast.ledger.limit_keys import make_limit
 from holdfast.ledger.public import Duration
 from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import PresenceService, SupervisorHeartbeat
@@ -322,6 +323,27 @@ def declare_schedules(ledger: Ledger, handlers: Sequence[Handler], worker: str) 
             taken = ledger.declare_schedules(handler.kind, handler.schedules, actor=worker)
             if taken:
                 log.warning("an operator has set the schedule %s: the declared one is not used", ", ".join(taken))
+    warn_of_missing_limits(ledger, handlers)
+
+
+def warn_of_missing_limits(ledger: Ledger, handlers: Sequence[Handler]) -> None:
+    """Log a warning for each limit that a handler or one of its schedules draws on and that does not exist.
+
+    The worker starts all the same: an operator may remove a limit at any time.
+    """
+    drawing = [
+        (what.format(handler.kind), name)
+        for handler in handlers
+        for what, options in [
+            ("jobs of handler {} cannot be enqueued by their app", handler.options),
+            *((f"schedule {name} of handler {{}} makes its jobs without it", given) for name, given in handler.schedules.items()),
+        ]
+        for name in sorted(options.get("limits") or ())
+    ]
+    known = {one.name for one in ledger.limits()} if drawing else set()
+    for what, name in drawing:
+        if name not in known:
+            log.warning("there is no limit %s: %s. Make it: %s", name, what, make_limit(name), extra={"limit": name})
 
 
 def check_can_sign(ledger: Ledger, worker: str, handlers: Sequence[Handler]) -> None:

@@ -343,7 +343,7 @@ def _schedules(health: LedgerHealth) -> Iterator[HealthFinding]:
             action = "Start a worker or a server: they make the jobs of schedules. Once by hand: holdfast sweep."
             yield HealthFinding("schedule_late", Severity.WARNING, words, action)
         if found.last_error is not None:
-            words = f"the last firing of schedule {found.name} made no job: {found.last_error}"
+            words = f"the last firing of schedule {found.name} had an error: {found.last_error}"
             action = f"See its options: holdfast schedule get {quote_argument(found.name)}. Add it again to change them."
             yield HealthFinding("schedule_refused", Severity.WARNING, words, action)
 

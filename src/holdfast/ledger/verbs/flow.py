@@ -15,6 +15,7 @@ from holdfast.core.model import Actor, Role
 from holdfast.errors import LimitExceeded, NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
+from holdfast.ledger.limit_keys import unknown_limit
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.verbs.explaining import seen
 from holdfast.store.base import Session
@@ -122,7 +123,9 @@ class FlowVerbs(LedgerBase):
         def work(session: Session) -> None:
             known = session.limit_body(name)
             if key is not None:
-                if known is None or known.by is None:
+                if known is None:
+                    raise unknown_limit(name)
+                if known.by is None:
                     raise NotFound(f"there is no limit {name} with keys", name=name)
                 session.put_limit_key(name, key, None if body == _NO_LIMIT else body)
                 return
@@ -145,7 +148,7 @@ class FlowVerbs(LedgerBase):
 
         def work(session: Session) -> None:
             if not session.drop_limit(name):
-                raise NotFound(f"there is no limit {name}", name=name)
+                raise unknown_limit(name)
 
         self._set("remove_limit", (name,), request_id, actor, work)
         self._forget_limits()
@@ -160,7 +163,7 @@ class FlowVerbs(LedgerBase):
         name = limits.check_name("name", name)
         found = next((one for one in self.limits() if one.name == name), None)
         if found is None:
-            raise NotFound(f"there is no limit {name}", name=name)
+            raise unknown_limit(name)
         return found
 
     def limit_keys(self, name: str, *, after: str | None = None, limit: int = 100) -> list[LimitKeyRecord]:
@@ -172,7 +175,7 @@ class FlowVerbs(LedgerBase):
         def work(session: Session) -> list[LimitKeyRecord]:
             body = session.limit_body(name)
             if body is None:
-                raise NotFound(f"there is no limit {name}", name=name)
+                raise unknown_limit(name)
             rows = session.limit_keys(name, after, limit)
             used = session.count_used([row.id for row in rows])
             return [_key_record(row, body, used[row.id], session.now()) for row in rows]

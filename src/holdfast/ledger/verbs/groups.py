@@ -215,7 +215,7 @@ class GroupVerbs(BulkVerbs):
         given = {name: value for name, value in item.items() if value is not None}
         command = self._enqueues.command(validate.actor(None, Role.CLIENT, self._actor), None, **given)
         if self._limit_keys is not None:
-            [command] = self._limit_keys.add([command])
+            self._limit_keys.add([command])  # only to check it: the keys are those of the time at which the job is made
         return FollowUp(msgspec.Raw(command.payload), command.correlation_id, command.trace_id)
 
     def _close(self, verb: str, name: str, request_id: str | None, actor: Any, *, cancelled: bool) -> GroupRecord:

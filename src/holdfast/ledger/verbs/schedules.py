@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
+from holdfast.core import commands as c
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.core.groups import FollowUp
@@ -14,6 +15,7 @@ from holdfast.core.schedule import Missed, Overlap, ScheduleBody
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
+from holdfast.ledger.limit_keys import add_keys
 from holdfast.ledger.public import Duration, EnqueueOptions, Job, flow_options, to_datetime
 from holdfast.ledger.requests import FoundJob, Request
 from holdfast.store.base import EnqueuedRow, Session
@@ -53,7 +55,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     """The planned time of the last firing that made a job."""
     last_job: int | None
     last_error: str | None
-    """Why the last firing made no job, if it was refused."""
+    """Why the last firing made no job, or made it without a limit."""
     fired: int
     """How many jobs it has made."""
     skipped: int
@@ -90,6 +92,7 @@ class ScheduleVerbs(LedgerBase):
         limits.check_name("name", name)
         timing = read_timing(cron, every, tz, jitter, start, end)
         body = self._schedule_body(kind, args, queue, dict(options), timing, missed, overlap)
+        self._check_limits(body)
         who = validate.actor(actor, Role.OPERATOR, self._actor)
 
         def work(session: Session) -> None:
@@ -104,7 +107,8 @@ class ScheduleVerbs(LedgerBase):
         """Declare the schedules of a kind's handler: by name, the arguments of `set_schedule` without name and kind.
 
         Schedules that the handler has declared before and does not declare now are removed. One that an operator has set under
-        the same name stays as it is. Return the names that are not declared for that reason. Workers call this when they start.
+        the same name stays as it is. Return the names that are not declared for that reason. Limits that the jobs draw on need
+        not exist: until they do, jobs are made without them. Workers call this when they start.
         """
         limits.check_name("kind", kind)
         who = validate.actor(actor, Role.OPERATOR, self._actor)
@@ -163,8 +167,12 @@ class ScheduleVerbs(LedgerBase):
         from holdfast.ledger.schedules import job_command
 
         who, request = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id)
-        row = self._store.read_statement(lambda session: _found(session, limits.check_name("name", name)))
-        command = job_command(row.decoded(), None, request or self._entropy.nonce(), who)
+
+        def look(session: Session) -> c.Enqueue:
+            row = _found(session, limits.check_name("name", name))
+            return add_keys(session, job_command(row.decoded(), None, request or self._entropy.nonce(), who))[0]
+
+        command = self._store.read(look)
         hashed = validate.body_hash("run_schedule", name) if request else b""
         named = request is not None
         [answer] = self._pipeline.submit(Request("enqueue", [command], named, named, hashed)).answers
@@ -215,6 +223,13 @@ class ScheduleVerbs(LedgerBase):
 
     # Steps
 
+    def _check_limits(self, body: ScheduleBody) -> None:
+        """Raise an error if no job of a schedule could be made by the limits as they are now."""
+        from holdfast.ledger.schedules import job_command
+
+        if self._limit_keys is not None:
+            self._limit_keys.add([job_command(body, None, "", validate.actor(None, Role.CLIENT, self._actor))])
+
     def _read_schedules(self, kind: str, given: Any) -> dict[str, ScheduleBody]:
         if not isinstance(given, Mapping):
             raise ValidationError("schedules must be a mapping of names", field="schedules")
@@ -238,8 +253,6 @@ class ScheduleVerbs(LedgerBase):
             raise ValidationError("a schedule plans its times, and cannot postpone a job", field="on_duplicate")
         given = {name: value for name, value in options.items() if value is not None}
         command = self._enqueues.command(validate.actor(None, Role.CLIENT, self._actor), None, kind, args, queue, **given)
-        if self._limit_keys is not None:
-            [command] = self._limit_keys.add([command])
         return ScheduleBody(
             job=msgspec.Raw(command.payload),
             missed=validate.choice("missed", Missed, missed),
