@@ -53,6 +53,29 @@ def test_the_follow_up_job_is_made_when_all_have_succeeded_and_the_group_is_clos
     assert event.request_id == "import-42/then"
 
 
+def test_follow_up_jobs_go_to_the_queue_that_their_handler_declares(ledger: Ledger):
+    ledger.declare_policy("publish", queue="web")
+    ledger.declare_policy("alarm", queue="pager")
+    group = ledger.group("import-42", then={"kind": "publish"}, on_dead={"kind": "alarm", "queue": "default"})
+    assert group.then is not None and group.on_dead is not None
+    assert (group.then["queue"], group.on_dead["queue"]) == ("web", "default")
+    ledger.close_group("import-42")
+    assert [job.kind for job in ledger.list(queue="web")] == ["publish"]
+    other = ledger.group("import-43", then={"kind": "unknown"}, on_dead={"kind": "alarm", "queue": None})
+    assert other.then is not None and other.on_dead is not None
+    assert (other.then["queue"], other.on_dead["queue"]) == ("default", "pager")
+
+
+def test_a_repeated_group_has_the_queues_that_it_had(ledger: Ledger):
+    made = ledger.group("import-42", then={"kind": "publish"}, request_id="g-1")
+    ledger.declare_policy("publish", queue="web")
+    assert ledger.group("import-42", then={"kind": "publish"}, request_id="g-1") == made
+    assert ledger.group("import-42", then={"kind": "publish"}) == made
+    for other in ({"kind": "publish", "queue": "web"}, {"kind": "alarm"}):
+        with refused("conflict"):
+            ledger.group("import-42", then=other)
+
+
 def test_the_last_end_of_a_closed_group_makes_the_follow_up_job(ledger: Ledger):
     ledger.group("import-42", then=THEN)
     join(ledger, 4)

@@ -23,6 +23,15 @@ def tick(ledger: Ledger, clock: ManualClock, seconds: float) -> list[int]:
     return [job.id for job in jobs(ledger) if job.id not in before]
 
 
+def test_jobs_of_a_schedule_go_to_the_queue_that_their_handler_declares(ledger: Ledger):
+    assert ledger.set_schedule("nightly", "report", every="15m").queue == "default"
+    ledger.declare_policy("report", queue="reports")
+    assert ledger.set_schedule("nightly", "report", every="15m").queue == "reports"
+    assert ledger.set_schedule("nightly", "report", every="15m", queue="default").queue == "default"
+    assert ledger.declare_schedules("report", {"weekly": {"every": "7d"}}) == []
+    assert ledger.schedule("weekly").queue == "reports"
+
+
 def test_a_schedule_makes_a_job_at_each_of_its_times(ledger: Ledger, clock: ManualClock):
     made = ledger.set_schedule("quarterly", "report", {"page": 1}, every="15m", queue="reports", priority=3, tier="interactive")
     assert (made.name, made.kind, made.queue, made.args) == ("quarterly", "report", "reports", {"page": 1})

@@ -105,6 +105,20 @@ def test_a_task_is_resumed_and_started_with_labels(served: RunningServer, ledger
     assert ada.post(f"/v1/tasks/{second}/start", {"labels": ["gpu"]}).data["task"]["id"] == second
 
 
+def test_jobs_that_are_made_later_go_to_the_queue_that_their_handler_declares(served: RunningServer, ledger: Ledger) -> None:
+    ledger.declare_policy("report", queue="reports")
+    kim = served.client("operator", "kim")
+    assert kim.send("PUT", "/v1/schedules/s", {"kind": "report", "every": "1h"}).data["schedule"]["queue"] == "reports"
+    assert kim.send("PUT", "/v1/schedules/t", {"kind": "other", "every": "1h"}).data["schedule"]["queue"] == "default"
+    then = {"kind": "report"}
+    assert kim.send("PUT", "/v1/groups/g", {"then": then}).data["group"]["then"]["queue"] == "reports"
+    assert kim.send("PUT", "/v1/groups/h", {"then": {"kind": "other"}}).data["group"]["then"]["queue"] == "default"
+    mail = served.client("operator", "mail", queues=["mail", "default"])
+    assert mail.send("PUT", "/v1/schedules/u", {"kind": "report", "every": "1h"}).status == 403
+    assert mail.send("PUT", "/v1/groups/i", {"then": then}).status == 403
+    assert mail.send("PUT", "/v1/groups/i", {"then": {"kind": "other"}}).status == 200
+
+
 def test_a_schedule_has_the_options(served: RunningServer, ledger: Ledger) -> None:
     ledger.set_limit("api", concurrent=1)
     kim = served.client("operator", "kim")

@@ -299,6 +299,17 @@ def test_the_queue_in_which_a_kind_is_served_is_named():
     assert "job move" not in str(of(history, workers=(gone, silent)).commands)
 
 
+def test_the_queue_that_a_handler_declares_is_named_while_no_worker_serves_its_kind():
+    history = History().wait(60)
+    found = of(history, workers=(), declared_queue="web")
+    assert "none that serves k in q is signed in to this ledger. Its handler is declared for web." in found.text
+    assert found.commands[0].command == "holdfast job move 7 --queue web"
+    assert found.commands[0].does.startswith("puts it into web, where its kind is served")
+    assert "declared" not in of(history, workers=(), declared_queue="q").text
+    there = SeenWorker("w-2", history.now, queues=frozenset({"fetch"}), kinds=frozenset({"k"}))
+    assert "declared" not in of(history, workers=(there,), declared_queue="web").text
+
+
 @pytest.mark.parametrize(("ahead", "words"), [(1, "1 job of its queue comes first"), (7, "7 jobs of its queue come first")])
 def test_the_number_of_jobs_ahead_is_explained(ahead: int, words: str):
     assert words in of(History(), ahead=ahead).text

@@ -24,11 +24,11 @@ from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Ov
 from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event, Job, JobPage, R, WorkerRecord
 from holdfast.ledger.verbs.access import NewToken, SessionRecord, TokenRecord
 from holdfast.ledger.verbs.bulk import ChosenJob
+from holdfast.ledger.verbs.declarations import DeclarationRecord
 from holdfast.ledger.verbs.fleet import QueueRecord
 from holdfast.ledger.verbs.flow import FlowStatus, LimitKeyRecord, LimitRecord, QueueSettingsRecord
 from holdfast.ledger.verbs.groups import GroupChange, GroupRecord
 from holdfast.ledger.verbs.letters import LetterGroups
-from holdfast.ledger.verbs.policies import DeclarationRecord
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
 from holdfast.ledger.verbs.schedules import ScheduleRecord
 from holdfast.ledger.verbs.services import RunState, SinkState
@@ -618,7 +618,8 @@ class AsyncLedger(AsyncLedgerBase):
 
         `then` is the job to make when the group is closed and all its jobs have succeeded. `on_dead` is the job to make when
         the first of them fails, is cancelled or is dead-lettered. Both are items as for `enqueue_many`, and each is made once.
-        If there is a group of this name with the same follow-up jobs, it is returned. With other ones, that is a Conflict.
+        Without a queue, they go to the one that the handler of their kind declares. If there is a group of this name with the
+        same follow-up jobs, it is returned. With other ones, that is a Conflict.
         """
         return await self._call(lambda ledger: ledger.group(name, then=then, on_dead=on_dead, request_id=request_id, actor=actor))
 
@@ -1326,7 +1327,7 @@ class AsyncLedger(AsyncLedgerBase):
         jitter: Duration = 0,
         start: datetime | None = None,
         end: datetime | None = None,
-        queue: str = "default",
+        queue: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         **options: Unpack[EnqueueOptions],
@@ -1336,7 +1337,8 @@ class AsyncLedger(AsyncLedgerBase):
         `cron` has five fields and follows the clock of the time zone `tz`. `every` is a duration, counted from `start` or from
         midnight UTC of 1970-01-01. `missed` says what happens to firings that were due while no process swept: "skip", "one" job
         for all of them, or "all". `overlap` says what a firing does while the job before has not ended: "allow" both, "skip" the
-        firing, or "cancel" that job. `jitter` delays each firing by up to so much. The other options are those of `enqueue`.
+        firing, or "cancel" that job. `jitter` delays each firing by up to so much. Without a `queue`, its jobs go to the one that
+        the handler of the kind declares. The other options are those of `enqueue`.
         """
         return await self._call(
             lambda ledger: ledger.set_schedule(

@@ -147,7 +147,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
         return _enqueue_lines(ledger, lines, request_id)
     if kind is None:
         raise usage_error("name the kind of the job, or give --lines")
-    item = _with_queues(ledger, [{"kind": kind, **options}])[0]
+    item = with_declared(ledger, [{"kind": kind, **options}])[0]
     made = ledger.enqueue(item.pop("kind"), item.pop("args", None), request_id=request_id, **item)
     text = _format_made(made, given.get("on_duplicate") or "keep")
     return CommandResult({"job": job_view(made), "is_new": made.is_new}, lambda page: page.line(text))
@@ -167,7 +167,7 @@ def _format_made(made: "Job", on_duplicate: str) -> str:
 
 
 def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> CommandResult:
-    items = _with_queues(ledger, json_lines(file, ENQUEUE_BATCH_MAX))
+    items = with_declared(ledger, json_lines(file, ENQUEUE_BATCH_MAX))
     made = ledger.enqueue_many(items, request_id=request_id)
     new = sum(job.is_new for job in made)
 
@@ -178,23 +178,33 @@ def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> Comma
     return CommandResult({"job_ids": [job.id for job in made], "new": new}, show)
 
 
-def _with_queues(ledger: "Ledger", items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_declared(ledger: "Ledger", items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the items, each with a queue: its own, else the one that the handler of its kind declares."""
     if all(item.get("queue") is not None for item in items):
         return items
     declared = ledger.declarations()
-    return [item if item.get("queue") is not None else {**item, "queue": _queue_of(item.get("kind"), declared)} for item in items]
+    return [_declared(item, declared) for item in items]
 
 
-def declared_queue(ledger: "Ledger", kind: str) -> str:
-    """Return the queue that the handler of a kind declares. Raise NotFound if there is none."""
-    return _queue_of(kind, ledger.declarations())
+def declared_options(ledger: "Ledger", kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a job, with the queue that the handler of its kind declares unless they name one."""
+    item = with_declared(ledger, [{**options, "kind": kind}])[0]
+    del item["kind"]
+    return item
 
 
-def _queue_of(kind: Any, declared: "Mapping[str, DeclarationRecord]") -> str:
+def _declared(item: dict[str, Any], declared: "Mapping[str, DeclarationRecord]") -> dict[str, Any]:
+    """Return the item with a queue. Raise NotFound if it names none, and the handler of its kind declares none."""
+    from holdfast.ledger.verbs.declarations import declared_item
+
+    found = declared_item(item, declared)
+    if found.get("queue") is None:
+        raise _unknown_kind(item.get("kind"), declared)
+    return found
+
+
+def _unknown_kind(kind: Any, declared: "Mapping[str, DeclarationRecord]") -> NotFound:
     check_name("kind", kind)
-    if kind in declared:
-        return declared[kind].queue
     more = len(declared) - KINDS_SHOWN_MAX
     known = ", ".join(list(declared)[:KINDS_SHOWN_MAX]) + (f" … and {more} more" if more > 0 else "") or "none"
     refused = NotFound(f"no worker has declared the kind {kind!r:.80} in this ledger; declared kinds: {known}", kind=kind)
@@ -202,4 +212,4 @@ def _queue_of(kind: Any, declared: "Mapping[str, DeclarationRecord]") -> str:
         f"{name_hint(kind, declared)}Start a worker that has a handler for it, or name the queue with --queue. "
         "If a worker was started just now, try again in a second."
     )
-    raise refused
+    return refused

@@ -9,7 +9,7 @@ import click
 from holdfast.cli.command import CommandResult, NounGroup, request_option, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
 from holdfast.cli.flow_options import flow_options
-from holdfast.cli.job_enqueue import declared_queue, json_object
+from holdfast.cli.job_enqueue import declared_options, json_object
 from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import WholeNumber, duration, format_time, point
 from holdfast.core import limits
@@ -88,8 +88,7 @@ def add(ledger: "Ledger", *, name: str, kind: str, request_id: str, **given: Any
       holdfast schedule add refresh crawl --every 15m --queue crawl --overlap skip
     """
     fields = {option: value for option, value in given.items() if value is not None and value != ()}
-    if "queue" not in fields:
-        fields["queue"] = declared_queue(ledger, kind)
+    fields = declared_options(ledger, kind, fields)
     made = ledger.set_schedule(name, kind, fields.pop("args", None), request_id=request_id, **fields)
 
     def show(page: Page) -> None:

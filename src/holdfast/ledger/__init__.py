@@ -6,6 +6,7 @@ from holdfast.ledger.public import Beat, Change, Event, Job, JobPage, WorkerReco
 from holdfast.ledger.signing import SignedFence
 from holdfast.ledger.verbs.access import LoginVerbs, NewToken, SessionRecord, SessionVerbs, TokenRecord
 from holdfast.ledger.verbs.bulk import BulkVerbs
+from holdfast.ledger.verbs.declarations import DeclarationRecord
 from holdfast.ledger.verbs.explaining import ExplainVerbs
 from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, UpkeepVerbs
 from holdfast.ledger.verbs.flow import FlowStatus, FlowVerbs, LimitKeyRecord, LimitRecord, LimitUsage, QueueSettingsRecord
@@ -16,7 +17,7 @@ from holdfast.ledger.verbs.jobs import JobVerbs
 from holdfast.ledger.verbs.letters import LetterGroupVerb
 from holdfast.ledger.verbs.operators import DeadLetterVerbs, OperatorVerbs
 from holdfast.ledger.verbs.overview import OverviewVerbs
-from holdfast.ledger.verbs.policies import DeclarationRecord, PolicyVerbs
+from holdfast.ledger.verbs.policies import PolicyVerbs
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, KeyVerbs, ProvenEvent, SealVerbs, TreeHead
 from holdfast.ledger.verbs.reading import ReadVerbs
 from holdfast.ledger.verbs.schedules import ScheduleRecord, ScheduleVerbs

@@ -73,6 +73,12 @@ class EnqueueBody(Body, frozen=True, gc=False):
     group: str | None = None
 
 
+class DeclaredEnqueueBody(EnqueueBody, frozen=True, gc=False):
+    """A job that is made later. Without a queue, it goes to the one that the handler of its kind declares."""
+
+    queue: str | None = None  # type: ignore[assignment]
+
+
 class EnqueueItem(EnqueueBody, frozen=True, gc=False):
     """One of many jobs. The others may name it by its `ref` in their `depends_on`."""
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.groups import FollowUpName
 from holdfast.errors import Forbidden, NotFound
 from holdfast.ledger import GroupChange, GroupRecord
+from holdfast.ledger.verbs.groups import follow_up_item
 from holdfast.server import bodies as b
 from holdfast.server.call import Call
 from holdfast.server.routes import Nothing, route
@@ -20,8 +22,8 @@ from holdfast.shapes import JobView
 class GroupFields(b.Body, frozen=True):
     """The follow-up jobs of a group."""
 
-    then: b.EnqueueBody | None = None
-    on_dead: b.EnqueueBody | None = None
+    then: b.DeclaredEnqueueBody | None = None
+    on_dead: b.DeclaredEnqueueBody | None = None
 
 
 class GroupQuery(b.NameQuery, frozen=True):
@@ -88,7 +90,7 @@ def make_group(call: Call) -> Any:
     """Make a group that jobs can join."""
     name = call.parameters["name"]
     _check_name(call, name)
-    given = {field: _item(call, getattr(call.body, field)) for field in call.body.__struct_fields__}
+    given = {"then": _item(call, "then", call.body.then), "on_dead": _item(call, "on_dead", call.body.on_dead)}
     return {"group": _shown(call, call.ledger.group(name, request_id=call.request_id, actor=call.actor, **given))}
 
 
@@ -100,14 +102,16 @@ def _check_name(call: Call, name: str) -> None:
                 raise Forbidden("a group that this token does not cover has this name", action="Use another name.")
 
 
-def _item(call: Call, given: b.EnqueueBody | None) -> dict[str, Any] | None:
+def _item(call: Call, field: FollowUpName, given: b.DeclaredEnqueueBody | None) -> dict[str, Any] | None:
     """Return a follow-up job as the ledger takes it."""
     if given is None:
         return None
-    call.see_queue(given.queue)
     call.see_dependencies(given.depends_on)
     call.see_group(given.group)
     fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
+    if given.queue is None:
+        fields = follow_up_item(call.ledger, call.parameters["name"], field, fields)
+    call.see_queue(fields.setdefault("queue", "default"))
     return fields | {"args": b.sent(given.args)}
 
 

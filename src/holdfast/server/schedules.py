@@ -9,13 +9,14 @@ import msgspec
 
 from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import ScheduleRecord
+from holdfast.ledger.verbs.declarations import declared_item
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.routes import Nothing, route
 from holdfast.shapes import EnqueueAnswer
 
 
-class ScheduleFields(b.EnqueueBody, frozen=True):
+class ScheduleFields(b.DeclaredEnqueueBody, frozen=True):
     """A schedule: the job that it makes, and when."""
 
     cron: str | None = None
@@ -86,10 +87,12 @@ def _check_name(call: Call) -> None:
 
 def _fields(call: Call, given: ScheduleFields) -> dict[str, Any]:
     """Return the fields of a schedule, without its kind, as the ledger takes them."""
-    call.see_queue(given.queue)
     call.see_dependencies(given.depends_on)
     call.see_group(given.group)
     fields = {name: value for name in given.__struct_fields__ if (value := getattr(given, name)) is not None}
+    if given.queue is None:
+        fields = declared_item(fields, call.ledger.declarations())
+    call.see_queue(fields.setdefault("queue", "default"))
     del fields["kind"]
     return fields | {"args": b.sent(given.args)}
 

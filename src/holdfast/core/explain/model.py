@@ -162,6 +162,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     workers: tuple[SeenWorker, ...] = ()
     agent_at: Micros | None = None
     """When any agent was last active."""
+    declared_queue: str | None = None
+    """The queue that the handler of its kind declares."""
     sweeper: str | None = None
     """The worker that has the duty to sweep."""
     unmet: tuple[LinkedJob, ...] = ()
@@ -193,6 +195,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
             replays=replays,
             undo=self.undo if self.undo is not None and sees(self.undo.queue) else None,
             workers=tuple(worker.seen_by(sees) for worker in self.workers),
+            declared_queue=self.declared_queue if self.declared_queue is not None and sees(self.declared_queue) else None,
             flow=None if self.flow is None else self.flow.without_keys() if hides_keys else self.flow,
         )
 

@@ -192,6 +192,9 @@ def _no_worker(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
         words = f"No worker serves it: the workers that are signed in do not serve {job.kind} in {job.queue}."
     else:
         words = f"No worker serves it: none that serves {job.kind} in {job.queue} is signed in to this ledger."
+    if not elsewhere and not once and facts.declared_queue not in (None, job.queue):
+        words = f"{words} Its handler is declared for {facts.declared_queue}."
+        elsewhere = [facts.declared_queue]
     by, commands = f"a worker that serves {job.kind}", [*(move(job, queue) for queue in elsewhere[:1]), run_a_worker(job.queue)]
     if facts.agent_at is not None and now - facts.agent_at <= AGENT_SEEN_US:
         words = f"{words} Agents are active, the last of them {format_when(facts.agent_at, now)}, and may claim it."

@@ -65,6 +65,7 @@ def facts_of(
         flow=None if flow is None else flow_facts_of(session, job, flow.for_worker, ahead, now),
         workers=tuple(seen(session.workers(None, PAGE_MAX))) if for_workers or (flow is not None and flow.for_worker) else (),
         agent_at=session.last_agent() if for_workers else None,
+        declared_queue=_declared_queue(session, job.kind) if for_workers else None,
         postponed=_postponement(session, job) if queued and not job.attempt and job.dedupe_key is not None else None,
         is_asked_to_claim=to_claim,
         sweeper=sweeper_of(session, now),
@@ -74,6 +75,10 @@ def facts_of(
         locked_by=locked_by,
         server_key=has_server_key(session) if job.policy is not None and job.policy.signed != "none" else True,
     )
+
+
+def _declared_queue(session: Policies, kind: str) -> str | None:
+    return next((one.queue for one in session.declarations() if one.kind == kind), None)
 
 
 def _ahead(session: Session, job: JobRecord, flow: FlowPlace | None) -> int:

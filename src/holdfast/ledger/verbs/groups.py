@@ -1,5 +1,6 @@
 """Verbs for groups of jobs: make them, read their counts, wait for them, and close, cancel and replay them."""
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -14,6 +15,7 @@ from holdfast.core.groups import (
     DEAD,
     LIVE,
     FollowUp,
+    FollowUpName,
     GroupBody,
     check_chain,
     closed_group,
@@ -22,11 +24,12 @@ from holdfast.core.groups import (
     unknown_group,
 )
 from holdfast.core.model import Actor, Role, Status
-from holdfast.errors import Conflict, HoldfastError, ValidationError
+from holdfast.errors import Conflict, HoldfastError, NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import public_job
 from holdfast.ledger.public import Job, to_datetime
 from holdfast.ledger.verbs.bulk import BulkVerbs
+from holdfast.ledger.verbs.declarations import DeclarationVerb, declared_item
 from holdfast.store.base import Session
 from holdfast.store.callers import stop_if_abandoned
 from holdfast.store.groups import NOTHING_PENDING, GroupRow, PendingChanges
@@ -89,7 +92,7 @@ class GroupChange(msgspec.Struct, frozen=True):
     """The first 100 refusals."""
 
 
-class GroupVerbs(BulkVerbs):
+class GroupVerbs(BulkVerbs, DeclarationVerb):
     def group(
         self,
         name: str,
@@ -103,10 +106,11 @@ class GroupVerbs(BulkVerbs):
 
         `then` is the job to make when the group is closed and all its jobs have succeeded. `on_dead` is the job to make when
         the first of them fails, is cancelled or is dead-lettered. Both are items as for `enqueue_many`, and each is made once.
-        If there is a group of this name with the same follow-up jobs, it is returned. With other ones, that is a Conflict.
+        Without a queue, they go to the one that the handler of their kind declares. If there is a group of this name with the
+        same follow-up jobs, it is returned. With other ones, that is a Conflict.
         """
         limits.check_name("name", name)
-        body = GroupBody(then=self._follow_up("then", then), on_dead=self._follow_up("on_dead", on_dead))
+        body = GroupBody(then=self._follow_up(name, "then", then), on_dead=self._follow_up(name, "on_dead", on_dead))
         who = validate.actor(actor, Role.CLIENT, self._actor)
         self._set("group", (name, body), request_id, who, partial(_make_group, name, body, who.name))
         return self.get_group(name)
@@ -205,14 +209,16 @@ class GroupVerbs(BulkVerbs):
 
     # Steps
 
-    def _follow_up(self, field: str, item: Any) -> FollowUp | None:
+    def _follow_up(self, name: str, field: FollowUpName, item: Any) -> FollowUp | None:
         if item is None:
             return None
         if not isinstance(item, Mapping) or "kind" not in item or not all(isinstance(name, str) for name in item):
             raise ValidationError(f"{field} is an object with at least a kind", field=field)
         if item.get("available_at") is not None:
             raise ValidationError("a follow-up job has no time of its own; a delay is possible", field="available_at")
-        given = {name: value for name, value in item.items() if value is not None}
+        given = {option: value for option, value in item.items() if value is not None}
+        if "queue" not in given:
+            given = follow_up_item(self, name, field, given)
         command = self._enqueues.command(validate.actor(None, Role.CLIENT, self._actor), None, **given)
         if self._limit_keys is not None:
             self._limit_keys.add([command])  # only to check it: the keys are those of the time at which the job is made
@@ -243,6 +249,19 @@ class GroupVerbs(BulkVerbs):
                 if len(refusals) < REFUSALS_SHOWN_MAX:
                     refusals.append(GroupRefusal(id_, answer.code, answer.message))
         return GroupChange(self.get_group(name), changed, refused, refusals)
+
+
+def follow_up_item(ledger: GroupVerbs, name: str, field: FollowUpName, item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a follow-up job, which names no queue, with the queue that the handler of its kind declares.
+
+    If the group is there, the queue is the one that it has, so that a repeated call gives the same job: the kind may have been
+    declared for another queue since then.
+    """
+    with contextlib.suppress(NotFound):
+        known = getattr(ledger.get_group(name), field)
+        if known is not None and known["kind"] == item.get("kind"):
+            return {**item, "queue": known["queue"]}
+    return declared_item(item, ledger.declarations())
 
 
 def _make_group(name: str, body: GroupBody, by: str, session: Session) -> None:

@@ -1,7 +1,6 @@
 """Verbs for policies: the fields that operators set, those that handlers declare, and where each value comes from."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,8 +11,7 @@ from holdfast.core.model import Actor, Policy, Role
 from holdfast.core.policy import NO_SETTINGS, Settings, SourcedField
 from holdfast.errors import Forbidden, NotFound, ValidationError
 from holdfast.ledger import validate
-from holdfast.ledger.base import LedgerBase
-from holdfast.ledger.public import to_datetime
+from holdfast.ledger.verbs.declarations import DeclarationVerb
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
 from holdfast.store.base import Policies, Session
@@ -21,20 +19,7 @@ from holdfast.store.fleet import Declaration
 from holdfast.store.policies import Scope
 
 
-class DeclarationRecord(msgspec.Struct, frozen=True):
-    """The declaration of a kind's handler."""
-
-    kind: str
-    queue: str
-    """The queue of its jobs."""
-    policy: dict[str, Any]
-    """The declared fields, durations in milliseconds (`lease_ttl_ms`)."""
-    declared_at: datetime
-    declared_by: str
-    """The worker or the program that wrote the declaration."""
-
-
-class PolicyVerbs(LedgerBase):
+class PolicyVerbs(DeclarationVerb):
     def set_policy(
         self,
         kind: str | None = None,
@@ -173,10 +158,6 @@ class PolicyVerbs(LedgerBase):
             found[scope][name] = msgspec.to_builtins(layer)
         return found
 
-    def declarations(self) -> dict[str, DeclarationRecord]:
-        """Return the declarations of handlers, by kind."""
-        return {found.kind: _record(found) for found in self._store.read_statement(lambda session: session.declarations())}
-
     def policy_sources(self, kind: str | None = None, *, tier: str | None = None) -> list[SourcedField]:
         """Return every field of the policy of a job of this kind and tier, each with the layer that its value comes from."""
         if kind is not None:
@@ -212,7 +193,3 @@ def _target(verb: str, kind: Any, tier: Any) -> tuple[Scope, str]:
     if kind is None:
         return "tier", limits.check_name("tier", tier)
     return "kind", limits.check_name("kind", kind)
-
-
-def _record(found: Declaration) -> DeclarationRecord:
-    return DeclarationRecord(found.kind, found.queue, msgspec.to_builtins(found.settings), to_datetime(found.at), found.by)

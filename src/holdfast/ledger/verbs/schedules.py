@@ -14,10 +14,10 @@ from holdfast.core.model import Actor, Role
 from holdfast.core.schedule import Missed, Overlap, ScheduleBody
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import validate
-from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.limit_keys import add_keys
 from holdfast.ledger.public import Duration, EnqueueOptions, Job, flow_options, to_datetime
 from holdfast.ledger.requests import FoundJob, Request
+from holdfast.ledger.verbs.declarations import DeclarationVerb, declared_item
 from holdfast.store.base import EnqueuedRow, Session
 from holdfast.store.schedules import HANDLER, OPERATOR, ScheduleRow
 
@@ -62,7 +62,7 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     """Firings that made no job: they were missed, an earlier job had not ended, or another job had the dedupe key."""
 
 
-class ScheduleVerbs(LedgerBase):
+class ScheduleVerbs(DeclarationVerb):
     def set_schedule(
         self,
         name: str,
@@ -77,7 +77,7 @@ class ScheduleVerbs(LedgerBase):
         jitter: Duration = 0,
         start: datetime | None = None,
         end: datetime | None = None,
-        queue: str = "default",
+        queue: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         **options: Unpack[EnqueueOptions],
@@ -87,7 +87,8 @@ class ScheduleVerbs(LedgerBase):
         `cron` has five fields and follows the clock of the time zone `tz`. `every` is a duration, counted from `start` or from
         midnight UTC of 1970-01-01. `missed` says what happens to firings that were due while no process swept: "skip", "one" job
         for all of them, or "all". `overlap` says what a firing does while the job before has not ended: "allow" both, "skip" the
-        firing, or "cancel" that job. `jitter` delays each firing by up to so much. The other options are those of `enqueue`.
+        firing, or "cancel" that job. `jitter` delays each firing by up to so much. Without a `queue`, its jobs go to the one that
+        the handler of the kind declares. The other options are those of `enqueue`.
         """
         limits.check_name("name", name)
         timing = read_timing(cron, every, tz, jitter, start, end)
@@ -242,17 +243,20 @@ class ScheduleVerbs(LedgerBase):
         fields = dict(given)
         timing = read_timing(**{name: fields.pop(name, default) for name, default in _TIMING_DEFAULTS.items()})
         chosen = {name: fields.pop(name, default) for name, default in (("missed", "one"), ("overlap", "allow"))}
-        return self._schedule_body(kind, fields.pop("args", None), fields.pop("queue", "default"), fields, timing, **chosen)
+        return self._schedule_body(kind, fields.pop("args", None), fields.pop("queue", None), fields, timing, **chosen)
 
     def _schedule_body(
-        self, kind: str, args: Any, queue: str, options: dict[str, Any], timing: dict[str, Any], missed: str, overlap: str
+        self, kind: str, args: Any, queue: str | None, options: dict[str, Any], timing: dict[str, Any], missed: str, overlap: str
     ) -> ScheduleBody:
         if options.get("available_at") is not None:
             raise ValidationError("the times of a schedule's jobs are its own; a delay is possible", field="available_at")
         if options.get("on_duplicate") == "postpone":
             raise ValidationError("a schedule plans its times, and cannot postpone a job", field="on_duplicate")
-        given = {name: value for name, value in options.items() if value is not None}
-        command = self._enqueues.command(validate.actor(None, Role.CLIENT, self._actor), None, kind, args, queue, **given)
+        given = {"kind": kind, "queue": queue, **{name: value for name, value in options.items() if value is not None}}
+        if queue is None:
+            del given["queue"]
+            given = declared_item(given, self.declarations())
+        command = self._enqueues.command(validate.actor(None, Role.CLIENT, self._actor), None, args=args, **given)
         return ScheduleBody(
             job=msgspec.Raw(command.payload),
             missed=validate.choice("missed", Missed, missed),
