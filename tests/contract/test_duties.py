@@ -77,6 +77,8 @@ def test_a_duty_taken_while_the_clock_was_far_ahead_is_free_after_the_step_back(
     clock.jump(86_400 * 365)
     ledger.take_duty("sweep", "a", ttl=TTL_S)
     clock.jump(-86_400 * 365)
+    ledger.set_schedule("s", "report", every="1s")
+    assert ledger.wants_sweeping("b")
     assert ledger.take_duty("sweep", "b", ttl=TTL_S)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Job, Ledger
 from holdfast.core import limits
 from holdfast.testing import ManualClock
@@ -350,3 +351,118 @@ def test_a_declared_schedule_may_draw_on_a_limit_that_does_not_exist(ledger: Led
         ledger.set_schedule("b", "report", every="10s", limits=["api"])
     assert (caught.value.message, caught.value.context["name"]) == ("there is no limit api", "api")
     assert caught.value.action == "Make it: holdfast limit set api --concurrent 10 (or --rate 600/1m)."
+
+
+def planned(ledger: Ledger) -> list[datetime]:
+    """The planned times of all firings that made a job."""
+    requests = [str(ledger.events(job.id)[0].request_id) for job in jobs(ledger)]
+    return [datetime.fromisoformat(request.rpartition("@")[2]) for request in requests]
+
+
+def every_minute(ledger: Ledger, clock: ManualClock, minutes: int) -> list[datetime]:
+    """Let time pass minute by minute. Return the planned times of the firings that made jobs."""
+    before = len(jobs(ledger))
+    for _ in range(minutes):
+        tick(ledger, clock, 60)
+    return planned(ledger)[before:]
+
+
+DAY = 86_400
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("missed", ["one", "skip"])
+def test_schedules_go_on_after_the_clock_was_ahead_for_a_while(ledger: Ledger, clock: ManualClock, missed: str):
+    ledger.set_schedule("s", "report", every="1m", missed=missed)
+    assert len(every_minute(ledger, clock, 3)) == 3
+    clock.jump(DAY)
+    ahead = every_minute(ledger, clock, 3)
+    assert ahead == [clock.now() - n * MINUTE for n in (2, 1, 0)]
+    clock.jump(-DAY)
+    ledger.sweep()
+    start = clock.now()
+    assert ledger.schedule("s").next_at == start + MINUTE
+    assert every_minute(ledger, clock, 3) == [start + n * MINUTE for n in (1, 2, 3)]
+    # A day later the clock comes to the times that were made already, and goes on after them.
+    clock.advance((ahead[0] - clock.now()).total_seconds() - 120)
+    ledger.sweep()
+    before = clock.now()
+    assert every_minute(ledger, clock, 6) == [before + n * MINUTE for n in (1, 5, 6)]
+    times = planned(ledger)
+    assert len(times) == len(set(times))
+
+
+def test_times_that_were_made_are_not_made_again_after_a_small_step_back(ledger: Ledger, clock: ManualClock):
+    ledger.set_schedule("s", "report", every="1m")
+    made = every_minute(ledger, clock, 10)
+    clock.jump(-300)
+    assert every_minute(ledger, clock, 7) == [made[-1] + n * MINUTE for n in (1, 2)]
+
+
+def test_all_missed_firings_are_made_once_also_if_the_clock_was_ahead(ledger: Ledger, clock: ManualClock):
+    ledger.set_schedule("s", "report", every="1m", missed="all")
+    clock.jump(3_600)
+    assert len(tick(ledger, clock, 0)) == 60
+    clock.jump(-3_600)
+    assert every_minute(ledger, clock, 61) == [clock.now()]
+
+
+def test_a_clock_that_is_ahead_again_and_again_makes_no_firing_twice(ledger: Ledger, clock: ManualClock):
+    ledger.set_schedule("s", "report", every="1m")
+    for ahead in (DAY, 2 * DAY, DAY, 600):
+        every_minute(ledger, clock, 2)
+        clock.jump(ahead)
+        every_minute(ledger, clock, 2)
+        clock.jump(-ahead)
+        ledger.sweep()
+    assert len(every_minute(ledger, clock, 5)) == 5
+    times = planned(ledger)
+    assert len(times) == len(set(times))
+
+
+def test_a_refused_or_late_firing_while_the_clock_is_ahead_does_not_stop_a_schedule(ledger: Ledger, clock: ManualClock):
+    ledger.set_limit("api", concurrent=5)
+    ledger.set_schedule("refused", "report", every="1m", limits={"api": 3})
+    ledger.set_schedule("late", "report", every="1h", missed="skip")
+    ledger.set_limit("api", concurrent=1)
+    clock.jump(DAY + 1_800)
+    assert tick(ledger, clock, 0) == []
+    clock.jump(-DAY - 1_800)
+    ledger.set_limit("api", concurrent=5)
+    ledger.sweep()
+    assert ledger.schedule("refused").next_at == clock.now() + MINUTE
+    assert ledger.schedule("late").next_at == clock.now() + timedelta(hours=1)
+
+
+def test_a_schedule_that_was_set_or_has_ended_while_the_clock_was_ahead_goes_on(ledger: Ledger, clock: ManualClock):
+    ledger.sweep()
+    ledger.set_schedule("ended", "report", every="1m", end=clock.now() + timedelta(minutes=30))
+    clock.jump(DAY)
+    ledger.set_schedule("set", "report", every="1m")
+    assert len(tick(ledger, clock, 0)) == 1
+    assert ledger.schedule("ended").next_at is None
+    clock.jump(-DAY)
+    ledger.sweep()
+    assert [one.next_at for one in ledger.schedules()] == [clock.now() + MINUTE] * 2
+    # The last of its times is made already.
+    assert len(every_minute(ledger, clock, 40)) == 29 + 40
+
+
+def test_another_process_finds_that_the_clock_was_ahead(ledger: Ledger, clock: ManualClock, store_url: str):
+    ledger.set_schedule("s", "report", every="1m")
+    clock.jump(DAY)
+    assert len(tick(ledger, clock, 0)) == 1
+    clock.jump(-DAY)
+    with holdfast.open(store_url, clock=clock) as other:
+        other.sweep()
+        assert other.schedule("s").next_at == clock.now() + MINUTE
+
+
+def test_a_paused_schedule_makes_no_firing_twice_after_a_step_back(ledger: Ledger, clock: ManualClock):
+    ledger.set_schedule("s", "report", every="1m")
+    clock.jump(600)
+    [made] = [ledger.get(id_).available_at for id_ in tick(ledger, clock, 0)]
+    ledger.pause_schedule("s")
+    clock.jump(-120)
+    ledger.resume_schedule("s")
+    assert every_minute(ledger, clock, 3) == [made - MINUTE, made + MINUTE]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.core import limits
-from holdfast.core.schedule import FiringPlan, Missed, ScheduleBody, fire_at, plan_firings
+from holdfast.core.schedule import FiringPlan, Missed, Position, ScheduleBody, UnmadeTimes, begin, fire_at, plan_firings
 from holdfast.errors import ValidationError
 from holdfast.ledger.firing_times import ScheduleTimes, read_cron, zone
 from holdfast.ledger.public import to_datetime, to_micros
@@ -158,8 +158,8 @@ def test_a_firing_in_time_is_made():
 
 def test_missed_firings():
     late = NEXT + 3 * MINUTE + SECOND
-    assert plan(late, missed=Missed.ONE) == FiringPlan((NEXT + 3 * MINUTE,), 3, NEXT + 4 * MINUTE)
-    assert plan(late, missed=Missed.SKIP) == FiringPlan((NEXT + 3 * MINUTE,), 3, NEXT + 4 * MINUTE)
+    assert plan(late, missed=Missed.ONE) == FiringPlan((NEXT + 3 * MINUTE,), 3, NEXT + 4 * MINUTE, NEXT + 3 * MINUTE)
+    assert plan(late, missed=Missed.SKIP) == FiringPlan((NEXT + 3 * MINUTE,), 3, NEXT + 4 * MINUTE, NEXT + 3 * MINUTE)
     assert plan(late, missed=Missed.ALL) == FiringPlan(tuple(NEXT + n * MINUTE for n in range(4)), 0, NEXT + 4 * MINUTE)
 
 
@@ -212,3 +212,49 @@ def test_there_are_no_times_after_the_end_of_the_calendar():
         assert ScheduleTimes(body(cron="* * * * *", tz=tz, start_at=end)).after(NEXT) is None
         assert ScheduleTimes(body(cron="0 0 1 1 *", tz=tz)).after(end - MINUTE) is None
     assert ScheduleTimes(body(every_us=MINUTE, start_at=end)).after(end) is None
+
+
+# Runs of planned times that were made
+
+MINUTELY = ScheduleTimes(ScheduleBody(msgspec.Raw(b"{}"), every_us=60))
+
+
+def test_times_of_runs_are_left_out():
+    found = UnmadeTimes(MINUTELY, [(120, 181), (240, 300)])
+    assert [found.after(at) for at in (0, 60, 239, 300)] == [60, 300, 300, 360]
+    assert [found.newest(at) for at in (500, 299, 200, 119, 59)] == [480, 60, 60, 60, 0]
+    assert UnmadeTimes(MINUTELY, [(0, 10_000)]).newest(500) is None
+    ending = ScheduleTimes(ScheduleBody(msgspec.Raw(b"{}"), every_us=60, end_at=600))
+    assert UnmadeTimes(ending, [(300, 601)]).after(299) is None
+
+
+def test_a_run_goes_on_until_firings_are_missed():
+    first = begin(MINUTELY, 70)
+    assert first == Position(120, 120)
+    assert first.runs() == ()
+    second = first.moved(FiringPlan((120,), 0, 180))
+    assert second == Position(180, 120)
+    assert second.runs() == ((120, 180),)
+    assert second.moved(FiringPlan((600,), 7, 660, 600)) == Position(660, 600, ((120, 180),))
+    assert Position(None, 120).runs() == ((120, limits.TIME_US_MAX + 1),)
+    assert Position(None, None, ((1, 2),)).runs() == ((1, 2),)
+
+
+def test_old_runs_are_forgotten():
+    runs = tuple((number, number + 1) for number in range(20))
+    assert len(Position(100, 50, runs).runs()) == 8
+    assert Position(100, 50, runs).runs()[-1] == (50, 100)
+
+
+def test_a_position_after_a_refused_firing():
+    assert Position(180, 120).after_refusal(MINUTELY, 185) == Position(240, 120)
+    assert Position(180, 120).after_refusal(MINUTELY, 700) == Position(720, 660, ((120, 180),))
+
+
+def test_a_position_after_the_clock_was_set_back():
+    ahead = Position(1_260, 1_200, ((60, 180),))
+    assert ahead.realigned(MINUTELY, 100) == Position(180, 180, ((60, 180), (1_200, 1_260)))
+    assert ahead.realigned(MINUTELY, 1_199) is None
+    assert Position(180, 60).realigned(MINUTELY, 70) is None
+    assert Position(None, 1_200).realigned(MINUTELY, 70) == Position(120, 120, ((1_200, limits.TIME_US_MAX + 1),))
+    assert Position(None, 0).realigned(MINUTELY, 70) is None

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -27,6 +27,9 @@ from holdfast.store.base import AppliedCommand as StoreChange
 from holdfast.store.base import Schema, Session, Store, Waiter
 from holdfast.store.rows import chunks
 from holdfast.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from holdfast.ledger.schedules import ScheduleFirer
 
 JobOrFence = int | Fence
 
@@ -58,7 +61,7 @@ class LedgerBase:
         self._books = KeyBookCache()
         self._signer = Signer(store, ring, self._books, wall)
         self._pipeline = CommitPipeline(store, self.metrics, self._signer)
-        self._sweeper = Sweeper(store, self._pipeline, entropy, monotonic, self._fire_schedules)
+        self._sweeper = Sweeper(store, self._pipeline, entropy, monotonic, self._fire_schedules, self._realign_schedules)
         self.step_transactions = StepTransactions(store, self._pipeline, self._signer, entropy, self.metrics)
         """Runs several commands in one transaction, for the verbs of agents."""
         self._totals = Totals(store)
@@ -153,10 +156,16 @@ class LedgerBase:
 
         repeats.count += self._pipeline.transact(once)
 
-    def _fire_schedules(self, made: Counter[str]) -> None:
+    def _firer(self) -> "ScheduleFirer":
         from holdfast.ledger.schedules import ScheduleFirer
 
-        ScheduleFirer(self._store, self._pipeline, self._signer, self.metrics).fire(made)
+        return ScheduleFirer(self._store, self._pipeline, self._signer, self.metrics)
+
+    def _fire_schedules(self, made: Counter[str]) -> None:
+        self._firer().fire(made)
+
+    def _realign_schedules(self, names: Sequence[str]) -> None:
+        self._firer().realign(names)
 
     def _validated(self, commands: Sequence[c.Complete]) -> Sequence[c.Complete]:
         """Return the completions, each with the objection of its validators, if any."""

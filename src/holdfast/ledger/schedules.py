@@ -4,6 +4,7 @@ A firing makes its job and moves the schedule to its next time in one transactio
 firing makes one job, however many processes sweep, and also if one of them is killed.
 """
 
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ from holdfast.core import commands as c
 from holdfast.core import limits, payloads
 from holdfast.core.groups import FollowUp
 from holdfast.core.model import TERMINAL, Actor, EventType, Micros, Role
-from holdfast.core.schedule import Overlap, ScheduleBody, fire_at, plan_firings
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.core.schedule import Overlap, Position, ScheduleBody, UnmadeTimes, fire_at, plan_firings
+from holdfast.errors import HoldfastError, Unavailable, ValidationError
 from holdfast.ledger import metrics
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.decisions import apply
@@ -73,10 +74,9 @@ def job_command(body: ScheduleBody | FollowUp, available_at: Micros | None, requ
     )
 
 
-def next_times(name: str, body: ScheduleBody, now: Micros) -> tuple[Micros | None, Micros | None]:
-    """Return the planned time of the first firing after now, and when it is due."""
-    planned = ScheduleTimes(body).after(now)
-    return planned, None if planned is None else fire_at(name, body.jitter_us, planned)
+def due_at(name: str, body: ScheduleBody, position: Position) -> Micros | None:
+    """Return when the next firing of a schedule is due."""
+    return None if position.next_at is None else fire_at(name, body.jitter_us, position.next_at)
 
 
 class ScheduleFirer:
@@ -101,6 +101,11 @@ class ScheduleFirer:
                 for name in part:
                     self._fire_alone(name, made)
 
+    def realign(self, names: Sequence[str]) -> None:
+        """Let schedules go on with their next time by the clock of now. It was ahead before, and was set back."""
+        for part in chunks(names, SHARED_MAX):
+            self._pipeline.transact(partial(_realign_all, part), wait=False)
+
     def _fire_alone(self, name: str, made: Counter[str]) -> None:
         try:
             self._count(self._pipeline.transact(partial(self._fire_one, name), wait=False), made)
@@ -124,16 +129,17 @@ class ScheduleFirer:
         if row is None or row.fire_at is None or row.next_at is None or row.fire_at > now:
             return []
         body = row.decoded()
-        plan = plan_firings(name, body, ScheduleTimes(body), row.next_at, now)
+        position = row.position
+        plan = plan_firings(name, body, UnmadeTimes(ScheduleTimes(body), position.made), row.next_at, now)
         firing = _Firing(session, self._signer.in_transaction(session), row, body)
         for planned in plan.times:
             firing.make(planned)
-        due = None if plan.next_at is None else fire_at(name, body.jitter_us, plan.next_at)
+        position = position.moved(plan)
         session.save_firing(
             name,
+            position,
+            due_at(name, body, position),
             FiringRow(
-                plan.next_at,
-                due,
                 plan.times[-1] if plan.times else None,
                 firing.last_job,
                 firing.last_error(),
@@ -205,14 +211,28 @@ class _Firing:
         apply(self._session, result, cancel, self._signer)
 
 
+def _realign_all(names: Sequence[str], session: Session) -> None:
+    for name in names:
+        row = session.take_schedule(name)
+        if row is None or row.paused_at is not None:
+            continue
+        body = row.decoded()
+        with contextlib.suppress(ValidationError):  # its time zone is no longer known
+            position = row.position.realigned(ScheduleTimes(body), session.now())
+            if position is not None:
+                session.save_position(name, position, due_at(name, body, position))
+                log.info("the clock was set back: schedule %s goes on earlier", name, extra={"schedule": name})
+
+
 def _note_refusal(name: str, error: HoldfastError, session: Session) -> None:
     """Skip a firing that was refused, and note why."""
     row = session.take_schedule(name)
     if row is None or row.next_at is None:
         return
-    body = row.decoded()
+    body, position = row.decoded(), row.position
     try:
-        planned, due = next_times(name, body, session.now())
+        position = position.after_refusal(ScheduleTimes(body), session.now())
     except HoldfastError:
-        planned = due = None  # its time zone is no longer known
-    session.save_firing(name, FiringRow(planned, due, last_error=error.message[:ERROR_CHARACTERS_MAX], skipped=1))
+        position = position._replace(next_at=None)  # its time zone is no longer known
+    firing = FiringRow(last_error=error.message[:ERROR_CHARACTERS_MAX], skipped=1)
+    session.save_firing(name, position, due_at(name, body, position), firing)

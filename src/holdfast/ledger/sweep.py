@@ -19,6 +19,7 @@ from holdfast.core.commands import Compensate, ContinueCascade, JobCommand, Link
 from holdfast.core.decide import Decision
 from holdfast.core.limits import (
     OPEN_CASCADE_BATCH_MAX,
+    SCHEDULES_MAX,
     SWEEP_BATCH,
     SWEEP_MAX,
     TIDY_BATCH_MAX,
@@ -73,19 +74,23 @@ class Sweeper:
         entropy: Entropy,
         monotonic: Callable[[], float],
         fire: Callable[[Counter[str]], None],
+        realign: Callable[[Sequence[str]], None],
     ) -> None:
-        """`fire` makes the jobs of schedules that are due, and counts them."""
+        """`fire` makes the jobs of schedules that are due, and counts them. `realign` corrects their times after the clock was
+        set back."""
         self._store = store
         self._pipeline = pipeline
         self._entropy = entropy
         self._monotonic = monotonic
         self._fire = fire
+        self._realign = realign
         self.seconds_to_firing: float | None = None
         """After the last look: how long it was until the next schedule is due. None if there is none."""
         self._last: tuple[Micros, float] | None = None
         self._cut_off = False
         self._fresh: Micros = 0
         self._is_noted = True
+        self._is_realigned = False
         self._gap: Micros | None = None
         self._locked: dict[int, Micros] = {}
         self._warned_unsigned = False
@@ -224,24 +229,39 @@ class Sweeper:
         self._warned_unsigned = self._warned_unsigned or count > 0
 
     def _notice(self, now: Micros) -> None:
-        """Note in the ledger that the clock has stepped, or that the store is back in reach."""
+        """Note in the ledger that the clock has stepped, or that the store is back in reach.
+
+        A process that has just started does not know whether the clock has stepped before, and corrects schedules too.
+        """
         passed = self._monotonic()
         before, then = self._last or (now, passed)
         if self._cut_off or abs((now - before) - (passed - then) * 1_000_000) > STEP_US:
-            self._fresh, self._is_noted = now, False
+            self._fresh, self._is_noted, self._is_realigned = now, False, False
         self._last, self._cut_off = (now, passed), False
         if not self._is_noted:
             self._is_noted = self._note(lambda session: session.note_fresh(self._fresh))
+        if not self._is_realigned:
+            self._is_realigned = _is_unlocked(self._correct_schedules)
+
+    def _correct_schedules(self) -> None:
+        names = self._store.read_statement(lambda session: session.stepped_schedules(SCHEDULES_MAX))
+        if names:
+            self._realign(names)
 
     def _note(self, work: Callable[[Session], None]) -> bool:
         """Write a note to the ledger. Return False if its row is locked: the sweep goes on without it."""
-        try:
-            self._pipeline.transact(work, wait=False)
-        except Unavailable as error:
-            if not error.locked:
-                raise
-            return False
-        return True
+        return _is_unlocked(lambda: self._pipeline.transact(work, wait=False))
+
+
+def _is_unlocked(work: Callable[[], None]) -> bool:
+    """Run `work`. Return False if it needs a row that another transaction has locked."""
+    try:
+        work()
+    except Unavailable as error:
+        if not error.locked:
+            raise
+        return False
+    return True
 
 
 def _log_outcome(outcome: Decision) -> None:

@@ -83,7 +83,8 @@ class SqlFleet(StatementSession):
         return bool(self.rows("take_duty", now_at=self.stamp(), **params))
 
     def watch(self, name: str, holder: str) -> DutyStatus:
-        [(now, free, wanted, *times)] = self.rows("watch", now_at=self.stamp(), name=name, holder=holder)
+        params = {"name": name, "holder": holder, "ttl_us_max": DUTY_MS_MAX * 1_000}
+        [(now, free, wanted, *times)] = self.rows("watch", now_at=self.stamp(), **params)
         return DutyStatus(now, bool(free), bool(wanted), *times)
 
     def duty(self, name: str) -> DutyHolder | None:

@@ -11,7 +11,7 @@ from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.core.groups import FollowUp
 from holdfast.core.model import Actor, Role
-from holdfast.core.schedule import Missed, Overlap, ScheduleBody
+from holdfast.core.schedule import Missed, Overlap, Position, ScheduleBody, Span, begin
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.limit_keys import add_keys
@@ -135,8 +135,9 @@ class ScheduleVerbs(DeclarationVerb):
         who = validate.actor(actor, Role.OPERATOR, self._actor)
 
         def work(session: Session) -> None:
-            if _found(session, name).paused_at is None:
-                session.pause_schedule(name, who.name, None, None)
+            row = _found(session, name)
+            if row.paused_at is None:
+                session.pause_schedule(name, who.name, Position(None, None, row.position.runs()), None)
 
         self._set("pause_schedule", (limits.check_name("name", name),), request_id, who, work)
         return self.schedule(name)
@@ -145,11 +146,9 @@ class ScheduleVerbs(DeclarationVerb):
         """Let a paused schedule make jobs again, from its next time on."""
 
         def work(session: Session) -> None:
-            from holdfast.ledger.schedules import next_times
-
             row = _found(session, name)
             if row.paused_at is not None:
-                session.pause_schedule(name, None, *next_times(name, row.decoded(), session.now()))
+                session.pause_schedule(name, None, *_begin(session, name, row.decoded(), row.position.made))
 
         self._set("resume_schedule", (limits.check_name("name", name),), request_id, actor, work)
         return self.schedule(name)
@@ -296,16 +295,25 @@ def read_timing(cron: Any, every: Any, tz: Any, jitter: Any, start: Any, end: An
 
 def _put(session: Session, name: str, body: ScheduleBody, kind: str, source: str, by: str) -> None:
     """Save a schedule. Its next time stays if its times are the same as before."""
-    from holdfast.ledger.schedules import next_times
-
     row = session.schedule(name)
     if row is None:
         limits.check_count("schedules", session.count_schedules() + 1, limits.SCHEDULES_MAX)
-    if row is not None and (row.paused_at is not None or row.decoded().has_times_of(body)):
-        times = row.next_at, row.fire_at
+    if row is not None and row.decoded().has_times_of(body):
+        times = row.position, row.fire_at
+    elif row is not None and row.paused_at is not None:
+        times = Position(None, None), None
     else:
-        times = next_times(name, body, session.now())
+        times = _begin(session, name, body)
     session.put_schedule(name, kind, body, source, by, *times)
+
+
+def _begin(session: Session, name: str, body: ScheduleBody, runs: tuple[Span, ...] = ()) -> tuple[Position, int | None]:
+    """Return the position of a schedule that begins now, and when its first firing is due."""
+    from holdfast.ledger.firing_times import ScheduleTimes
+    from holdfast.ledger.schedules import due_at
+
+    position = begin(ScheduleTimes(body), session.now(), runs)
+    return position, due_at(name, body, position)
 
 
 def _found(session: Session, name: str) -> ScheduleRow:

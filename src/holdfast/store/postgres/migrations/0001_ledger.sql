@@ -44,6 +44,7 @@ CREATE TABLE holdfast.declarations (
 );
 
 -- Schedules. The body is a JSON object. `fire_at` is when the next firing is due; paused and finished schedules have none.
+-- `run_at` is the first of the planned times before `next_at` that were all made. `made` has earlier runs of such times, as JSON.
 CREATE TABLE holdfast.schedules (
     name       text COLLATE "C" PRIMARY KEY,
     kind       text COLLATE "C" NOT NULL,
@@ -60,7 +61,9 @@ CREATE TABLE holdfast.schedules (
     last_job   bigint,
     last_error text COLLATE "C",
     fired      bigint NOT NULL,
-    skipped    bigint NOT NULL
+    skipped    bigint NOT NULL,
+    run_at   timestamptz,
+    made       text COLLATE "C" NOT NULL
 ) WITH (fillfactor = 50);
 CREATE INDEX schedules_fire ON holdfast.schedules (fire_at) WHERE fire_at IS NOT NULL;
 

@@ -22,7 +22,8 @@ RETURNING 1;
 -- name: watch
 SELECT {now}, NOT EXISTS (
         SELECT FROM holdfast.duties d
-        WHERE d.name = %(name)s AND d.holder <> %(holder)s AND d.expires_at >= {now}),
+        WHERE d.name = %(name)s AND d.holder <> %(holder)s AND d.expires_at >= {now}
+          AND d.expires_at <= {now} + 2 * %(ttl_us_max)s::bigint * interval '1 microsecond'),
     EXISTS (SELECT FROM holdfast.open_claims)
         OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL)
         OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'cascade/' AND name < 'cascade0')

@@ -41,6 +41,7 @@ CREATE TABLE holdfast_declarations (
 ) STRICT, WITHOUT ROWID;
 
 -- Schedules. The body is a JSON object. `fire_at` is when the next firing is due; paused and finished schedules have none.
+-- `run_at` is the first of the planned times before `next_at` that were all made. `made` has earlier runs of such times, as JSON.
 CREATE TABLE holdfast_schedules (
     name       TEXT PRIMARY KEY,
     kind       TEXT NOT NULL,
@@ -57,7 +58,9 @@ CREATE TABLE holdfast_schedules (
     last_job   INTEGER,
     last_error TEXT,
     fired      INTEGER NOT NULL,
-    skipped    INTEGER NOT NULL
+    skipped    INTEGER NOT NULL,
+    run_at   INTEGER,
+    made       TEXT NOT NULL
 ) STRICT;
 CREATE INDEX holdfast_schedules_fire ON holdfast_schedules (fire_at) WHERE fire_at IS NOT NULL;
 

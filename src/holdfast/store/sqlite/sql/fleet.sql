@@ -14,7 +14,8 @@ RETURNING 1;
 
 -- name: watch
 SELECT :now_at, NOT EXISTS (
-        SELECT 1 FROM holdfast_duties WHERE name = :name AND holder <> :holder AND expires_at >= :now_at),
+        SELECT 1 FROM holdfast_duties
+        WHERE name = :name AND holder <> :holder AND expires_at >= :now_at AND expires_at <= :now_at + 2 * :ttl_us_max),
     EXISTS (SELECT 1 FROM holdfast_open_claims)
         OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE undo_owed > 0 AND finished_at IS NOT NULL)
         OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'cascade/' AND name < 'cascade0')
