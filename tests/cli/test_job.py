@@ -270,6 +270,29 @@ def test_a_job_goes_to_the_queue_that_its_kind_is_served_in(here: JobCommands, f
     assert [job.queue for job in here.ledger.list()] == ["crawl", "other", "crawl", "other"]
 
 
+def test_a_job_has_the_limits_and_labels_that_its_handler_declares(here: JobCommands, folder: Path) -> None:
+    here.ledger.set_limit("openai", concurrent=5)
+    here.ledger.declare_policy("ask", queue="ai", limits={"openai": 2}, requires=["gpu"])
+
+    def enqueued(*options: str) -> tuple[dict[str, int], tuple[str, ...]]:
+        job = here.ledger.get(here.said("job", "enqueue", "ask", *options)["job"]["id"])
+        return dict(job.limits), tuple(job.requires)
+
+    assert enqueued() == ({"openai": 2}, ("gpu",))
+    assert enqueued("--queue", "ai") == ({"openai": 2}, ("gpu",))
+    assert enqueued("--limit", "openai=1") == ({"openai": 1}, ("gpu",))
+    assert enqueued("--requires", "tpu") == ({"openai": 2}, ("tpu",))
+    assert enqueued("--queue", "other") == ({}, ())
+    (folder / "jobs.jsonl").write_text('{"kind": "ask"}\n{"kind": "ask", "limits": []}\n')
+    here.said("job", "enqueue", "--lines", "jobs.jsonl")
+    assert [dict(job.limits) for job in here.ledger.list()][-2:] == [{"openai": 2}, {}]
+    done = here("job", "enqueue", "ask")
+    assert "Taken from its handler: limits openai and labels gpu." in done.out + done.err
+    done = here("job", "enqueue", "ask", "--limit", "openai")
+    assert "Taken from its handler: labels gpu." in done.out + done.err
+    assert here.said("schedule", "add", "s", "ask", "--every", "1h")["schedule"]["options"]["limits"] == {"openai": 2}
+
+
 def test_a_kind_that_no_worker_has_declared_needs_a_queue(here: JobCommands) -> None:
     here.ledger.declare_policy("index", queue="crawl")
     code, error_code, context = here.refused("job", "enqueue", "indx")

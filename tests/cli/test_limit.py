@@ -52,6 +52,25 @@ def test_a_limit_is_set_listed_shown_and_unset(cli: Commands) -> None:
     assert cli("limit", "list").out == "There are no limits.\n"
 
 
+def test_a_limit_that_is_replaced_says_what_is_gone(cli: Commands) -> None:
+    first = ("--concurrent", "20", "--rate", "600/m", "--by", "args.tenant")
+    cli("migrate")
+    assert cli("limit", "set", "openai", *first).err == ""
+    assert cli("limit", "set", "openai", *first).err == ""
+    done = cli("limit", "set", "openai", "--rate", "1200/1m")
+    assert done.out == "Limit openai: 1200/1m, up to 20 at once after a pause.\n"
+    assert done.err == (
+        "It was there before, and is replaced: concurrent 20 and by args.tenant are gone; rate was 600/1m. "
+        "Jobs that wait keep the keys that they have.\n"
+    )
+    done = cli("limit", "set", "openai", "--rate", "1200/1m", "--burst", "5")
+    assert done.err == "It was there before, and is replaced: burst was 20.\n"
+    assert cli("limit", "set", "openai", "--concurrent", "5").err.endswith("replaced: rate 1200/1m is gone.\n")
+    done = cli("limit", "set", "openai", "--for", "acme", "--concurrent", "1")
+    assert "limit openai has no keys: it was set without by" in done.err
+    assert "holdfast limit set openai --by args.NAME" in done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -84,6 +103,10 @@ def test_a_queue_is_set_and_listed_with_its_settings(cli: Commands) -> None:
     [queue] = cli.ask("queue", "list")["queues"]
     assert (queue["name"], queue["weights"], queue["ageing"]) == ("crawl", {"acme": 3, "a=b": 2}, "+1/10m")
     assert made.out in cli("queue", "list").out
+    changed = cli("queue", "set", "crawl", "--weight", "acme=5")
+    assert changed.err == (
+        "It had settings before, which are replaced: weight a=b 2 and ageing +1/10m are gone; weight acme was 3.\n"
+    )
     assert cli("queue", "set", "crawl").out == "Queue crawl has no settings.\n"
     assert cli.ask("queue", "list")["queues"] == []
 

@@ -685,7 +685,7 @@ def test_the_burst_of_the_largest_rate_may_be_set(ledger: Ledger) -> None:
     assert ledger.set_limit("api", rate=made.rate, burst=made.burst).burst == made.burst
 
 
-@pytest.mark.parametrize("rate", ["1/s", "1/nan", "1/1s/1s", "1/", "/1s", "1/10"])
+@pytest.mark.parametrize("rate", ["1/sec", "1/nan", "1/1s/1s", "1/", "/1s", "1/10"])
 def test_a_refusal_says_how_a_rate_is_written(ledger: Ledger, rate: str) -> None:
     with refused("validation_error") as refusal:
         ledger.set_limit("api", rate=rate)

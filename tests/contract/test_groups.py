@@ -66,6 +66,18 @@ def test_follow_up_jobs_go_to_the_queue_that_their_handler_declares(ledger: Ledg
     assert (other.then["queue"], other.on_dead["queue"]) == ("default", "pager")
 
 
+def test_follow_up_jobs_have_the_limits_and_labels_that_their_handler_declares(ledger: Ledger):
+    ledger.set_limit("api", concurrent=2)
+    ledger.declare_policy("publish", queue="web", limits={"api": 2}, requires=["gpu"])
+    made = ledger.group("import-42", then={"kind": "publish"}, on_dead={"kind": "publish", "limits": ["api"], "requires": []})
+    assert made.then == {"kind": "publish", "args": {}, "queue": "web", "limits": {"api": 2}, "requires": ["gpu"]}
+    assert made.on_dead == {"kind": "publish", "args": {}, "queue": "web", "limits": {"api": 1}}
+    plain = ledger.group("import-43", then={"kind": "publish", "queue": "web"})
+    assert plain.then == {"kind": "publish", "args": {}, "queue": "web"}
+    ledger.declare_policy("publish", queue="web")
+    assert ledger.group("import-42", then={"kind": "publish"}, on_dead=made.on_dead) == made
+
+
 def test_a_repeated_group_has_the_queues_that_it_had(ledger: Ledger):
     made = ledger.group("import-42", then={"kind": "publish"}, request_id="g-1")
     ledger.declare_policy("publish", queue="web")

@@ -281,6 +281,17 @@ def test_a_newer_declaration_replaces_all_fields_of_the_older_one(ledger: Ledger
     assert found.declared_at == ledger.now()
 
 
+def test_a_declaration_has_the_limits_and_labels_of_jobs(ledger: Ledger):
+    ledger.declare_policy("walk", limits=["b", "a"], requires=["z", "y"])
+    found = ledger.declarations()["walk"]
+    assert (found.limits, found.requires) == ({"a": 1, "b": 1}, ("y", "z"))
+    ledger.declare_policy("walk", limits={"a": 3})
+    found = ledger.declarations()["walk"]
+    assert (found.limits, found.requires) == ({"a": 3}, ())
+    job = ledger.enqueue("walk")
+    assert (job.limits, job.requires) == ({}, ())
+
+
 def test_a_declaration_changes_nothing_that_operators_set(ledger: Ledger):
     ledger.set_policy("walk", attempts_max=2)
     ledger.declare_policy("walk", attempts_max=7)
@@ -295,7 +306,19 @@ def test_a_lease_keeps_the_policy_that_was_declared_when_it_was_issued(ledger: L
     assert ledger.policy_of(made.id).attempts_max == 5
 
 
-@pytest.mark.parametrize("given", [{"kind": "holdfast.undo"}, {"kind": ""}, {"queue": "\0"}, {"attempts_max": 0}], ids=str)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"kind": "holdfast.undo"},
+        {"kind": ""},
+        {"queue": "\0"},
+        {"limits": "api"},
+        {"limits": ["a", "a"]},
+        {"requires": "gpu"},
+        {"attempts_max": 0},
+    ],
+    ids=str,
+)
 def test_invalid_declarations_are_refused(ledger: Ledger, given: dict[str, Any]):
     with refused_without_trace(ledger, "limit_exceeded" if "attempts_max" in given else "validation_error"):
         ledger.declare_policy(**{"kind": "walk", **given})

@@ -33,6 +33,14 @@ def test_jobs_of_a_schedule_go_to_the_queue_that_their_handler_declares(ledger: 
     assert ledger.schedule("weekly").queue == "reports"
 
 
+def test_jobs_of_a_schedule_have_the_limits_and_labels_that_their_handler_declares(ledger: Ledger):
+    ledger.set_limit("api", concurrent=2)
+    ledger.declare_policy("report", queue="reports", limits=["api"], requires=["gpu"])
+    assert ledger.set_schedule("nightly", "report", every="15m").options == {"limits": {"api": 1}, "requires": ["gpu"]}
+    assert ledger.set_schedule("nightly", "report", every="15m", requires=["tpu"]).options["requires"] == ["tpu"]
+    assert ledger.set_schedule("nightly", "report", every="15m", queue="reports").options == {}
+
+
 def test_a_schedule_makes_a_job_at_each_of_its_times(ledger: Ledger, clock: ManualClock):
     made = ledger.set_schedule("quarterly", "report", {"page": 1}, every="15m", queue="reports", priority=3, tier="interactive")
     assert (made.name, made.kind, made.queue, made.args) == ("quarterly", "report", "reports", {"page": 1})

@@ -264,6 +264,20 @@ async def test_the_descriptions_of_the_tools(ledger: Ledger) -> None:
     assert len(INSTRUCTIONS.splitlines()) <= 15
 
 
+async def test_a_new_job_has_what_its_handler_declares(ledger: Ledger) -> None:
+    ledger.set_limit("api", concurrent=2)
+    ledger.declare_policy("draft", queue="ai", limits=["api"], requires=["gpu"])
+    async with tool_client(new_sessions(ledger)) as ask:
+        for given, expected in (
+            ({}, ("ai", {"api": 1}, ("gpu",))),
+            ({"limits": {"api": 2}, "requires": ["tpu"]}, ("ai", {"api": 2}, ("tpu",))),
+            ({"queue": "default"}, ("default", {}, ())),
+        ):
+            job = ledger.get((await ask("enqueue", kind="draft", **given))["task"]["id"])
+            assert (job.queue, dict(job.limits), tuple(job.requires)) == expected
+        assert ledger.get((await ask("enqueue", kind="other"))["task"]["id"]).queue == "default"
+
+
 async def test_the_list_of_tools_is_short(ledger: Ledger) -> None:
     async with tool_client(new_sessions(ledger)) as ask:
         listed = (await ask.client.list_tools()).model_dump_json(by_alias=True, exclude_none=True)

@@ -346,10 +346,12 @@ def test_of_two_jobs_with_the_same_priority_the_older_one_precedes():
 
 def test_ratios_are_read():
     assert read_ratio("rate", "600/1m", "600/1m", 1, 86_400_000) == (600, MINUTE)
+    assert read_ratio("rate", "600/m", "600/1m", 1, 86_400_000) == (600, MINUTE)
+    assert read_ratio("rate", "10/s", "600/1m", 1, 86_400_000) == (10, SECOND)
     assert read_ageing("+2/90s") == Ageing(2, 90 * SECOND)
 
 
-@pytest.mark.parametrize("given", [None, 600, "", "600", "/1m", "x/1m", "-1/1m", "²/1m"])
+@pytest.mark.parametrize("given", [None, 600, "", "600", "/1m", "x/1m", "-1/1m", "²/1m", "600/", "600/minute"])
 def test_other_texts_are_no_ratios(given: Any):
     with pytest.raises(ValidationError):
         read_ratio("rate", given, "600/1m", 1, 86_400_000)

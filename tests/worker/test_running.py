@@ -409,6 +409,14 @@ def test_two_versions_side_by_side_do_not_overwrite_each_others_declarations(app
         assert (before.policy, before.declared_by) == ({"attempts_max": 2}, "newer")
 
 
+def test_a_handler_declares_the_limits_and_labels_of_its_jobs(app: App) -> None:
+    for options in ({"limits": ["api"], "requires": ["gpu"]}, {}):
+        with _version(app, **options).worker() as worker:
+            worker.start()
+        found = app.ledger.declarations()["declared"]
+        assert (found.limits, found.requires) == (({"api": 1}, ("gpu",)) if options else ({}, ()))
+
+
 def test_an_unchanged_declaration_is_not_written_again(app: App) -> None:
     for name in ("first", "second"):
         with _version(app, attempts=2).worker(name=name) as worker:

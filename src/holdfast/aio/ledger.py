@@ -368,14 +368,26 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(lambda ledger: ledger.declarations())
 
     async def declare_policy(
-        self, kind: str, *, queue: str = "default", request_id: str | None = None, actor: str | Actor | None = None, **fields: Any
+        self,
+        kind: str,
+        *,
+        queue: str = "default",
+        limits: Mapping[str, int] | Sequence[str] = (),
+        requires: Sequence[str] = (),
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        **fields: Any,
     ) -> None:
-        """Declare the queue and the policy fields that a kind's handler has.
+        """Declare the queue, the policy fields, and the limits and labels of jobs that a kind's handler has.
 
-        This replaces the whole previous declaration. Fields that operators set for the kind override declared ones. Workers call
-        this when they start, for each kind whose declaration differs.
+        This replaces the whole previous declaration. Fields that operators set for the kind override declared ones. The limits
+        need not exist. Workers call this when they start, for each kind whose declaration differs.
         """
-        await self._call(lambda ledger: ledger.declare_policy(kind, queue=queue, request_id=request_id, actor=actor, **fields))
+        await self._call(
+            lambda ledger: ledger.declare_policy(
+                kind, queue=queue, limits=limits, requires=requires, request_id=request_id, actor=actor, **fields
+            )
+        )
 
     async def declare_schedules(
         self, kind: str, schedules: Mapping[str, Mapping[str, Any]], *, actor: str | Actor | None = None
@@ -618,8 +630,8 @@ class AsyncLedger(AsyncLedgerBase):
 
         `then` is the job to make when the group is closed and all its jobs have succeeded. `on_dead` is the job to make when
         the first of them fails, is cancelled or is dead-lettered. Both are items as for `enqueue_many`, and each is made once.
-        Without a queue, they go to the one that the handler of their kind declares. If there is a group of this name with the
-        same follow-up jobs, it is returned. With other ones, that is a Conflict.
+        Without a queue, they have the queue, limits and labels that the handler of their kind declares. If there is a group of
+        this name with the same follow-up jobs, it is returned. With other ones, that is a Conflict.
         """
         return await self._call(lambda ledger: ledger.group(name, then=then, on_dead=on_dead, request_id=request_id, actor=actor))
 
@@ -1337,8 +1349,8 @@ class AsyncLedger(AsyncLedgerBase):
         `cron` has five fields and follows the clock of the time zone `tz`. `every` is a duration, counted from `start` or from
         midnight UTC of 1970-01-01. `missed` says what happens to firings that were due while no process swept: "skip", "one" job
         for all of them, or "all". `overlap` says what a firing does while the job before has not ended: "allow" both, "skip" the
-        firing, or "cancel" that job. `jitter` delays each firing by up to so much. Without a `queue`, its jobs go to the one that
-        the handler of the kind declares. The other options are those of `enqueue`.
+        firing, or "cancel" that job. `jitter` delays each firing by up to so much. Without a `queue`, its jobs have the queue,
+        limits and labels that the handler of the kind declares. The other options are those of `enqueue`.
         """
         return await self._call(
             lambda ledger: ledger.set_schedule(

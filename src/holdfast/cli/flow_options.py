@@ -1,6 +1,6 @@
 """The options of a job's limits, partition, labels and worker, and pairs such as a=3."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -22,6 +22,14 @@ def read_pairs(what: str, words: tuple[str, ...], default: int | None = None) ->
             raise click.BadParameter(f"{name!r:.80} is named twice")
         found[name] = int(number[:20])
     return found
+
+
+def format_replaced(begin: str, old: Mapping[str, object], new: Mapping[str, object]) -> str:
+    """Return which values are gone and which have changed, after the words `begin`; an empty text if all are as before."""
+    gone = [f"{name} {value}" for name, value in old.items() if value is not None and new.get(name) is None]
+    changed = [f"{name} was {value}" for name, value in old.items() if value is not None and new.get(name) not in (None, value)]
+    lost = [f"{' and '.join(gone)} {'are' if len(gone) > 1 else 'is'} gone"] if gone else []
+    return f"{begin}: {'; '.join(lost + changed)}." if lost or changed else ""
 
 
 def _limits(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> dict[str, int] | None:

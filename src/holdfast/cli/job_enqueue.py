@@ -137,6 +137,7 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
     A line has the options of `ledger.enqueue`: {"kind": "index_page", "args": {"url": "b"}, "queue": "crawl"}
 
     Without a queue, a job goes to the one that workers have declared for its kind. A kind that no worker has declared needs one.
+    In that queue, a job also has the limits and labels that the handler declares, unless it is given others.
     """
     from holdfast.shapes import job_view
 
@@ -147,10 +148,27 @@ def enqueue(ledger: "Ledger", *, kind: str | None, lines: str | None, request_id
         return _enqueue_lines(ledger, lines, request_id)
     if kind is None:
         raise usage_error("name the kind of the job, or give --lines")
-    item = with_declared(ledger, [{"kind": kind, **options}])[0]
-    made = ledger.enqueue(item.pop("kind"), item.pop("args", None), request_id=request_id, **item)
+    item = declared_options(ledger, kind, options)
+    taken = format_taken(options, item)
+    made = ledger.enqueue(kind, item.pop("args", None), request_id=request_id, **item)
     text = _format_made(made, given.get("on_duplicate") or "keep")
-    return CommandResult({"job": job_view(made), "is_new": made.is_new}, lambda page: page.line(text))
+
+    def show(page: Page) -> None:
+        page.line(text)
+        if taken and made.is_new:
+            page.remark(taken)
+
+    return CommandResult({"job": job_view(made), "is_new": made.is_new}, show)
+
+
+def format_taken(given: Mapping[str, Any], item: Mapping[str, Any]) -> str:
+    """Return which limits and labels were taken from the handler; an empty text if there are none."""
+    taken = [
+        f"{what} {join_some(list(item[name]))}"
+        for name, what in (("limits", "limits"), ("requires", "labels"))
+        if name in item and name not in given
+    ]
+    return f"Taken from its handler: {' and '.join(taken)}." if taken else ""
 
 
 def _format_made(made: "Job", on_duplicate: str) -> str:
@@ -179,15 +197,13 @@ def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> Comma
 
 
 def with_declared(ledger: "Ledger", items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the items, each with a queue: its own, else the one that the handler of its kind declares."""
-    if all(item.get("queue") is not None for item in items):
-        return items
+    """Return the items, each with its own queue, limits and labels, else those that the handler of its kind declares."""
     declared = ledger.declarations()
     return [_declared(item, declared) for item in items]
 
 
 def declared_options(ledger: "Ledger", kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a job, with the queue that the handler of its kind declares unless they name one."""
+    """Return the options of a job, with the queue, limits and labels that the handler of its kind declares, unless given."""
     item = with_declared(ledger, [{**options, "kind": kind}])[0]
     del item["kind"]
     return item

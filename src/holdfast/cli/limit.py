@@ -6,6 +6,7 @@ import click
 
 from holdfast.cli.command import CommandResult, NounGroup, request_option, with_existing_ledger, with_ledger
 from holdfast.cli.completion import LIMIT
+from holdfast.cli.flow_options import format_replaced
 from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import WholeNumber, format_time
 from holdfast.core.limits import LIMIT_COUNT_MAX, PAGE_MAX
@@ -49,7 +50,8 @@ def limit() -> None:
 def set_(ledger: "Ledger", *, name: str, request_id: str, key: str | None, **numbers: object) -> CommandResult:
     """Make a limit, or replace the one of this name.
 
-    The numbers hold from the next claim on. With --for, they are for one key, and replace those of the limit.
+    The numbers hold from the next claim on. What is not given is removed. With --for, the numbers are for one key, and replace
+    those of the limit. Jobs that wait keep the keys that they have, also if --by changes.
 
     \b
     Try:
@@ -59,9 +61,30 @@ def set_(ledger: "Ledger", *, name: str, request_id: str, key: str | None, **num
     """
     if numbers["concurrent"] is None and numbers["rate"] is None:
         raise usage_error("give --concurrent, --rate or both")
+    before = next((one for one in ledger.limits() if one.name == name), None) if key is None else None
     made = ledger.set_limit(name, key=key, request_id=request_id, **numbers)  # type: ignore[arg-type]
-    text = f"Limit {name}: {_numbers(made)}{_by(made)}." if key is None else f"Limit {name} has numbers of its own for {key}."
-    return CommandResult({"limit": made}, lambda page: page.line(text))
+    text = f"Limit {name}: {_numbers(made)}{_by(made)}."
+    if key is not None:
+        own = "; ".join(f"{option} {value}" for option, value in numbers.items() if value is not None)
+        text = f"Limit {name} has numbers of its own for {key}: {own}."
+    replaced = "" if before is None else _replaced(before, made)
+
+    def show(page: Page) -> None:
+        page.line(text)
+        if replaced:
+            page.remark(replaced)
+
+    return CommandResult({"limit": made}, show)
+
+
+def _replaced(before: "LimitRecord", made: "LimitRecord") -> str:
+    """Return what the limit had before and has no longer; an empty text if nothing has changed."""
+    old = {"concurrent": before.concurrent, "rate": before.rate, "by": before.by}
+    new = {"concurrent": made.concurrent, "rate": made.rate, "by": made.by}
+    if before.rate == made.rate:  # else the burst may follow from the rate
+        old["burst"], new["burst"] = before.burst, made.burst
+    text = format_replaced("It was there before, and is replaced", old, new)
+    return f"{text} Jobs that wait keep the keys that they have." if before.by != made.by else text
 
 
 @limit.command("list")

@@ -6,7 +6,7 @@ import click
 
 from holdfast.cli.command import CommandResult, NounGroup, request_option, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
-from holdfast.cli.flow_options import read_pairs
+from holdfast.cli.flow_options import format_replaced, read_pairs
 from holdfast.cli.output import Page
 from holdfast.core.model import Status
 from holdfast.text import format_age
@@ -162,8 +162,22 @@ def set_(ledger: "Ledger", *, name: str, weights: tuple[str, ...], ageing: str |
       holdfast queue set crawl --weight acme=3 --ageing +1/10m
       holdfast queue set crawl
     """
-    made = ledger.set_queue(name, weights=read_pairs("PARTITION=N", weights), ageing=ageing, request_id=request_id)
-    return CommandResult({"settings": made}, lambda page: page.line(f"Queue {name} has {_settings_text(made)}."))
+    given = read_pairs("PARTITION=N", weights)
+    before = next((one for one in ledger.queue_settings() if one.queue == name), None)
+    made = ledger.set_queue(name, weights=given, ageing=ageing, request_id=request_id)
+    old = {} if before is None else _settings(before)
+    replaced = format_replaced("It had settings before, which are replaced", old, _settings(made))
+
+    def show(page: Page) -> None:
+        page.line(f"Queue {name} has {_settings_text(made)}.")
+        if replaced:
+            page.remark(replaced)
+
+    return CommandResult({"settings": made}, show)
+
+
+def _settings(found: "QueueSettingsRecord") -> dict[str, object]:
+    return {**{f"weight {partition}": weight for partition, weight in found.weights.items()}, "ageing": found.ageing}
 
 
 def _has_jobs(ledger: "Ledger", name: str) -> bool:

@@ -9,7 +9,7 @@ import click
 from holdfast.cli.command import CommandResult, NounGroup, request_option, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
 from holdfast.cli.flow_options import flow_options
-from holdfast.cli.job_enqueue import declared_options, json_object
+from holdfast.cli.job_enqueue import declared_options, format_taken, json_object
 from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import WholeNumber, duration, format_time, point
 from holdfast.core import limits
@@ -87,12 +87,15 @@ def add(ledger: "Ledger", *, name: str, kind: str, request_id: str, **given: Any
       holdfast schedule add nightly report --cron "0 3 * * *" --tz Europe/Berlin --queue reports
       holdfast schedule add refresh crawl --every 15m --queue crawl --overlap skip
     """
-    fields = {option: value for option, value in given.items() if value is not None and value != ()}
-    fields = declared_options(ledger, kind, fields)
+    chosen = {option: value for option, value in given.items() if value is not None and value != ()}
+    fields = declared_options(ledger, kind, chosen)
+    taken = format_taken(chosen, fields)
     made = ledger.set_schedule(name, kind, fields.pop("args", None), request_id=request_id, **fields)
 
     def show(page: Page) -> None:
         page.line(f"Schedule {name} makes {kind} jobs, {_next(made)}.")
+        if taken:
+            page.remark(taken)
         if made.created_at != made.updated_at:
             page.remark("It was there before, and is replaced: options that are not given have their defaults.")
 

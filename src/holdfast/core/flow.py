@@ -436,8 +436,10 @@ def choose_level(levels: Iterable[Level], ageing: Ageing, now: Micros) -> tuple[
 
 
 def read_ratio(what: str, given: Any, example: str, low_ms: int, high_ms: int) -> tuple[int, int]:
-    """Return the number and the microseconds of a text such as 600/1m."""
+    """Return the number and the microseconds of a text such as 600/1m. 600/m is the same."""
     number, _, period = given.partition("/") if isinstance(given, str) else ("", "", "")
+    if period.isalpha():
+        period = f"1{period}"
     if not number.isascii() or not number.isdigit() or not is_duration(period):
         raise ValidationError(f'{what} must be a number, a slash and a duration, such as "{example}"', field=what)
     count = limits.check_integer(what, int(number[:20]), 1, limits.LIMIT_COUNT_MAX)

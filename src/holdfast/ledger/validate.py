@@ -437,7 +437,7 @@ def _flow(given: Mapping[str, Any]) -> Flow | None:
         reserved_ms = policies.duration_ms("for_worker_for", given["for_worker_for"], 1, DELAY_MS_MAX)
     flow = Flow(
         partition="" if "partition" not in given else limits.check_name("partition", given["partition"]),
-        limits=_draws(given.get("limits", ())),
+        limits=draws(given.get("limits", ())),
         requires=labels("requires", given.get("requires", ()), limits.LABELS_REQUIRED_MAX),
         for_worker=worker,
         for_worker_us=reserved_ms * 1_000,
@@ -448,7 +448,7 @@ def _flow(given: Mapping[str, Any]) -> Flow | None:
 _NO_FLOW = Flow()
 
 
-def _draws(given: Any) -> tuple[Draw, ...]:
+def draws(given: Any) -> tuple[Draw, ...]:
     """Return the limits of a job: a mapping of names to units, or a list of names, each with one unit."""
     if isinstance(given, str) or not isinstance(given, Mapping | Sequence):
         raise ValidationError("limits must be a mapping of names to units, or a list of names", field="limits")

@@ -149,7 +149,7 @@ Draws = Annotated[
 class EnqueueArguments(WriteArguments, frozen=True, kw_only=True):
     kind: Annotated[str, _name_meta("What kind of work it is.")]
     args: Annotated[dict[str, Any], Meta(description="The job's arguments.")] = {}
-    queue: Annotated[str, _name_meta("The queue to put it in.")] = "default"
+    queue: Annotated[str, _name_meta("Its queue. Default: its handler's.")] | None = None
     priority: Annotated[int, Meta(ge=-limits.PRIORITY_MAX, le=limits.PRIORITY_MAX, description="Higher goes first.")] = 0
     delay_s: Annotated[int, Meta(ge=0, le=limits.DELAY_US_MAX // 1_000_000, description="Seconds before it can be claimed.")] = 0
     dedupe_key: Annotated[str, _key_meta("If a live job has this key, it is returned and `is_new` is false.")] | None = None

@@ -16,6 +16,7 @@ from holdfast.core.explain import Explanation, Situation
 from holdfast.core.explain.model import Remedy
 from holdfast.core.model import JobRecord, Status
 from holdfast.errors import HoldfastError, NotFound, ValidationError, error_fields
+from holdfast.ledger.verbs.declarations import declared_item
 from holdfast.mcp import schemas
 from holdfast.mcp.caller import Caller
 from holdfast.mcp.formatting import format_answer
@@ -134,7 +135,6 @@ def _with_attempts_left(caller: Caller, done: TaskResult) -> AttemptEndResult:
 
 
 def enqueue(caller: Caller, request: schemas.EnqueueArguments) -> EnqueueResult:
-    caller.rights.check_queue(request.queue)
     names = ("queue", "priority", "dedupe_key", "correlation_id", "limits", "partition", "for_worker")
     given = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
     if request.depends_on:
@@ -142,8 +142,11 @@ def enqueue(caller: Caller, request: schemas.EnqueueArguments) -> EnqueueResult:
     given |= {"delay": request.delay_s} if request.delay_s else {}
     given |= {"requires": request.requires} if request.requires else {}
     given |= {"dedupe_for": request.dedupe_for_s} if request.dedupe_for_s else {}
+    given = declared_item({"queue": None, **given, "kind": request.kind}, caller.ledger.declarations())
+    given["queue"] = given["queue"] or "default"
+    caller.rights.check_queue(given["queue"])
     job = caller.ledger.enqueue(
-        request.kind, request.args, actor=caller.actor(request), request_id=caller.scoped_request_id(request), **given
+        given.pop("kind"), request.args, actor=caller.actor(request), request_id=caller.scoped_request_id(request), **given
     )
     return EnqueueResult(task_of(job.record), job.is_new)
 

@@ -7,6 +7,8 @@ This file has the verbs that a ledger on a store runs as a transaction of its ow
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+import msgspec
+
 from holdfast.core import access, limits, payloads
 from holdfast.core import commands as c
 from holdfast.core import policy as policies
@@ -288,11 +290,11 @@ _SETTINGS: dict[str, Callable[..., Setting]] = {
     "set_policy": lambda scope, name, layer: ("PUT", _policy_path(scope, name), None, items.policy_fields(layer)),
     "amend_policy": lambda scope, name, layer: ("PATCH", _policy_path(scope, name), None, items.policy_fields(layer)),
     "unset_policy": _unset_policy,
-    "declare_policy": lambda kind, queue, layer: (
+    "declare_policy": lambda kind, queue, layer, flow: (
         "PUT",
         path("declarations", kind),
         None,
-        {"queue": queue, "policy": items.policy_fields(layer)},
+        {"queue": queue, "policy": items.policy_fields(layer), **msgspec.to_builtins(flow)},
     ),
 }
 """How the settings of a ledger are sent. The arguments are what the verb has checked."""

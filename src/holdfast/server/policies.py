@@ -95,15 +95,25 @@ def unset_policy(call: Call) -> Any:
 class DeclareBody(b.Body, frozen=True):
     queue: str = "default"
     policy: dict[str, Any] = msgspec.field(default_factory=dict)
+    limits: dict[str, int] | list[str] = msgspec.field(default_factory=list)
+    """The limits that its jobs draw on."""
+    requires: list[str] = msgspec.field(default_factory=list)
+    """The labels that its jobs require."""
 
 
 @route("PUT", "/v1/declarations/{kind}", "worker", body=DeclareBody, answer=Nothing, verb="sign-in")
 def declare_policy(call: Call) -> Any:
-    """Record the policy that a worker's handler declares for its kind."""
+    """Record what a worker's handler declares for its kind: its policy, and the queue, limits and labels of its jobs."""
     call.see_queue(call.body.queue)
-    if reserved := call.body.policy.keys() & {"kind", "queue", "request_id", "actor"}:
+    if reserved := call.body.policy.keys() & {"kind", "queue", "limits", "requires", "request_id", "actor"}:
         raise ValidationError(f"a policy has no field {min(reserved)!r}", field=min(reserved))
     call.ledger.declare_policy(
-        call.parameters["kind"], queue=call.body.queue, request_id=call.request_id, actor=call.actor, **call.body.policy
+        call.parameters["kind"],
+        queue=call.body.queue,
+        limits=call.body.limits,
+        requires=call.body.requires,
+        request_id=call.request_id,
+        actor=call.actor,
+        **call.body.policy,
     )
     return {}

@@ -3,18 +3,28 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from holdfast.core.limits import DUTY_MS_MAX
 from holdfast.core.model import Micros
 from holdfast.core.policy import Settings
 from holdfast.store.statement_session import StatementSession
 
 
+class DeclaredFlow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The limits, with units, and the labels that the handler of a kind declares for its jobs."""
+
+    limits: dict[str, int] = {}
+    requires: tuple[str, ...] = ()
+
+
 class Declaration(NamedTuple):
-    """The queue and settings that the handler of a kind declares."""
+    """The queue, settings, limits and labels that the handler of a kind declares."""
 
     kind: str
     queue: str
     settings: Settings
+    flow: DeclaredFlow
     at: Micros
     by: str
 

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.commands import Enqueue
 from holdfast.core.model import Actor, JobRecord, Micros, Policy
 from holdfast.core.policy import NO_SETTINGS, Settings, merge_settings, resolve
-from holdfast.store.fleet import Declaration
+from holdfast.store.fleet import Declaration, DeclaredFlow
 from holdfast.store.statement_session import StatementSession
 
 Scope = Literal["kind", "tier"]
@@ -105,6 +105,7 @@ class RowCache:
 
 _settings_decoder = msgspec.json.Decoder(Settings)
 _policy_decoder = msgspec.json.Decoder(Policy)
+_flow_decoder = msgspec.json.Decoder(DeclaredFlow)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -208,8 +209,9 @@ class SqlPolicies(StatementSession):
 
     def declare(self, declaration: Declaration) -> None:
         self._lock_settings()
-        kind, queue, settings, at, by = declaration
-        self.rows("upsert_declaration", kind=kind, queue=queue, body=_encode(settings).decode(), declared_at=at, declared_by=by)
+        kind, queue, settings, flow, at, by = declaration
+        bodies = {"body": _encode(settings).decode(), "flow": _encode(flow).decode()}
+        self.rows("upsert_declaration", kind=kind, queue=queue, **bodies, declared_at=at, declared_by=by)
         self._refresh_profiles("kind", kind)
 
     def drop_declaration(self, kind: str) -> None:
@@ -227,5 +229,7 @@ class SqlPolicies(StatementSession):
 
     def declarations(self) -> list[Declaration]:
         """Return the declarations of handlers, by kind."""
-        rows = self.rows("declarations")
-        return [Declaration(kind, queue, _settings_decoder.decode(body), at, by) for kind, queue, body, at, by in rows]
+        return [
+            Declaration(kind, queue, _settings_decoder.decode(body), _flow_decoder.decode(flow), at, by)
+            for kind, queue, body, flow, at, by in self.rows("declarations")
+        ]

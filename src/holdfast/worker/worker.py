@@ -297,7 +297,7 @@ class Worker:
 
 
 def declare_handlers(ledger: Ledger, handlers: Sequence[Handler], worker: str | None) -> None:
-    """Declare the handlers' queues and policies if the ledger has no declaration or a different one.
+    """Declare the handlers' queues, policies, limits and labels if the ledger has no declaration or a different one.
 
     Only the start of a worker calls this, and an app for a kind that has no declaration yet. So two versions of an app that
     run side by side do not keep overwriting each other's declarations.
@@ -307,8 +307,14 @@ def declare_handlers(ledger: Ledger, handlers: Sequence[Handler], worker: str | 
         if handler.kind == UNDO_KIND:
             continue
         declared, policy = known.get(handler.kind), msgspec.to_builtins(policies.read_settings(handler.policy))
-        if declared is None or (declared.queue, declared.policy) != (handler.queue, policy):
-            ledger.declare_policy(handler.kind, queue=handler.queue, actor=worker, **handler.policy)
+        draws, labels = handler.options.get("limits") or (), handler.options.get("requires") or ()
+        units = {draw.limit: draw.units for draw in validate.draws(draws)}
+        requires = validate.labels("requires", labels, limits.LABELS_REQUIRED_MAX)
+        found = (handler.queue, policy, units, requires)
+        if declared is None or (declared.queue, declared.policy, declared.limits, declared.requires) != found:
+            ledger.declare_policy(
+                handler.kind, queue=handler.queue, limits=units, requires=requires, actor=worker, **handler.policy
+            )
 
 
 def declare_schedules(ledger: Ledger, handlers: Sequence[Handler], worker: str) -> None:

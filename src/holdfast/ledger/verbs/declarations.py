@@ -11,6 +11,10 @@ from holdfast.ledger.public import to_datetime
 from holdfast.store.fleet import Declaration
 
 
+DECLARED_OPTIONS = ("queue", "limits", "requires")
+"""The options of jobs that the handler of their kind declares."""
+
+
 class DeclarationRecord(msgspec.Struct, frozen=True):
     """The declaration of a kind's handler."""
 
@@ -22,6 +26,10 @@ class DeclarationRecord(msgspec.Struct, frozen=True):
     declared_at: datetime
     declared_by: str
     """The worker or the program that wrote the declaration."""
+    limits: dict[str, int] = {}
+    """The limits that its jobs draw on, with units."""
+    requires: tuple[str, ...] = ()
+    """The labels that its jobs require."""
 
 
 class DeclarationVerb(LedgerBase):
@@ -31,16 +39,24 @@ class DeclarationVerb(LedgerBase):
 
 
 def _record(found: Declaration) -> DeclarationRecord:
-    return DeclarationRecord(found.kind, found.queue, msgspec.to_builtins(found.settings), to_datetime(found.at), found.by)
+    policy, at = msgspec.to_builtins(found.settings), to_datetime(found.at)
+    return DeclarationRecord(found.kind, found.queue, policy, at, found.by, found.flow.limits, found.flow.requires)
 
 
 def declared_item(item: Mapping[str, Any], declared: Mapping[str, DeclarationRecord]) -> dict[str, Any]:
-    """Return an item of `enqueue_many` with the queue that the handler of its kind declares, unless it names one.
+    """Return an item of `enqueue_many` with the queue, limits and labels that the handler of its kind declares.
 
-    A kind has one declaration at most: that of the worker that started last. An item whose kind has none is returned as it is.
+    What the item gives itself stays. A kind has one declaration at most: that of the worker that started last. An item whose
+    kind has none, or that names another queue, is returned as it is.
     """
     kind = item.get("kind")
     found = declared.get(kind) if isinstance(kind, str) else None
-    if found is None or item.get("queue") is not None:
+    if found is None or item.get("queue") not in (None, found.queue):
         return dict(item)
-    return {**item, "queue": found.queue}
+    return with_defaults(item, {"queue": found.queue, "limits": found.limits, "requires": found.requires})
+
+
+def with_defaults(item: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the item with the queue, limits and labels of `defaults` that it does not give itself."""
+    taken = {name: defaults[name] for name in DECLARED_OPTIONS if item.get(name) is None and defaults.get(name)}
+    return {**item, **taken}

@@ -126,7 +126,8 @@ class FlowVerbs(LedgerBase):
                 if known is None:
                     raise unknown_limit(name)
                 if known.by is None:
-                    raise NotFound(f"there is no limit {name} with keys", name=name)
+                    action = f"Set it with the argument that is the key: holdfast limit set {name} --by args.NAME."
+                    raise NotFound(f"limit {name} has no keys: it was set without by", action=action, name=name)
                 session.put_limit_key(name, key, None if body == _NO_LIMIT else body)
                 return
             if known is None and session.count_limits() >= limits.LIMITS_MAX:

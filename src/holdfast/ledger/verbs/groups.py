@@ -29,7 +29,7 @@ from holdfast.ledger import validate
 from holdfast.ledger.base import public_job
 from holdfast.ledger.public import Job, to_datetime
 from holdfast.ledger.verbs.bulk import BulkVerbs
-from holdfast.ledger.verbs.declarations import DeclarationVerb, declared_item
+from holdfast.ledger.verbs.declarations import DeclarationVerb, declared_item, with_defaults
 from holdfast.store.base import Session
 from holdfast.store.callers import stop_if_abandoned
 from holdfast.store.groups import NOTHING_PENDING, GroupRow, PendingChanges
@@ -106,8 +106,8 @@ class GroupVerbs(BulkVerbs, DeclarationVerb):
 
         `then` is the job to make when the group is closed and all its jobs have succeeded. `on_dead` is the job to make when
         the first of them fails, is cancelled or is dead-lettered. Both are items as for `enqueue_many`, and each is made once.
-        Without a queue, they go to the one that the handler of their kind declares. If there is a group of this name with the
-        same follow-up jobs, it is returned. With other ones, that is a Conflict.
+        Without a queue, they have the queue, limits and labels that the handler of their kind declares. If there is a group of
+        this name with the same follow-up jobs, it is returned. With other ones, that is a Conflict.
         """
         limits.check_name("name", name)
         body = GroupBody(then=self._follow_up(name, "then", then), on_dead=self._follow_up(name, "on_dead", on_dead))
@@ -252,15 +252,15 @@ class GroupVerbs(BulkVerbs, DeclarationVerb):
 
 
 def follow_up_item(ledger: GroupVerbs, name: str, field: FollowUpName, item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a follow-up job, which names no queue, with the queue that the handler of its kind declares.
+    """Return a follow-up job, which names no queue, with the queue, limits and labels that the handler of its kind declares.
 
-    If the group is there, the queue is the one that it has, so that a repeated call gives the same job: the kind may have been
-    declared for another queue since then.
+    If the group is there, they are those that it has, so that a repeated call gives the same job: another handler may have
+    declared the kind since then.
     """
     with contextlib.suppress(NotFound):
         known = getattr(ledger.get_group(name), field)
         if known is not None and known["kind"] == item.get("kind"):
-            return {**item, "queue": known["queue"]}
+            return with_defaults(item, known)
     return declared_item(item, ledger.declarations())
 
 

@@ -1,12 +1,12 @@
 """Verbs for policies: the fields that operators set, those that handlers declare, and where each value comes from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from holdfast.core import limits
 from holdfast.core import policy as policies
+from holdfast.core.limits import LABELS_REQUIRED_MAX, check_name
 from holdfast.core.model import Actor, Policy, Role
 from holdfast.core.policy import NO_SETTINGS, Settings, SourcedField
 from holdfast.errors import Forbidden, NotFound, ValidationError
@@ -15,7 +15,7 @@ from holdfast.ledger.verbs.declarations import DeclarationVerb
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
 from holdfast.store.base import Policies, Session
-from holdfast.store.fleet import Declaration
+from holdfast.store.fleet import Declaration, DeclaredFlow
 from holdfast.store.policies import Scope
 
 
@@ -102,25 +102,31 @@ class PolicyVerbs(DeclarationVerb):
         kind: str,
         *,
         queue: str = "default",
+        limits: Mapping[str, int] | Sequence[str] = (),
+        requires: Sequence[str] = (),
         request_id: str | None = None,
         actor: str | Actor | None = None,
         **fields: Any,
     ) -> None:
-        """Declare the queue and the policy fields that a kind's handler has.
+        """Declare the queue, the policy fields, and the limits and labels of jobs that a kind's handler has.
 
-        This replaces the whole previous declaration. Fields that operators set for the kind override declared ones. Workers call
-        this when they start, for each kind whose declaration differs.
+        This replaces the whole previous declaration. Fields that operators set for the kind override declared ones. The limits
+        need not exist. Workers call this when they start, for each kind whose declaration differs.
         """
-        validate.unreserved_name("kind", limits.check_name("kind", kind))
-        limits.check_name("queue", queue)
+        validate.unreserved_name("kind", check_name("kind", kind))
+        check_name("queue", queue)
         layer = policies.read_settings(fields)
+        flow = DeclaredFlow(
+            limits={draw.limit: draw.units for draw in validate.draws(limits)},
+            requires=validate.labels("requires", requires, LABELS_REQUIRED_MAX),
+        )
         who = validate.actor(actor, Role.OPERATOR, self._actor)
 
         def work(session: Session) -> None:
             book = self._books.current(session)
-            self._declare(session, book, kind, Declaration(kind, queue, layer, session.now(), who.name))
+            self._declare(session, book, kind, Declaration(kind, queue, layer, flow, session.now(), who.name))
 
-        self._set("declare_policy", (kind, queue, layer), request_id, who, work)
+        self._set("declare_policy", (kind, queue, layer, flow), request_id, who, work)
 
     def _put(self, session: Policies, book: KeyBook, scope: Scope, name: str, layer: Settings | None) -> None:
         """Save the settings. The key book is read before the settings are locked: every transaction uses this order."""
@@ -161,9 +167,9 @@ class PolicyVerbs(DeclarationVerb):
     def policy_sources(self, kind: str | None = None, *, tier: str | None = None) -> list[SourcedField]:
         """Return every field of the policy of a job of this kind and tier, each with the layer that its value comes from."""
         if kind is not None:
-            limits.check_name("kind", kind)
+            check_name("kind", kind)
         if tier is not None:
-            limits.check_name("tier", tier)
+            check_name("tier", tier)
 
         def look(session: Session) -> list[SourcedField]:
             found = {(scope, name): layer for scope, name, layer in session.all_settings()}
@@ -191,5 +197,5 @@ def _target(verb: str, kind: Any, tier: Any) -> tuple[Scope, str]:
     if (kind is None) == (tier is None):
         raise ValidationError(f"{verb} takes a kind or a tier", field="kind")
     if kind is None:
-        return "tier", limits.check_name("tier", tier)
-    return "kind", limits.check_name("kind", kind)
+        return "tier", check_name("tier", tier)
+    return "kind", check_name("kind", kind)

@@ -87,8 +87,8 @@ class ScheduleVerbs(DeclarationVerb):
         `cron` has five fields and follows the clock of the time zone `tz`. `every` is a duration, counted from `start` or from
         midnight UTC of 1970-01-01. `missed` says what happens to firings that were due while no process swept: "skip", "one" job
         for all of them, or "all". `overlap` says what a firing does while the job before has not ended: "allow" both, "skip" the
-        firing, or "cancel" that job. `jitter` delays each firing by up to so much. Without a `queue`, its jobs go to the one that
-        the handler of the kind declares. The other options are those of `enqueue`.
+        firing, or "cancel" that job. `jitter` delays each firing by up to so much. Without a `queue`, its jobs have the queue,
+        limits and labels that the handler of the kind declares. The other options are those of `enqueue`.
         """
         limits.check_name("name", name)
         timing = read_timing(cron, every, tz, jitter, start, end)

@@ -22,16 +22,17 @@ DELETE FROM holdfast.settings WHERE scope = :scope AND name = :name;
 SELECT scope, name, body FROM holdfast.settings ORDER BY scope, name;
 
 -- name: upsert_declaration
-INSERT INTO holdfast.declarations (kind, queue, body, declared_at, declared_by)
-VALUES (:kind, :queue, :body, :declared_at, :declared_by)
+INSERT INTO holdfast.declarations (kind, queue, body, flow, declared_at, declared_by)
+VALUES (:kind, :queue, :body, :flow, :declared_at, :declared_by)
 ON CONFLICT (kind) DO UPDATE
-SET queue = excluded.queue, body = excluded.body, declared_at = excluded.declared_at, declared_by = excluded.declared_by;
+SET queue = excluded.queue, body = excluded.body, flow = excluded.flow,
+    declared_at = excluded.declared_at, declared_by = excluded.declared_by;
 
 -- name: drop_declaration
 DELETE FROM holdfast.declarations WHERE kind = :kind;
 
 -- name: declarations
-SELECT kind, queue, body, declared_at, declared_by FROM holdfast.declarations ORDER BY kind;
+SELECT kind, queue, body, flow, declared_at, declared_by FROM holdfast.declarations ORDER BY kind;
 
 -- name: find_profile
 SELECT id, policy_id FROM holdfast.profiles WHERE kind = :kind AND tier = :tier AND override = :override;

@@ -34,11 +34,13 @@ CREATE TABLE holdfast.settings (
     PRIMARY KEY (scope, name)
 );
 
--- The declarations of handlers, by kind: the queue of its jobs, and fields of its policy. The last worker that started wrote it.
+-- The declarations of handlers, by kind: the queue of its jobs, fields of its policy, and the limits and labels of its jobs (`flow`, a JSON
+-- object). The last worker that started wrote it.
 CREATE TABLE holdfast.declarations (
     kind        text COLLATE "C" PRIMARY KEY,
     queue       text COLLATE "C" NOT NULL,
     body        text COLLATE "C" NOT NULL,
+    flow        text COLLATE "C" NOT NULL DEFAULT '{}',
     declared_at timestamptz NOT NULL,
     declared_by text COLLATE "C" NOT NULL
 );

@@ -31,11 +31,13 @@ CREATE TABLE holdfast_settings (
     PRIMARY KEY (scope, name)
 ) STRICT, WITHOUT ROWID;
 
--- The declarations of handlers, by kind: the queue of its jobs, and fields of its policy. The last worker that started wrote it.
+-- The declarations of handlers, by kind: the queue of its jobs, fields of its policy, and the limits and labels of its jobs (`flow`, a JSON
+-- object). The last worker that started wrote it.
 CREATE TABLE holdfast_declarations (
     kind        TEXT PRIMARY KEY,
     queue       TEXT NOT NULL,
     body        TEXT NOT NULL,
+    flow        TEXT NOT NULL DEFAULT '{}',
     declared_at INTEGER NOT NULL,
     declared_by TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
