@@ -64,7 +64,7 @@ SELECT id, draws FROM holdfast.subqueues WHERE id {in_ids};
 UPDATE holdfast.subqueues SET shut_at = NULL WHERE id {in_ids};
 
 -- name: flow_place
-SELECT s.id, r.for_worker FROM holdfast.jobs j
+SELECT s.id, r.for_worker, s.draws FROM holdfast.jobs j
 JOIN holdfast.subqueues s ON s.id = j.subqueue JOIN holdfast.routes r ON r.id = s.route
 WHERE j.id = :id;
 
