@@ -134,6 +134,7 @@ LIMITS = {
     "SLOTS_WALKED_MAX": "slots, which are claims that drew on limits, that one step of `prune` looks at",
     "ROUTES_CHECKED_MAX": "combinations of labels, worker, kind and queue that a diagnosis looks at, the newest",
     "SUBQUEUES_CHECKED_MAX": "subqueues with limits that a diagnosis looks at, the newest",
+    "COMPETITORS_MAX": "subqueues that `explain` compares a queued job with",
     "UNFINISHED_GROUPS_MAX": "groups that are not done",
     "GROUP_JOBS_MAX": "jobs in a group",
     "GROUP_CHAIN_MAX": "groups that follow one another",

@@ -143,6 +143,8 @@ ROUTES_CHECKED_MAX = 1_000
 """Combinations of labels, worker, kind and queue that a diagnosis looks at, the newest first."""
 SUBQUEUES_CHECKED_MAX = 10_000
 """Subqueues with limits that a diagnosis looks at, the newest first."""
+COMPETITORS_MAX = 1_000
+"""Subqueues that an explanation compares a job with."""
 SUBQUEUE_CLOSED_MS_MAX = 30_000
 """How long a subqueue with jobs may be closed until a claim looks at it again, in case a note was lost."""
 CLAIM_ROUNDS_MAX = 64

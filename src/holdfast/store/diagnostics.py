@@ -26,11 +26,6 @@ class SqlDiagnostics(StatementSession):
         """Return when the job entered its status."""
         return int(self.value("status_since", jobs=self._list([job.id])))
 
-    def ahead(self, job: JobRecord, limit: int) -> int:
-        """Return how many jobs a claim on the job's queue would take before it, `limit` at most."""
-        position = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
-        return int(self.value("ahead", now_at=self.stamp(), limit=limit, **position))
-
     def newest_replays(self, ids: Iterable[int]) -> dict[int, int]:
         """Return the newest replay of each of these jobs that was replayed."""
         return dict(self.rows("newest_replays", ids=self._list(ids)))

@@ -46,10 +46,11 @@ class Line(NamedTuple):
 
 
 class FlowPlace(NamedTuple):
-    """The subqueue that a queued job competes in, and the only worker that may have it, "" for any."""
+    """The subqueue that a queued job competes in, the only worker that may have it, "" for any, and what the job draws on."""
 
     id: int
     for_worker: str
+    draws: str
 
 
 @lru_cache(maxsize=10_000)
@@ -187,11 +188,6 @@ class SqlSubqueues(SqlLimits):
     def flow_place(self, job: JobRecord) -> FlowPlace | None:
         """Return where a queued job competes."""
         return self.record(FlowPlace, "flow_place", id=job.id)
-
-    def ahead_like(self, job: JobRecord, subqueue: int, limit: int) -> int:
-        """Return how many jobs of its subqueue a claim would take before it, `limit` at most."""
-        place = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
-        return int(self.value("ahead_like", now_at=self.stamp(), subqueue=subqueue, limit=limit, **place))
 
     def routed_jobs(self, limit: int) -> list[RoutedJobs]:
         """Return jobs that certain workers only may claim now, with up to `limit` jobs counted of each."""

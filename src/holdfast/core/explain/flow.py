@@ -105,7 +105,8 @@ def _used_up(limit: LimitState, now: Micros) -> ExplanationPart:
         step = next_step(f"it may be claimed when enough of the limit {limit.name} is free", None, "the jobs that use it")
     else:
         assert limit.turn_at is not None
-        words = f"The rate of the limit {limit.name} is used up: it may start {format_when(limit.turn_at, now)}.{draws}"
+        at = f"{format_when(limit.turn_at, now)} at the earliest"
+        words = f"The rate of the limit {limit.name} is used up: it may start {at}.{draws}"
         step = next_step("it may be claimed", limit.turn_at, f"the rate of the limit {limit.name}")
     return ExplanationPart(Situation.LIMIT_USED_UP, (words,), (step,), (show_limit(limit.limit),))
 
@@ -118,22 +119,43 @@ def show_limit(name: str) -> Remedy:
     return Remedy(f"holdfast limit get {quote_argument(name)}", "shows the limit and what is in use of it")
 
 
+def format_ahead(count: int, *, is_counted_partly: bool) -> str:
+    """Return a number of jobs that come first."""
+    return f"{count:,} jobs or more" if is_counted_partly or count >= AHEAD_MAX else pluralize(count, "job")
+
+
+def add_turns(words: str, job: JobRecord, facts: JobFacts) -> str:
+    """Add how a job shares the workers with others of its priority."""
+    if job.flow is not None and job.flow.partition:
+        return f"{words} The partitions of a queue take turns."
+    return f"{words} It takes turns with other jobs of its priority." if facts.takes_turns else words
+
+
 def explain_turn(job: JobRecord, facts: JobFacts, flow: FlowFacts, claimants: str, now: Micros) -> ExplanationPart:
-    """Explain a job that is not the first of its subqueue."""
+    """Explain a job that is not the first of its subqueue, or not of the highest priority."""
     assert job.flow is not None
-    ahead = f"{AHEAD_MAX:,} jobs or more" if facts.ahead >= AHEAD_MAX else pluralize(facts.ahead, "job")
-    like = f"of its partition {job.flow.partition}" if job.flow.partition else "like it"
-    words = f"{ahead} {like} {'come' if facts.ahead > 1 else 'comes'} first."
+    words = _format_first(job, facts)
     at = None
     if not any(limit.is_used_up or limit.is_too_small for limit in flow.limits):
         words = f"It may be claimed, but {words}"
         if rates := [(limit.turn_at, limit.name) for limit in flow.limits if limit.turn_at is not None]:
             at, slowest = max(rates)
-            words = f"{words} The rate of the limit {slowest} lets it start {format_when(at, now)}."
-    if job.flow.partition:
-        words = f"{words} {TURNS}"
-    step = next_step(f"it is claimed after {ahead}", at, claimants)
-    return ExplanationPart(Situation.QUEUED_BEHIND, (words,), (step,), (run_a_worker(job.queue, job.flow.requires),))
+            words = f"{words} The rate of the limit {slowest} lets it start {format_when(at, now)} at the earliest."
+    total = format_ahead(min(facts.ahead + facts.higher, AHEAD_MAX), is_counted_partly=facts.is_counted_partly)
+    step = next_step(f"it is claimed after {total}", at, claimants)
+    run = run_a_worker(job.queue, job.flow.requires)
+    return ExplanationPart(Situation.QUEUED_BEHIND, (add_turns(words, job, facts),), (step,), (run,))
 
 
-TURNS = "The partitions of a queue take turns."
+def _format_first(job: JobRecord, facts: JobFacts) -> str:
+    """Return which jobs come first: those of a higher priority, then those of its subqueue."""
+    assert job.flow is not None
+    like = f"of its partition {job.flow.partition}" if job.flow.partition else "like it"
+    alike = f"{format_ahead(facts.ahead, is_counted_partly=False)} {like}"
+    if not facts.higher:
+        return f"{alike} {'come' if facts.ahead > 1 else 'comes'} first."
+    higher = f"{format_ahead(facts.higher, is_counted_partly=facts.is_counted_partly)} of a higher priority"
+    if facts.has_ageing:
+        higher = f"{higher}, counted with ageing,"
+    then = f", then {alike}" if facts.ahead else ""
+    return f"{higher} {'come' if facts.higher > 1 else 'comes'} first{then}."

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from holdfast.core.explain.flow import TURNS, explain_labels, explain_limits, explain_reserved, explain_turn
+from holdfast.core.explain.flow import add_turns, explain_labels, explain_limits, explain_reserved, explain_turn, format_ahead
 from holdfast.core.explain.formatting import (
     cancel,
     format_error_json,
@@ -19,7 +19,6 @@ from holdfast.core.explain.formatting import (
 )
 from holdfast.core.explain.model import (
     AGENT_SEEN_US,
-    AHEAD_MAX,
     WORKER_SEEN_US,
     ExplanationPart,
     FlowFacts,
@@ -29,8 +28,9 @@ from holdfast.core.explain.model import (
     SeenWorker,
     Situation,
 )
+from holdfast.core.explain.order import serving_workers
 from holdfast.core.model import TERMINAL, JobRecord, Micros, StallReason
-from holdfast.text import format_duration, join_some, pluralize
+from holdfast.text import format_duration, join_some
 
 NAMED_MAX = 5
 
@@ -69,7 +69,7 @@ def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[Explana
     if facts.flow is not None:
         yield from _flow(job, facts, facts.flow, now)
     elif not facts.is_asked_to_claim:
-        yield from _claims(job, facts, serving_workers(job, facts, now), now)
+        yield from _claims(job, facts, _serving(job, facts, now), now)
 
 
 def _claims(job: JobRecord, facts: JobFacts, serving: list[SeenWorker], now: Micros) -> Iterator[ExplanationPart]:
@@ -81,26 +81,24 @@ def _claims(job: JobRecord, facts: JobFacts, serving: list[SeenWorker], now: Mic
 
 def _flow(job: JobRecord, facts: JobFacts, flow: FlowFacts, now: Micros) -> Iterator[ExplanationPart]:
     """Yield what keeps a job with flow control from being claimed: missing workers, then limits, then other jobs."""
-    serving = serving_workers(job, facts, now)
+    serving = _serving(job, facts, now)
     reserved = explain_reserved(job, flow, facts.workers, now)
+    unserved = None
     if reserved is not None and not reserved.is_running:
-        yield reserved.part
+        unserved = reserved.part
     elif not facts.is_asked_to_claim:
-        unlabelled = explain_labels(job, serving) if serving else _no_worker(job, facts, now)
-        if unlabelled is not None:
-            yield unlabelled
+        unserved = explain_labels(job, serving) if serving else _no_worker(job, facts, now)
+    if unserved is not None:
+        yield unserved
     yield from explain_limits(flow, now)
     if reserved is not None and reserved.is_running:
         yield reserved.part
-    elif not facts.is_asked_to_claim and serving and facts.ahead and job.available_at <= now:
+    if not facts.is_asked_to_claim and unserved is None and facts.ahead + facts.higher and job.available_at <= now:
         yield explain_turn(job, facts, flow, _format_claimants(serving), now)
 
 
-def serving_workers(job: JobRecord, facts: JobFacts, now: Micros) -> list[SeenWorker]:
-    """Return the workers that were seen lately and serve the job's queue and kind. Only one may, if the job is for one."""
-    only = "" if facts.flow is None else facts.flow.reserved_for
-    there = [w for w in facts.workers if w.serves(job.queue, job.kind) and now - w.seen_at <= WORKER_SEEN_US]
-    return [worker for worker in there if worker.name == only] if only else there
+def _serving(job: JobRecord, facts: JobFacts, now: Micros) -> list[SeenWorker]:
+    return serving_workers(job, facts.workers, "" if facts.flow is None else facts.flow.reserved_for, now)
 
 
 def _dependencies(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
@@ -212,10 +210,11 @@ def _queues_serving_kind(job: JobRecord, facts: JobFacts, now: Micros) -> list[s
 
 
 def _behind(job: JobRecord, facts: JobFacts, serving: list[SeenWorker]) -> ExplanationPart:
-    ahead = f"{AHEAD_MAX:,} jobs or more" if facts.ahead >= AHEAD_MAX else pluralize(facts.ahead, "job")
+    ahead = format_ahead(facts.ahead, is_counted_partly=facts.is_counted_partly)
+    words = f"It may be claimed, but {ahead} of its queue {'come' if facts.ahead > 1 else 'comes'} first."
     return ExplanationPart(
         Situation.QUEUED_BEHIND,
-        (f"It may be claimed, but {ahead} of its queue {'come' if facts.ahead > 1 else 'comes'} first.",),
+        (add_turns(words, job, facts),),
         (next_step(f"it is claimed after {ahead}", None, _format_claimants(serving)),),
         (run_a_worker(job.queue),),
     )
@@ -223,20 +222,21 @@ def _behind(job: JobRecord, facts: JobFacts, serving: list[SeenWorker]) -> Expla
 
 def _ready(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     asked = facts.is_asked_to_claim
-    by = "the first worker to claim it" if asked else _format_claimants(serving_workers(job, facts, now))
+    by = "the first worker to claim it" if asked else _format_claimants(_serving(job, facts, now))
     ready_for = format_duration(now - max(job.available_at, job.created_at))
-    words = f"It may be claimed{'' if asked else f', and is the next of its {_place(job)}'}; it has been ready for {ready_for}."
-    if not asked and job.flow is not None and job.flow.partition:
-        words = f"{words} {TURNS}"
+    is_next = "" if asked or facts.is_counted_partly else f", and is the next of {_place(job, facts)}"
+    words = f"It may be claimed{is_next}; it has been ready for {ready_for}."
     situation = Situation.REQUEUED if job.attempt else Situation.READY
-    return ExplanationPart(situation, (words,), (next_step("it is claimed", None, by),))
+    return ExplanationPart(
+        situation, (words if asked else add_turns(words, job, facts),), (next_step("it is claimed", None, by),)
+    )
 
 
-def _place(job: JobRecord) -> str:
+def _place(job: JobRecord, facts: JobFacts) -> str:
     """Return where a job is the next: a job with flow control competes with the jobs like it only."""
     if job.flow is None:
-        return "queue"
-    return f"partition {job.flow.partition}" if job.flow.partition else "kind with its limits and labels"
+        return "the jobs without a partition, limits and labels" if facts.takes_turns else "its queue"
+    return f"its partition {job.flow.partition}" if job.flow.partition else "its kind with its limits and labels"
 
 
 def _format_claimants(serving: list[SeenWorker]) -> str:

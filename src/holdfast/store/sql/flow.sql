@@ -70,7 +70,7 @@ WHERE s.id {in_ids} AND EXISTS (
     SELECT 1 FROM holdfast.jobs j WHERE {job_of_subqueue} AND j.available_at <= coalesce(:before_at, {now}));
 
 -- name: flow_place
-SELECT s.id, r.for_worker FROM holdfast.jobs j
+SELECT s.id, r.for_worker, s.draws FROM holdfast.jobs j
 JOIN holdfast.subqueues s ON s.id = j.subqueue JOIN holdfast.routes r ON r.id = s.route
 WHERE j.id = :id;
 

@@ -1,13 +1,5 @@
 -- Queries for `explain`, `doctor` and lists of dead letters.
 
--- name: ahead
-SELECT count(*) FROM (
-    SELECT FROM holdfast.jobs
-    WHERE queue = %(queue)s AND queued AND subqueue IS NULL
-      AND available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
-      AND (-priority, available_at, id) < (-%(priority)s::integer, %(available_at)s::timestamptz, %(id)s::bigint)
-    ORDER BY -priority, available_at, id LIMIT %(limit)s) AS found;
-
 -- name: newest_replays
 SELECT replay_of, max(id) FROM holdfast.jobs
 WHERE replay_of {in_ids} AND replay_of IS NOT NULL GROUP BY replay_of;

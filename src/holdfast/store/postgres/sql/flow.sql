@@ -328,12 +328,82 @@ WHERE j.id = ANY (%(jobs)s::bigint[]) AND j.id = p.id;
 
 -- What a diagnosis reads.
 
+-- name: ahead
+WITH {clock}
+SELECT count(*) FROM (
+    SELECT FROM holdfast.jobs j
+    WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority = -%(priority)s::integer
+      AND j.available_at <= (SELECT at FROM clock)
+      AND (j.available_at, j.id) < (%(available_at)s::timestamptz, %(id)s::bigint) LIMIT %(limit)s) AS found;
+
 -- name: ahead_like
+WITH {clock}
 SELECT count(*) FROM (
     SELECT FROM holdfast.jobs j
     WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = -%(priority)s::integer
-      AND j.subqueue = %(subqueue)s::bigint AND j.available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
+      AND j.subqueue = %(subqueue)s::bigint AND j.available_at <= (SELECT at FROM clock)
       AND (j.available_at, j.id) < (%(available_at)s::timestamptz, %(id)s::bigint) LIMIT %(limit)s) AS found;
+
+-- part: next_rank
+(SELECT min(n.rank) FROM (
+    (SELECT -j.priority AS rank FROM holdfast.jobs j
+     WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority > p.rank ORDER BY -j.priority LIMIT 1)
+    UNION ALL
+    (SELECT -j.priority FROM holdfast.jobs j
+     WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority > p.rank ORDER BY -j.priority LIMIT 1)
+    ) AS n);
+
+-- name: priorities
+WITH RECURSIVE places (rank) AS (
+    SELECT {next_rank} FROM (SELECT %(rank_from)s::integer - 1) AS p (rank)
+    UNION ALL
+    SELECT {next_rank} FROM places p WHERE p.rank < %(rank_until)s
+)
+SELECT -rank FROM places WHERE rank <= %(rank_until)s;
+
+-- name: count_plain
+SELECT count(*) FROM (
+    SELECT FROM unnest(%(ranks)s::integer[], %(times)s::timestamptz[]) AS l (rank, before_at)
+    CROSS JOIN LATERAL (
+        SELECT FROM holdfast.jobs j
+        WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority = l.rank AND j.available_at <= l.before_at
+        LIMIT %(limit)s) AS of_rank
+    LIMIT %(limit)s) AS found;
+
+-- Subqueues with queued jobs. Each step reads the next one of a priority in the index.
+
+-- name: rivals
+WITH RECURSIVE found (rank, subqueue) AS (
+    SELECT l.rank, (
+        SELECT j.subqueue FROM holdfast.jobs j
+        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = l.rank
+        ORDER BY j.subqueue LIMIT 1)
+    FROM unnest(%(ranks)s::integer[]) AS l (rank)
+    UNION ALL
+    SELECT f.rank, (
+        SELECT j.subqueue FROM holdfast.jobs j
+        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = f.rank AND j.subqueue > f.subqueue
+        ORDER BY j.subqueue LIMIT 1)
+    FROM found f WHERE f.subqueue IS NOT NULL
+)
+SELECT s.id, s.rank, r.kind, r.for_worker, r.requires, s.draws, (
+    SELECT j.available_at FROM holdfast.jobs j
+    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = f.rank AND j.subqueue = f.subqueue
+    ORDER BY j.available_at LIMIT 1) AS first_at
+FROM (SELECT rank, subqueue FROM found WHERE subqueue IS NOT NULL LIMIT %(limit)s) AS f
+JOIN holdfast.subqueues s ON s.id = f.subqueue JOIN holdfast.routes r ON r.id = s.route;
+
+-- name: count_rivals
+SELECT subqueue, count(*) FROM (
+    SELECT l.subqueue
+    FROM unnest(%(subqueues)s::bigint[], %(ranks)s::integer[], %(times)s::timestamptz[]) AS l (subqueue, rank, before_at)
+    CROSS JOIN LATERAL (
+        SELECT FROM holdfast.jobs j
+        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = l.rank AND j.subqueue = l.subqueue
+          AND j.available_at <= l.before_at
+        LIMIT %(limit)s) AS of_subqueue
+    LIMIT %(limit)s) AS found
+GROUP BY subqueue;
 
 -- name: routed_jobs
 WITH {clock}

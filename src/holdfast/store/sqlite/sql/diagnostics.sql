@@ -1,18 +1,5 @@
 -- Queries for `explain`, `doctor` and lists of dead letters.
 
--- Two queries, each a range of the index. A single one would scan to the end of the queue.
-
--- name: ahead
-SELECT min(:limit, (
-    SELECT count(*) FROM (
-        SELECT 1 FROM holdfast_jobs
-        WHERE queue = :queue AND queued AND subqueue IS NULL AND priority > :priority AND available_at <= :now_at LIMIT :limit)
-) + (
-    SELECT count(*) FROM (
-        SELECT 1 FROM holdfast_jobs
-        WHERE queue = :queue AND queued AND subqueue IS NULL AND priority = :priority AND available_at <= :now_at
-          AND (available_at, id) < (:available_at, :id) LIMIT :limit)));
-
 -- name: newest_replays
 SELECT j.replay_of, max(j.id) FROM json_each(:ids) wanted
 JOIN holdfast_jobs j INDEXED BY holdfast_jobs_replay ON j.replay_of = wanted.value AND j.replay_of IS NOT NULL
