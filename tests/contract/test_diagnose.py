@@ -114,9 +114,26 @@ def test_a_group_that_cannot_finish_is_reported(ledger: Ledger, clock: ManualClo
     assert wrong(ledger)["group_dead"].words == "1 of 1 job of group import did not succeed: it cannot finish"
     ledger.group("all")
     ledger.group("next", then={"kind": "publish", "group": "all"})
-    ledger.close_group("all")
+    ledger.cancel_group("all")
     ledger.close_group("next")
     assert "the group 'all' is closed" in wrong(ledger)["group_refused"].words
+    ledger.cancel_group("next")
+    assert "group_refused" not in wrong(ledger)
+
+
+def test_a_group_that_waits_for_other_groups_need_not_be_closed(ledger: Ledger, clock: ManualClock):
+    ledger.group("year", then={"kind": "publish"})
+    ledger.group("month", then={"kind": "load", "group": "year"})
+    builders.succeeded(ledger, group="year")
+    builders.failed(ledger, group="month")
+    ledger.close_group("month")
+    ledger.sweep()
+    clock.advance(2 * 86_400)
+    found = wrong(ledger)
+    assert "group_open" not in found
+    assert "holdfast group replay month" in found["group_dead"].action
+    ledger.cancel_group("month")
+    assert "holdfast group close year" in wrong(ledger)["group_open"].action
 
 
 def test_dead_letters_are_reported_until_they_are_discarded(ledger: Ledger):

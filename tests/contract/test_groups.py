@@ -340,7 +340,7 @@ def test_a_chain_that_leads_back_is_refused(ledger: Ledger, clock: ManualClock):
     ledger.group("a")
     ledger.group("b", then={"kind": "x", "group": "a"})
     ledger.group("c", on_dead={"kind": "x", "group": "b"})
-    ledger.close_group("a")
+    ledger.cancel_group("a")
     clock.advance(10)
     ledger.prune(jobs_before=clock.now())
     with refused("validation_error") as caught:
@@ -369,10 +369,110 @@ def test_a_follow_up_job_joins_the_next_group(ledger: Ledger):
     assert made(ledger) == [("publish", {"import": 42})]
 
 
+def family(ledger: Ledger, *children: str) -> None:
+    """Make a group, and others whose follow-up jobs join it."""
+    ledger.group("year", then=THEN, on_dead=ON_DEAD)
+    for child in children:
+        ledger.group(child, then={"kind": "load", "queue": "load", "group": "year"})
+        join(ledger, 1, child)
+        ledger.close_group(child)
+
+
+def test_a_group_is_not_closed_before_follow_up_jobs_of_others_have_joined(ledger: Ledger):
+    family(ledger, "feb", "jan")
+    with refused_without_trace(ledger, "conflict") as caught:
+        ledger.close_group("year")
+    assert caught.value.message == "the group 'year' waits for follow-up jobs of 2 groups: 'feb', 'jan'"
+    assert caught.value.context["waits_for"] == ["feb", "jan"]
+    assert "holdfast group cancel feb" in caught.value.action
+    assert ledger.get_group("year").closed_at is None
+    finish(ledger)
+    year = ledger.close_group("year")
+    assert (year.total, year.live, year.then_job) == (2, 2, None)
+    finish(ledger)
+    assert made(ledger) == [("publish", {"import": 42})]
+    assert ledger.close_group("year").done
+
+
+def test_many_groups_that_a_group_waits_for_are_counted(ledger: Ledger):
+    family(ledger, *(f"g-{number}" for number in range(8)))
+    with refused("conflict") as caught:
+        ledger.close_group("year")
+    assert caught.value.message.endswith("8 groups: 'g-0', 'g-1', 'g-2', 'g-3', 'g-4' and 3 more")
+
+
+def test_a_group_waits_for_a_failed_one_until_it_is_replayed_or_cancelled(ledger: Ledger, clock: ManualClock):
+    family(ledger, "jan", "feb")
+    for job in ledger.claim(WORKER, ["load"], limit=10, start=True):
+        ledger.fail(held(job), "no", retryable=False)
+    assert ledger.get_group("jan").done
+    clock.advance(10)
+    ledger.prune(jobs_before=clock.now(), failed_before=clock.now())
+    with refused("conflict"):
+        ledger.close_group("year")
+    assert made(ledger) == []
+    ledger.cancel_group("feb")
+    with refused("conflict") as caught:
+        ledger.close_group("year")
+    assert caught.value.context["waits_for"] == ["jan"]
+    ledger.cancel_group("jan")
+    assert ledger.close_group("year").done
+
+
+def test_a_replayed_group_joins_the_one_that_waits_for_it(ledger: Ledger):
+    family(ledger, "jan")
+    [job] = ledger.claim(WORKER, ["load"], start=True)
+    ledger.fail(held(job), "no", retryable=False)
+    ledger.replay_group("jan")
+    finish(ledger)
+    ledger.close_group("year")
+    finish(ledger)
+    assert made(ledger) == [("publish", {"import": 42})]
+
+
+def test_a_group_waits_for_jobs_that_other_groups_make_when_one_fails(ledger: Ledger):
+    ledger.group("year", then=THEN)
+    for name in ("bad", "good"):
+        ledger.group(name, on_dead={"kind": "mend", "queue": "load", "group": "year"})
+    join(ledger, 1, "good")
+    bad = b.running(ledger, group="bad")
+    with refused("conflict"):
+        ledger.close_group("year")
+    finish(ledger)
+    ledger.close_group("good")
+    ledger.fail(bad.fence, "no", retryable=False)
+    year = ledger.close_group("year")
+    assert year.total == 1
+    assert year.live == 1
+
+
+def test_a_group_that_others_would_join_is_cancelled_and_not_replayed(ledger: Ledger):
+    family(ledger, "jan")
+    assert ledger.cancel_group("year").group.done
+    with refused("conflict") as caught:
+        ledger.replay_group("year")
+    assert "holdfast group cancel jan" in caught.value.action
+    assert made(ledger) == []
+    ledger.cancel_group("jan")
+    ledger.replay_group("year")
+    assert made(ledger) == [("publish", {"import": 42})]
+
+
+def test_a_group_is_closed_though_a_process_died_before_it_made_the_follow_up_job(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+):
+    family(ledger, "jan")
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.ledger.groups.GroupCounter.update", lambda counter: None)
+        finish(ledger)
+    assert ledger.get_group("jan").then_job is None
+    assert ledger.close_group("year").total == 1
+
+
 def test_a_refused_follow_up_job_is_noted_and_tried_again(ledger: Ledger):
     ledger.group("all")
     ledger.group("part", then={"kind": "load", "queue": "after", "group": "all"})
-    ledger.close_group("all")
+    ledger.cancel_group("all")
     [job] = join(ledger, 1, "part")
     group = ledger.close_group("part")
     finish(ledger)

@@ -16,11 +16,13 @@ from holdfast.core.groups import (
     GroupState,
     JoinedGroup,
     check_chain,
+    check_children,
     check_join,
     due_follow_ups,
     end_of,
     is_done,
     is_fold_due,
+    may_join,
     same_definition,
 )
 from holdfast.core.model import Actor, JobRecord, Role, Status
@@ -123,3 +125,42 @@ def test_a_replay_is_in_the_group_of_its_job_if_it_takes_its_place():
     command = c.Replay(actor=Actor(Role.OPERATOR, "me"), job_id=1)
     assert replay_command(job, command).group == "g"
     assert replay_command(job, command, in_group=False).group is None
+
+
+# Groups whose follow-up jobs join another group
+
+TO_PARENT = FollowUp(msgspec.Raw(b'{"queue":"a","kind":"b","args":{},"group":"parent"}'))
+
+
+@pytest.mark.parametrize(
+    ("counts", "fields", "by_then", "by_on_dead"),
+    [
+        (GroupCounts(2, 1), {}, True, True),
+        (GroupCounts(2, 2), {"closed_at": 1}, True, False),
+        (GroupCounts(2, 2), {"closed_at": 1, "then_job": 7}, False, False),
+        (GroupCounts(2, 1, 1), {"closed_at": 1}, True, True),
+        (GroupCounts(2, 1, 1), {"closed_at": 1, "on_dead_job": 7}, True, False),
+        (GroupCounts(2, 1, 1), {"closed_at": 1, "cancelled_at": 1}, False, False),
+        (GroupCounts(2, 1), {"closed_at": 1, "cancelled_at": 1}, False, True),
+    ],
+)
+def test_whether_a_follow_up_job_may_still_join_a_group(
+    counts: GroupCounts, fields: dict[str, Any], by_then: bool, by_on_dead: bool
+):
+    found = state(counts, **fields)
+    assert may_join(found, GroupBody(then=TO_PARENT), "parent") is by_then
+    assert may_join(found, GroupBody(on_dead=TO_PARENT), "parent") is by_on_dead
+    assert not may_join(found, GroupBody(then=TO_PARENT, on_dead=TO_PARENT), "other")
+    assert not may_join(found, GroupBody(), "parent")
+
+
+def test_a_group_that_waits_for_others_is_not_closed():
+    check_children("parent", [], closed=False)
+    with pytest.raises(Conflict) as caught:
+        check_children("parent", ["a b"], closed=False)
+    assert caught.value.message == "the group 'parent' waits for follow-up jobs of 1 group: 'a b'"
+    assert caught.value.action.startswith("Close it when they are done.")
+    with pytest.raises(Conflict) as caught:
+        check_children("parent", [f"g{n}" for n in range(7)], closed=True)
+    assert caught.value.message.endswith("7 groups: 'g0', 'g1', 'g2', 'g3', 'g4' and 2 more")
+    assert caught.value.action.endswith("Cancel those groups: holdfast group cancel g0.")

@@ -241,7 +241,7 @@ class AsyncLedger(AsyncLedgerBase):
         """Let no more jobs join a group. If all have succeeded, its follow-up job is made.
 
         A closed group stays closed. If its follow-up job was refused, this tries again. If jobs join it in an open transaction,
-        this waits some seconds for that one to end.
+        this waits some seconds for that one to end. While follow-up jobs of other groups may still join it, that is a Conflict.
         """
         return await self._call(lambda ledger: ledger.close_group(name, request_id=request_id, actor=actor))
 

@@ -4,7 +4,7 @@ A group's row has counts. The statements that let jobs join or end do not change
 then these rows are added to the group's row and deleted: they are folded.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from holdfast.core import limits, payloads
 from holdfast.core.model import Micros, Status
 from holdfast.errors import Conflict, LimitExceeded, NotFound, ValidationError
+from holdfast.text import pluralize
 
 FollowUpName = Literal["then", "on_dead"]
 
@@ -68,12 +69,19 @@ class GroupBody(msgspec.Struct, frozen=True, omit_defaults=True):
     then: FollowUp | None = None
     on_dead: FollowUp | None = None
 
+    @property
+    def then_joins(self) -> str | None:
+        """The group that `then` joins, if any."""
+        return None if self.then is None else self.then.decoded().group
+
+    @property
+    def on_dead_joins(self) -> str | None:
+        """The group that `on_dead` joins, if any."""
+        return None if self.on_dead is None else self.on_dead.decoded().group
+
     def joins(self) -> Iterator[str]:
         """Yield the names of the groups that the follow-up jobs join."""
-        for follow_up in (self.then, self.on_dead):
-            name = None if follow_up is None else follow_up.decoded().group
-            if name is not None:
-                yield name
+        yield from (name for name in (self.then_joins, self.on_dead_joins) if name is not None)
 
 
 class GroupState(NamedTuple):
@@ -115,6 +123,33 @@ def due_follow_ups(state: GroupState, body: GroupBody) -> list[FollowUpName]:
     if body.then is not None and state.then_job is None and has_all and state.cancelled_at is None:
         due.append("then")
     return due
+
+
+def may_join(state: GroupState, body: GroupBody, name: str) -> bool:
+    """Return whether a follow-up job that is not made yet may still join the group `name`.
+
+    Jobs that did not succeed may be replayed, so `then` may come as long as its group is not cancelled.
+    """
+    is_over = is_done(state.counts, state.closed_at)
+    by_then = body.then_joins == name and state.then_job is None and state.cancelled_at is None
+    is_on_dead_due = not is_over or (state.counts.dead > 0 and state.cancelled_at is None)
+    return by_then or (body.on_dead_joins == name and state.on_dead_job is None and is_on_dead_due)
+
+
+def check_children(name: str, children: Sequence[str], *, closed: bool) -> None:
+    """Raise Conflict if follow-up jobs of these groups may still join a group that is to be closed, or is closed already."""
+    if not children:
+        return
+    from holdfast.core.explain.formatting import quote_argument
+
+    named = children[: limits.BLOCKERS_NAMED_MAX]
+    more = "" if len(named) == len(children) else f" and {len(children) - len(named):,} more"
+    groups = f"{pluralize(len(children), 'group')}: {', '.join(map(repr, named))}{more}"
+    cancel = f"holdfast group cancel {quote_argument(children[0])}"
+    action = f"Close it when they are done. Replay those with failed jobs, and cancel those that are not needed: {cancel}."
+    if closed:
+        action = f"It is closed, so they cannot join it any more. Cancel those groups: {cancel}."
+    raise Conflict(f"the group {name!r} waits for follow-up jobs of {groups}", action=action, group=name, waits_for=list(named))
 
 
 class JoinedGroup(NamedTuple):

@@ -274,6 +274,11 @@ class CommitPipeline:
         self._group_counts.update()
         return answer
 
+    def count_group(self, name: str) -> None:
+        """Bring the counts of one group up to date, and make its follow-up jobs that are due."""
+        with self._counting_refusals():
+            self._retry(partial(self._group_counts.update_one, name), PAUSES)
+
     def count_groups(self, made: Counter[str]) -> None:
         """Bring the counts of all groups up to date, and count the jobs that this makes in `made`."""
         self._group_counts.update_all(made)

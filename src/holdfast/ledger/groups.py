@@ -8,6 +8,7 @@ own commit and finds the changes. So no change is left behind, unless a process 
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from operator import methodcaller
 
@@ -26,6 +27,8 @@ from holdfast.telemetry.metrics import Metrics
 log = logging.getLogger("holdfast.groups")
 
 ERROR_CHARACTERS_MAX = 500
+TakeGroup = Callable[[Session], GroupRow | None]
+"""Locks a group and returns it. None if it is left to another process."""
 
 
 class GroupCounter:
@@ -40,7 +43,7 @@ class GroupCounter:
         try:
             while changed := self._store.take_changed_groups():
                 for id_ in self._store.read_statement(methodcaller("due_groups", sorted(changed))):
-                    self._fold(id_)
+                    self._fold(methodcaller("take_group", id_))
         except (HoldfastError, Contention, StatementFailed) as error:
             log.info("the counts of groups are left to the sweep: %s", error)
 
@@ -48,28 +51,33 @@ class GroupCounter:
         """Add all changes, also those that do not matter yet. Groups that another process has locked are left to it."""
         for id_ in self._store.read_statement(lambda session: session.changed_group_ids(limits.GROUPS_PER_SWEEP_MAX)):
             try:
-                made[EventType.ENQUEUED.value] += self._fold(id_)
+                made[EventType.ENQUEUED.value] += self._fold(methodcaller("take_group", id_))
             except Contention:
                 continue
         self.update()
 
-    def _fold(self, group_id: int) -> int:
-        """Return how many follow-up jobs were made."""
+    def update_one(self, name: str) -> None:
+        """Bring one group up to date. If another process is doing that, wait for it."""
+        self._fold(methodcaller("lock_group", name))
+        self.update()
+
+    def _fold(self, take: TakeGroup) -> int:
+        """Bring the group that `take` locks up to date. Return how many follow-up jobs were made."""
         try:
-            results = self._store.transact("work", partial(fold, group_id))
+            results = self._store.transact("work", partial(_fold, take))
         except Unavailable:
             raise
         except HoldfastError as error:
-            self._store.transact("work", partial(_note_refusal, group_id, error))
+            self._store.transact("work", partial(_note_refusal, take, error))
             return 0
         for result in results:
             metrics.count_answers(self._metrics, result)
         return len(results)
 
 
-def fold(group_id: int, session: Session) -> list[Result]:
+def _fold(take: TakeGroup, session: Session) -> list[Result]:
     """Lock a group, unless another transaction has locked it, and bring it up to date."""
-    row = session.take_group(group_id)
+    row = take(session)
     return [] if row is None else bring_up_to_date(session, row)
 
 
@@ -115,9 +123,9 @@ def _make(session: Session, row: GroupRow, name: FollowUpName, made: dict[Follow
     return result
 
 
-def _note_refusal(group_id: int, error: HoldfastError, session: Session) -> None:
+def _note_refusal(take: TakeGroup, error: HoldfastError, session: Session) -> None:
     """Add the changes of a group whose follow-up job was refused, and note why."""
-    row = session.take_group(group_id)
+    row = take(session)
     if row is not None:
         message = error.message[:ERROR_CHARACTERS_MAX]
         log.warning("group %s made no job: %s", row.name, message, extra={"group": row.name, "code": error.code})

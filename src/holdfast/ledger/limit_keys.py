@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from holdfast.core import commands as c
 from holdfast.core import limits, payloads
-from holdfast.core.explain.formatting import quote_argument
 from holdfast.core.flow import LimitBody, key_of
 from holdfast.core.model import Draw
 from holdfast.errors import LimitExceeded, NotFound
@@ -59,6 +58,8 @@ def unknown_limit(name: str, **context: str) -> NotFound:
 
 def make_limit(name: str) -> str:
     """Return an example of the command that makes a limit."""
+    from holdfast.core.explain.formatting import quote_argument
+
     return f"holdfast limit set {quote_argument(name)} --concurrent 10 (or --rate 600/1m)"
 
 

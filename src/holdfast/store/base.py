@@ -14,7 +14,7 @@ from holdfast.core.dependencies import DependencyState
 from holdfast.core.doctor.model import GroupHealth, LimitTrouble, RoutedJobs, ScheduleHealth
 from holdfast.core.explain.order import Rival
 from holdfast.core.flow import FlowCheck, LimitBody, LimitKey, QueueSettings
-from holdfast.core.groups import FollowUpName, GroupBody, GroupCounts
+from holdfast.core.groups import FollowUpName, GroupBody, GroupCounts, JoinedGroup
 from holdfast.core.model import EventRecord, JobRecord, Micros, Policy, Status
 from holdfast.core.policy import Settings
 from holdfast.core.schedule import Position, ScheduleBody
@@ -27,7 +27,7 @@ from holdfast.store.diagnostics import EventTime, ReadyCount
 from holdfast.store.events import EventFilter
 from holdfast.store.fleet import Declaration, DutyHolder, DutyStatus, NextReady, PauseRow, RunRow, WorkerRow
 from holdfast.store.flow import FlowClaim, QueueSettingsRow
-from holdfast.store.groups import GroupPlace, GroupRow, PendingChanges
+from holdfast.store.groups import ChildGroup, GroupPlace, GroupRow, PendingChanges
 from holdfast.store.history import EventTally, HistoryName, HistoryProgress, HistoryRow, SeriesRow, TotalRow
 from holdfast.store.jobs import DeadLetterFilter, DueJobs, JobFilter, JobRows, UnfinishedJobs
 from holdfast.store.limits import LimitKeyRow, LimitRow
@@ -278,6 +278,8 @@ class Groups(Protocol):
     def lock_group(self, name: str) -> GroupRow | None: ...
     def take_group(self, group_id: int) -> GroupRow | None: ...
     def add_group(self, name: str, body: GroupBody, by: str) -> None: ...
+    def joinable_groups(self, names: Sequence[str]) -> dict[str, JoinedGroup]: ...
+    def children(self, name: str) -> list[ChildGroup]: ...
     def groups(self, after: str, limit: int, *, unfinished: bool) -> list[GroupRow]: ...
     def troubled_groups(self, before: Micros, limit: int) -> list[GroupHealth]: ...
     def count_unfinished_groups(self) -> int: ...

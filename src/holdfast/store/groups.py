@@ -16,8 +16,10 @@ from holdfast.core.groups import (
     GroupState,
     JoinedGroup,
     check_join,
+    due_follow_ups,
     end_of,
     is_fold_due,
+    may_join,
 )
 from holdfast.core.model import TERMINAL, EventRecord, Micros, Status
 from holdfast.store.statement_session import StatementSession
@@ -59,6 +61,10 @@ class GroupRow(NamedTuple):
             self.counts, self.closed_at, self.cancelled_at, self.dead_at, self.then_job, self.on_dead_job, self.last_error
         )
 
+    def counted(self, pending: "PendingChanges") -> GroupState:
+        """Return the state with changes that the counts lack."""
+        return self.state._replace(counts=self.counts.plus(pending.counts))
+
 
 _COLUMNS = len(GroupRow._fields)
 
@@ -76,6 +82,14 @@ class PendingChanges(NamedTuple):
 
     counts: GroupCounts
     rows: int
+
+
+class ChildGroup(NamedTuple):
+    """A group whose follow-up job may still join another group."""
+
+    name: str
+    is_due: bool
+    """A follow-up job is to be made now: the process that ended the last job has not done so yet."""
 
 
 NOTHING_PENDING = PendingChanges(GroupCounts(), 0)
@@ -100,11 +114,14 @@ class SqlGroups(StatementSession):
         joining = Counter(item.group for item in items if item.group is not None and item.replay_of is None)
         if not joining:
             return {}
-        rows = self.records(JoinedGroup, "join_groups", names=self._list(sorted(joining)))
-        found = {row.name: row for row in rows}
+        found = self.joinable_groups(sorted(joining))
         groups = [check_join(name, found.get(name), joining[name]) for name in sorted(joining)]
         self.changed_groups.update(group.id for group in groups if group.rows >= limits.GROUP_FOLD_ROWS)
         return {group.name: group.id for group in groups}
+
+    def joinable_groups(self, names: Sequence[str]) -> dict[str, JoinedGroup]:
+        """Return those of these groups that exist. Until the transaction ends, none of them can be closed."""
+        return {row.name: row for row in self.records(JoinedGroup, "join_groups", names=self._list(names))}
 
     def note_joined(self, groups: Mapping[str | None, int], items: Sequence[Enqueue]) -> None:
         """Note that these new jobs have joined their groups."""
@@ -144,15 +161,29 @@ class SqlGroups(StatementSession):
 
     def add_group(self, name: str, body: GroupBody, by: str) -> None:
         """Make a group, unless there is one of this name."""
-        self.rows("add_group", name=name, body=_encode(body).decode(), made_at=self.now(), made_by=by)
+        joins = {"then_joins": body.then_joins, "on_dead_joins": body.on_dead_joins}
+        self.rows("add_group", name=name, body=_encode(body).decode(), made_at=self.now(), made_by=by, **joins)
+
+    def children(self, name: str) -> list[ChildGroup]:
+        """Return the groups whose follow-up jobs may still join a group, by name."""
+        rows = self.records(GroupRow, "joining_groups", name=name)
+        pending = self.pending_changes([row.id for row in rows])
+        found = [(row, row.decoded(), row.counted(pending.get(row.id, NOTHING_PENDING))) for row in rows]
+        return [
+            ChildGroup(row.name, bool(due_follow_ups(state, body))) for row, body, state in found if may_join(state, body, name)
+        ]
 
     def groups(self, after: str, limit: int, *, unfinished: bool) -> list[GroupRow]:
         """Return groups by name, all or only those that are not done."""
         return self.records(GroupRow, "groups", after=after, limit=limit, finished=not unfinished)
 
     def troubled_groups(self, before: Micros, limit: int) -> list[GroupHealth]:
-        """Return groups that need attention. Open groups are among them only if they were made before a time."""
+        """Return groups that need attention. Open groups are among them only if they were made before a time.
+
+        A group that waits for follow-up jobs of other groups is not among them: those are, if they need attention.
+        """
         rows = self.records(GroupRow, "troubled_groups", before_at=before, limit=limit)
+        waiting = {row.name for row in rows if row.closed_at is None and row.last_error is None and self.children(row.name)}
         return [
             GroupHealth(
                 name=row.name,
@@ -163,7 +194,7 @@ class SqlGroups(StatementSession):
                 last_error=row.last_error,
             )
             for row in rows
-            if row.decoded().then is not None or row.last_error is not None
+            if row.name not in waiting and (row.decoded().then is not None or row.last_error is not None)
         ]
 
     def count_unfinished_groups(self) -> int:

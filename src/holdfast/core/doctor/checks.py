@@ -353,7 +353,9 @@ def _groups(health: LedgerHealth) -> Iterator[HealthFinding]:
         name = quote_argument(found.name)
         if found.last_error is not None:
             words = f"group {found.name} could not make its follow-up job: {found.last_error}"
-            action = f"Remove the cause, then try again: holdfast group close {name}."
+            action = (
+                f"Remove the cause, then try again: holdfast group close {name}. Or do without it: holdfast group cancel {name}."
+            )
             yield HealthFinding("group_refused", Severity.WARNING, words, action)
         elif found.is_open:
             words = f"group {found.name} is open and has no live job ({found.jobs:,} ended): nothing follows until it is closed"

@@ -18,6 +18,7 @@ from holdfast.core.groups import (
     FollowUpName,
     GroupBody,
     check_chain,
+    check_children,
     closed_group,
     is_done,
     same_definition,
@@ -32,7 +33,7 @@ from holdfast.ledger.verbs.bulk import BulkVerbs
 from holdfast.ledger.verbs.declarations import DeclarationVerb, declared_item, with_defaults
 from holdfast.store.base import Session
 from holdfast.store.callers import stop_if_abandoned
-from holdfast.store.groups import NOTHING_PENDING, GroupRow, PendingChanges
+from holdfast.store.groups import NOTHING_PENDING, ChildGroup, GroupRow, PendingChanges
 from holdfast.store.rows import chunks
 
 REFUSALS_SHOWN_MAX = 100
@@ -119,7 +120,7 @@ class GroupVerbs(BulkVerbs, DeclarationVerb):
         """Let no more jobs join a group. If all have succeeded, its follow-up job is made.
 
         A closed group stays closed. If its follow-up job was refused, this tries again. If jobs join it in an open transaction,
-        this waits some seconds for that one to end.
+        this waits some seconds for that one to end. While follow-up jobs of other groups may still join it, that is a Conflict.
         """
         return self._close("close_group", name, request_id, actor, cancelled=False)
 
@@ -147,6 +148,7 @@ class GroupVerbs(BulkVerbs, DeclarationVerb):
         def work(session: Session) -> None:
             row = _locked(session, name)
             if row.cancelled_at is not None:
+                check_children(name, [child.name for child in session.children(name)], closed=True)
                 session.uncancel_group(row.id)
 
         self._set("replay_group", (limits.check_name("name", name),), None, actor, work)
@@ -226,12 +228,26 @@ class GroupVerbs(BulkVerbs, DeclarationVerb):
 
     def _close(self, verb: str, name: str, request_id: str | None, actor: Any, *, cancelled: bool) -> GroupRecord:
         who = validate.actor(actor, Role.CLIENT, self._actor)
+        children: list[ChildGroup] = []
 
         def work(session: Session) -> None:
-            session.set_group_closed(_locked(session, name).id, who.name, cancelled=cancelled)
+            row = _locked(session, name)
+            if row.closed_at is None and not cancelled:
+                children[:] = session.children(name)
+                check_children(name, [child.name for child in children], closed=False)
+            session.set_group_closed(row.id, who.name, cancelled=cancelled)
             session.wake(set())
 
-        self._set(verb, (limits.check_name("name", name),), request_id, who, work)
+        close = partial(self._set, verb, (limits.check_name("name", name),), request_id, who, work)
+        try:
+            close()
+        except Conflict:
+            due = [child.name for child in children if child.is_due]
+            if not due:
+                raise
+            for child in due:
+                self._pipeline.count_group(child)
+            close()
         return self.get_group(name)
 
     def _on_jobs(
@@ -268,9 +284,12 @@ def _make_group(name: str, body: GroupBody, by: str, session: Session) -> None:
     row = session.find_group(name)
     if row is None:
         limits.check_count("unfinished groups", session.count_unfinished_groups() + 1, limits.UNFINISHED_GROUPS_MAX)
+        found = session.joinable_groups(sorted(set(body.joins())))
         check_chain(name, body.joins(), partial(_joins, session))
         for joined in body.joins():
-            if _found(session, joined).closed_at is not None:
+            if joined not in found:
+                raise unknown_group(joined)
+            if found[joined].is_closed:
                 raise closed_group(joined, "follow-up job")
         session.add_group(name, body, by)
         row = _found(session, name)

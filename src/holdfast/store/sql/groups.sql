@@ -20,7 +20,7 @@ SELECT count(*) FROM holdfast.groups WHERE done_at IS NULL;
 -- name: troubled_groups
 SELECT {group_columns} FROM holdfast.groups g
 WHERE (g.dead_at IS NOT NULL OR g.last_error IS NOT NULL)
-  AND (g.last_error IS NOT NULL OR (g.done_at IS NOT NULL AND g.cancelled_at IS NULL AND g.succeeded < g.joined))
+  AND ((g.last_error IS NOT NULL AND g.cancelled_at IS NULL) OR (g.done_at IS NOT NULL AND g.cancelled_at IS NULL AND g.succeeded < g.joined))
 UNION ALL
 SELECT {group_columns} FROM holdfast.groups g
 WHERE g.done_at IS NULL AND g.closed_at IS NULL AND g.last_error IS NULL AND g.created_at < :before_at AND g.joined > 0
@@ -28,8 +28,17 @@ WHERE g.done_at IS NULL AND g.closed_at IS NULL AND g.last_error IS NULL AND g.c
 LIMIT :limit;
 
 -- name: add_group
-INSERT INTO holdfast.groups (name, body, created_at, created_by) VALUES (:name, :body, :made_at, :made_by)
+INSERT INTO holdfast.groups (name, body, created_at, created_by, then_joins, on_dead_joins)
+VALUES (:name, :body, :made_at, :made_by, :then_joins, :on_dead_joins)
 ON CONFLICT (name) DO NOTHING;
+
+-- Groups with a follow-up job that joins another group and is not made yet.
+
+-- name: joining_groups
+SELECT {group_columns} FROM holdfast.groups g WHERE g.then_joins = :name AND g.then_job IS NULL
+UNION
+SELECT {group_columns} FROM holdfast.groups g WHERE g.on_dead_joins = :name AND g.on_dead_job IS NULL
+ORDER BY name;
 
 -- name: set_group_closed
 UPDATE holdfast.groups

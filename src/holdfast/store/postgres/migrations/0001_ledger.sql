@@ -192,6 +192,7 @@ CREATE INDEX jobs_group ON holdfast.jobs (group_id, id) WHERE group_id IS NOT NU
 --
 --   dead_at      when the first job that did not succeed was counted
 --   done_at      when all jobs had ended and none could join any more
+--   then_joins, on_dead_joins  the groups that its follow-up jobs join
 CREATE TABLE holdfast.groups (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name          text COLLATE "C" NOT NULL UNIQUE,
@@ -210,11 +211,15 @@ CREATE TABLE holdfast.groups (
     succeeded     bigint NOT NULL DEFAULT 0,
     failed        bigint NOT NULL DEFAULT 0,
     cancelled     bigint NOT NULL DEFAULT 0,
-    dead_lettered bigint NOT NULL DEFAULT 0
+    dead_lettered bigint NOT NULL DEFAULT 0,
+    then_joins    text COLLATE "C",
+    on_dead_joins text COLLATE "C"
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 CREATE INDEX groups_unfinished ON holdfast.groups (id) WHERE done_at IS NULL;
 CREATE INDEX groups_troubled ON holdfast.groups (id) WHERE dead_at IS NOT NULL OR last_error IS NOT NULL;
+CREATE INDEX groups_then_joins ON holdfast.groups (then_joins) WHERE then_job IS NULL AND then_joins IS NOT NULL;
+CREATE INDEX groups_on_dead_joins ON holdfast.groups (on_dead_joins) WHERE on_dead_job IS NULL AND on_dead_joins IS NOT NULL;
 
 -- What statements have changed in the counts of groups, until it is added to them.
 CREATE TABLE holdfast.group_changes (

@@ -24,5 +24,7 @@ DELETE FROM holdfast.groups WHERE id IN (
     WHERE g.done_at < %(before_at)s
       AND NOT EXISTS (SELECT FROM holdfast.jobs j WHERE j.group_id = g.id AND j.group_id IS NOT NULL)
       AND NOT EXISTS (SELECT FROM holdfast.group_changes c WHERE c.group_id = g.id)
+      AND NOT (g.then_joins IS NOT NULL AND g.then_job IS NULL AND g.cancelled_at IS NULL
+          AND EXISTS (SELECT FROM holdfast.groups p WHERE p.name = g.then_joins AND p.closed_at IS NULL))
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 RETURNING 1;

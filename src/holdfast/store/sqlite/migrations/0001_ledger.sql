@@ -186,6 +186,7 @@ CREATE INDEX holdfast_jobs_group ON holdfast_jobs (group_id, id) WHERE group_id 
 --
 --   dead_at      when the first job that did not succeed was counted
 --   done_at      when all jobs had ended and none could join any more
+--   then_joins, on_dead_joins  the groups that its follow-up jobs join
 CREATE TABLE holdfast_groups (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     name          TEXT NOT NULL UNIQUE,
@@ -204,11 +205,16 @@ CREATE TABLE holdfast_groups (
     succeeded     INTEGER NOT NULL DEFAULT 0,
     failed        INTEGER NOT NULL DEFAULT 0,
     cancelled     INTEGER NOT NULL DEFAULT 0,
-    dead_lettered INTEGER NOT NULL DEFAULT 0
+    dead_lettered INTEGER NOT NULL DEFAULT 0,
+    then_joins    TEXT,
+    on_dead_joins TEXT
 ) STRICT;
 
 CREATE INDEX holdfast_groups_unfinished ON holdfast_groups (id) WHERE done_at IS NULL;
 CREATE INDEX holdfast_groups_troubled ON holdfast_groups (id) WHERE dead_at IS NOT NULL OR last_error IS NOT NULL;
+CREATE INDEX holdfast_groups_then_joins ON holdfast_groups (then_joins) WHERE then_job IS NULL AND then_joins IS NOT NULL;
+CREATE INDEX holdfast_groups_on_dead_joins ON holdfast_groups (on_dead_joins)
+    WHERE on_dead_job IS NULL AND on_dead_joins IS NOT NULL;
 
 -- What statements have changed in the counts of groups, until it is added to them.
 CREATE TABLE holdfast_group_changes (

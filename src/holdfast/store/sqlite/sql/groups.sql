@@ -24,5 +24,7 @@ DELETE FROM holdfast_groups WHERE id IN (
     WHERE g.done_at < :before_at
       AND NOT EXISTS (SELECT 1 FROM holdfast_jobs j WHERE j.group_id = g.id AND j.group_id IS NOT NULL)
       AND NOT EXISTS (SELECT 1 FROM holdfast_group_changes c WHERE c.group_id = g.id)
+      AND NOT (g.then_joins IS NOT NULL AND g.then_job IS NULL AND g.cancelled_at IS NULL
+          AND EXISTS (SELECT 1 FROM holdfast_groups p WHERE p.name = g.then_joins AND p.closed_at IS NULL))
     LIMIT :limit)
 RETURNING 1;
