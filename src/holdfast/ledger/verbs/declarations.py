@@ -10,7 +10,6 @@ from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.public import to_datetime
 from holdfast.store.fleet import Declaration
 
-
 DECLARED_OPTIONS = ("queue", "limits", "requires")
 """The options of jobs that the handler of their kind declares."""
 
