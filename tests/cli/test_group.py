@@ -50,7 +50,7 @@ def test_a_group_is_added_joined_closed_cancelled_and_replayed(group: GroupComma
     assert (found["group"]["failed"], found["group"]["live_by_status"]["queued"], found["dead_jobs"]) == (1, 1, [job.id])
     assert [one["id"] for one in group.ask("jobs", "import-42", "--status", "failed")["jobs"]] == [job.id]
     assert group("cancel", "import-42", "--reason", "wrong file").out == (
-        "Group import-42 is cancelled: 1 jobs were told to end.\n"
+        "Group import-42 is cancelled: 1 job was told to end.\n"
     )
     waited = group("wait", "import-42")
     assert waited.code == 1

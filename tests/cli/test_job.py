@@ -139,8 +139,11 @@ def test_a_dedupe_key_finds_the_job_that_has_it(here: JobCommands) -> None:
     assert (second["job"]["id"], second["is_new"]) == (first["job"]["id"], False)
     assert (
         here("job", "enqueue", "index", "--queue", "default", "--dedupe-key", "k").out
-        == f"Job {first['job']['id']} was there already.\n"
+        == f"Job {first['job']['id']} was there already and is queued.\n"
     )
+    for_ever = ("job", "enqueue", "index", "--queue", "default", "--dedupe-key", "e", "--dedupe", "forever")
+    here.ledger.cancel(here.said(*for_ever)["job"]["id"])
+    assert here(*for_ever).out.endswith("was there already and is cancelled. It keeps its key for ever.\n")
 
 
 def test_a_call_replaces_or_postpones_the_job_that_has_its_key(here: JobCommands) -> None:
@@ -162,6 +165,7 @@ def test_a_key_is_kept_for_a_time(here: JobCommands) -> None:
     here.ledger.cancel(first["id"])
     told = here(*call, "--on-duplicate", "replace").out
     assert told == f"Job {first['id']} was there already and is cancelled. It keeps its key, and nothing is changed.\n"
+    assert f"was there already and is cancelled. It keeps its key until {first['dedupe_until'][:4]}" in here(*call).out
     assert "  key until " in here("job", "get", first["id"]).out
     assert here.refused("job", "enqueue", "index", "--queue", "default", "--dedupe-for", "1h")[:2] == (1, "validation_error")
 

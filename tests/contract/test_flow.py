@@ -685,6 +685,29 @@ def test_the_burst_of_the_largest_rate_may_be_set(ledger: Ledger) -> None:
     assert ledger.set_limit("api", rate=made.rate, burst=made.burst).burst == made.burst
 
 
+def test_a_refusal_of_a_number_names_its_range(ledger: Ledger) -> None:
+    for call, message, field, limit in (
+        (lambda: ledger.set_queue("q", weights={"a": 0}), "the weight of a must be from 1 to 1000", "weights", [1, 1_000]),
+        (
+            lambda: ledger.enqueue("k", limits={"api": 0}),
+            "the units of limit api must be from 1 to 1000000",
+            "limits",
+            [1, 1_000_000],
+        ),
+        (
+            lambda: ledger.set_schedule("s", "k", every="0.5s"),
+            "every must be from 1 s to 366 d",
+            "every",
+            [1_000, 31_622_400_000],
+        ),
+    ):
+        with refused("limit_exceeded") as refusal:
+            call()
+        assert refusal.value.message == message
+        assert refusal.value.action == f"Give a value {message[message.index('from') :]}."
+        assert (refusal.value.context["field"], refusal.value.context["limit"]) == (field, limit)
+
+
 @pytest.mark.parametrize("rate", ["1/sec", "1/nan", "1/1s/1s", "1/", "/1s", "1/10"])
 def test_a_refusal_says_how_a_rate_is_written(ledger: Ledger, rate: str) -> None:
     with refused("validation_error") as refusal:

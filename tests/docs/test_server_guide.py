@@ -71,10 +71,18 @@ def path(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_worker_in_a_shell_does_a_job(tmp_path: Path, path: str) -> None:
     (tmp_path / "worker.sh").write_text(_file("worker.sh", "sh"))
     with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger, running(ledger) as server:
-        job = ledger.enqueue("greet", {"name": "Ada"}, queue="mail")
+        job = ledger.enqueue("greet", {"name": "Ada"}, queue="mail", requires=["gripper"])
         _run(server, tmp_path, ["sh", "worker.sh"], PATH=path)
         assert ledger.result(job, timeout=0) == {"text": "Hello"}
+        _check_signed_in(ledger)
         assert [event.actor for event in ledger.events(job.id)][1:] == ["worker:arm-1#http"] * 4
+
+
+def _check_signed_in(ledger: Ledger) -> None:
+    [worker] = ledger.workers()
+    assert (worker.name, worker.details) == ("arm-1", {"queues": ["mail"], "kinds": ["greet"], "labels": ["gripper"]})
+    waits = ledger.enqueue("greet", queue="mail", requires=["gripper"])
+    assert "arm-1" in ledger.explain(waits.id).next[0].by
 
 
 def test_a_stale_fence_is_refused(tmp_path: Path, path: str) -> None:
@@ -138,9 +146,10 @@ def _node() -> str:
 def test_the_worker_in_node_does_a_job(tmp_path: Path) -> None:
     (tmp_path / "worker.mjs").write_text(_file("worker.mjs", "js"))
     with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger, running(ledger) as server:
-        job = ledger.enqueue("greet", {"name": "Ada"}, queue="mail")
+        job = ledger.enqueue("greet", {"name": "Ada"}, queue="mail", requires=["gripper"])
         assert _run(server, tmp_path, [_node(), "worker.mjs"]) == f"job {job.id} is done\n"
         assert ledger.result(job, timeout=0) == {"text": "Hello, Ada"}
+        _check_signed_in(ledger)
 
 
 @pytest.fixture

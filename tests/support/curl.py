@@ -1,6 +1,6 @@
 """A small stand-in for curl, for machines without one. It knows the options that the guides use, and refuses others.
 
-`-s`, `-S`, `--fail-with-body`, `-H NAME: VALUE`, `-d DATA`, `-o FILE`, `-w FORMAT` with the status, and one address.
+`-s`, `-S`, `--fail-with-body`, `-X METHOD`, `-H NAME: VALUE`, `-d DATA`, `-o FILE`, `-w FORMAT` with the status, and one address.
 """
 
 import http.client
@@ -28,7 +28,7 @@ def path_with_curl(folder: Path) -> str:
 
 def main(words: list[str]) -> int:
     headers: dict[str, str] = {}
-    url = data = None
+    url = data = method = None
     file, shown = "/dev/stdout", ""
     fails = False
     left = iter(words)
@@ -41,6 +41,8 @@ def main(words: list[str]) -> int:
             case "-H":
                 name, _, value = next(left).partition(":")
                 headers[name.strip()] = value.strip()
+            case "-X":
+                method = next(left)
             case "-d":
                 data = next(left)
             case "-o":
@@ -56,7 +58,7 @@ def main(words: list[str]) -> int:
     assert parts.scheme == "http" and parts.hostname is not None, url
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
-    connection.request("GET" if data is None else "POST", target, data, headers)
+    connection.request(method or ("GET" if data is None else "POST"), target, data, headers)
     answer = connection.getresponse()
     body = answer.read()
     if file == "/dev/stdout":

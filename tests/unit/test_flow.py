@@ -367,7 +367,7 @@ def test_numbers_of_ratios_have_a_range():
     for given in ("0/1m", "99999999999999999999999/1m", "1/1d"):
         with pytest.raises(LimitExceeded):
             read_ratio("rate", given, "600/1m", 1, 1_000)
-    with pytest.raises(LimitExceeded, match="the duration of rate must be from 1 to 1000 ms") as refusal:
+    with pytest.raises(LimitExceeded, match="the duration of rate must be from 1 ms to 1 s") as refusal:
         read_ratio("rate", "600/0s", "600/1m", 1, 1_000)
     assert refusal.value.context["field"] == "rate"
 

@@ -10,6 +10,7 @@ from holdfast.cli.job_enqueue import json_object
 from holdfast.cli.output import CommandError, Page
 from holdfast.cli.values import WholeNumber, duration, format_time
 from holdfast.core import limits
+from holdfast.text import pluralize
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -173,7 +174,8 @@ def cancel(ledger: "Ledger", *, name: str, hard: bool, reason: str) -> CommandRe
       holdfast group cancel import-42 --reason "wrong file"
     """
     change = ledger.cancel_group(name, hard=hard, reason=reason)
-    return _changed(change, f"Group {name} is cancelled: {change.changed} jobs were told to end.")
+    were = "was" if change.changed == 1 else "were"
+    return _changed(change, f"Group {name} is cancelled: {pluralize(change.changed, 'job')} {were} told to end.")
 
 
 @group.command()
@@ -190,7 +192,8 @@ def replay(ledger: "Ledger", *, name: str, reason: str | None) -> CommandResult:
       holdfast group replay import-42
     """
     change = ledger.replay_group(name, reason=reason)
-    return _changed(change, f"{change.changed} jobs of group {name} are replayed.")
+    are = "is" if change.changed == 1 else "are"
+    return _changed(change, f"{pluralize(change.changed, 'job')} of group {name} {are} replayed.")
 
 
 @group.command()

@@ -177,11 +177,19 @@ def _format_made(made: "Job", on_duplicate: str) -> str:
         waits = f"; it waits for {join_some(made.waits_for)}" if made.waits_for else ""
         return f"Job {made.id} is {made.status.value} in {made.queue}{waits}."
     if on_duplicate == "keep":
-        return f"Job {made.id} was there already."
+        return format_kept(made)
     if made.status.value != "queued" or made.attempt:
         return f"Job {made.id} was there already and is {made.status.value}. It keeps its key, and nothing is changed."
     available = f", available at {format_time(made.available_at)}" if on_duplicate == "postpone" and not made.waits_for else ""
     return f"Job {made.id} was there already, and has these arguments now{available}."
+
+
+def format_kept(found: "Job") -> str:
+    """Return the status of the job that has the key of an enqueue, and how long it keeps the key if that is not until its end."""
+    text = f"Job {found.id} was there already and is {found.status.value}."
+    if found.record.dedupe_forever:
+        return f"{text} It keeps its key for ever."
+    return text if found.dedupe_until is None else f"{text} It keeps its key until {format_time(found.dedupe_until)}."
 
 
 def _enqueue_lines(ledger: "Ledger", file: str, request_id: str | None) -> CommandResult:

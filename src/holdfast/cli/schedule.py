@@ -9,7 +9,7 @@ import click
 from holdfast.cli.command import CommandResult, NounGroup, request_option, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
 from holdfast.cli.flow_options import flow_options
-from holdfast.cli.job_enqueue import declared_options, format_taken, json_object
+from holdfast.cli.job_enqueue import declared_options, format_kept, format_taken, json_object
 from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import WholeNumber, duration, format_time, point
 from holdfast.core import limits
@@ -208,7 +208,7 @@ def run(ledger: "Ledger", *, name: str, request_id: str) -> CommandResult:
     from holdfast.shapes import job_view
 
     job = ledger.run_schedule(name, request_id=request_id)
-    text = f"Job {job.id} is {job.status.value} in {job.queue}." if job.is_new else f"Job {job.id} was there already."
+    text = f"Job {job.id} is {job.status.value} in {job.queue}." if job.is_new else format_kept(job)
     return CommandResult({"job": job_view(job), "is_new": job.is_new}, lambda page: page.line(text))
 
 

@@ -352,13 +352,22 @@ def check_key(what: str, value: Any) -> str:
     return check_text(what, value, KEY_BYTES_MAX)
 
 
-def check_integer(what: str, value: Any, low: int, high: int) -> int:
-    """Return `value` if it is a whole number from `low` to `high`. A bool is not a number here."""
+def check_integer(what: str, value: Any, low: int, high: int, field: str | None = None) -> int:
+    """Return `value` if it is a whole number from `low` to `high`. A bool is not a number here.
+
+    Messages name it as `what`, and errors carry the name of the field, which is `what` too if none is given.
+    """
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ValidationError(f"{what} must be a whole number, not {type(value).__name__}", field=what)
+        raise ValidationError(f"{what} must be a whole number, not {type(value).__name__}", field=field or what)
     if not low <= value <= high:
-        raise LimitExceeded(f"{what} must be from {low} to {high}", field=what, limit=[low, high])
+        raise out_of_range(what, f"{low} to {high}", low, high, field)
     return int(value)
+
+
+def out_of_range(what: str, words: str, low: int, high: int, field: str | None = None) -> LimitExceeded:
+    """Return the error for a number that is not in its range, which `words` tell in the caller's unit."""
+    action = f"Give a value from {words}."
+    return LimitExceeded(f"{what} must be from {words}", action=action, field=field or what, limit=[low, high])
 
 
 def check_count(what: str, count: int, most: int) -> None:

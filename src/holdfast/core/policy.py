@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.limits import LEASE_MS_MAX, LEASE_MS_MIN, check_integer
+from holdfast.core.limits import LEASE_MS_MAX, LEASE_MS_MIN, check_integer, out_of_range
 from holdfast.core.model import EventType, Policy
 from holdfast.errors import LimitExceeded, ValidationError
+from holdfast.text import format_setting_ms
 
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -81,8 +82,12 @@ def duration_ms(what: str, value: Any, low: int, high: int, field: str | None = 
         case _:
             raise ValidationError(f'{what} must be seconds, a timedelta, or a text such as "30s" or "500ms"', field=field)
     if not low <= ms <= high:
-        raise LimitExceeded(f"{what} must be from {low} to {high} ms", field=field, limit=[low, high])
+        raise out_of_range(what, f"{_format_bound(low)} to {_format_bound(high)}", low, high, field)
     return round(ms)
+
+
+def _format_bound(ms: int) -> str:
+    return re.sub(r"(?<=\d)(?=[a-z])", " ", format_setting_ms(ms))
 
 
 def read_settings(fields: dict[str, Any]) -> Settings:
@@ -141,7 +146,8 @@ def lowers_signed(before: Settings, after: Settings) -> bool:
 def _check_lease_ttl(layer: Settings) -> Settings:
     if layer.lease_ttl_ms is not None and layer.lease_ttl_ms > LEASE_MS_MAX and not layer.lease_widened:
         raise LimitExceeded(
-            f"lease_ttl must be at most {LEASE_MS_MAX} ms unless lease_widened is set",
+            f"lease_ttl must be at most {_format_bound(LEASE_MS_MAX)} unless lease_widened is set",
+            action="Give a shorter one, or set lease_widened for the kind or the tier.",
             field="lease_ttl",
             limit=LEASE_MS_MAX,
         )

@@ -57,7 +57,7 @@ def outcome_of(job: JobRecord, call: c.Enqueue, now: Micros) -> Outcome:
     if job.kind != call.kind:
         raise Conflict(
             f"the dedupe key {call.dedupe_key!r} is held by job {job.id} of the kind {job.kind}; "
-            f"on_duplicate={call.on_duplicate!r} does not make a {call.kind} of it",
+            f"on_duplicate={call.on_duplicate!r} does not change its kind to {call.kind}",
             holder_id=job.id,
             rev=job.rev,
         )

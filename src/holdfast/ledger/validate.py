@@ -457,9 +457,13 @@ def draws(given: Any) -> tuple[Draw, ...]:
         raise ValidationError("limits has a name twice: a mapping of names to units draws more than one", field="limits")
     limits.check_count("limits", len(units), limits.LIMITS_PER_JOB_MAX)
     return tuple(
-        Draw(limits.check_name("limits", name), limits.check_integer("limits", number, 1, limits.LIMIT_UNITS_MAX))
+        Draw(limits.check_name("limits", name), _units(name, number))
         for name, number in sorted(units.items(), key=lambda pair: str(pair[0]))
     )
+
+
+def _units(limit: str, given: Any) -> int:
+    return limits.check_integer(f"the units of limit {limit}", given, 1, limits.LIMIT_UNITS_MAX, "limits")
 
 
 def labels(what: str, given: Any, most: int) -> tuple[str, ...]:

@@ -275,7 +275,9 @@ def _weights(given: Any) -> dict[str, int]:
         raise ValidationError("weights must be a mapping of partitions to numbers", field="weights")
     limits.check_count("weights", len(given), limits.PARTITION_WEIGHTS_MAX)
     return {
-        limits.check_name("weights", partition): limits.check_integer("weights", weight, 1, limits.PARTITION_WEIGHT_MAX)
+        limits.check_name("weights", partition): limits.check_integer(
+            f"the weight of {partition}", weight, 1, limits.PARTITION_WEIGHT_MAX, "weights"
+        )
         for partition, weight in given.items()
     }
 
