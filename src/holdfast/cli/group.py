@@ -10,6 +10,7 @@ from holdfast.cli.job_enqueue import json_object
 from holdfast.cli.output import CommandError, Page
 from holdfast.cli.values import WholeNumber, duration, format_time
 from holdfast.core import limits
+from holdfast.text import pluralize
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -72,9 +73,11 @@ def list_(ledger: "Ledger", *, every: bool) -> CommandResult:
     def show(page: Page) -> None:
         if not found:
             page.line("There are no groups." if every else "There are no groups that are not done.")
-            return
-        rows = [(one.name, _state(one), one.total, one.live, one.succeeded, _dead(one), _percent(one)) for one in found]
-        page.table(("group", "state", "jobs", "live", "succeeded", "dead", "progress"), rows)
+        else:
+            rows = [(one.name, _state(one), one.total, one.live, one.succeeded, _dead(one), _percent(one)) for one in found]
+            page.table(("group", "state", "jobs", "live", "succeeded", "dead", "progress"), rows)
+        if not every:
+            page.remark("Groups that are done are not shown, also those with failed jobs: --all shows them.")
 
     return CommandResult({"groups": found}, show)
 
@@ -157,7 +160,9 @@ def close(ledger: "Ledger", *, name: str, request_id: str) -> CommandResult:
       holdfast group close import-42
     """
     found = ledger.close_group(name, request_id=request_id)
-    return CommandResult({"group": found}, lambda page: page.line(f"Group {name} is closed: {_state(found)}."))
+    left = f"{found.live:,} of {pluralize(found.total, 'job')} left"
+    state = _state(found) if found.done else left
+    return CommandResult({"group": found}, lambda page: page.line(f"Group {name} is closed: {state}."))
 
 
 @group.command()
@@ -173,7 +178,8 @@ def cancel(ledger: "Ledger", *, name: str, hard: bool, reason: str) -> CommandRe
       holdfast group cancel import-42 --reason "wrong file"
     """
     change = ledger.cancel_group(name, hard=hard, reason=reason)
-    return _changed(change, f"Group {name} is cancelled: {change.changed} jobs were told to end.")
+    told = f"{pluralize(change.changed, 'job')} {'was' if change.changed == 1 else 'were'} told to end"
+    return _changed(change, f"Group {name} is cancelled: {told}.")
 
 
 @group.command()
@@ -190,7 +196,8 @@ def replay(ledger: "Ledger", *, name: str, reason: str | None) -> CommandResult:
       holdfast group replay import-42
     """
     change = ledger.replay_group(name, reason=reason)
-    return _changed(change, f"{change.changed} jobs of group {name} are replayed.")
+    verb = "is" if change.changed == 1 else "are"
+    return _changed(change, f"{pluralize(change.changed, 'job')} of group {name} {verb} replayed.")
 
 
 @group.command()
