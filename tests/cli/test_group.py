@@ -36,7 +36,7 @@ def test_a_group_is_added_joined_closed_cancelled_and_replayed(group: GroupComma
     assert (added.code, added.out) == (0, "Group import-42 is there: open, 0 of 0 left.\n")
     for _ in range(2):
         assert group.enqueue("import-42").code == 0
-    assert group("close", "import-42").out == "Group import-42 is closed: closed, 2 of 2 left.\n"
+    assert group("close", "import-42").out == "Group import-42 is closed: 2 of 2 jobs left.\n"
     refused = group.enqueue("import-42")
     assert refused.code != 0
     assert "the group 'import-42' is closed" in refused.err
@@ -64,8 +64,27 @@ def test_a_group_is_added_joined_closed_cancelled_and_replayed(group: GroupComma
             ledger.complete(held(job), None)
     assert group("wait", "import-42").out == "Group import-42 is done, 2 of 2 succeeded.\n"
     assert "job 5" in group("show", "import-42").out
-    assert group("list").out == "There are no groups that are not done.\n"
+    listed = group("list")
+    assert listed.out == "There are no groups that are not done.\n"
+    assert "--all shows them" in listed.err
     assert "done, 2 of 2 succeeded" in group("list", "--all").out
+
+
+def test_counts_of_one_and_a_group_that_waits_for_others(group: GroupCommands) -> None:
+    group("add", "year", "--then", '{"kind": "publish"}')
+    group("add", "month", "--then", '{"kind": "sum", "group": "year"}')
+    refused = group("close", "year")
+    assert refused.code == 1
+    assert "the group 'year' waits for follow-up jobs of 1 group: 'month'" in refused.err
+    assert refused.err.rstrip().endswith(" month.")
+    group.enqueue("month")
+    assert group("close", "month").out == "Group month is closed: 1 of 1 job left.\n"
+    group("cancel", "month")
+    assert group("replay", "month").out == "1 job of group month is replayed.\n"
+    shown = group("list")
+    assert "year" in shown.out
+    assert "--all shows them" in shown.err
+    assert "--all" not in group("list", "--all").err
 
 
 def test_wrong_input_is_refused(group: GroupCommands) -> None:

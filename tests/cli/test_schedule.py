@@ -89,3 +89,18 @@ def test_the_removal_of_a_declared_schedule_is_remarked_on(schedule: ScheduleCom
         ledger.declare_schedules("k", {"s": {"every": "1h"}})
     assert "declared by its handler" in schedule("get", "s").out
     assert "comes back when a worker starts" in schedule("remove", "s").err
+
+
+def test_a_declared_schedule_can_be_taken_and_given_back(schedule: ScheduleCommands) -> None:
+    with holdfast.open(schedule.url) as ledger:
+        ledger.declare_schedules("k", {"s": {"every": "1h"}})
+        ledger.set_schedule("t", "k", every="1h")
+    lines = schedule("list").out.splitlines()
+    assert [line.split()[-1] for line in lines[1:]] == ["handler", "operator"]
+    taken = schedule("add", "s", "k", "--queue", "q", "--every", "2h")
+    assert "To give it back to the code, remove it: holdfast schedule remove s." in taken.err
+    again = schedule("add", "s", "k", "--queue", "q", "--every", "3h")
+    assert "give it back" not in again.err
+    assert schedule("remove", "s").code == 0
+    with holdfast.open(schedule.url) as ledger:
+        assert ledger.declare_schedules("k", {"s": {"every": "1h"}}) == []

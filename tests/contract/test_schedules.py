@@ -242,6 +242,8 @@ def test_a_schedule_that_does_not_exist(ledger: Ledger, verb: str):
         ({"every": "1m", "available_at": datetime(2026, 1, 2, tzinfo=UTC)}, "validation_error", "available_at"),
         ({"every": "1m", "priority": 10_000}, "limit_exceeded", "priority"),
         ({"every": "1m", "colour": "red"}, "validation_error", "enqueue"),
+        ({"every": "1m", "end": datetime(2020, 1, 1, tzinfo=UTC)}, "validation_error", "end"),
+        ({"cron": "0 3 * * *", "end": datetime(2026, 1, 1, 2, tzinfo=UTC)}, "validation_error", "end"),
     ],
     ids=str,
 )
@@ -474,3 +476,23 @@ def test_a_paused_schedule_makes_no_firing_twice_after_a_step_back(ledger: Ledge
     clock.jump(-120)
     ledger.resume_schedule("s")
     assert every_minute(ledger, clock, 3) == [made - MINUTE, made + MINUTE]
+
+
+def test_a_schedule_needs_a_group_that_jobs_can_join(ledger: Ledger, clock: ManualClock):
+    with refused_without_trace(ledger, "not_found") as caught:
+        ledger.set_schedule("s", "report", every="10s", group="none")
+    assert "holdfast group add none" in caught.value.action
+    ledger.group("all")
+    ledger.set_schedule("s", "report", every="10s", group="all")
+    ledger.close_group("all")
+    with refused_without_trace(ledger, "conflict"):
+        ledger.set_schedule("s", "report", every="20s", group="all")
+    assert ledger.schedule("s").every_s == 10
+    # A worker that declares such a schedule starts all the same.
+    assert ledger.declare_schedules("report", {"t": {"every": "10s", "group": "none"}}) == []
+    assert tick(ledger, clock, 10) == []
+    assert ledger.schedule("s").last_error == "the group 'all' is closed: no job can join it"
+    assert ledger.schedule("t").last_error == "there is no group 'none'"
+    ended = {"every": "10s", "end": datetime(2020, 1, 1, tzinfo=UTC)}
+    assert ledger.declare_schedules("report", {"t": ended}) == []
+    assert ledger.schedule("t").next_at is None

@@ -73,9 +73,11 @@ def list_(ledger: "Ledger", *, every: bool) -> CommandResult:
     def show(page: Page) -> None:
         if not found:
             page.line("There are no groups." if every else "There are no groups that are not done.")
-            return
-        rows = [(one.name, _state(one), one.total, one.live, one.succeeded, _dead(one), _percent(one)) for one in found]
-        page.table(("group", "state", "jobs", "live", "succeeded", "dead", "progress"), rows)
+        else:
+            rows = [(one.name, _state(one), one.total, one.live, one.succeeded, _dead(one), _percent(one)) for one in found]
+            page.table(("group", "state", "jobs", "live", "succeeded", "dead", "progress"), rows)
+        if not every:
+            page.remark("Groups that are done are not shown, also those with failed jobs: --all shows them.")
 
     return CommandResult({"groups": found}, show)
 
@@ -158,7 +160,9 @@ def close(ledger: "Ledger", *, name: str, request_id: str) -> CommandResult:
       holdfast group close import-42
     """
     found = ledger.close_group(name, request_id=request_id)
-    return CommandResult({"group": found}, lambda page: page.line(f"Group {name} is closed: {_state(found)}."))
+    left = f"{found.live:,} of {pluralize(found.total, 'job')} left"
+    state = _state(found) if found.done else left
+    return CommandResult({"group": found}, lambda page: page.line(f"Group {name} is closed: {state}."))
 
 
 @group.command()

@@ -1,5 +1,6 @@
 """`holdfast schedule`: make jobs at set times, and look at the times before."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import WholeNumber, duration, format_time, point
 from holdfast.core import limits
 from holdfast.core.schedule import Missed, Overlap
+from holdfast.errors import NotFound
 from holdfast.text import format_duration
 
 if TYPE_CHECKING:
@@ -90,12 +92,23 @@ def add(ledger: "Ledger", *, name: str, kind: str, request_id: str, **given: Any
     chosen = {option: value for option, value in given.items() if value is not None and value != ()}
     fields = declared_options(ledger, kind, chosen)
     taken = format_taken(chosen, fields)
+    was_declared = False
+    with contextlib.suppress(NotFound):
+        was_declared = ledger.schedule(name).declared
     made = ledger.set_schedule(name, kind, fields.pop("args", None), request_id=request_id, **fields)
 
     def show(page: Page) -> None:
         page.line(f"Schedule {name} makes {kind} jobs, {_next(made)}.")
         if taken:
             page.remark(taken)
+        if was_declared:
+            from holdfast.core.explain.formatting import quote_argument
+
+            give_back = f"holdfast schedule remove {quote_argument(name)}"
+            page.remark(
+                "Its handler declares it. This one takes its place, and no worker changes it. "
+                f"To give it back to the code, remove it: {give_back}. The next worker that starts declares it again."
+            )
         if made.created_at != made.updated_at:
             page.remark("It was there before, and is replaced: options that are not given have their defaults.")
 
@@ -106,6 +119,8 @@ def add(ledger: "Ledger", *, name: str, kind: str, request_id: str, **given: Any
 @with_existing_ledger
 def list_(ledger: "Ledger") -> CommandResult:
     """List schedules by name.
+
+    Those that are set by a handler are declared in the code of an app. The others are set by operators.
 
     \b
     Try:
@@ -120,10 +135,20 @@ def list_(ledger: "Ledger") -> CommandResult:
             page.line("There are no schedules.")
             return
         rows = [
-            (one.name, one.kind, one.queue, _times_of(one), _state(one), format_time(one.last_at), one.fired, one.skipped)
+            (
+                one.name,
+                one.kind,
+                one.queue,
+                _times_of(one),
+                _state(one),
+                format_time(one.last_at),
+                one.fired,
+                one.skipped,
+                _setter(one),
+            )
             for one in found
         ]
-        page.table(("schedule", "kind", "queue", "times", "next", "last", "fired", "skipped"), rows)
+        page.table(("schedule", "kind", "queue", "times", "next", "last", "fired", "skipped", "set by"), rows)
 
     return CommandResult({"schedules": found}, show)
 
@@ -289,6 +314,10 @@ def _state(found: "ScheduleRecord") -> str:
     if found.paused_at is not None:
         return f"paused by {found.paused_by}"
     return "ended" if found.next_at is None else format_time(found.next_at)
+
+
+def _setter(found: "ScheduleRecord") -> str:
+    return "handler" if found.declared else "operator"
 
 
 def _next(found: "ScheduleRecord") -> str:

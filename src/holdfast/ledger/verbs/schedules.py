@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core import limits
 from holdfast.core import policy as policies
-from holdfast.core.groups import FollowUp
+from holdfast.core.groups import FollowUp, closed_group, unknown_group
 from holdfast.core.model import Actor, Role
 from holdfast.core.schedule import Missed, Overlap, Position, ScheduleBody, Span, begin
 from holdfast.errors import NotFound, ValidationError
@@ -97,6 +97,8 @@ class ScheduleVerbs(DeclarationVerb):
         who = validate.actor(actor, Role.OPERATOR, self._actor)
 
         def work(session: Session) -> None:
+            _check_group(session, body)
+            _check_end(session, body)
             _put(session, name, body, kind, OPERATOR, who.name)
 
         self._set("set_schedule", (name, body), request_id, who, work)
@@ -305,6 +307,25 @@ def _put(session: Session, name: str, body: ScheduleBody, kind: str, source: str
     else:
         times = _begin(session, name, body)
     session.put_schedule(name, kind, body, source, by, *times)
+
+
+def _check_group(session: Session, body: ScheduleBody) -> None:
+    """Raise an error if the jobs of a schedule could not join their group."""
+    from holdfast.core import payloads
+
+    name = payloads.decode(payloads.EnqueuedPayload, bytes(body.job)).group
+    row = None if name is None else session.find_group(name)
+    if name is not None and row is None:
+        raise unknown_group(name)
+    if row is not None and row.closed_at is not None:
+        raise closed_group(row.name, "job")
+
+
+def _check_end(session: Session, body: ScheduleBody) -> None:
+    from holdfast.ledger.firing_times import ScheduleTimes
+
+    if ScheduleTimes(body).after(session.now()) is None:
+        raise ValidationError("the schedule would never fire: none of its times is left before its end", field="end")
 
 
 def _begin(session: Session, name: str, body: ScheduleBody, runs: tuple[Span, ...] = ()) -> tuple[Position, int | None]:
