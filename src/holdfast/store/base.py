@@ -30,7 +30,7 @@ from holdfast.store.flow import FlowClaim, QueueSettingsRow
 from holdfast.store.groups import GroupPlace, GroupRow, PendingChanges
 from holdfast.store.history import EventTally, HistoryName, HistoryProgress, HistoryRow, SeriesRow, TotalRow
 from holdfast.store.jobs import DeadLetterFilter, DueJobs, JobFilter, JobRows, UnfinishedJobs
-from holdfast.store.limits import LimitKeyRow, LimitRow
+from holdfast.store.limits import LimitKeyRow, LimitRow, WaitingJobs
 from holdfast.store.outbox import EndedJob, JobOrigin, SinkPosition
 from holdfast.store.policies import Layer, Scope
 from holdfast.store.readings import (
@@ -488,6 +488,8 @@ class FlowControl(Protocol):
     def routed_jobs(self, limit: int) -> list[RoutedJobs]: ...
     def limit_troubles(self, limit: int) -> list[LimitTrouble]: ...
     def limit_usage(self) -> dict[str, tuple[int, int]]: ...
+    def waiting_jobs(self, key_ids: Iterable[int]) -> dict[int, WaitingJobs]: ...
+    def waiting_by_limit(self) -> dict[str, WaitingJobs]: ...
 
 
 class Session(
