@@ -133,7 +133,7 @@ LIMITS = {
     "SUBQUEUE_KEPT_MS": "how long a subqueue without jobs is kept, in milliseconds: a day",
     "SLOTS_WALKED_MAX": "slots, which are claims that drew on limits, that one step of `prune` looks at",
     "ROUTES_CHECKED_MAX": "combinations of labels, worker, kind and queue that a diagnosis looks at, the newest",
-    "SUBQUEUES_CHECKED_MAX": "subqueues with limits that a diagnosis looks at, the newest, and subqueues that wait for limits in `flow_status`",
+    "SUBQUEUES_CHECKED_MAX": "subqueues with limits that a diagnosis and `flow_status` look at",
     "LIMIT_WAITING_MAX": "waiting jobs that are counted for a limit, and for each of its keys",
     "COMPETITORS_MAX": "subqueues that `explain` compares a queued job with",
     "UNFINISHED_GROUPS_MAX": "groups that are not done",

@@ -448,7 +448,7 @@ FROM (SELECT DISTINCT name FROM shut) AS n;
 
 -- name: routed_jobs
 WITH {clock}
-SELECT r.queue, r.kind, r.for_worker, r.requires, f.jobs, f.since
+SELECT r.queue, r.kind, r.for_worker, r.requires, f.jobs, f.since, r.id
 FROM (SELECT * FROM holdfast.routes WHERE for_worker <> '' OR requires <> '{}' ORDER BY id DESC LIMIT %(routes)s) AS r
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, min(g.since) AS since FROM (

@@ -368,7 +368,7 @@ SELECT r.queue, r.kind, r.for_worker, r.requires, (
         CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
             ON j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
         WHERE s.queue = r.queue AND s.route = r.id AND s.is_open AND j.available_at <= :now_at AND j.reserved_until IS NULL
-        LIMIT :limit)) AS since
+        LIMIT :limit)) AS since, r.id
 FROM (SELECT * FROM holdfast_routes WHERE for_worker <> '' OR requires <> '[]' ORDER BY id DESC LIMIT :routes) r
 ORDER BY 1, 2, 3, 4;
 
