@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.cli.limit import format_waiting
 from tests.cli.conftest import Done, Run
 
 
@@ -42,6 +43,9 @@ def test_a_limit_is_set_listed_shown_and_unset(cli: Commands) -> None:
         assert len(ledger.claim("w", ["chat"])) == 1
     shown = cli("limit", "show", "openai").out
     assert "its own: 50 at once" in shown and "3 of 20" in shown
+    one = cli("limit", "get", "openai", "--for", "b").out
+    assert "3 of 20" in one and "its own" not in one
+    assert "No job has drawn on it for none yet." in cli("limit", "get", "openai", "--for", "none").out
     page = cli.ask("limit", "get", "openai", "--limit", "1")
     assert ([key["key"] for key in page["keys"]], page["next_after"]) == (["acme"], "acme")
     assert [key["used"] for key in cli.ask("limit", "get", "openai", "--after", "acme")["keys"]] == [3]
@@ -69,6 +73,21 @@ def test_a_limit_that_is_replaced_says_what_is_gone(cli: Commands) -> None:
     done = cli("limit", "set", "openai", "--for", "acme", "--concurrent", "1")
     assert "limit openai has no keys: it was set without by" in done.err
     assert "openai --by args.NAME" in done.err
+
+
+def test_jobs_that_wait_for_a_limit_are_counted(cli: Commands) -> None:
+    cli("limit", "set", "api", "--concurrent", "1")
+    for _ in range(3):
+        cli("job", "enqueue", "k", "--queue", "q", "--limit", "api")
+    with holdfast.open(cli.url) as ledger:
+        assert len(ledger.claim("w", ["q"], limit=3)) == 1
+    head, row = cli("limit", "get", "api").out.splitlines()[2:]
+    assert head.split() == ["key", "in", "use", "may", "start", "now", "waiting", "oldest", "numbers"]
+    assert row.split()[:7] == ["all", "jobs", "1", "of", "1", "–", "2"]
+    [key] = cli.ask("limit", "get", "api")["keys"]
+    assert (key["waiting"], key["waiting_since"] is None) == (2, False)
+    assert format_waiting(1_000) == "1,000 or more"
+    assert "waiting" in cli("top", "--once").out
 
 
 @pytest.mark.parametrize(
@@ -109,6 +128,20 @@ def test_a_queue_is_set_and_listed_with_its_settings(cli: Commands) -> None:
     )
     assert cli("queue", "set", "crawl").out == "Queue crawl has no settings.\n"
     assert cli.ask("queue", "list")["queues"] == []
+
+
+def test_a_queue_is_shown(cli: Commands) -> None:
+    cli("queue", "set", "crawl", "--weight", "acme=3", "--ageing", "+1/10m")
+    shown = cli("queue", "get", "crawl").out
+    assert shown == "Queue crawl is open, and has the weights acme=3 and ageing +1/10m.\nIt has no jobs.\n"
+    cli("job", "enqueue", "k", "--queue", "crawl")
+    cli("queue", "pause", "crawl")
+    first, oldest, queued = cli("queue", "get", "crawl").out.splitlines()
+    assert first.startswith("Queue crawl is paused ")
+    assert (oldest.split()[0], queued.split()) == ("oldest", ["queued", "1"])
+    found = cli.ask("queue", "get", "crawl")["queue"]
+    assert (found["counts"]["queued"], found["weights"], found["ageing"]) == (1, {"acme": 3}, "+1/10m")
+    assert cli("queue", "get", "other").out == "Queue other is open, and has no settings.\nIt has no jobs.\n"
 
 
 def test_a_job_has_the_options_and_shows_them(cli: Commands) -> None:

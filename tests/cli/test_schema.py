@@ -157,6 +157,7 @@ def flow(said: Said) -> None:
     said("limit", "unset", "api")
     said("queue", "set", "chat", "--weight", "a=3", "--ageing", "+1/10m")
     said("queue", "list")
+    said("queue", "get", "chat")
 
 
 def schedules(said: Said) -> None:
@@ -208,6 +209,7 @@ def well(said: Said) -> None:
 def queues_and_policies(said: Said) -> None:
     said("queue", "pause", "crawl")
     said("queue", "list")
+    said("queue", "get", "chat")
     said("queue", "unpause", "crawl")
     with holdfast.open("sqlite:///holdfast.db") as ledger:
         ledger.declare_policy("index", queue="crawl", attempts_max=7)

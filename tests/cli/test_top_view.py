@@ -41,8 +41,8 @@ def test_limits_have_a_pane_if_there_are_any(ledger: Ledger) -> None:
     assert pane_names()[LIMITS] == "Limits"
     rows = PANES[LIMITS].rows(SnapshotReader(ledger).read())
     assert [(row.cells, row.tone) for row in rows] == [
-        (("api", "2", "2", "600/1m", "–", "1"), "warn"),
-        (("tenant", "4", "2", "–", "args.n", "2"), ""),
+        (("api", "2", "2", "600/1m", "–", "1", "2", "0s"), "warn"),
+        (("tenant", "4", "2", "–", "args.n", "2", "0", "–"), ""),
     ]
 
 

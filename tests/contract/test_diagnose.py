@@ -37,7 +37,7 @@ def test_silent_holders_without_a_sweeper_are_reported(ledger: Ledger, clock: Ma
     assert wrong(ledger) == {}
     clock.advance(31)
     before = trace(ledger)
-    assert "1 job is past a limit" in wrong(ledger)["sweeping"].words
+    assert "1 job is due for a sweep" in wrong(ledger)["sweeping"].words
     assert trace(ledger) == before
     ledger.take_duty(SWEEP_DUTY, "w-2", ttl="10s")
     assert wrong(ledger) == {}
@@ -111,7 +111,9 @@ def test_a_group_that_cannot_finish_is_reported(ledger: Ledger, clock: ManualClo
     assert wrong(ledger)["group_open"].words.startswith("group import is open and has no live job (1 ended)")
     for name in ("import", "plain"):
         ledger.close_group(name)
-    assert wrong(ledger)["group_dead"].words == "1 of 1 job of group import did not succeed: it cannot finish"
+    assert (
+        wrong(ledger)["group_dead"].words == "group import is done, but 1 of 1 job did not succeed: its follow-up job is not made"
+    )
     ledger.group("all")
     ledger.group("next", then={"kind": "publish", "group": "all"})
     ledger.cancel_group("all")
@@ -255,8 +257,8 @@ def test_a_missing_label_is_reported(ledger: Ledger, clock: ManualClock):
     ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"], "labels": ["zone:berlin"]})
     assert len(ledger.claim("w-1", limit=10, labels=["zone:berlin"])) == 1
     found = wrong(ledger)["label_missing"]
-    assert "3 jobs of kind k in queue default can be claimed, the first for 61 s" in found.words
-    assert "no running worker that serves them has the label gripper" in found.words
+    words = "3 jobs of kind k in queue default wait, the first for 61 s: no running worker that serves them has the label gripper"
+    assert found.words == words
     assert "--label=gripper --label=zone:berlin" in found.action
     ledger.sign_in("w-2", body={"queues": ["default"], "kinds": ["k"], "labels": ["zone:berlin", "gripper"]})
     assert "label_missing" not in wrong(ledger)
@@ -270,9 +272,30 @@ def test_jobs_for_a_worker_that_is_gone_are_reported(ledger: Ledger, clock: Manu
     assert ledger.claim("robot-8") == []
     found = wrong(ledger)["worker_missing"]
     assert "1 job of kind k in queue default" in found.words
-    assert "only by the worker robot-7, which is not running" in found.words
+    assert "only the worker robot-7 may have it, and it is not running" in found.words
     ledger.sign_in("robot-7", body={"queues": ["default"], "kinds": ["k"]})
     assert "worker_missing" not in wrong(ledger)
+
+
+def test_jobs_that_no_worker_may_have_are_no_backlog(ledger: Ledger, clock: ManualClock):
+    def backlogs() -> list[str]:
+        findings = [*ledger.diagnose().findings, *ledger.overview().findings]
+        return [one.words for one in findings if one.code == "backlog"]
+
+    ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"]})
+    ledger.enqueue_many({"kind": "k", "requires": ["gripper"]} for _ in range(3))
+    clock.advance(60)
+    assert ledger.claim("w-1") == []
+    ledger.enqueue("other", requires=["gripper"])
+    clock.advance(61)
+    ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"]})
+    assert "label_missing" in wrong(ledger)
+    assert backlogs() == []
+    ledger.enqueue("k")
+    ledger.enqueue("k", partition="p")
+    clock.advance(61)
+    ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"]})
+    assert backlogs()[0] == "2 jobs in queue default can be claimed, the first for 61 s"
 
 
 def test_jobs_of_a_removed_limit_are_noted(ledger: Ledger):

@@ -64,6 +64,8 @@ STATEMENTS = {
     "count_plain": {"jobs_ready"},
     "rivals": {"jobs_subqueue"},
     "count_rivals": {"jobs_subqueue"},
+    "waiting_jobs": {"jobs_subqueue"},
+    "waiting_by_limit": {"jobs_subqueue"},
     "claim_chosen": BY_KEY,
     "flow_ranks": {"jobs_ready"},
     "pick_jobs": {"jobs_subqueue"},

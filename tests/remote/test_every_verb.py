@@ -144,7 +144,7 @@ WORKS: dict[str, Call] = {
     "keys": lambda x: x.keys(),
     "kinds": lambda x: x.kinds(),
     "limit": lambda x: x.limit(x.set_limit("api", concurrent=1).name),
-    "limit_keys": lambda x: x.limit_keys(x.set_limit("api", concurrent=1).name),
+    "limit_keys": lambda x: x.limit_keys(x.set_limit("api", concurrent=1).name, key="acme"),
     "limits": lambda x: x.limits(),
     "list": lambda x: x.list(),
     "move": lambda x: x.move(queued(x).id, "other"),

@@ -23,7 +23,10 @@ def test_an_operator_sets_limits_and_a_reader_reads_them(served: RunningServer, 
     assert eye.get("/v1/limits/openai").data["limit"] == shown[0]
     [key] = eye.get("/v1/limits/openai/keys").data["keys"]
     assert (key["key"], key["concurrent"], key["is_own"], key["used"]) == ("ac/me", 50, True, 0)
+    assert (key["waiting"], key["waiting_since"]) == (0, None)
     assert eye.get("/v1/limits/openai/keys?after=ac%2Fme").data == {"keys": []}
+    assert eye.get("/v1/limits/openai/keys?key=ac%2Fme").data == {"keys": [key]}
+    assert eye.get("/v1/limits/openai/keys?key=other").data == {"keys": []}
     kim.send("PUT", "/v1/limits/shared", {"concurrent": 2})
     ledger.enqueue("k", limits=["shared"])
     assert [key["key"] for key in eye.get("/v1/limits/shared/keys").data["keys"]] == [""]
@@ -70,6 +73,10 @@ def test_settings_of_queues(served: RunningServer, ledger: Ledger) -> None:
     assert made == {"queue": "mail", "weights": {"a": 3}, "ageing": "+1/10m"}
     assert kim.send("PUT", "/v1/queues/crawl/settings", {}).status == 403
     assert eye.get("/v1/queue-settings").data == {"queues": [made]}
+    assert eye.get("/v1/queues/mail/settings").data == {"settings": made}
+    assert eye.get("/v1/queues/crawl/settings").status == 403
+    boss = served.client("reader", "boss")
+    assert boss.get("/v1/queues/other/settings").data == {"settings": {"queue": "other", "weights": {}, "ageing": None}}
     assert len(ledger.queue_settings()) == 2
 
 
@@ -154,6 +161,8 @@ def test_hidden_arguments_are_not_shown_as_keys(ledger: Ledger) -> None:
             assert shown.status == 200
             assert b"4711" not in shown.body, path
             assert b"4711" in kim.get(path).body
+        assert eye.get("/v1/limits/api/keys?key=4711").status == 403
+        assert kim.get("/v1/limits/api/keys?key=4711").data["keys"][0]["key"] == "4711"
 
 
 @pytest.fixture

@@ -72,6 +72,7 @@ def test_limits_and_jobs_that_no_worker_may_have_are_on_the_page(ledger: Ledger)
     assert found["holdfast_limit_concurrent", (("limit", "api"),)] == 3
     assert found["holdfast_limit_used", (("limit", "rate"),)] == 3
     assert ("holdfast_limit_concurrent", (("limit", "rate"),)) not in found
+    assert found["holdfast_limit_waiting", (("limit", "rate"),)] == 0
     assert found["holdfast_jobs_unroutable", (("queue", "default"),)] == 2
 
 

@@ -191,9 +191,9 @@ def test_workers_seen_lately_are_reported():
         ({}, Severity.WELL, "no sweep is needed"),
         ({"sweeper": "w-1"}, Severity.WELL, "w-1 sweeps"),
         ({"sweeper": "w-1", "due": 2}, Severity.WELL, "w-1 sweeps; 2 jobs are due"),
-        ({"due": 1}, Severity.WARNING, "1 job is past a limit, and no worker sweeps"),
-        ({"due": 1, "owing": 1}, Severity.WARNING, "2 jobs are past a limit"),
-        ({"due": COUNT_MAX}, Severity.WARNING, "1,000 jobs or more are past a limit"),
+        ({"due": 1}, Severity.WARNING, "1 job is due for a sweep, and no worker sweeps"),
+        ({"due": 1, "owing": 1}, Severity.WARNING, "2 jobs are due for a sweep"),
+        ({"due": COUNT_MAX}, Severity.WARNING, "1,000 jobs or more are due for a sweep"),
     ],
 )
 def test_a_ledger_without_a_sweeper_is_reported(census: dict[str, Any], severity: Severity, words: str):
@@ -251,6 +251,13 @@ def test_jobs_that_pile_up_before_their_workers_are_reported():
     assert backlog(ready=(old,), workers=(HERE,), paused={"other": QueuePause(T0)}) == [
         msgspec.structs.replace(found, words="2,998 jobs in queue q can be claimed, the first for 12 min")
     ]
+
+
+def test_jobs_that_no_worker_may_have_are_no_backlog():
+    old, rest = ReadyJobs("q", "k", 9, T0 - 12 * MINUTE), ReadyJobs("q", "k", 2, T0 - 5 * MINUTE)
+    [found] = backlog(ready=(old,), routable=(rest,), workers=(HERE,))
+    assert found.words == "2 jobs in queue q can be claimed, the first for 5 min"
+    assert backlog(ready=(old,), routable=(), workers=(HERE,)) == []
 
 
 def test_dead_and_failing_sinks_are_reported():
@@ -364,7 +371,10 @@ def test_groups_that_need_attention():
     assert found.words == "group a b is open and has no live job (3 ended): nothing follows until it is closed"
     dead = msgspec.structs.replace(group, dead=1, last_error=None)
     found = finding("group_dead", groups=(dead,))
-    assert (found.severity, found.words) == (Severity.WARNING, "1 of 3 jobs of group a b did not succeed: it cannot finish")
+    assert (found.severity, found.words) == (
+        Severity.WARNING,
+        "group a b is done, but 1 of 3 jobs did not succeed: its follow-up job is not made",
+    )
     told = msgspec.structs.replace(dead, has_told=True)
     assert finding("group_dead", groups=(told,)).severity is Severity.NOTE
 
@@ -401,8 +411,7 @@ def test_jobs_whose_label_is_missing_are_reported():
     found = finding("label_missing", workers=(HERE,), routed=(routed(requires=("a", "b")),))
     assert found.severity is Severity.WARNING
     assert found.words == (
-        "3 jobs of kind k in queue q can be claimed, the first for 2 min, "
-        "but no running worker that serves them has the labels a, b"
+        "3 jobs of kind k in queue q wait, the first for 2 min: no running worker that serves them has the labels a, b"
     )
     assert found.action == "Start one: holdfast worker run MODULE:APP --queues q --label=a --label=b."
     many = finding("label_missing", workers=(HERE,), routed=(routed(requires=("a",), jobs=COUNT_MAX),))
@@ -421,7 +430,7 @@ def test_jobs_that_a_worker_may_have_are_not_reported():
 
 def test_jobs_for_one_worker_need_that_worker():
     found = finding("worker_missing", workers=(HERE,), routed=(routed("robot-7", jobs=1),))
-    assert "but only by the worker robot-7, which is not running" in found.words
+    assert "only the worker robot-7 may have it, and it is not running" in found.words
     assert found.action == "Start one: holdfast worker run MODULE:APP --queues q --name=robot-7."
     assert not codes(workers=(HERE,), routed=(routed("w-1"),)) & {"label_missing", "worker_missing"}
     has = SeenWorker("w-2", T0, frozenset({"q"}), frozenset({"k"}), labels=frozenset({"a"}))

@@ -11,7 +11,19 @@ from holdfast.core.explain.formatting import format_clock, format_error_json, fo
 from holdfast.core.explain.model import AHEAD_MAX, FlowFacts, LimitState, LinkedJob, QueuePause, SeenWorker
 from holdfast.core.explain.order import Rival, able_workers, latest_before, may_be_taken_by, may_start
 from holdfast.core.flow import Ageing, LimitBody, LimitKey
-from holdfast.core.model import NEVER, SYSTEM, UNDO_KIND, EventType, FailureStage, Flow, Policy, ReasonCode, StallReason, Status
+from holdfast.core.model import (
+    NEVER,
+    SYSTEM,
+    UNDO_KIND,
+    Draw,
+    EventType,
+    FailureStage,
+    Flow,
+    Policy,
+    ReasonCode,
+    StallReason,
+    Status,
+)
 from holdfast.core.payloads import BeatPayload
 from holdfast.text import format_duration
 from tests.unit.histories import OPERATOR, SECOND, STEP, T0, WINDOW, History
@@ -114,6 +126,15 @@ def test_a_rate_says_when_the_next_start_is():
     assert found.situation is Situation.LIMIT_USED_UP
     assert "The rate of the limit a is used up: it may start in 4 s (00:00:04Z) at the earliest. It draws 2 units." in found.text
     assert found.next[0].at == to_datetime(T0 + 4 * SECOND)
+
+
+def test_a_limit_that_is_used_up_is_shared_in_turn():
+    used_up = FlowFacts(limits=(LimitState(name="a", limit="a", units=1, used=3, concurrent=3),))
+    assert "3 of 3 are in use. The partitions of a queue take turns." in flowing(used_up).text
+    plain = Flow(limits=(Draw("a"),))
+    assert "turns" not in flowing(used_up, plain).text
+    assert "3 of 3 are in use. It takes turns with other jobs of its priority." in flowing(used_up, plain, takes_turns=True).text
+    assert "turns" not in flowing(used_up, plain, takes_turns=True, is_asked_to_claim=True).text
 
 
 def test_a_limit_with_room_is_no_obstacle():

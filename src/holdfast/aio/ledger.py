@@ -584,7 +584,7 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(lambda ledger: ledger.find_token(text))
 
     async def flow_status(self, *, max_age: float = 0) -> FlowStatus:
-        """Return what is in use of every limit, and how many jobs no running worker may have.
+        """Return what is in use of every limit, how many jobs wait for it, and how many jobs no running worker may have.
 
         The answer may be up to `max_age` seconds old.
         """
@@ -751,9 +751,14 @@ class AsyncLedger(AsyncLedgerBase):
         """Return one limit."""
         return await self._call(lambda ledger: ledger.limit(name))
 
-    async def limit_keys(self, name: str, *, after: str | None = None, limit: int = 100) -> builtins.list[LimitKeyRecord]:
-        """Return the keys of a limit that jobs have drawn on, or that have their own numbers, by key, and what is in use."""
-        return await self._call(lambda ledger: ledger.limit_keys(name, after=after, limit=limit))
+    async def limit_keys(
+        self, name: str, *, key: str | None = None, after: str | None = None, limit: int = 100
+    ) -> builtins.list[LimitKeyRecord]:
+        """Return the keys of a limit that jobs have drawn on, or that have their own numbers, by key.
+
+        Each has what is in use of it, and how many jobs wait for it. With `key`, return that key only, if it is there.
+        """
+        return await self._call(lambda ledger: ledger.limit_keys(name, key=key, after=after, limit=limit))
 
     async def limits(self) -> builtins.list[LimitRecord]:
         """Return all limits, by name."""

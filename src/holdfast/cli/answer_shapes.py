@@ -182,6 +182,10 @@ class LimitUnsetAnswer(Shape, frozen=True):
     """The key whose numbers were removed; null if the limit was."""
 
 
+class QueueGetAnswer(Shape, frozen=True):
+    queue: shapes.QueueCountsEntry
+
+
 class QueueSetAnswer(Shape, frozen=True):
     settings: QueueSettingsRecord
 
@@ -401,6 +405,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "policy set": (PolicyAnswer,),
     "policy get": (PolicyAnswer,),
     "policy unset": (PolicyAnswer,),
+    "queue get": (QueueGetAnswer,),
     "queue list": (shapes.QueueListAnswer,),
     "queue pause": (shapes.QueueAnswer,),
     "queue set": (QueueSetAnswer,),

@@ -9,9 +9,12 @@ from holdfast.cli.completion import LIMIT
 from holdfast.cli.flow_options import format_replaced
 from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import WholeNumber, format_time
-from holdfast.core.limits import LIMIT_COUNT_MAX, PAGE_MAX
+from holdfast.core.limits import LIMIT_COUNT_MAX, LIMIT_WAITING_MAX, PAGE_MAX
+from holdfast.text import format_age
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from holdfast.ledger import Ledger, LimitKeyRecord, LimitRecord
 
 
@@ -113,26 +116,31 @@ def list_(ledger: "Ledger") -> CommandResult:
 
 @limit.command()
 @click.argument("name", type=LIMIT)
+@click.option("--for", "key", metavar="KEY", help="Show this key only.")
 @click.option("--after", help="Show the next page: keys after this one.")
 @click.option("--limit", "most", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most keys to show.")
 @with_existing_ledger
-def get(ledger: "Ledger", *, name: str, after: str | None, most: int) -> CommandResult:
+def get(ledger: "Ledger", *, name: str, key: str | None, after: str | None, most: int) -> CommandResult:
     """Show a limit, its keys, and what is in use of them.
+
+    Also show how many jobs wait for each key, and since when the first of them could have started.
 
     \b
     Example:
       holdfast limit get openai
+      holdfast limit get openai --for acme
     """
-    found, keys = ledger.limit(name), ledger.limit_keys(name, after=after, limit=most)
-    more = keys[-1].key if len(keys) == most else None
+    found, keys = ledger.limit(name), ledger.limit_keys(name, key=key, after=after, limit=most)
+    now = ledger.now()
+    more = keys[-1].key if key is None and len(keys) == most else None
 
     def show(page: Page) -> None:
         page.line(f"Limit {name}: {_numbers(found)}{_by(found)}", bold=True)
         page.fields([("set", f"{format_time(found.updated_at)} by {found.updated_by}")])
         if not keys:
-            page.line("No job has drawn on it yet.")
+            page.line("No job has drawn on it yet." if key is None else f"No job has drawn on it for {key} yet.")
             return
-        page.table(("key", "in use", "may start now", "numbers"), [_key_row(one) for one in keys])
+        page.table(("key", "in use", "may start now", "waiting", "oldest", "numbers"), [_key_row(one, now) for one in keys])
         if more is not None:
             page.line(f"  There may be more: --after {more}", dim=True)
 
@@ -175,11 +183,18 @@ def _by(found: "LimitRecord") -> str:
     return "" if found.by is None else f", for each {found.by}"
 
 
-def _key_row(one: "LimitKeyRecord") -> tuple[object, ...]:
+def format_waiting(jobs: int) -> str:
+    """Return how many jobs wait for a limit. The count has a bound."""
+    return f"{jobs:,} or more" if jobs >= LIMIT_WAITING_MAX else f"{jobs:,}"
+
+
+def _key_row(one: "LimitKeyRecord", now: "datetime") -> tuple[object, ...]:
     return (
         one.key or "all jobs",
         one.used if one.concurrent is None else f"{one.used} of {one.concurrent}",
         "–" if one.tokens is None else f"{int(one.tokens)} of {one.burst}",
+        format_waiting(one.waiting),
+        "–" if one.waiting_since is None else format_age(now - one.waiting_since),
         f"its own: {_numbers(one)}" if one.is_own else "those of the limit",
     )
 

@@ -1,4 +1,4 @@
-"""`holdfast queue`: list queues with their counts, pause and unpause them, and set how they serve their jobs."""
+"""`holdfast queue`: list and show queues with their counts, pause and unpause them, and set how they serve their jobs."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ WEIGHTS_SHOWN_MAX = 10
 
 @click.group(cls=NounGroup)
 def queue() -> None:
-    """List, pause, unpause and set queues.
+    """List, show, pause, unpause and set queues.
 
     \b
     Try:
@@ -59,6 +59,32 @@ def list_(ledger: "Ledger") -> CommandResult:
             page.line(f"Queue {one.queue} has {_settings_text(one)}.")
 
     return CommandResult({"queues": [_queue_fields(one, settings.get(one.name)) for one in found]}, show)
+
+
+@queue.command("get")
+@click.argument("name", type=QUEUE)
+@with_existing_ledger
+def get(ledger: "Ledger", *, name: str) -> CommandResult:
+    """Show a queue, its counts and its settings.
+
+    \b
+    Try:
+      holdfast queue get crawl
+    """
+    from holdfast.ledger.verbs.flow import find_settings
+
+    settings, now = find_settings(ledger, name), ledger.now()
+    found = next((one for one in ledger.queues() if one.name == name), None) or _without_jobs(name)
+
+    def show(page: Page) -> None:
+        page.line(f"Queue {name} is {queue_state(found, now)}, and has {_settings_text(settings)}.")
+        counts = [(status, found.counts[status]) for status in STATUSES if found.counts.get(status)]
+        if not counts:
+            page.line("It has no jobs.")
+            return
+        page.fields([("oldest", oldest_wait(found, now)), *counts])
+
+    return CommandResult({"queue": _queue_fields(found, settings)}, show)
 
 
 def _without_jobs(name: str) -> "QueueRecord":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from holdfast.cli.job_views import error_text
+from holdfast.cli.limit import format_waiting
 from holdfast.cli.worker import SILENT, last_seen_text, replaced_workers
 from holdfast.core.formatting import RETRIED, is_retry
 from holdfast.core.model import TERMINAL, EventType, Status
@@ -228,12 +229,14 @@ def _worker_row(one: "WorkerRecord", now: datetime, gone: set[tuple[str, str]]) 
 
 
 def _limit_rows(snapshot: "LedgerSnapshot") -> list[PaneRow]:
-    return [_limit_row(one) for one in snapshot.limits]
+    return [_limit_row(one, snapshot.now) for one in snapshot.limits]
 
 
-def _limit_row(one: "LimitUsage") -> PaneRow:
+def _limit_row(one: "LimitUsage", now: "datetime") -> PaneRow:
     concurrent = "–" if one.concurrent is None else f"{one.concurrent:,}"
-    cells = (one.name, f"{one.used:,}", concurrent, one.rate or "–", one.by or "–", str(one.keys))
+    oldest = "–" if one.waiting_since is None else format_age(now - one.waiting_since)
+    waiting = format_waiting(one.waiting)
+    cells = (one.name, f"{one.used:,}", concurrent, one.rate or "–", one.by or "–", str(one.keys), waiting, oldest)
     is_full = one.by is None and one.concurrent is not None and one.used >= one.concurrent
     return PaneRow(one.name, cells, tone="warn" if is_full else "")
 
@@ -307,7 +310,7 @@ PANES: Sequence[Pane] = (
     Pane("Stalled", ("job", "kind", "queue", "owner", "attempt", "why", "silent"), _stalled_rows),
     Pane("Failed", ("job", "kind", "queue", "why", "attempts", "age", "error"), _failed_rows),
     Pane("Dead letters", ("job", "kind", "queue", "why", "attempts", "age", "error"), _dead_letter_rows),
-    Pane("Limits", ("limit", "used", "concurrent", "rate", "by", "keys in use"), _limit_rows),
+    Pane("Limits", ("limit", "used", "concurrent", "rate", "by", "keys in use", "waiting", "oldest"), _limit_rows),
 )
 
 

@@ -142,9 +142,11 @@ SLOTS_WALKED_MAX = 10_000
 ROUTES_CHECKED_MAX = 1_000
 """Combinations of labels, worker, kind and queue that a diagnosis looks at, the newest first."""
 SUBQUEUES_CHECKED_MAX = 10_000
-"""Subqueues with limits that a diagnosis looks at, the newest first."""
+"""Subqueues with limits that a diagnosis looks at, the newest first, and subqueues that wait for limits in a status."""
 COMPETITORS_MAX = 1_000
 """Subqueues that an explanation compares a job with."""
+LIMIT_WAITING_MAX = 1_000
+"""Jobs that wait for a limit, or for one of its keys, that are counted."""
 SUBQUEUE_CLOSED_MS_MAX = 30_000
 """How long a subqueue with jobs may be closed until a claim looks at it again, in case a note was lost."""
 CLAIM_ROUNDS_MAX = 64

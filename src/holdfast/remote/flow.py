@@ -43,12 +43,15 @@ class RemoteFlowVerbs(RemoteReads, FlowVerbs):
     def limit(self, name: str) -> LimitRecord:
         return self._field(path("limits", limits.check_name("name", name)), "limit", LimitRecord)
 
-    def limit_keys(self, name: str, *, after: str | None = None, limit: int = 100) -> list[LimitKeyRecord]:
+    def limit_keys(
+        self, name: str, *, key: str | None = None, after: str | None = None, limit: int = 100
+    ) -> list[LimitKeyRecord]:
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
         target = path("limits", limits.check_name("name", name), "keys")
         if after:
             limits.check_name("after", after)
-        return self._field(target, "keys", list[LimitKeyRecord], after=after, limit=limit)
+        key = None if key is None else limits.check_name("key", key)
+        return self._field(target, "keys", list[LimitKeyRecord], key=key, after=after, limit=limit)
 
     def flow_status(self, *, max_age: float = 0) -> FlowStatus:
         age_ms = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS)

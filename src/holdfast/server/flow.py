@@ -8,7 +8,9 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import Forbidden
 from holdfast.ledger import FlowStatus, LimitKeyRecord, LimitRecord, QueueSettingsRecord
+from holdfast.ledger.verbs.flow import find_settings
 from holdfast.server import bodies as b
 from holdfast.server.call import Call
 from holdfast.server.redact import HIDDEN
@@ -41,6 +43,8 @@ class LimitAnswer(msgspec.Struct, frozen=True):
 
 
 class LimitKeysQuery(b.Body, frozen=True):
+    key: str | None = None
+    """Only this key."""
     after: str | None = None
     """Keys after this one. A limit without keys has the key ""."""
     limit: int = 100
@@ -92,12 +96,15 @@ def remove_limit(call: Call) -> Any:
 
 @route("GET", "/v1/limits/{name}/keys", "reader", query=LimitKeysQuery, answer=LimitKeysAnswer, verb="read")
 def limit_keys(call: Call) -> Any:
-    """List the keys of a limit, and what is in use of them."""
+    """List the keys of a limit, what is in use of them, and how many jobs wait for each."""
     call.check_scope(None)
-    name = call.parameters["name"]
-    found = call.ledger.limit_keys(name, after=call.query.after, limit=call.query.limit)
+    name, key = call.parameters["name"], call.query.key
     by = None if call.redaction is None else call.ledger.limit(name).by
-    if call.redaction is not None and by is not None and call.redaction.hides(by):
+    is_hidden = call.redaction is not None and by is not None and call.redaction.hides(by)
+    if is_hidden and key is not None:
+        raise Forbidden(f"the keys of limit {name} are hidden from this token", field="key")
+    found = call.ledger.limit_keys(name, key=key, after=call.query.after, limit=call.query.limit)
+    if is_hidden:
         found = [msgspec.structs.replace(one, key=HIDDEN) for one in found]
     return {"keys": found}
 
@@ -121,7 +128,7 @@ class FlowStatusAnswer(msgspec.Struct, frozen=True):
 
 @route("GET", "/v1/flow", "reader", query=b.CountsQuery, answer=FlowStatusAnswer, verb="read")
 def flow_status(call: Call) -> Any:
-    """Return what is in use of every limit, and how many jobs no running worker may have.
+    """Return what is in use of every limit, how many jobs wait for it, and how many jobs no running worker may have.
 
     A caller that may use some queues only sees no limits.
     """
@@ -134,6 +141,14 @@ def flow_status(call: Call) -> Any:
 def queue_settings(call: Call) -> Any:
     """List the settings of all queues that have any."""
     return {"queues": [one for one in call.ledger.queue_settings() if call.principal.sees(one.queue)]}
+
+
+@route("GET", "/v1/queues/{name}/settings", "reader", answer=QueueSettingsAnswer, verb="read")
+def settings_of_queue(call: Call) -> Any:
+    """Return how a queue serves its partitions and its old jobs. A queue that was never set has no weights and no ageing."""
+    name = call.parameters["name"]
+    call.see_queue(name)
+    return {"settings": find_settings(call.ledger, name)}
 
 
 @route("PUT", "/v1/queues/{name}/settings", "operator", body=QueueSettingsFields, answer=QueueSettingsAnswer)

@@ -50,6 +50,10 @@ class SqlDiagnostics(StatementSession):
         """Count claimable jobs by queue and kind, longest waiting first. Paused queues are included."""
         return self.records(ReadyCount, "ready", now_at=self.stamp(), limit=limit)
 
+    def ready_elsewhere(self, routes: Iterable[int], limit: int) -> list[ReadyCount]:
+        """Count claimable jobs like `ready`, without those of some routes."""
+        return self.records(ReadyCount, "ready_elsewhere", now_at=self.stamp(), ids=self._list(routes), limit=limit)
+
     def first_ready(self, each: int, limit: int) -> list[ReadyCount]:
         """Count claimable jobs among the first `each` of every priority of every queue, longest waiting first.
 

@@ -34,6 +34,13 @@ class LimitKeyRow(NamedTuple):
     filled_at: Micros
 
 
+class WaitingJobs(NamedTuple):
+    """How many jobs wait for a limit, LIMIT_WAITING_MAX at most, and since when the first of them could have started."""
+
+    jobs: int
+    since: Micros
+
+
 @lru_cache(maxsize=1_000)
 def decode_limit(text: str) -> LimitBody:
     return _limit_bodies.decode(text)
@@ -112,6 +119,17 @@ class SqlLimits(StatementSession):
             return LimitKey(0, name, key, body, 0, float(limits.LIMIT_COUNT_MAX), 0)
         own = effective_limit(row.body, _encode(body).decode())
         return LimitKey(row.id, name, key, own, self.count_used([row.id])[row.id], row.tokens, row.filled_at)
+
+    def waiting_jobs(self, key_ids: Iterable[int]) -> dict[int, WaitingJobs]:
+        """Return how many jobs wait for each of these keys, and since when. Keys that no job waits for are left out."""
+        rows = self.rows("waiting_jobs", now_at=self.stamp(), ids=self._list(key_ids), limit=limits.LIMIT_WAITING_MAX)
+        return {key: WaitingJobs(jobs, since) for key, jobs, since in rows}
+
+    def waiting_by_limit(self) -> dict[str, WaitingJobs]:
+        """Return how many jobs wait for each limit, over all of its keys, and since when."""
+        bounds = {"subqueues": limits.SUBQUEUES_CHECKED_MAX, "limit": limits.LIMIT_WAITING_MAX}
+        rows = self.rows("waiting_by_limit", now_at=self.stamp(), **bounds)
+        return {name: WaitingJobs(jobs, since) for name, jobs, since in rows if jobs}
 
     def limit_usage(self) -> dict[str, tuple[int, int]]:
         """Return the units in use of each limit, over all of its keys, and the number of keys in use."""

@@ -193,8 +193,8 @@ class SqlSubqueues(SqlLimits):
         """Return jobs that certain workers only may claim now, with up to `limit` jobs counted of each."""
         rows = self.rows("routed_jobs", now_at=self.stamp(), routes=limits.ROUTES_CHECKED_MAX, limit=limit)
         return [
-            RoutedJobs(queue, kind, worker, tuple(map(str, self._decode_list(requires))), jobs, since)
-            for queue, kind, worker, requires, jobs, since in rows
+            RoutedJobs(queue, kind, worker, tuple(map(str, self._decode_list(requires))), jobs, since, route)
+            for queue, kind, worker, requires, jobs, since, route in rows
             if jobs
         ]
 

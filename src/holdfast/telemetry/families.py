@@ -32,6 +32,7 @@ UP = "holdfast_ledger_up"
 LIMIT_USED = "holdfast_limit_used"
 LIMIT_CONCURRENT = "holdfast_limit_concurrent"
 LIMIT_KEYS = "holdfast_limit_keys"
+LIMIT_WAITING = "holdfast_limit_waiting"
 UNROUTABLE = "holdfast_jobs_unroutable"
 HTTP_REQUESTS = "holdfast_http_requests_total"
 HTTP_SECONDS = "holdfast_http_request_seconds"
@@ -94,6 +95,7 @@ GAUGES = (
     Family(LIMIT_USED, "gauge", ("limit",), "units of the limit that are held, over all of its keys"),
     Family(LIMIT_CONCURRENT, "gauge", ("limit",), "units of the limit that may be held at once, for each key"),
     Family(LIMIT_KEYS, "gauge", ("limit",), "keys of the limit that are in use"),
+    Family(LIMIT_WAITING, "gauge", ("limit",), "jobs that wait for the limit, at most 1000"),
     Family(UNROUTABLE, "gauge", ("queue",), "jobs whose labels no running worker has, or whose worker is not running"),
 )
 SERVER_COUNTERS = (

@@ -23,6 +23,7 @@ from holdfast.telemetry.families import (
     LIMIT_CONCURRENT,
     LIMIT_KEYS,
     LIMIT_USED,
+    LIMIT_WAITING,
     RUN,
     UNROUTABLE,
     UP,
@@ -139,6 +140,8 @@ class LimitReading(Protocol):
     def used(self) -> int: ...
     @property
     def keys(self) -> int: ...
+    @property
+    def waiting(self) -> int: ...
 
 
 class FlowReading(Protocol):
@@ -287,6 +290,7 @@ def _flow_metrics(metrics: Metrics, flow: FlowReading) -> "Iterator[Metric]":
         LIMIT_USED: [((one.name,), one.used) for one in flow.limits],
         LIMIT_CONCURRENT: [((one.name,), one.concurrent) for one in flow.limits if one.concurrent is not None],
         LIMIT_KEYS: [((one.name,), one.keys) for one in flow.limits],
+        LIMIT_WAITING: [((one.name,), one.waiting) for one in flow.limits],
     }
     waiting: dict[Labels, float] = {}
     for queue, count in flow.unroutable.items():

@@ -272,7 +272,7 @@ def _sweeping(health: LedgerHealth) -> HealthFinding:
         )
     if not due:
         return HealthFinding("sweeping", Severity.WELL, "nothing is due, and no sweep is needed")
-    words = f"{_format_jobs(due)} past a limit, and no worker sweeps"
+    words = f"{_format_jobs(due)} due for a sweep, and no worker sweeps"
     return HealthFinding(
         "sweeping", Severity.WARNING, words, "Start a worker, which sweeps by itself; or once by hand: holdfast sweep."
     )
@@ -361,7 +361,8 @@ def _groups(health: LedgerHealth) -> Iterator[HealthFinding]:
             words = f"group {found.name} is open and has no live job ({found.jobs:,} ended): nothing follows until it is closed"
             yield HealthFinding("group_open", Severity.WARNING, words, f"If no more join: holdfast group close {name}.")
         else:
-            words = f"{found.dead} of {pluralize(found.jobs, 'job')} of group {found.name} did not succeed: it cannot finish"
+            dead = f"{found.dead} of {pluralize(found.jobs, 'job')}"
+            words = f"group {found.name} is done, but {dead} did not succeed: its follow-up job is not made"
             severity = Severity.NOTE if found.has_told else Severity.WARNING
             yield HealthFinding("group_dead", severity, words, f"Replay them: holdfast group replay {name}.")
 
@@ -390,7 +391,7 @@ def _backlog(health: LedgerHealth) -> Iterator[HealthFinding]:
     """Report jobs that have waited too long in queues that workers do serve."""
     lately = _live_workers(health)
     served: dict[str, list[ReadyJobs]] = {}
-    for ready in health.ready:
+    for ready in health.ready if health.routable is None else health.routable:
         if ready.queue not in health.paused and any(worker.serves(ready.queue, ready.kind) for worker in lately):
             served.setdefault(ready.queue, []).append(ready)
     for queue, found in served.items():

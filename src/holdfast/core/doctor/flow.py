@@ -47,15 +47,16 @@ def check_flow(health: LedgerHealth, running: Sequence[SeenWorker], waited_us: i
 
 def _unroutable(one: UnroutableJobs, now: Micros, agent_at: Micros | None) -> HealthFinding:
     found = one.found
-    jobs = f"{_count(found.jobs)} of kind {found.kind} in queue {found.queue}"
+    waits, them = ("waits", "it") if found.jobs == 1 else ("wait", "them")
+    jobs = f"{_count(found.jobs)} of kind {found.kind} in queue {found.queue} {waits}"
     waited = f"the first for {format_duration(now - found.since)}"
     if one.missing:
         code, names = "label_missing", join_some(one.missing, NAMED_MAX)
         word = "label" if len(one.missing) == 1 else "labels"
-        words = f"{jobs} can be claimed, {waited}, but no running worker that serves them has the {word} {names}"
+        words = f"{jobs}, {waited}: no running worker that serves {them} has the {word} {names}"
     else:
         code = "worker_missing"
-        words = f"{jobs} can be claimed, {waited}, but only by the worker {found.for_worker}, which is not running"
+        words = f"{jobs}, {waited}: only the worker {found.for_worker} may have {them}, and it is not running"
     action = f"Start one: {run_a_worker(found.queue, found.requires, found.for_worker).command}."
     if agent_at is not None and now - agent_at <= AGENT_SEEN_US:
         words = f"{words}; agents are active, the last of them {format_when(agent_at, now)}"

@@ -123,6 +123,8 @@ class RoutedJobs(msgspec.Struct, frozen=True):
     """Labels that their worker must have."""
     jobs: int
     since: Micros
+    route: int = 0
+    """The number of this combination in the store."""
 
 
 class LimitTrouble(msgspec.Struct, frozen=True):
@@ -193,6 +195,8 @@ class LedgerHealth(msgspec.Struct, frozen=True, kw_only=True):
     sweeper: str | None = None
     paused: dict[str, QueuePause] = {}
     ready: tuple[ReadyJobs, ...] = ()
+    routable: tuple[ReadyJobs, ...] | None = None
+    """The same without jobs that no running worker may have. None if there are no such jobs."""
     workers: tuple[SeenWorker, ...] = ()
     agent_at: Micros | None = None
     """When any agent was last active."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from holdfast.core.explain.formatting import SWEEP, format_until, format_when, next_step, quote_argument, run_a_worker
 from holdfast.core.explain.model import (
     AHEAD_MAX,
@@ -129,6 +131,14 @@ def add_turns(words: str, job: JobRecord, facts: JobFacts) -> str:
     if job.flow is not None and job.flow.partition:
         return f"{words} The partitions of a queue take turns."
     return f"{words} It takes turns with other jobs of its priority." if facts.takes_turns else words
+
+
+def add_turns_to(part: ExplanationPart, job: JobRecord, facts: JobFacts) -> ExplanationPart:
+    """Add to a limit that is used up how the job shares it with others of its priority."""
+    if part.situation is not Situation.LIMIT_USED_UP:
+        return part
+    *others, last = part.words
+    return msgspec.structs.replace(part, words=(*others, add_turns(last, job, facts)))
 
 
 def explain_turn(job: JobRecord, facts: JobFacts, flow: FlowFacts, claimants: str, now: Micros) -> ExplanationPart:

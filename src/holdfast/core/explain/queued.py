@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator
 
-from holdfast.core.explain.flow import add_turns, explain_labels, explain_limits, explain_reserved, explain_turn, format_ahead
+from holdfast.core.explain.flow import (
+    add_turns,
+    add_turns_to,
+    explain_labels,
+    explain_limits,
+    explain_reserved,
+    explain_turn,
+    format_ahead,
+)
 from holdfast.core.explain.formatting import (
     cancel,
     format_error_json,
@@ -90,10 +98,13 @@ def _flow(job: JobRecord, facts: JobFacts, flow: FlowFacts, now: Micros) -> Iter
         unserved = explain_labels(job, serving) if serving else _no_worker(job, facts, now)
     if unserved is not None:
         yield unserved
-    yield from explain_limits(flow, now)
+    competes = not facts.is_asked_to_claim and unserved is None and job.available_at <= now
+    comes_later = competes and facts.ahead + facts.higher > 0
+    for limit in explain_limits(flow, now):
+        yield add_turns_to(limit, job, facts) if competes and not comes_later else limit
     if reserved is not None and reserved.is_running:
         yield reserved.part
-    if not facts.is_asked_to_claim and unserved is None and facts.ahead + facts.higher and job.available_at <= now:
+    if comes_later:
         yield explain_turn(job, facts, flow, _format_claimants(serving), now)
 
 

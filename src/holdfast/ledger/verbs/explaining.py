@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core.doctor.model import COUNT_MAX, History, LedgerHealth, ReadyJobs, SinkHealth, Skew
+from holdfast.core.doctor.model import COUNT_MAX, History, LedgerHealth, ReadyJobs, RoutedJobs, SinkHealth, Skew
 from holdfast.core.explain.model import (
     AHEAD_MAX,
     FlowFacts,
@@ -33,7 +33,7 @@ from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.ledger.verbs.services import HISTORY_DUTY, SEAL_DUTY, relay_duty
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
-from holdfast.store.base import Fleet, FlowControl, Jobs, Keys, Policies, Session, Store
+from holdfast.store.base import Diagnostics, Fleet, FlowControl, Jobs, Keys, Policies, Session, Store
 from holdfast.store.fleet import WorkerRow
 from holdfast.store.jobs import DeadLetterFilter, JobFilter
 from holdfast.store.outbox import SinkPosition
@@ -301,9 +301,14 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
 
     A caller that has no time to read all ready jobs gives some of them. The size of the history is then not read either.
     """
+    from holdfast.core.doctor.checks import live_workers
+    from holdfast.core.doctor.flow import find_unroutable
+
     now, sealed = session.now(), session.last_head()
     letters = session.dead_letters(DeadLetterFilter(limit=COUNT_MAX))
     signed, counted = _signed_policies(session), session.history_progress()
+    workers, routed = tuple(seen(session.workers(None, PAGE_MAX))), tuple(session.routed_jobs(COUNT_MAX))
+    unroutable = [one.found for one in find_unroutable(routed, live_workers(workers, now))]
     return LedgerHealth(
         now=now,
         due=len(session.due(0, COUNT_MAX).ids),
@@ -311,9 +316,10 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         sweeper=sweeper_of(session, now),
         paused=pauses_of(session),
         ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)) if ready is None else ready,
-        workers=tuple(seen(session.workers(None, PAGE_MAX))),
+        routable=_routable(session, unroutable, ready) if unroutable else None,
+        workers=workers,
         agent_at=session.last_agent(),
-        routed=tuple(session.routed_jobs(COUNT_MAX)),
+        routed=routed,
         limits=tuple(session.limit_troubles(COUNT_MAX)),
         sinks=tuple(_sink_health(session, place, now) for place in session.sinks()),
         schedules=tuple(session.troubled_schedules(now - LATE_US, SCHEDULES_NAMED_MAX)),
@@ -332,6 +338,19 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         uncounted=None if counted.at is None else session.events_after(counted.pos),
         counter=None if counted.at is None else _holder_of(session, HISTORY_DUTY, now),
     )
+
+
+def _routable(
+    session: Diagnostics, unroutable: Iterable[RoutedJobs], ready: tuple[ReadyJobs, ...] | None
+) -> tuple[ReadyJobs, ...]:
+    """Return the ready jobs without those that no running worker may have. If `ready` has only some, these are subtracted."""
+    if ready is None:
+        return tuple(ReadyJobs(*found) for found in session.ready_elsewhere([one.route for one in unroutable], PAGE_MAX))
+    less = Counter[tuple[str, str]]()
+    for one in unroutable:
+        less[one.queue, one.kind] += one.jobs
+    counted = [msgspec.structs.replace(one, jobs=one.jobs - less[one.queue, one.kind]) for one in ready]
+    return tuple(one for one in counted if one.jobs > 0)
 
 
 def _sink_health(session: Session, place: SinkPosition, now: Micros) -> SinkHealth:

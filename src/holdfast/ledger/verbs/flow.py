@@ -20,7 +20,7 @@ from holdfast.ledger.public import to_datetime
 from holdfast.ledger.verbs.explaining import seen
 from holdfast.store.base import Session
 from holdfast.store.flow import decode_settings
-from holdfast.store.limits import LimitKeyRow, LimitRow, decode_limit, effective_limit
+from holdfast.store.limits import LimitKeyRow, LimitRow, WaitingJobs, decode_limit, effective_limit
 
 
 class LimitRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +52,10 @@ class LimitKeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Units that are held now."""
     tokens: float | None
     """Units that the rate allows to start now. None without a rate."""
+    waiting: int
+    """Jobs that could be claimed, and wait for this key. 1,000 at most."""
+    waiting_since: datetime | None
+    """Since when the first of them could have been claimed."""
 
 
 class QueueSettingsRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +78,10 @@ class LimitUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Units that are held now."""
     keys: int
     """Keys that are in use. A limit without keys counts as one."""
+    waiting: int
+    """Jobs that could be claimed, and wait for this limit. 1,000 at most."""
+    waiting_since: datetime | None
+    """Since when the first of them could have been claimed."""
 
 
 class FlowStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,9 +175,15 @@ class FlowVerbs(LedgerBase):
             raise unknown_limit(name)
         return found
 
-    def limit_keys(self, name: str, *, after: str | None = None, limit: int = 100) -> list[LimitKeyRecord]:
-        """Return the keys of a limit that jobs have drawn on, or that have their own numbers, by key, and what is in use."""
+    def limit_keys(
+        self, name: str, *, key: str | None = None, after: str | None = None, limit: int = 100
+    ) -> list[LimitKeyRecord]:
+        """Return the keys of a limit that jobs have drawn on, or that have their own numbers, by key.
+
+        Each has what is in use of it, and how many jobs wait for it. With `key`, return that key only, if it is there.
+        """
         name = limits.check_name("name", name)
+        key = None if key is None else limits.check_name("key", key)
         after = limits.check_name("after", after) if after not in (None, "") else after
         limit = limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
 
@@ -177,14 +191,17 @@ class FlowVerbs(LedgerBase):
             body = session.limit_body(name)
             if body is None:
                 raise unknown_limit(name)
-            rows = session.limit_keys(name, after, limit)
-            used = session.count_used([row.id for row in rows])
-            return [_key_record(row, body, used[row.id], session.now()) for row in rows]
+            if key is None:
+                rows = session.limit_keys(name, after, limit)
+            else:
+                rows = [row for row in (session.limit_key(name, key),) if row is not None]
+            used, waiting = session.count_used([row.id for row in rows]), session.waiting_jobs([row.id for row in rows])
+            return [_key_record(row, body, used[row.id], waiting.get(row.id, _NONE_WAIT), session.now()) for row in rows]
 
         return self._store.read(work)
 
     def flow_status(self, *, max_age: float = 0) -> FlowStatus:
-        """Return what is in use of every limit, and how many jobs no running worker may have.
+        """Return what is in use of every limit, how many jobs wait for it, and how many jobs no running worker may have.
 
         The answer may be up to `max_age` seconds old.
         """
@@ -236,15 +253,27 @@ def _status_of(session: Session) -> FlowStatus:
     unroutable: Counter[str] = Counter()
     for one in find_unroutable(routed, running):
         unroutable[one.found.queue] += one.found.jobs
-    return FlowStatus(limits=[_usage(row, *usage.get(row.name, (0, 0))) for row in rows], unroutable=dict(unroutable))
+    waiting = session.waiting_by_limit() if rows else {}
+    found = [_usage(row, *usage.get(row.name, (0, 0)), waiting.get(row.name, _NONE_WAIT)) for row in rows]
+    return FlowStatus(limits=found, unroutable=dict(unroutable))
 
 
-def _usage(row: LimitRow, used: int, keys: int) -> LimitUsage:
+def _usage(row: LimitRow, used: int, keys: int, waiting: WaitingJobs) -> LimitUsage:
     body = decode_limit(row.body)
-    return LimitUsage(name=row.name, concurrent=body.concurrent, rate=rate_text(body), by=body.by, used=used, keys=keys)
+    return LimitUsage(
+        name=row.name,
+        concurrent=body.concurrent,
+        rate=rate_text(body),
+        by=body.by,
+        used=used,
+        keys=keys,
+        waiting=waiting.jobs,
+        waiting_since=to_datetime(waiting.since) if waiting.jobs else None,
+    )
 
 
 _NO_LIMIT = LimitBody()
+_NONE_WAIT = WaitingJobs(0, 0)
 
 
 def _limit_body(concurrent: Any, rate: Any, burst: Any, by: Any) -> LimitBody:
@@ -310,7 +339,7 @@ def _limit_record(row: LimitRow) -> LimitRecord:
     )
 
 
-def _key_record(row: LimitKeyRow, shared: LimitBody, used: int, now: int) -> LimitKeyRecord:
+def _key_record(row: LimitKeyRow, shared: LimitBody, used: int, waiting: WaitingJobs, now: int) -> LimitKeyRecord:
     body = effective_limit(row.body, msgspec.json.encode(shared).decode()) or shared
     state = LimitKey(row.id, "", row.key, body, used, row.tokens, row.filled_at)
     state.refill(now)
@@ -322,6 +351,8 @@ def _key_record(row: LimitKeyRow, shared: LimitBody, used: int, now: int) -> Lim
         is_own=row.body is not None,
         used=used,
         tokens=None if body.rate is None else round(state.tokens, 3),
+        waiting=waiting.jobs,
+        waiting_since=to_datetime(waiting.since) if waiting.jobs else None,
     )
 
 
@@ -329,3 +360,9 @@ def queue_record(queue: str, settings: QueueSettings) -> QueueSettingsRecord:
     ageing = settings.ageing
     text = None if ageing is None else f"+{ageing.step}/{duration_text(ageing.every_us)}"
     return QueueSettingsRecord(queue=queue, weights=settings.weights, ageing=text)
+
+
+def find_settings(ledger: FlowVerbs, queue: str) -> QueueSettingsRecord:
+    """Return the settings of one queue, which may have none."""
+    queue = limits.check_name("queue", queue)
+    return next((one for one in ledger.queue_settings() if one.queue == queue), queue_record(queue, QueueSettings()))

@@ -44,6 +44,14 @@ SELECT queue, kind, count(*) AS jobs, min(greatest(available_at, created_at)) AS
 WHERE available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT %(limit)s;
 
+-- The same without the jobs of some routes.
+
+-- name: ready_elsewhere
+SELECT queue, kind, count(*) AS jobs, min(greatest(available_at, created_at)) AS since FROM holdfast.queued_jobs
+WHERE available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp()))
+  AND (subqueue IS NULL OR subqueue NOT IN (SELECT s.id FROM holdfast.subqueues s WHERE s.route {in_ids}))
+GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT %(limit)s;
+
 -- name: vitals
 SELECT current_setting('server_version'), (SELECT max(version) FROM holdfast.schema_version),
     pg_snapshot_xmax(s)::text::bigint - pg_snapshot_xmin(s)::text::bigint,

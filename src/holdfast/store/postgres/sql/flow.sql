@@ -405,9 +405,56 @@ SELECT subqueue, count(*) FROM (
     LIMIT %(limit)s) AS found
 GROUP BY subqueue;
 
+-- Jobs that wait for keys of limits: those that are available in subqueues that were closed because of the key.
+
+-- name: waiting_jobs
+WITH {clock}
+SELECT k.id, f.jobs, (
+    SELECT min(g.since) FROM (
+        SELECT (
+            SELECT greatest(j.available_at, j.created_at) FROM holdfast.jobs j
+            WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id
+              AND j.available_at <= (SELECT at FROM clock)
+            ORDER BY j.available_at LIMIT 1) AS since
+        FROM holdfast.subqueues s WHERE s.shut_key = k.id LIMIT %(limit)s) AS g) AS since
+FROM unnest(%(ids)s::bigint[]) AS k (id)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs FROM (
+        SELECT FROM holdfast.subqueues s
+        CROSS JOIN LATERAL (
+            SELECT FROM holdfast.jobs j
+            WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id
+              AND j.available_at <= (SELECT at FROM clock)
+            LIMIT %(limit)s) AS of_subqueue
+        WHERE s.shut_key = k.id LIMIT %(limit)s) AS found) AS f
+WHERE f.jobs > 0;
+
+-- name: waiting_by_limit
+WITH {clock}, shut AS MATERIALIZED (
+    SELECT s.id, s.queue, s.rank, k.name
+    FROM (SELECT * FROM holdfast.subqueues WHERE shut_key IS NOT NULL LIMIT %(subqueues)s) AS s
+    JOIN holdfast.limit_keys k ON k.id = s.shut_key
+)
+SELECT n.name, (
+    SELECT count(*) FROM (
+        SELECT FROM shut s
+        CROSS JOIN LATERAL (
+            SELECT FROM holdfast.jobs j
+            WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id
+              AND j.available_at <= (SELECT at FROM clock)
+            LIMIT %(limit)s) AS of_subqueue
+        WHERE s.name = n.name LIMIT %(limit)s) AS found) AS jobs, (
+    SELECT min((
+        SELECT greatest(j.available_at, j.created_at) FROM holdfast.jobs j
+        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND -j.priority = s.rank AND j.subqueue = s.id
+          AND j.available_at <= (SELECT at FROM clock)
+        ORDER BY j.available_at LIMIT 1))
+    FROM shut s WHERE s.name = n.name) AS since
+FROM (SELECT DISTINCT name FROM shut) AS n;
+
 -- name: routed_jobs
 WITH {clock}
-SELECT r.queue, r.kind, r.for_worker, r.requires, f.jobs, f.since
+SELECT r.queue, r.kind, r.for_worker, r.requires, f.jobs, f.since, r.id
 FROM (SELECT * FROM holdfast.routes WHERE for_worker <> '' OR requires <> '{}' ORDER BY id DESC LIMIT %(routes)s) AS r
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, min(g.since) AS since FROM (

@@ -49,6 +49,18 @@ SELECT queue, kind, count(*) AS jobs, min(max(available_at, created_at)) AS sinc
 WHERE available_at <= :now_at
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT :limit;
 
+-- The same without the jobs of some routes.
+
+-- name: ready_elsewhere
+SELECT queue, kind, count(*) AS jobs, min(max(available_at, created_at)) AS since FROM (
+    SELECT queue, kind, available_at, created_at FROM holdfast_jobs INDEXED BY holdfast_jobs_ready WHERE queued AND subqueue IS NULL
+    UNION ALL
+    SELECT queue, kind, available_at, created_at FROM holdfast_jobs INDEXED BY holdfast_jobs_subqueue
+    WHERE queued AND subqueue IS NOT NULL
+      AND subqueue NOT IN (SELECT s.id FROM holdfast_subqueues s WHERE s.route {in_ids}))
+WHERE available_at <= :now_at
+GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT :limit;
+
 -- The same of the first jobs of every priority of every queue, by index lookups only.
 
 -- name: first_ready

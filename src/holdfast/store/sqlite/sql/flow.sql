@@ -319,6 +319,45 @@ SELECT subqueue, count(*) FROM (
     LIMIT :limit)
 GROUP BY subqueue;
 
+-- Jobs that wait for keys of limits: those that are available in subqueues that were closed because of the key.
+
+-- part: ready_of_subqueue
+holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+    ON j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+    AND j.available_at <= :now_at;
+
+-- part: first_of_subqueue
+(SELECT max(j.available_at, j.created_at) FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+ WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = s.queue AND j.priority = -s.rank AND j.subqueue = s.id
+   AND j.available_at <= :now_at
+ ORDER BY j.available_at LIMIT 1);
+
+-- part: shut_subqueues_of
+holdfast_subqueues s INDEXED BY holdfast_subqueues_shut;
+
+-- name: waiting_jobs
+SELECT id, jobs, since FROM (
+    SELECT k.value AS id, (
+        SELECT count(*) FROM (
+            SELECT 1 FROM {shut_subqueues_of} CROSS JOIN {ready_of_subqueue}
+            WHERE s.shut_key IS NOT NULL AND s.shut_key = k.value LIMIT :limit)) AS jobs, (
+        SELECT min(since) FROM (
+            SELECT {first_of_subqueue} AS since FROM {shut_subqueues_of}
+            WHERE s.shut_key IS NOT NULL AND s.shut_key = k.value LIMIT :limit)) AS since
+    FROM json_each(:ids) k)
+WHERE jobs > 0;
+
+-- name: waiting_by_limit
+WITH shut AS MATERIALIZED (
+    SELECT s.id, s.queue, s.rank, k.name
+    FROM (SELECT s.id, s.queue, s.rank, s.shut_key FROM {shut_subqueues_of} WHERE s.shut_key IS NOT NULL LIMIT :subqueues) s
+    CROSS JOIN holdfast_limit_keys k ON k.id = s.shut_key
+)
+SELECT n.name, (
+    SELECT count(*) FROM (SELECT 1 FROM shut s CROSS JOIN {ready_of_subqueue} WHERE s.name = n.name LIMIT :limit)) AS jobs, (
+    SELECT min({first_of_subqueue}) FROM shut s WHERE s.name = n.name) AS since
+FROM (SELECT DISTINCT name FROM shut) n;
+
 -- name: routed_jobs
 SELECT r.queue, r.kind, r.for_worker, r.requires, (
     SELECT count(*) FROM (
@@ -332,7 +371,7 @@ SELECT r.queue, r.kind, r.for_worker, r.requires, (
         CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
             ON {job_of_subqueue}
         WHERE s.queue = r.queue AND s.route = r.id AND s.is_open AND j.available_at <= :now_at AND j.reserved_until IS NULL
-        LIMIT :limit)) AS since
+        LIMIT :limit)) AS since, r.id
 FROM (SELECT * FROM holdfast_routes WHERE for_worker <> '' OR requires <> '[]' ORDER BY id DESC LIMIT :routes) r
 ORDER BY 1, 2, 3, 4;
 

@@ -12,6 +12,8 @@ import { table } from "../parts/table.js";
 import { go } from "../router.js";
 
 const KEYS_MAX = 100;
+/** The server counts no more waiting jobs of a key. */
+const WAITING_MAX = 1000;
 /** What stands in the place of a key that the person's role may not see. */
 const HIDDEN = "[redacted]";
 /** @type {any} */
@@ -62,6 +64,7 @@ export function draw(root, data, { name, query, reload }) {
     { name: "Key", cell: (/** @type {any} */ one) => one.key || "all jobs", cut: true },
     { name: "In use", cell: (one) => of(one.used, one.concurrent), number: true },
     { name: "May start now", cell: (one) => (one.tokens === null ? "–" : of(Math.floor(one.tokens), one.burst)), number: true },
+    { name: "Waiting", cell: (one) => (one.waiting ? [`${number(one.waiting)}${one.waiting >= WAITING_MAX ? " or more" : ""}, since `, time(one.waiting_since, { ago: true })] : "–") },
     { name: "Numbers", cell: (one) => (one.is_own ? `its own: ${numbersOf(one)}` : "those of the limit"), cut: true },
     { name: "", cell: (one) => buttons(one, reload) },
   ], (one) => `${one.n} ${one.key}`);
