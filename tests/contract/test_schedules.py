@@ -481,7 +481,7 @@ def test_a_paused_schedule_makes_no_firing_twice_after_a_step_back(ledger: Ledge
 def test_a_schedule_needs_a_group_that_jobs_can_join(ledger: Ledger, clock: ManualClock):
     with refused_without_trace(ledger, "not_found") as caught:
         ledger.set_schedule("s", "report", every="10s", group="none")
-    assert "holdfast group add none" in caught.value.action
+    assert "holdfast group add" in caught.value.action
     ledger.group("all")
     ledger.set_schedule("s", "report", every="10s", group="all")
     ledger.close_group("all")

@@ -194,3 +194,47 @@ def test_replays_at_the_same_time_take_one_place(store_url: str, opened: Opener)
         [again] = ledger.claim("w", ["load"], start=True)
         ledger.complete(held(again), None)
     assert follow_ups(ledgers[0]) == ["publish"]
+
+
+def test_a_group_of_groups_never_loses_one_that_is_made_or_done_while_it_is_closed(store_url: str, opened: Opener) -> None:
+    """Children are made while their parent is closed by another process, and closed and ended while it is closed again."""
+    ledger, other = opened(store_url), opened(store_url)
+    results = set()
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(30):
+            parent, child = f"parent-{number}", f"child-{number}"
+            ledger.group(parent, then=THEN)
+            start = threading.Barrier(2)
+
+            def make(parent: str = parent, child: str = child, start: threading.Barrier = start) -> bool:
+                start.wait()
+                with contextlib.suppress(Conflict):
+                    ledger.group(child, then={"kind": "load", "queue": "load", "group": parent})
+                    return True
+                return False
+
+            def close(parent: str = parent, start: threading.Barrier = start) -> bool:
+                start.wait()
+                with contextlib.suppress(Conflict):
+                    other.close_group(parent)
+                    return True
+                return False
+
+            is_made, is_closed = (one.result() for one in (threads.submit(make), threads.submit(close)))
+            assert is_made != is_closed
+            results.add(is_made)
+            if not is_made:
+                continue
+            again = threading.Barrier(2)
+
+            def end(child: str = child, again: threading.Barrier = again) -> None:
+                again.wait()
+                ledger.close_group(child)
+
+            ending, closing = threads.submit(end), threads.submit(close, parent, again)
+            ending.result()
+            if not closing.result():
+                other.close_group(parent)
+            found = other.get_group(parent)
+            assert (found.total, found.then_job, other.get_group(child).last_error) == (1, None, None)
+    assert results

@@ -169,6 +169,19 @@ def test_a_schedule_of_a_hidden_queue_is_not_changed(served: RunningServer, ledg
     assert kim.send("PUT", "/v1/schedules/own", fields).status == 200
 
 
+def test_a_group_that_waits_for_hidden_groups_does_not_name_them(served: RunningServer, ledger: Ledger) -> None:
+    ledger.group("year", then={"kind": "k", "queue": "mail"})
+    ledger.group("seen", then={"kind": "k", "queue": "mail", "group": "year"})
+    kim = served.client("operator", "kim", queues=["mail"])
+    refused = kim.post("/v1/groups/year/close")
+    assert (refused.status, refused.data["code"], refused.data["context"]["waits_for"]) == (409, "conflict", ["seen"])
+    ledger.group(HIDDEN, then={"kind": "k", "queue": "hidden-queue", "group": "year"})
+    refused = kim.post("/v1/groups/year/close")
+    assert (refused.status, refused.data["code"]) == (409, "conflict")
+    assert HIDDEN not in str(refused.data)
+    assert served.client().post("/v1/groups/year/close").data["context"]["waits_for"] == [HIDDEN, "seen"]
+
+
 def test_an_agent_resumes_only_tasks_of_its_queues(served: RunningServer, ledger: Ledger) -> None:
     ledger.enqueue("k", queue="default")
     ledger.enqueue("k", queue="mail")

@@ -184,10 +184,9 @@ def check_join(name: str, found: JoinedGroup | None, count: int) -> JoinedGroup:
 
 
 def unknown_group(name: str) -> NotFound:
-    from holdfast.core.explain.formatting import quote_argument
-
-    action = f"Check the name, or make the group: holdfast group add {quote_argument(name)}."
-    return NotFound(f"there is no group {name!r}", action=action, group=name)
+    return NotFound(
+        f"there is no group {name!r}", action="Check the name, or make the group: holdfast group add NAME.", group=name
+    )
 
 
 def check_chain(name: str, first: Iterable[str], joins: Callable[[str], Iterable[str]]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.groups import FollowUpName
-from holdfast.errors import Forbidden, NotFound
+from holdfast.errors import Conflict, Forbidden, NotFound
 from holdfast.ledger import GroupChange, GroupRecord
 from holdfast.ledger.verbs.groups import follow_up_item
 from holdfast.server import bodies as b
@@ -118,7 +118,15 @@ def _item(call: Call, field: FollowUpName, given: b.DeclaredEnqueueBody | None) 
 @route("POST", "/v1/groups/{name}/close", "client_or_worker", body=Nothing, answer=OneGroup)
 def close_group(call: Call) -> Any:
     """Let no more jobs join a group."""
-    found = call.ledger.close_group(_visible(call), request_id=call.request_id, actor=call.actor)
+    name = _visible(call)
+    try:
+        found = call.ledger.close_group(name, request_id=call.request_id, actor=call.actor)
+    except Conflict as refused:
+        if all(call.sees_group(call.ledger.get_group(child)) for child in refused.context.get("waits_for", ())):
+            raise
+        # The names of groups that the caller may not see are left out.
+        action = "Close it when they are done."
+        raise Conflict(f"the group {name!r} waits for follow-up jobs of other groups", action=action, group=name) from None
     return {"group": _shown(call, found)}
 
 
