@@ -407,6 +407,10 @@ def test_the_queue_that_a_handler_declares_is_named_while_no_worker_serves_its_k
     assert "declared" not in of(history, workers=(), declared_queue="q").text
     there = SeenWorker("w-2", history.now, queues=frozenset({"fetch"}), kinds=frozenset({"k"}))
     assert "declared" not in of(history, workers=(there,), declared_queue="web").text
+    there = SeenWorker("w-2", history.now, queues=frozenset({"fetch", "web"}), kinds=frozenset({"k"}))
+    found = of(history, workers=(there,), declared_queue="web")
+    assert "It is served in web, fetch." in found.text
+    assert found.commands[0].command == "holdfast job move 7 --queue web"
 
 
 @pytest.mark.parametrize(("ahead", "words"), [(1, "1 job of its queue comes first"), (7, "7 jobs of its queue come first")])

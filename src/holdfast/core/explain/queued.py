@@ -212,12 +212,13 @@ def _no_worker(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
 
 
 def _queues_serving_kind(job: JobRecord, facts: JobFacts, now: Micros) -> list[str]:
-    """Return the names of the queues in which live workers serve jobs of its kind.
+    """Return the names of the queues in which live workers serve jobs of its kind, first the one that its handler declares.
 
     Workers that did not say what they serve are left out.
     """
     there = [worker for worker in facts.workers if now - worker.seen_at <= WORKER_SEEN_US]
-    return sorted({queue for w in there for queue in w.queues or () if w.kinds is not None and job.kind in w.kinds})
+    found = {queue for w in there for queue in w.queues or () if w.kinds is not None and job.kind in w.kinds}
+    return sorted(found, key=lambda queue: (queue != facts.declared_queue, queue))
 
 
 def _behind(job: JobRecord, facts: JobFacts, serving: list[SeenWorker]) -> ExplanationPart:
