@@ -82,6 +82,17 @@ def test_the_keys_of_a_limit_are_shown_with_what_is_in_use(served: RunningServer
     expect(acme.locator("[data-label='May start now']")).to_have_text("4 of 10")
     expect(beta.locator("[data-label='In use']")).to_have_text("3 of 20")
     expect(beta).to_contain_text("those of the limit")
+    expect(beta.locator("[data-label='Waiting']")).to_have_text("–")
+
+
+def test_the_jobs_that_wait_for_a_key_are_shown(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    ledger.set_limit("openai", concurrent=1)
+    for _ in range(4):
+        ledger.enqueue("ask", queue="chat", limits=["openai"])
+    assert len(ledger.claim("w-1", ["chat"], limit=10, start=True)) == 1
+    page = open_page("/limits/openai")
+
+    expect(page.locator("[data-label='Waiting']")).to_contain_text("3, since ")
 
 
 def test_a_key_gets_numbers_of_its_own_and_loses_them(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
