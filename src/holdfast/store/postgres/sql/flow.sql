@@ -179,15 +179,24 @@ CROSS JOIN LATERAL (
      WHERE queue = %(queue)s AND route = r.id AND rank = %(rank)s AND is_open AND partition = p.partition AND id <= p.place
      ORDER BY id LIMIT %(limit)s)) AS s;
 
+-- The rank that comes after another one. A view of both kinds of jobs would be sorted as a whole.
+
+-- part: next_rank
+(SELECT min(n.rank) FROM (
+    (SELECT -j.priority AS rank FROM holdfast.jobs j
+     WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority > p.rank ORDER BY -j.priority LIMIT 1)
+    UNION ALL
+    (SELECT -j.priority FROM holdfast.jobs j
+     WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority > p.rank ORDER BY -j.priority LIMIT 1)
+    ) AS n);
+
 -- The priorities that a queue with ageing has, each with the time of its oldest job that is available.
 
 -- name: flow_levels
 WITH RECURSIVE {clock}, {served_routes}, places (rank) AS (
-    SELECT (SELECT -n.priority FROM holdfast.queued_jobs n WHERE n.queue = %(queue)s ORDER BY -n.priority LIMIT 1)
+    SELECT {next_rank} FROM (SELECT -32769) AS p (rank)
     UNION ALL
-    SELECT (SELECT -n.priority FROM holdfast.queued_jobs n WHERE n.queue = %(queue)s AND -n.priority > p.rank
-            ORDER BY -n.priority LIMIT 1)
-    FROM places p WHERE p.rank IS NOT NULL
+    SELECT {next_rank} FROM places p WHERE p.rank IS NOT NULL
 )
 SELECT rank, oldest FROM (
 SELECT p.rank, least((
@@ -343,15 +352,6 @@ SELECT count(*) FROM (
     WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = -%(priority)s::integer
       AND j.subqueue = %(subqueue)s::bigint AND j.available_at <= (SELECT at FROM clock)
       AND (j.available_at, j.id) < (%(available_at)s::timestamptz, %(id)s::bigint) LIMIT %(limit)s) AS found;
-
--- part: next_rank
-(SELECT min(n.rank) FROM (
-    (SELECT -j.priority AS rank FROM holdfast.jobs j
-     WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority > p.rank ORDER BY -j.priority LIMIT 1)
-    UNION ALL
-    (SELECT -j.priority FROM holdfast.jobs j
-     WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority > p.rank ORDER BY -j.priority LIMIT 1)
-    ) AS n);
 
 -- name: priorities
 WITH RECURSIVE places (rank) AS (
