@@ -344,12 +344,18 @@ def warn_of_missing_limits(ledger: Ledger, handlers: Sequence[Handler]) -> None:
             ("jobs of handler {} cannot be enqueued by their app", handler.options),
             *((f"schedule {name} of handler {{}} makes its jobs without it", given) for name, given in handler.schedules.items()),
         ]
-        for name in sorted(options.get("limits") or ())
+        for name in _limits_of(options)
     ]
     known = {one.name for one in ledger.limits()} if drawing else set()
     for what, name in drawing:
         if name not in known:
             log.warning("there is no limit %s: %s. Make it: %s", name, what, make_limit(name), extra={"limit": name})
+
+
+def _limits_of(options: Mapping[str, Any]) -> list[str]:
+    """Return the names of the limits in the options of a job. Other values are refused when a job is enqueued."""
+    given = options.get("limits")
+    return sorted(str(name) for name in given) if isinstance(given, Mapping | list | tuple) else []
 
 
 def check_can_sign(ledger: Ledger, worker: str, handlers: Sequence[Handler]) -> None:
