@@ -95,7 +95,7 @@ def test_jobs_that_wait_for_a_limit_are_counted(cli: Commands) -> None:
     [
         (("limit", "set", "api"), 2),
         (("limit", "set", "api", "--for", "a"), 2),
-        (("limit", "set", "api", "--concurrent", "0"), 2),
+        (("limit", "set", "api", "--concurrent", "-1"), 2),
         (("limit", "set", "api", "--rate", "600"), 1),
         (("limit", "set", "api", "--concurrent", "1", "--for", "a"), 1),
         (("limit", "get", "api"), 1),
