@@ -190,17 +190,22 @@ def test_an_agent_resumes_only_tasks_of_its_queues(served: RunningServer, ledger
     assert [job.status for job in ledger.list()] == ["queued", "running"]
 
 
+def _all_pages(client: Client, path: str, field: str) -> list[dict[str, Any]]:
+    """Read a list page by page, as long as there is a next one."""
+    found: list[dict[str, Any]] = []
+    after: int | None = 0
+    while after is not None:
+        page = client.get(f"{path}&after={after}").data
+        found += page[field]
+        after = page["next_after"]
+    return found
+
+
 def test_pages_of_events_go_on_after_a_hidden_queue(served: RunningServer, ledger: Ledger) -> None:
     ledger.enqueue_many([{"kind": "k", "queue": "other"}] * 7 + [{"kind": "k", "queue": "mail"}] * 2)
     eye = served.client("reader", "eye", queues=["mail"])
     for query in ("", "&types=enqueued", "&stable=true"):
-        found: list[int] = []
-        after: int | None = 0
-        while after is not None:
-            page = eye.get(f"/v1/events?limit=3&after={after}{query}").data
-            found += [event["job_id"] for event in page["events"]]
-            after = page["next_after"]
-        assert found == [8, 9]
+        assert [event["job_id"] for event in _all_pages(eye, f"/v1/events?limit=3{query}", "events")] == [8, 9]
 
 
 def test_pages_are_filled_up_after_names_of_hidden_queues(
@@ -220,13 +225,7 @@ def test_jobs_of_a_group_go_on_after_hidden_ones(served: RunningServer, ledger: 
     ledger.group("own", then={"kind": "k", "queue": "mail"})
     ledger.enqueue_many([{"kind": "k", "queue": queue, "group": "own"} for queue in ("other", "other", "other", "mail", "mail")])
     eye = served.client("reader", "eye", queues=["mail"])
-    found: list[int] = []
-    after: int | None = 0
-    while after is not None:
-        page = eye.get(f"/v1/groups/own/jobs?limit=2&after={after}").data
-        found += [job["id"] for job in page["jobs"]]
-        after = page["next_after"]
-    assert found == [4, 5]
+    assert [job["id"] for job in _all_pages(eye, "/v1/groups/own/jobs?limit=2", "jobs")] == [4, 5]
 
 
 HOLDER_VERBS = ("start", "heartbeat", "complete", "fail", "release", "acknowledge-cancel", "stall", "resume", "gate")
