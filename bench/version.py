@@ -1,7 +1,8 @@
 """A process of `bench.versions`. It uses only what all versions of Holdfast have.
 
-On `prepare SECONDS` from its input it gets ready for a turn, and on `run SECONDS` it works for about so long. The answer to the
-second is how much was done, in how many seconds, and in how many seconds of processor time.
+Its arguments are the ledger's URL, a queue of its own and the kind of work. If the URL is that of a server, HOLDFAST_TOKEN has a
+token of a worker with the queue's name. On `prepare SECONDS` from its input it gets ready for a turn, on `run SECONDS` it works
+for about so long. The answer to the second is how much was done, in how many seconds, and in how many seconds of processor time.
 """
 
 import secrets
@@ -22,11 +23,14 @@ THREADS = 64
 FOLLOWED_JOBS, EVENTS_OF_A_JOB = 2_500, 4
 DRAINED_PER_SECOND = 60_000
 """The jobs of a worker's turn, for each second that the turn should take."""
+CALLS_PER_SECOND = 6_000
+"""The jobs of a turn of one verb, for each second that the turn should take."""
+READ_JOBS, PAGE = 1_000, 50
 ROOM: dict[str, Any] = {"lease_ttl": "1h", "heartbeat_interval": "1h"}
 
 
 class Work(ABC):
-    """One kind of work. Subclasses have a step, which is repeated until the turn is over and returns how much it did."""
+    """One kind of work. Subclasses have a step, which is repeated until the turn is over or nothing is left to do."""
 
     def __init__(self, ledger: holdfast.Ledger, url: str, queue: str) -> None:
         self.ledger = ledger
@@ -38,8 +42,8 @@ class Work(ABC):
 
     def run(self, seconds: float) -> int:
         end, done = time.monotonic() + seconds, 0
-        while time.monotonic() < end:
-            done += self.step()
+        while time.monotonic() < end and (step := self.step()):
+            done += step
         return done
 
     @abstractmethod
@@ -52,6 +56,10 @@ class Work(ABC):
     def claim(self, limit: int = BATCH) -> list[holdfast.Fence]:
         held = self.ledger.claim(self.queue, queues=[self.queue], limit=limit, start=True, keep=False)
         return [job.fence for job in held if job.fence is not None]
+
+    def settle(self, held: list[holdfast.Fence]) -> None:
+        for start in range(0, len(held), BATCH):
+            self.ledger.settle_many([(fence, {"n": 2}) for fence in held[start : start + BATCH]], request_id=secrets.token_hex(8))
 
 
 class Lone(Work):
@@ -70,7 +78,7 @@ class Batches(Work):
     def step(self) -> int:
         self.enqueue()
         held = self.claim()
-        self.ledger.settle_many([(fence, {"n": 2}) for fence in held], request_id=secrets.token_hex(8))
+        self.settle(held)
         return len(held)
 
 
@@ -151,6 +159,109 @@ class Worker(Work):
         return self._jobs
 
 
+def _calls(seconds: float) -> int:
+    """How many calls of a verb a turn may make, in whole batches."""
+    return max(1, round(seconds * CALLS_PER_SECOND / BATCH)) * BATCH
+
+
+class Enqueue(Work):
+    """`enqueue` alone, a job a call."""
+
+    def step(self) -> int:
+        self.ledger.enqueue("k", {"n": 1}, queue=self.queue)
+        return 1
+
+
+class Claim(Work):
+    """`claim` alone, a job a call. The jobs are enqueued before the turn, and those of the turn before are completed."""
+
+    def __init__(self, ledger: holdfast.Ledger, url: str, queue: str) -> None:
+        super().__init__(ledger, url, queue)
+        self._held: list[holdfast.Fence] = []
+        self._ready = 0
+
+    def prepare(self, seconds: float) -> None:
+        self.settle(self._held)
+        self._held = []
+        while self._ready < _calls(seconds):
+            self.enqueue(policy=ROOM)
+            self._ready += BATCH
+
+    def step(self) -> int:
+        found = self.claim(1)
+        self._held += found
+        self._ready -= len(found)
+        return len(found)
+
+
+class Complete(Work):
+    """`complete` alone, a job a call. The jobs are enqueued, claimed and started before the turn."""
+
+    def __init__(self, ledger: holdfast.Ledger, url: str, queue: str) -> None:
+        super().__init__(ledger, url, queue)
+        self._held: list[holdfast.Fence] = []
+
+    def prepare(self, seconds: float) -> None:
+        while len(self._held) < _calls(seconds):
+            self.enqueue(policy=ROOM)
+            self._held += self.claim()
+
+    def step(self) -> int:
+        if not self._held:
+            return 0
+        self.ledger.complete(self._held.pop(), {"n": 2})
+        return 1
+
+
+class Heartbeat(Work):
+    """`heartbeat` alone, a lease a call."""
+
+    def __init__(self, ledger: holdfast.Ledger, url: str, queue: str) -> None:
+        super().__init__(ledger, url, queue)
+        self.enqueue(policy=ROOM)
+        self._held = cycle(self.claim())
+
+    def step(self) -> int:
+        self.ledger.heartbeat(next(self._held))
+        return 1
+
+
+class Reading(Work):
+    """A verb that reads, in a queue of a thousand jobs."""
+
+    def __init__(self, ledger: holdfast.Ledger, url: str, queue: str) -> None:
+        super().__init__(ledger, url, queue)
+        for _ in range(0, READ_JOBS, BATCH):
+            self.enqueue()
+        self.jobs = cycle([job.id for job in ledger.list(queue=queue, limit=BATCH)])
+
+
+class Get(Reading):
+    """`get` alone."""
+
+    def step(self) -> int:
+        self.ledger.get(next(self.jobs))
+        return 1
+
+
+class List(Reading):
+    """`list` alone, a page of 50 jobs a call."""
+
+    def step(self) -> int:
+        self.ledger.list(queue=self.queue, limit=PAGE)
+        return 1
+
+
+VERBS: dict[str, Callable[[holdfast.Ledger, str, str], Work]] = {
+    "enqueue": Enqueue,
+    "claim": Claim,
+    "complete": Complete,
+    "heartbeat": Heartbeat,
+    "get": Get,
+    "list": List,
+}
+REMOTE = "remote-"
+"""What the name of a verb's work begins with if the ledger is used through a server."""
 WORKS: dict[str, Callable[[holdfast.Ledger, str, str], Work]] = {
     "lone": Lone,
     "batches": Batches,
@@ -159,6 +270,8 @@ WORKS: dict[str, Callable[[holdfast.Ledger, str, str], Work]] = {
     "threads": Threads,
     "worker": Worker,
     "follow": Follow,
+    **VERBS,
+    **{f"{REMOTE}{name}": work for name, work in VERBS.items()},
 }
 
 

@@ -5,6 +5,7 @@ that gets slower does so for all of them; the medians of the ratios of neighbour
 """
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import psycopg
 
 from bench.cpu import Meter
 from bench.peers.ground import database
-from bench.version import WORKS
+from bench.version import REMOTE, WORKS
 from bench.volume import PostgresVolume, SqliteVolume, Volume
 from tools.pgserver import PostgresServer
 
@@ -30,10 +31,12 @@ TURNS = 40
 
 
 class Turn(NamedTuple):
-    """One turn of all processes of a checkout. The costs are for each job, heartbeat or event."""
+    """One turn of all processes of a checkout. The costs are for each job, heartbeat, event or call."""
 
     rate: float
+    all_us: float
     client_us: float
+    serve_us: float | None
     server_us: float | None
     written_bytes: float
 
@@ -61,6 +64,28 @@ def postgres_site(server_url: str) -> Iterator[Site]:
         yield Site(url, watcher, Path())
 
 
+class Served:
+    """`holdfast serve` of a checkout, with a token for a worker of each name."""
+
+    def __init__(self, url: str, environment: dict[str, str], names: Sequence[str]) -> None:
+        self._environment = environment
+        self.tokens = {name: self._token(url, name) for name in names}
+        command = [sys.executable, "-m", "holdfast", "serve", "--db", url, "--port", "0", "--no-link"]
+        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().split()[-1]
+        self.pid = self._process.pid
+
+    def _token(self, url: str, name: str) -> str:
+        command = [sys.executable, "-m", "holdfast", "token", "new", "--role", "worker", "--name", name, "--db", url, "--json"]
+        made = subprocess.run(command, env=self._environment, check=True, capture_output=True)
+        return str(json.loads(made.stdout)["data"]["text"])
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.communicate()
+
+
 class Contender:
     """Processes that do one kind of work, each in a queue of its own."""
 
@@ -69,18 +94,18 @@ class Contender:
         self.turns: list[Turn] = []
         self.done = 0.0
         self._site = site
-        environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
-        self._processes = [
-            subprocess.Popen(
-                [sys.executable, HERE / "bench" / "version.py", site.url, f"queue-{number}", work],
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for number in range(processes)
-        ]
-        self._volume = site.volume([process.pid for process in self._processes])
+        self._environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+        queues = [f"queue-{number}" for number in range(processes)]
+        self._served = Served(site.url, self._environment, queues) if work.startswith(REMOTE) else None
+        self._processes = [self._start(queue, work) for queue in queues]
+        self._volume = site.volume([process.pid for process in self._processes] if self._served is None else [self._served.pid])
+
+    def _start(self, queue: str, work: str) -> "subprocess.Popen[str]":
+        url, environment = self._site.url, self._environment
+        if self._served is not None:
+            url, environment = self._served.url, {**environment, "HOLDFAST_TOKEN": self._served.tokens[queue]}
+        command = [sys.executable, str(HERE / "bench" / "version.py"), url, queue, work]
+        return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def begin(self) -> None:
         """Forget the turns before, and note the size of the ledger."""
@@ -93,12 +118,15 @@ class Contender:
 
     def turn(self, seconds: float) -> None:
         self._ask(f"prepare {seconds}")
-        meter, written = Meter([], self._site.watcher), self._volume.written()
+        meter = Meter([] if self._served is None else [self._served.pid], self._site.watcher)
+        written = self._volume.written()
         answers = [list(map(float, line.split())) for line in self._ask(f"run {seconds}")]
         done, cpu = sum(answer[0] for answer in answers), sum(answer[2] for answer in answers)
         rate = sum(answer[0] / answer[1] for answer in answers)
         each = (self._volume.written() - written) / done
-        self.turns.append(Turn(rate, cpu / done * 1e6, meter.spent(round(done)).server, each))
+        client, spent = cpu / done * 1e6, meter.spent(round(done))
+        serve = None if self._served is None else spent.client
+        self.turns.append(Turn(rate, client + spent.client + (spent.server or 0.0), client, serve, spent.server, each))
         self.done += done
 
     def _ask(self, line: str) -> list[str]:
@@ -114,6 +142,8 @@ class Contender:
     def __exit__(self, *error: object) -> None:
         for process in self._processes:
             process.communicate()
+        if self._served is not None:
+            self._served.close()
 
 
 class Result(NamedTuple):
@@ -146,11 +176,15 @@ def measure(
 
 
 def table(work: str, results: Sequence[Result]) -> str:
-    columns = ("a second", "µs of the client", "µs of the server", "bytes written", "bytes more in the ledger")
+    parts = ("µs in all", "µs of the client", "µs of holdfast serve", "µs of PostgreSQL")
+    columns = ("a second", *parts, "bytes written", "bytes more in the ledger")
     lines = [f"| {work} | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
     first = results[0]
     for one in results:
-        medians = [_cell([turn[field] for turn in one.turns], [turn[field] for turn in first.turns]) for field in range(4)]
+        medians = [
+            _cell([turn[field] for turn in one.turns], [turn[field] for turn in first.turns])
+            for field in range(len(Turn._fields))
+        ]
         lines.append(f"| {one.name} | {' | '.join([*medians, _cell([one.stored_bytes], [first.stored_bytes])])} |")
     return "\n".join(lines)
 

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from bench.__main__ import main
 from bench.figures import FIGURES
 from bench.places import Host
 from bench.report import Heading, Row, met, table
 from bench.sizes import Sizes
 from bench.texts import texts
-from bench.version import WORKS
+from bench.version import REMOTE, VERBS, WORKS
 from bench.versions import HERE, measure, postgres_site, sqlite_site
 from bench.versions import table as table_of_versions
 from tools.pgserver import PostgresServer
@@ -21,6 +22,11 @@ TINY = Sizes(
     small=100, large=700, fleet_jobs=300, fleet_rounds=1, idle_seconds=0.5, settle_seconds=0.5, schedules=200, blocked_claims=20,
     dependents=60, grouped=60, tasks=1_000, resumes=2, runs=1, cycles=2, cycle_jobs=500,
     patient=False)  # fmt: skip
+
+
+READING = {"get", "list", "remote-get", "remote-list"}
+EVENTS_OF = {"enqueue": 1, "claim": 2, "complete": 1, "heartbeat": 1, "get": 0, "list": 0}
+"""The events of one call. A claim also starts the job."""
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -75,7 +81,6 @@ class Noting(dict[str, str]):
 
 def test_raw_statements_and_holdfast_write_the_same_rows(host: Host) -> None:
     """Two jobs, one each way. Only actors and times differ."""
-    import holdfast
     from bench import ours
 
     with host.place() as place:
@@ -93,8 +98,6 @@ def test_raw_statements_and_holdfast_write_the_same_rows(host: Host) -> None:
 
 
 def test_generated_jobs_have_a_valid_history(host: Host) -> None:
-    import holdfast
-
     with host.place() as place:
         place.fill("ready", 3)
         place.fill("past", 3, finished=True)
@@ -145,14 +148,40 @@ def test_versions_are_measured_in_turns(tmp_path: Path, work: str) -> None:
     first, second = results
     assert len(first.turns) == len(second.turns) == 2
     assert all(turn.rate > 0 and turn.client_us > 0 and turn.server_us is None for turn in first.turns)
-    assert all(turn.written_bytes > 0 for turn in first.turns)
+    assert all((turn.serve_us is not None) == work.startswith(REMOTE) for turn in first.turns)
+    assert all(turn.all_us == pytest.approx(turn.client_us + (turn.serve_us or 0)) for turn in first.turns)
+    assert all(turn.written_bytes > 0 for turn in first.turns) or work in READING
     assert "(1.000)" in table_of_versions(work, results)
 
 
-def test_versions_on_postgres_count_the_server(pg_server: PostgresServer) -> None:
-    [found] = measure(lambda: postgres_site(pg_server.url), [HERE], work="batches", turns=1, seconds=0.05)
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_is_measured_alone(sqlite_url: str, verb: str) -> None:
+    """A turn counts calls of the verb, and what they need was made before it."""
+    with holdfast.open(sqlite_url) as ledger:
+        work = VERBS[verb](ledger, sqlite_url, "jobs")
+        work.prepare(0.01)
+        before = sum(ledger.get(job.id).rev for job in ledger.list(limit=1_000))
+        done = work.run(0.01)
+        after = sum(ledger.get(job.id).rev for job in ledger.list(limit=1_000))
+    assert done > 0
+    assert after - before == EVENTS_OF[verb] * done
+
+
+def test_a_turn_of_a_verb_ends_when_nothing_is_left_to_do(sqlite_url: str) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        work = VERBS["claim"](ledger, sqlite_url, "jobs")
+        work.prepare(0.01)
+        ready = len(ledger.list(status="queued", limit=1_000))
+        assert ready
+        assert [work.run(300), work.run(300)] == [ready, 0]
+
+
+@pytest.mark.parametrize("work", ["batches", "remote-complete"])
+def test_versions_on_postgres_count_the_server(pg_server: PostgresServer, work: str) -> None:
+    [found] = measure(lambda: postgres_site(pg_server.url), [HERE], work=work, turns=1, seconds=0.05)
     [turn] = found.turns
     assert turn.server_us is not None
     assert turn.server_us > 0
+    assert turn.all_us == pytest.approx(turn.client_us + (turn.serve_us or 0) + turn.server_us)
     assert turn.written_bytes > 0
     assert found.stored_bytes > 0
