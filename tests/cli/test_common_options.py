@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.cli.gone import GONE
 from holdfast.store.outbox import SinkPosition
 from holdfast.testing import ManualClock
 from tests.cli.conftest import Run
@@ -66,6 +67,14 @@ def test_shell_completion_knows_file_arguments(run: Run) -> None:
 )
 def test_an_unknown_command_gets_a_suggestion(run: Run, typed: str, meant: str) -> None:
     assert f"No such command '{typed}'. Did you mean {meant}?" in run(typed).err
+
+
+@pytest.mark.parametrize(("typed", "instead"), sorted(GONE.items()))
+def test_what_is_gone_is_refused_with_what_to_use_instead(run: Run, typed: str, instead: str) -> None:
+    done = run(*typed.split(), "--json")
+    assert (done.code, done.answer["error_code"], done.answer["suggested_action"]) == (2, "usage", instead)
+    assert done.answer["error"].startswith("No such option" if "--" in typed else "No such command")
+    assert run(*typed.split()).err.endswith(f"\nTry: {instead}\n")
 
 
 def test_migrate_updates_the_ledger(store_url: str, run: Run) -> None:

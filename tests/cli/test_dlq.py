@@ -81,7 +81,6 @@ def test_filters_select_dead_letters(dlq: Letters) -> None:
     assert dlq.ids() == [first, second, third]
     assert dlq.ids("--kind", "index") == [first, third]
     assert dlq.ids("--queue", "out") == [second]
-    assert dlq.ids("--reason", "parse_error") == [third]
     assert dlq.ids("--reason-code", "parse_error") == [third]
     assert dlq.ids("--stage", "fetch") == []
     assert dlq.ids("--since", "1h") == [first, second, third]
@@ -153,8 +152,8 @@ def test_a_replay_that_was_cancelled_does_not_count(dlq_here: Letters) -> None:
 @pytest.mark.parametrize("everything", [False, True])
 def test_a_replay_records_its_reason(dlq_here: Letters, everything: bool) -> None:
     id_ = dlq_here.make()
-    chosen = ["--all", "--reason", "timeout"] if everything else [id_]
-    [replay] = dlq_here("replay", *chosen, "--because", "mended", "--json").answer["data"]["replayed"]
+    chosen = ["--all", "--reason-code", "timeout"] if everything else [id_]
+    [replay] = dlq_here("replay", *chosen, "--reason", "mended", "--json").answer["data"]["replayed"]
     assert dlq_here.ledger.events(replay["replayed_as"])[0].reason == "mended"
 
 

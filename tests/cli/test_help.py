@@ -86,12 +86,6 @@ def test_show_is_another_name_of_get(noun: str, run: Run) -> None:
     assert run("schema", noun, "show").out == run("schema", noun, "get").out
 
 
-@pytest.mark.parametrize("words", ["dlq list", "dlq replay", "task fail"])
-def test_a_reason_code_has_one_name_in_the_help(words: str, run: Run) -> None:
-    shown = run(*words.split(), "--help").out
-    assert "--reason-code" in shown and not re.search(r"--reason\b(?!-)", shown)
-
-
 # Colour
 
 

@@ -410,8 +410,12 @@ def exit_code_of(error: HoldfastError | CommandError) -> int:
 
 def _report_usage_error(error: click.UsageError, given: Sequence[str]) -> int:
     """Print a usage error in one line, with control characters escaped. Click would print what was typed unchanged."""
-    message = _redact_urls(" ".join(error.format_message().split("\n")).replace("\t", ""), given)
-    hint = HINTS.get(_missing_option(error))
+    from holdfast.cli.gone import replacement
+
+    instead = replacement(error)
+    text = error.message if instead else error.format_message()  # without click's guess at what was meant
+    message = _redact_urls(" ".join(text.split("\n")).replace("\t", ""), given)
+    hint = instead or HINTS.get(_missing_option(error))
     if "--json" in given:
         return _report_error(usage_error(message, action=hint) if hint else usage_error(message), given)
     if error.ctx is not None:

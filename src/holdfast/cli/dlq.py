@@ -30,28 +30,22 @@ if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
 
 
-def filter_options(*, older: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add the options that filter dead letters. With `older`, `--reason` is another name of `--reason-code`."""
-
-    def add_options(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (
-            click.option(
-                "--since", type=when, help="Dead-lettered since: 2h, or 2026-03-01T12:00 (UTC unless it says otherwise)."
-            ),
-            click.option(
-                "--stage",
-                "failure_stage",
-                type=click.Choice([stage.value for stage in FailureStage]),
-                help="Only jobs that failed in this stage.",
-            ),
-            reason_code_option("Only jobs with this reason code.", older=older),
-            click.option("--kind", help="Only jobs of this kind."),
-            click.option("--queue", type=QUEUE, help="Only jobs in this queue."),
-        ):
-            function = option(function)
-        return function
-
-    return add_options
+def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that filter dead letters."""
+    for option in (
+        click.option("--since", type=when, help="Dead-lettered since: 2h, or 2026-03-01T12:00 (UTC unless it says otherwise)."),
+        click.option(
+            "--stage",
+            "failure_stage",
+            type=click.Choice([stage.value for stage in FailureStage]),
+            help="Only jobs that failed in this stage.",
+        ),
+        reason_code_option("Only jobs with this reason code."),
+        click.option("--kind", help="Only jobs of this kind."),
+        click.option("--queue", type=QUEUE, help="Only jobs in this queue."),
+    ):
+        function = option(function)
+    return function
 
 
 IDS_SHOWN_MAX = 20
@@ -68,7 +62,7 @@ def dlq() -> None:
 
 
 @dlq.command("list")
-@filter_options()
+@filter_options
 @click.option("--discarded", is_flag=True, help="Include discarded ones.")
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: jobs after this id.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=100, show_default=True, help="The most rows to show.")
@@ -142,11 +136,11 @@ def get(ledger: "Ledger", *, id: int) -> CommandResult:  # noqa: A002 - as it is
 @dlq.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
 @click.option("--all", "everything", is_flag=True, help="All jobs that the filters select, instead of ids.")
-@filter_options()
+@filter_options
 @click.option("--limit", type=click.IntRange(1), help="With --all: at most this many.")
 @click.option("--again", is_flag=True, help="Replay dead letters that were replayed before, too.")
 @click.option("--discard", "discard_replayed", is_flag=True, help="Discard each one that was replayed.")
-@click.option("--because", help="Why, for the record.")
+@click.option("--reason", help="Why, for the record.")
 @with_ledger
 def replay(
     ledger: "Ledger",
@@ -156,7 +150,7 @@ def replay(
     limit: int | None,
     again: bool,
     discard_replayed: bool,
-    because: str | None,
+    reason: str | None,
     **filters: Any,
 ) -> CommandResult:
     """Replay dead letters, each as a new job.
@@ -172,9 +166,9 @@ def replay(
     before: dict[int, Job] = {}
     skipped = 0
     if everything:
-        done, skipped = replay_filtered(ledger, limit, filters, again=again, reason=because)
+        done, skipped = replay_filtered(ledger, limit, filters, again=again, reason=reason)
     else:
-        done, before = replay_ids(ledger, ids, again=again, reason=because)
+        done, before = replay_ids(ledger, ids, again=again, reason=reason)
     made = [job for job in done.values() if not isinstance(job, HoldfastError)]
     discarded = [_discard_replayed(ledger, job) for job in made] if discard_replayed else []
     more: dict[str, Any] = {"discarded": discarded, **({"skipped": skipped} if everything else {})}
@@ -198,7 +192,7 @@ def _discard_replayed(ledger: "Ledger", replay: "Job") -> int:
 @dlq.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, metavar="[ID…]")
 @click.option("--all", "everything", is_flag=True, help="All jobs that the filters select, instead of ids.")
-@filter_options(older=False)
+@filter_options
 @click.option("--replayed", "only_replayed", is_flag=True, help="With --all: only those that were replayed.")
 @click.option("--limit", type=click.IntRange(1), help="With --all: at most this many.")
 @click.option("--reason", help="Why, for the record.")

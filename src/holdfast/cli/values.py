@@ -194,25 +194,6 @@ def format_time(at: datetime | None) -> str:
     return "–" if at is None else iso_format(at, "milliseconds")
 
 
-_REASON_ALIAS = f"{__name__}.reason_code"
-
-
-def _remember_reason_alias(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    ctx.meta[_REASON_ALIAS] = value
-
-
-def _reason_code_or_alias(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    return value or ctx.meta.get(_REASON_ALIAS)
-
-
-def reason_code_option(words: str, *, older: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add `--reason-code`. With `older`, add `--reason` as another name, which the help does not show."""
-    codes = click.Choice([code.value for code in ReasonCode])
-    hidden: dict[str, Any] = {"hidden": True, "is_eager": True, "expose_value": False, "callback": _remember_reason_alias}
-
-    def options(function: Callable[..., Any]) -> Callable[..., Any]:
-        if older:
-            function = click.option("--reason", type=codes, help="Another name of --reason-code.", **hidden)(function)
-        return click.option("--reason-code", type=codes, callback=_reason_code_or_alias, help=words)(function)
-
-    return options
+def reason_code_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--reason-code`, with this help text."""
+    return click.option("--reason-code", type=click.Choice([code.value for code in ReasonCode]), help=words)

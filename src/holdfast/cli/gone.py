@@ -1,0 +1,20 @@
+"""Commands and options that do not exist any more, with what to use instead."""
+
+import click
+
+GONE = {
+    "dlq list --reason": "Use --reason-code.",
+    "dlq replay --because": "Use --reason.",
+    "task fail --reason": "Use --reason-code.",
+}
+"""What to use instead of a command, or of a command's option. The key is what was typed, without the program and the values."""
+
+
+def replacement(error: click.UsageError) -> str | None:
+    """Return what to use instead of the option or command that does not exist, or None if there never was one."""
+    typed = getattr(error, "option_name", None) or getattr(error, "command_name", None)
+    words, context = [typed or ""], error.ctx
+    while context is not None and context.parent is not None:
+        words.insert(0, context.info_name or "")
+        context = context.parent
+    return GONE.get(" ".join(words))
