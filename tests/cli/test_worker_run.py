@@ -23,7 +23,7 @@ import holdfast
 app = holdfast.App()
 
 
-@app.handler(queue="mail", attempts=3)
+@app.handler(queue="mail", attempts_max=3)
 def welcome(name: str) -> str:
     return f"Hello, {name}!"
 """
@@ -160,7 +160,8 @@ def test_a_handler_in_a_child_process_logs_in_the_format_of_its_worker(folder: P
     (folder / "apart.py").write_text(
         "import logging\nfrom holdfast import App\n"
         "app = App('sqlite:///apart.db')\n"
-        "@app.handler(isolation='process', attempts=1)\ndef talk() -> None:\n    logging.getLogger('mine').info('from afar')\n"
+        "@app.handler(isolation='process', attempts_max=1)\n"
+        "def talk() -> None:\n    logging.getLogger('mine').info('from afar')\n"
         "    raise ValueError('far too far')\n"
     )
     with holdfast.open(f"sqlite:///{folder}/apart.db") as ledger:

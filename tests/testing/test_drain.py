@@ -104,7 +104,7 @@ def test_handlers_for_child_processes_run_in_the_calling_thread(app: App) -> Non
 
 
 def test_a_handler_declares_its_policy(app: App) -> None:
-    @app.handler(lease="90s", attempts=7)
+    @app.handler(lease_ttl="90s", attempts_max=7)
     def declared(job: Context) -> int | None:
         return job.job.attempts_max
 
@@ -345,7 +345,7 @@ def test_a_delay_is_skipped_only_on_request(app: App, clock: ManualClock) -> Non
 
 
 def test_backoffs_are_skipped_by_advancing_the_clock(app: App, clock: ManualClock) -> None:
-    @app.handler(attempts=4, policy={"backoff_base": "10s"})
+    @app.handler(attempts_max=4, policy={"backoff_base": "10s"})
     def flaky(job: Context) -> int:
         if job.job.attempt < 4:
             raise OSError("not yet")
@@ -420,7 +420,7 @@ def test_only_a_manual_clock_can_be_advanced(store_url: str) -> None:
 
 
 def test_a_handler_that_takes_too_long_is_timed_out(app: App, clock: ManualClock) -> None:
-    @app.handler(timeout="5s", attempts=1)
+    @app.handler(timeout="5s", attempts_max=1)
     def slow() -> None:
         clock.advance(6)
 

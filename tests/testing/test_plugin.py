@@ -16,7 +16,7 @@ import holdfast
 
 app = holdfast.App("sqlite:///production.db")
 
-@app.handler(attempts=2, policy={"backoff_base": "10s"})
+@app.handler(attempts_max=2, policy={"backoff_base": "10s"})
 def greet(job: holdfast.Context, name: str) -> str:
     if job.job.attempt == 1:
         raise OSError("not yet")

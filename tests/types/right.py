@@ -16,7 +16,7 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
-@app.handler(queue="crawl", lease="2m", attempts=3, priority=5, policy=STEADY, timeout=timedelta(minutes=1))
+@app.handler(queue="crawl", lease_ttl="2m", attempts_max=3, priority=5, policy=STEADY, timeout=timedelta(minutes=1))
 def fetch(job: Context, url: str) -> dict[str, int]:
     job.progress(50, stage="reading")
     child = job.enqueue(add, 1, b=2)

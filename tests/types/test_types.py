@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import CallOptions, EnqueueOptions, PolicyFields, WorkerSettings
 from holdfast.core import policy
-from holdfast.ledger import Ledger, validate
+from holdfast.ledger import Ledger
 from holdfast.ledger.public import HandlerOptions
 from holdfast.worker import Worker
 from holdfast.worker.app import App
@@ -89,9 +89,8 @@ def keywords(function: object) -> set[str]:
 
 
 def test_the_typed_options_are_the_existing_options() -> None:
-    assert EnqueueOptions.__annotations__.keys() == validate._OPTIONS
-    assert HandlerOptions.__annotations__.keys() == validate._OPTIONS - {"policy"}
-    assert CallOptions.__annotations__.keys() == validate._OPTIONS | keywords(Ledger.enqueue)
+    assert HandlerOptions.__annotations__.keys() == EnqueueOptions.__annotations__.keys() - {"policy"}
+    assert CallOptions.__annotations__.keys() == EnqueueOptions.__annotations__.keys() | keywords(Ledger.enqueue)
     known = {*policy._DURATIONS, *policy._COUNTS, *policy._CHOICES, *policy._SWITCHES}
     assert PolicyFields.__annotations__.keys() == known
     assert WorkerSettings.__annotations__.keys() == keywords(Worker.__init__) - {"url", "sinks", "monotonic"}

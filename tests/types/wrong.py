@@ -59,7 +59,7 @@ def use() -> None:
     app.handler(queu="crawl")  # wrong
     app.handler(isolation="fork")  # wrong
     app.handler(policy={"attempts": 3})  # wrong
-    app.handler(attempts="3")  # wrong
+    app.handler(attempts_max="3")  # wrong
     holdfast.open(7)  # wrong
     holdfast.open("sqlite:///typed.db", creat=False)  # wrong
     text: str = app.enqueue(add, a=1).result  # wrong

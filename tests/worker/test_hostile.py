@@ -44,7 +44,7 @@ def test_every_raised_error_is_the_outcome_of_its_job_only(
 ) -> None:
     if is_async:
 
-        @app.handler("wrong", attempts=1, **hooks)
+        @app.handler("wrong", attempts_max=1, **hooks)
         async def wrong_async(picky: Picky | None = None) -> None:
             if not hooks:
                 raise Unsayable
@@ -54,7 +54,7 @@ def test_every_raised_error_is_the_outcome_of_its_job_only(
             return 1
     else:
 
-        @app.handler("wrong", attempts=1, **hooks)
+        @app.handler("wrong", attempts_max=1, **hooks)
         def wrong(picky: Picky | None = None) -> None:
             if not hooks:
                 raise Unsayable

@@ -319,7 +319,7 @@ def test_a_thread_that_takes_too_long_is_cancelled_fenced_and_abandoned(app: App
     noticed: list[bool] = []
     free = threading.Event()
 
-    @app.handler(timeout="200ms", attempts=1)
+    @app.handler(timeout="200ms", attempts_max=1)
     def endless(job: Context) -> str:
         noticed.append(wait_until(lambda: job.cancelled))
         free.wait(20)
@@ -479,7 +479,7 @@ def test_a_handler_may_leave_when_its_worker_stops(app: App, start: Starter) -> 
 
 
 def test_a_lease_error_of_another_job_is_an_ordinary_error(app: App, start: Starter) -> None:
-    @app.handler(attempts=1)
+    @app.handler(attempts_max=1)
     def meddler() -> None:
         raise LeaseConflictError("some other job", job_id=12345)
 

@@ -10,7 +10,7 @@ HANDLER = """
 import holdfast
 app = holdfast.App("sqlite:///jobs.db")
 
-@app.handler(isolation="process", attempts=1)
+@app.handler(isolation="process", attempts_max=1)
 def add(n: int) -> int:
     return n + MORE
 """

@@ -157,7 +157,7 @@ def test_a_kind_without_a_handler_is_not_claimed(app: App, start: Starter) -> No
 def test_the_class_of_an_error_selects_the_outcome(
     app: App, start: Starter, error: BaseException, status: str, reason: Any, stage: Any, attempts: int
 ) -> None:
-    @app.handler(attempts=2, policy=QUICK, fail_on=KeyError)
+    @app.handler(attempts_max=2, policy=QUICK, fail_on=KeyError)
     def wrong() -> None:
         raise error
 
@@ -200,7 +200,7 @@ def test_an_error_may_set_the_time_of_the_retry(app: App, start: Starter) -> Non
 
 
 def test_an_exhausted_job_may_fail_instead_of_being_dead_lettered(app: App, start: Starter) -> None:
-    @app.handler(attempts=1, policy={"on_exhausted": "fail"})
+    @app.handler(attempts_max=1, policy={"on_exhausted": "fail"})
     def wrong() -> None:
         raise OSError("no")
 
@@ -339,7 +339,7 @@ def test_jobs_enqueued_by_a_handler_have_its_correlation(app: App, start: Starte
 
 
 def test_a_handler_declares_its_policy(app: App, start: Starter) -> None:
-    @app.handler(lease="90s", attempts=7, policy={"cancel_grace": "5s"})
+    @app.handler(lease_ttl="90s", attempts_max=7, policy={"cancel_grace": "5s"})
     def declared(job: Context) -> list[int]:
         policy = job.job.policy
         assert policy is not None
@@ -351,7 +351,7 @@ def test_a_handler_declares_its_policy(app: App, start: Starter) -> None:
 
 
 def test_the_policy_of_an_operator_overrides_a_handler(app: App, start: Starter) -> None:
-    @app.handler(attempts=7, lease="90s")
+    @app.handler(attempts_max=7, lease_ttl="90s")
     def declared(job: Context) -> list[int]:
         policy = job.job.policy
         assert policy is not None
@@ -376,7 +376,7 @@ def _version(app: App, **declared: Any) -> App:
 
 def test_a_field_that_a_newer_version_does_not_declare_is_removed(app: App) -> None:
     job = app.ledger.enqueue("declared", queue="mail")
-    for version, attempts_max in (({"queue": "mail", "attempts": 1}, 1), ({"queue": "mail"}, 5)):
+    for version, attempts_max in (({"queue": "mail", "attempts_max": 1}, 1), ({"queue": "mail"}, 5)):
         with _version(app, **version).worker() as worker:
             worker.start()
             app.ledger.wait(job.id, timeout=30)
@@ -385,7 +385,7 @@ def test_a_field_that_a_newer_version_does_not_declare_is_removed(app: App) -> N
 
 
 def test_an_app_declares_a_kind_that_no_worker_has_declared(app: App) -> None:
-    first, newer = _version(app, attempts=2), _version(app, attempts=3)
+    first, newer = _version(app, attempts_max=2), _version(app, attempts_max=3)
     first.enqueue("declared")
     found = app.ledger.declarations()["declared"]
     assert (found.queue, found.policy) == ("default", {"attempts_max": 2})
@@ -396,7 +396,7 @@ def test_an_app_declares_a_kind_that_no_worker_has_declared(app: App) -> None:
 
 
 def test_two_versions_side_by_side_do_not_overwrite_each_others_declarations(app: App) -> None:
-    older, newer = _version(app, attempts=1).worker(name="older"), _version(app, attempts=2).worker(name="newer")
+    older, newer = _version(app, attempts_max=1).worker(name="older"), _version(app, attempts_max=2).worker(name="newer")
     with older, newer:
         older.start()
         newer.start()
@@ -419,7 +419,7 @@ def test_a_handler_declares_the_limits_and_labels_of_its_jobs(app: App) -> None:
 
 def test_an_unchanged_declaration_is_not_written_again(app: App) -> None:
     for name in ("first", "second"):
-        with _version(app, attempts=2).worker(name=name) as worker:
+        with _version(app, attempts_max=2).worker(name=name) as worker:
             worker.start()
     assert app.ledger.declarations()["declared"].declared_by == "first"
 

@@ -1,5 +1,6 @@
 """Arguments are checked when a job is enqueued, against the signature of its handler."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 
 from holdfast import App, AsyncContext, Context, ValidationError
+from holdfast.ledger.options import GONE
 from holdfast.worker.enqueue import OPTIONS
 from tests.support.refusals import refused
 
@@ -149,7 +151,7 @@ def test_functions_that_cannot_be_handlers_are_refused(app: App) -> None:
     with refused("validation_error", "by name"):
         app.handler("y", isolation="process")(lambda: None)
     with refused("limit_exceeded", "attempts_max"):
-        app.handler("z", attempts=0)(lambda: None)
+        app.handler("z", attempts_max=0)(lambda: None)
     with refused("validation_error", "a kind is a text"):
         app.handler(7)  # type: ignore[call-overload]
     with refused("validation_error", "no option 'queu'"):
@@ -220,12 +222,15 @@ def test_every_option_of_enqueue_is_known_to_the_app(app: App) -> None:
     assert app.options(**given).enqueue(fetch, url="u").is_new  # type: ignore[arg-type]
 
 
-def test_a_handler_accepts_older_names_of_policy_fields() -> None:
-    app = App("sqlite:///none.db")
-    app.handler("new", attempts_max=3, lease_ttl="2m")(lambda: None)
-    app.handler("old", attempts=3, lease="2m")(lambda: None)
-    policies = {handler.kind: handler.policy for handler in app.registry}
-    assert policies["new"] == policies["old"] == {"attempts_max": 3, "lease_ttl": "2m"}
-    for both in ({"attempts": 3, "attempts_max": 3}, {"lease": "1m", "lease_ttl": "1m"}):
-        with pytest.raises(ValidationError, match="give one of them"):
-            app.handler("both", **both)
+@pytest.mark.parametrize(("gone", "instead"), sorted(GONE.items()))
+def test_an_option_that_is_gone_is_refused_with_what_to_use_instead(app: App, gone: str, instead: str) -> None:
+    calls: list[Callable[..., object]] = [
+        lambda **given: app.handler("a", **given),
+        app.options,
+        app.worker,
+        lambda **given: app.ledger.enqueue_many([{"kind": "a", **given}]),
+    ]
+    for call in calls:
+        with pytest.raises(ValidationError, match=rf"^\w+ has no option '{gone}'$") as refused:
+            call(**{gone: None})
+        assert refused.value.action == instead

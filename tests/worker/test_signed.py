@@ -52,7 +52,7 @@ def test_the_events_of_a_worker_are_signed(app: App, start: Starter) -> None:
         await job.checkpoint({"at": 1})
         return 2
 
-    @app.handler(policy={**ALL, "backoff_base": 0}, attempts=2)
+    @app.handler(policy={**ALL, "backoff_base": 0}, attempts_max=2)
     def unlucky(job: Context) -> None:
         raise TransientError("once more")
 

@@ -114,7 +114,7 @@ def steps(lines: Callable[[], list[dict[str, Any]]], job: Job) -> list[str]:
 
 
 def test_every_step_of_a_job_is_logged(app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]) -> None:
-    @app.handler(queue="q", attempts=3, policy={"backoff_base": 0})
+    @app.handler(queue="q", attempts_max=3, policy={"backoff_base": 0})
     def flaky(job: Context) -> None:
         if job.job.attempt == 1:
             raise TransientError("the server said 503")
@@ -162,7 +162,7 @@ def test_log_lines_of_a_traced_job_have_its_trace_id(
 
 
 def test_a_failure_is_logged_with_its_traceback(app: App, start: Starter, lines: Callable[[], list[dict[str, Any]]]) -> None:
-    @app.handler(attempts=1)
+    @app.handler(attempts_max=1)
     def broken() -> None:
         raise ValueError("no value\nat all")
 
@@ -185,7 +185,7 @@ def test_a_refused_check_is_logged(app: App, start: Starter, lines: Callable[[],
         if job.job.attempt == 1:
             raise KeyError("no key")
 
-    @app.handler(checks=ready, queue="q", attempts=2, policy={"backoff_base": 0})
+    @app.handler(checks=ready, queue="q", attempts_max=2, policy={"backoff_base": 0})
     def careful() -> None: ...
 
     job = app.enqueue(careful)
@@ -202,7 +202,7 @@ def test_a_retry_on_another_day_is_logged_with_its_date(
     """Released attempts are not counted, and on a manual clock no time passes."""
     app = App(store_url, clock=clock)
 
-    @app.handler(attempts=3)
+    @app.handler(attempts_max=3)
     def limited(job: Context) -> None:
         if job.job.attempt == 1:
             job.request_release()

@@ -29,7 +29,7 @@ class Site:
         def take_down(stone: str) -> None:
             self.down.append(stone)
 
-        @app.handler(attempts=2)
+        @app.handler(attempts_max=2)
         def build(job: Context, stones: list[str], then: str) -> None:
             for stone in stones:
                 job.undo(take_down, stone=stone)

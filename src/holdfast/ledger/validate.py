@@ -17,7 +17,8 @@ from holdfast.core.model import RESERVED_PREFIX, Actor, Draw, Fence, Flow, Micro
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.ledger.dedupe_options import dedupe_options
 from holdfast.ledger.dependencies import Refs
-from holdfast.ledger.public import Job, to_micros
+from holdfast.ledger.options import check_options
+from holdfast.ledger.public import EnqueueOptions, Job, to_micros
 from holdfast.text import safe_str, truncate_bytes
 
 E = TypeVar("E", bound=StrEnum)
@@ -377,22 +378,8 @@ def _args_json(args: Any) -> bytes:
     return body
 
 
-_OPTIONS = frozenset(
-    {"priority", "delay", "available_at", "dedupe_key", "dedupe", "tier", "correlation_id", "trace_id", "policy"}
-    | {"depends_on", "on_dependency_failure", "dedupe_for", "on_duplicate", "postpone_max"}
-    | {"limits", "partition", "requires", "for_worker", "for_worker_for", "group"}
-)
-
-
-def check_options(given: Mapping[str, Any]) -> None:
-    """Raise ValidationError for an unknown option. The values are checked when a job is created."""
-    unknown = given.keys() - _OPTIONS
-    if unknown:
-        raise ValidationError(f"enqueue has no option {min(unknown)!r:.80}", field="enqueue")
-
-
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:
-    check_options(given)
+    check_options("enqueue", given, EnqueueOptions.__optional_keys__)
     given = {name: value for name, value in given.items() if value is not None}
     if "delay" in given and "available_at" in given:
         raise ValidationError("give delay or available_at, not both", field="delay")

@@ -17,11 +17,12 @@ from holdfast.core.schedule import Missed, Overlap
 from holdfast.errors import Forbidden, ValidationError
 from holdfast.keyfiles import KeySource
 from holdfast.ledger import Job, Ledger, validate
+from holdfast.ledger.options import check_options
 from holdfast.ledger.public import CallOptions, Duration, HandlerOptions, PolicyFields
 from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validators import Hooks, Validator
 from holdfast.ledger.verbs.schedules import read_timing
-from holdfast.worker.enqueue import EnqueueMethods, check_options
+from holdfast.worker.enqueue import OPTIONS, EnqueueMethods
 from holdfast.worker.handlers import Check, Handler, HandlerRegistry, Isolation, make_handler
 from holdfast.worker.worker import Worker, WorkerSettings, declare_handlers
 
@@ -147,8 +148,6 @@ class App(EnqueueMethods):
         check_result: bool | None = None,
         gate: bool = False,
         policy: PolicyFields | None = None,
-        lease: Duration | None = None,
-        attempts: int | None = None,
         **options: Unpack[HandlerOptions],
     ) -> Callable[[F], F]: ...
     def handler(
@@ -171,14 +170,11 @@ class App(EnqueueMethods):
         batch: int | None = None,
         batch_wait: Duration | None = None,
         policy: PolicyFields | None = None,
-        lease: Duration | None = None,
-        attempts: int | None = None,
         **options: Any,
     ) -> Any:
         """Register a function as the handler of a kind of job. The kind is the function's name unless `kind` is given.
 
         `lease_ttl`, `attempts_max` and `policy` (the fields of `set_policy`) are declared to the ledger when a worker starts.
-        `lease` and `attempts` are other names of the first two.
         `timeout` limits the time of one attempt. `concurrency` limits how many jobs of this kind one worker runs at once.
         An attempt that raises an exception of `retry_on` (by default any) is retried; one of `fail_on` is not. `checks` run
         before the start, `validators` and `conflicts` before a result is recorded. A result that does not match the return
@@ -192,8 +188,8 @@ class App(EnqueueMethods):
         if kind is not None and not isinstance(kind, str):
             raise ValidationError("a kind is a text", field="kind")
         check_options("handler", options, _HANDLER_OPTIONS)
-        declared = dict(policy or {})
-        declared |= _either("lease_ttl", lease_ttl, "lease", lease) | _either("attempts_max", attempts_max, "attempts", attempts)
+        shortcuts = {"lease_ttl": lease_ttl, "attempts_max": attempts_max}
+        declared = {**(policy or {}), **{name: value for name, value in shortcuts.items() if value is not None}}
 
         def register(function: F) -> F:
             registered = make_handler(
@@ -308,7 +304,7 @@ class App(EnqueueMethods):
 
     def options(self, **options: Unpack[CallOptions]) -> Enqueuer:
         """Set options of `ledger.enqueue` for a call: priority, delay, dedupe_key, queue, tier, request_id, connection…"""
-        check_options("enqueue", options)
+        check_options("enqueue", options, OPTIONS)
         return Enqueuer(self, options)
 
     def declare_new(self, handler: Handler) -> None:
@@ -391,6 +387,7 @@ def worker_of(apps: Sequence[App], **settings: Unpack[WorkerSettings]) -> Worker
         )
     if len({app.url for app in apps}) != 1:
         raise ValidationError("the apps of one worker must have the same ledger", field="apps")
+    check_options("worker", settings, WorkerSettings.__optional_keys__)
     first = apps[0]
     registry = first.registry if len(apps) == 1 else HandlerRegistry(handler for app in apps for handler in app.registry)
     sinks = [sink for app in apps for sink in app.sinks]
@@ -416,11 +413,3 @@ def _configured_url() -> str:
 
 def _as_list(given: Any) -> list[Any]:
     return [given] if callable(given) else list(given)
-
-
-def _either(name: str, value: Any, alias: str, alias_value: Any) -> dict[str, Any]:
-    """Return a policy field that was given under its name or under its alias."""
-    if value is not None and alias_value is not None:
-        raise ValidationError(f"{alias} is another name of {name}: give one of them", field=alias)
-    chosen = alias_value if value is None else value
-    return {} if chosen is None else {name: chosen}

@@ -20,8 +20,9 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.ledger import Beat, Change, Job
+from holdfast.ledger.options import check_options
 from holdfast.ledger.public import ChildOptions, to_micros
-from holdfast.worker.enqueue import AsyncChildEnqueuer, AsyncEnqueueMethods, ChildEnqueuer, EnqueueMethods, check_options
+from holdfast.worker.enqueue import OPTIONS, AsyncChildEnqueuer, AsyncEnqueueMethods, ChildEnqueuer, EnqueueMethods
 
 if TYPE_CHECKING:
     from holdfast.worker.runtime import WorkerRuntime
@@ -237,7 +238,7 @@ class Context(EnqueueMethods):
 
     def options(self, **options: Unpack[ChildOptions]) -> ChildEnqueuer:
         """Set options of `ledger.enqueue` for a call: `job.options(depends_on=[first]).enqueue(handler, …)`."""
-        check_options("enqueue", options)
+        check_options("enqueue", options, OPTIONS)
         return ChildEnqueuer(lambda handler, args, kwargs: self._runtime.enqueue_child(self.job, handler, args, kwargs, options))
 
     def _send_beat(self, **fields: Any) -> Beat:

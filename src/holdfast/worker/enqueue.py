@@ -1,11 +1,9 @@
 """Enqueueing for a handler. Arguments are checked against its signature at run time, and by type checkers before."""
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from difflib import get_close_matches
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from holdfast.errors import ValidationError
 from holdfast.ledger import Job
 from holdfast.ledger.public import CallOptions
 
@@ -17,18 +15,6 @@ R = TypeVar("R")
 
 OPTIONS = CallOptions.__optional_keys__ | CallOptions.__required_keys__
 """The options of `app.options` and `job.options`."""
-
-
-def check_options(what: str, given: Mapping[str, Any], known: Collection[str] = OPTIONS) -> None:
-    """Raise ValidationError for an option that `what` does not have. Its action lists the options that exist."""
-    for name in given:
-        if name not in known:
-            near = " or ".join(map(repr, get_close_matches(name, known)))
-            refused = ValidationError(
-                f"{what} has no option {name!r:.80}" + (f"; did you mean {near}?" if near else ""), field=what
-            )
-            refused.action = f"The options of {what} are {', '.join(sorted(known))}."
-            raise refused
 
 
 # A handler that takes a Context takes an AsyncContext too, so one signature serves both.

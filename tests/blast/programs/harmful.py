@@ -73,27 +73,27 @@ HARM = {
 }
 
 
-@app.handler(attempts=1)
+@app.handler(attempts_max=1)
 def in_thread(harm: str) -> None:
     HARM[harm]()
 
 
-@app.handler(attempts=1)
+@app.handler(attempts_max=1)
 async def in_loop(harm: str) -> None:
     HARM[harm]()
 
 
-@app.handler(attempts=1, isolation="process")
+@app.handler(attempts_max=1, isolation="process")
 def in_process(harm: str) -> None:
     HARM[harm]()
 
 
-@app.handler(attempts=1)
+@app.handler(attempts_max=1)
 def fork_in_thread(log: str, lives: bool) -> None:
     fork(log, lives)
 
 
-@app.handler(attempts=1)
+@app.handler(attempts_max=1)
 async def fork_in_loop(log: str, lives: bool) -> None:
     fork(log, lives)
 
@@ -106,13 +106,13 @@ def fork(log: str, lives: bool) -> None:
             time.sleep(600)
 
 
-@app.handler(attempts=1)
+@app.handler(attempts_max=1)
 def fine_in_thread(log: str, n: int) -> int:
     note(log, str(n))
     return n
 
 
-@app.handler(attempts=1)
+@app.handler(attempts_max=1)
 async def fine_in_loop(log: str, n: int) -> int:
     note(log, str(n))
     await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from holdfast import App
 app = App(os.environ["HOLDFAST_URL"])
 
 
-@app.handler(attempts=1, isolation="process")
+@app.handler(attempts_max=1, isolation="process")
 def innocent() -> str:
     with Path(os.devnull).open() as file:
         return file.read() + str(len(os.environ) > 0)

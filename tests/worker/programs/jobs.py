@@ -72,19 +72,19 @@ def block(job: Context, seconds: float) -> int:
     return job.job.attempt
 
 
-@app.handler(policy=TIGHT, attempts=3)
+@app.handler(policy=TIGHT, attempts_max=3)
 def poison(log: str) -> None:
     note(log, str(os.getpid()))
     os._exit(9)
 
 
-@app.handler(policy=TIGHT, attempts=3, isolation="process")
+@app.handler(policy=TIGHT, attempts_max=3, isolation="process")
 def contained_poison(log: str) -> None:
     note(log, str(os.getpid()))
     os._exit(9)
 
 
-@app.handler(policy=TIGHT, attempts=1, isolation="process")
+@app.handler(policy=TIGHT, attempts_max=1, isolation="process")
 def with_children(log: str) -> None:
     """A handler that has started a program, which must end with the handler."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child:
@@ -99,7 +99,7 @@ def signs(job: Context) -> str:
     return "signed"
 
 
-@app.handler(isolation="process", attempts=1)
+@app.handler(isolation="process", attempts_max=1)
 def forks(log: str) -> str:
     """The process and its fork both return from here."""
     os.fork()
@@ -107,7 +107,7 @@ def forks(log: str) -> str:
     return "forked"
 
 
-@app.handler(isolation="process", attempts=2, policy=TIGHT)
+@app.handler(isolation="process", attempts_max=2, policy=TIGHT)
 def miscalls(job: Context) -> None:
     job.progress("half")  # type: ignore[arg-type]
 
@@ -117,7 +117,7 @@ def named(name: str) -> str:
     return name
 
 
-@app.handler(isolation="process", attempts=1)
+@app.handler(isolation="process", attempts_max=1)
 def leaves_an_heir(log: str) -> None:
     """Kill the process while a fork of it runs in its own session, with the same open descriptors."""
     if os.fork() == 0:
@@ -138,7 +138,7 @@ def later() -> None:
     raise TransientError("later", retry_after=timedelta(minutes=5))
 
 
-@app.handler(policy=TIGHT, attempts=1, isolation="process", timeout="2s")
+@app.handler(policy=TIGHT, attempts_max=1, isolation="process", timeout="2s")
 def endless(log: str) -> None:
     note(log, str(os.getpid()))
     while True:
@@ -196,7 +196,7 @@ async def passes_async(job: AsyncContext) -> str:
     return passes(job)
 
 
-@app.handler(policy=TIGHT, attempts=3)
+@app.handler(policy=TIGHT, attempts_max=3)
 def saved(job: Context, log: str) -> Any:
     """Each attempt does one page and is killed. The next one continues from there."""
     page = (job.restored or {"page": 0})["page"]

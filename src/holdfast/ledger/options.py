@@ -1,0 +1,27 @@
+"""Refuse options that do not exist, for enqueues, handlers, schedules and workers."""
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from holdfast.errors import ValidationError
+
+GONE = {
+    "attempts": "Use attempts_max.",
+    "lease": "Use lease_ttl.",
+}
+"""Options that do not exist any more, with what to use instead."""
+
+
+def check_options(what: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise ValidationError for an option that `what` does not have. Its action says what to use instead, if it is gone, or
+    lists the options that exist."""
+    for name in given:
+        if name not in known:
+            instead = GONE.get(name)
+            near = "" if instead else " or ".join(map(repr, get_close_matches(str(name), known)))
+            refused = ValidationError(
+                f"{what} has no option {name!r:.80}" + (f"; did you mean {near}?" if near else ""), field=what
+            )
+            refused.action = instead or f"The options of {what} are {', '.join(sorted(known))}."
+            raise refused
