@@ -103,7 +103,7 @@ def test_a_failover_to_a_synchronous_replica_loses_nothing(
         for name in ("ant", "bee"):
             fleet.start(name, threads=HOLDS)
         wait_until(lambda: len(ledger.workers()) == 2)
-        ledger.amend_policy("hold", lease_ttl=60, missed_beats_max=20)
+        ledger.set_policy("hold", lease_ttl=60, missed_beats_max=20)
         holds = [ledger.enqueue("hold", {"log": str(held), "go": str(go)}) for _ in range(HOLDS)]
         wait_until(lambda: held.exists() and len(held.read_text().splitlines()) == HOLDS)
         acknowledged: list[int] = []

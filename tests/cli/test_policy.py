@@ -82,7 +82,8 @@ def test_set_keeps_other_fields_and_unset_keeps_the_handlers_values(run: Run, de
         ("set attempts_max=3", 2, "the kind is missing"),
         ("unset", 2, "name a kind"),
         ("unset index colour", 1, "there is no policy field"),
-        ("unset index signed --declared", 1, "as a whole"),
+        ("unset index signed --declared", 2, "as a whole"),
+        ("unset index actor", 2, "there is no policy field"),
     ],
 )
 def test_wrong_arguments_change_nothing(run: Run, words: str, code: int, said: str) -> None:

@@ -118,7 +118,6 @@ OPTIONS = (
 MORE = {
     "enqueue": OPTIONS,
     "set_policy": Policy.__struct_fields__,
-    "amend_policy": Policy.__struct_fields__,
     "declare_policy": Policy.__struct_fields__,
 }
 """Arguments that the signature does not name."""

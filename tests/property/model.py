@@ -642,8 +642,12 @@ class Model:
         self, kind: str | None = None, *, tier: str | None = None, request_id: Any = None, actor: Any = None, **fields: Any
     ) -> None:
         layers, name = (self.by_kind, kind) if kind is not None else (self.by_tier, tier or "")
-        layer = policies.read_settings(fields)
-        self._set(("set_policy", kind, tier, layer), lambda: layers.update({name: layer}), request_id, actor)
+        changes = policies.read_fields(fields)
+
+        def work() -> None:
+            layers[name] = policies.change_settings(layers.get(name, policies.NO_SETTINGS), changes)
+
+        self._set(("set_policy", kind, tier, changes), work, request_id, actor)
 
     def _set(self, body: Any, work: Callable[[], Any], request_id: str | None = None, actor: str | None = None) -> None:
         def once() -> None:

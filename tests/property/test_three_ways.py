@@ -832,7 +832,7 @@ class ThreeWays(RuleBasedStateMachine):
     # The ledger as a whole
 
     @rule(
-        what=st.sampled_from(["pause", "unpause", "unpause", "kind", "tier", "look"]),
+        what=st.sampled_from(["pause", "unpause", "unpause", "kind", "tier", "unset", "look"]),
         queue=st.sampled_from(QUEUES),
         kind=st.sampled_from([*KINDS, UNDO_KIND]),
         tier=st.sampled_from(TIERS),
@@ -849,6 +849,8 @@ class ThreeWays(RuleBasedStateMachine):
                 self.call_all("set_policy", kind, **policy, **rest)
             case "tier":
                 self.call_all("set_policy", tier=tier, **policy, **rest)
+            case "unset":
+                self.call_all("set_policy", kind, **dict.fromkeys(policy), **rest)
             case "look":
                 self._look(queue)
             case _:

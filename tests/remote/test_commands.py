@@ -65,6 +65,9 @@ def test_queues_policies_and_workers_are_managed(run: Run, behind: Ledger) -> No
     assert [queue["pause_reason"] for queue in run("queue", "list")["queues"]] == ["lunch"]
     run("policy", "set", "index_page", "lease_ttl=30s")
     assert behind.policies()["kind"] == {"index_page": {"lease_ttl_ms": 30_000}}
+    run("policy", "set", "index_page", "attempts_max=3")
+    run("policy", "unset", "index_page", "lease_ttl")
+    assert behind.policies()["kind"] == {"index_page": {"attempts_max": 3}}
     assert run("worker", "list")["workers"] == []
     assert run("explain", "1")["job_id"] == 1
 

@@ -90,7 +90,6 @@ Call = Callable[[Ledger], Any]
 WORKS: dict[str, Call] = {
     "acknowledge_cancel": lambda x: x.acknowledge_cancel(aborting(x)),
     "agents": lambda x: x.agents(),
-    "amend_policy": lambda x: x.amend_policy("index_page", lease_ttl="30s"),
     "annotate": lambda x: x.annotate(done(x), "discarded"),
     "assist": lambda x: x.assist(held(x).id),
     "attention": lambda x: x.attention(),

@@ -83,7 +83,7 @@ def test_a_repeated_key_is_marked(admin: Client, served: RunningServer, worker: 
     worker.post(f"/v1/jobs/{fences[2]['job_id']}/start", three)
     twice(worker, "/v1/completions", {"completions": [three]})
     twice(admin, "/v1/queues/default/pause", {"reason": "why"})
-    twice(admin, "/v1/policies/kinds/k", {"attempts_max": 3}, "PUT")
+    twice(admin, "/v1/policies/kinds/k", {"attempts_max": 3}, "PATCH")
     twice(admin, f"/v1/jobs/{fences[1]['job_id']}/cancel", {})
     agent = served.client("worker", "ada")
     task = ledger.enqueue("read", queue="tasks").id

@@ -151,7 +151,7 @@ def test_odd_names_are_refused_wherever_a_name_is_taken(admin: Client, ledger: L
         if name:
             requests += [
                 ("POST", f"/v1/queues/{part}/pause", {}),
-                ("PUT", f"/v1/policies/kinds/{part}", {"attempts_max": 3}),
+                ("PATCH", f"/v1/policies/kinds/{part}", {"attempts_max": 3}),
                 ("PUT", f"/v1/workers/{part}", {}),
                 ("PUT", f"/v1/declarations/{part}", {}),
                 ("PUT", f"/v1/duties/{part}", {"holder": "x"}),
@@ -182,7 +182,7 @@ def test_a_lease_is_neither_nothing_nor_ten_years(admin: Client, worker: Client,
         refused = worker.post(path, {"ttl": ttl})
         assert refused.status in (400, 413), (path, refused.body)
     for field in ("lease_ttl", "heartbeat_interval"):
-        assert admin.send("PUT", "/v1/policies/kinds/k", {field: ttl}).status in (400, 413)
+        assert admin.send("PATCH", "/v1/policies/kinds/k", {field: ttl}).status in (400, 413)
         assert admin.post("/v1/jobs", {"kind": "k", "policy": {field: ttl}}).status in (400, 413)
     assert admin.send("PUT", "/v1/duties/relay", {"holder": "x", "ttl": ttl}).status in (400, 413)
     assert ledger.position() == before

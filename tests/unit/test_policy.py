@@ -9,16 +9,16 @@ from holdfast.core.model import Fence, Policy
 from holdfast.core.policy import (
     NO_SETTINGS,
     Settings,
-    amend_settings,
     backoff_us,
+    change_settings,
     duration_ms,
     lowers_signed,
     merge_settings,
+    read_fields,
     read_settings,
     resolve,
     source_fields,
     tier_settings,
-    unset_fields,
     with_ttl,
 )
 from holdfast.errors import HoldfastError
@@ -252,12 +252,17 @@ def test_the_suffix_of_a_token_has_the_signed_policy(signed: str):
     assert Fence(1, 1, "abc" + Policy(signed=signed).token_tail).signed == signed
 
 
-def test_an_amendment_keeps_the_other_fields():
-    assert amend_settings(Settings(signed="all", attempts_max=2), {"attempts_max": 3, "signed": None}) == Settings(
-        signed="all", attempts_max=3
-    )
-    with pytest.raises(HoldfastError):
-        amend_settings(Settings(lease_ttl_ms=7_200_000, lease_widened=True), {"lease_widened": False})
+def test_a_change_keeps_the_other_fields():
+    before = Settings(signed="all", attempts_max=2, cancel_grace_ms=5_000)
+    changes = read_fields({"attempts_max": 3, "signed": None})
+    assert change_settings(before, changes) == Settings(attempts_max=3, cancel_grace_ms=5_000)
+
+
+@pytest.mark.parametrize("change", [False, None])
+def test_a_long_lease_is_not_kept_without_the_field_that_allows_it(change: bool | None):
+    with pytest.raises(HoldfastError) as caught:
+        change_settings(Settings(lease_ttl_ms=7_200_000, lease_widened=True), read_fields({"lease_widened": change}))
+    assert caught.value.code == "limit_exceeded"
 
 
 @pytest.mark.parametrize(
@@ -283,23 +288,11 @@ def test_a_long_lease_of_a_handler_is_refused_if_an_operator_forbids_it():
     assert caught.value.code == "limit_exceeded"
 
 
-def test_fields_are_removed_by_their_public_names():
-    layer = Settings(attempts_max=7, lease_ttl_ms=90_000)
-    assert unset_fields(layer, ["lease_ttl"]) == Settings(attempts_max=7)
-    assert unset_fields(layer, ["lease_ttl", "attempts_max", "signed"]) == NO_SETTINGS
-
-
 @pytest.mark.parametrize("name", ["lease_ttl_ms", "colour", 7, None], ids=str)
-def test_a_field_that_does_not_exist_is_not_removed(name: Any):
+def test_a_field_that_does_not_exist_is_not_unset(name: Any):
     with pytest.raises(HoldfastError) as caught:
-        unset_fields(NO_SETTINGS, [name])
+        read_fields({name: None})
     assert caught.value.code == "validation_error"
-
-
-def test_a_field_that_a_long_lease_requires_cannot_be_removed_alone():
-    with pytest.raises(HoldfastError) as caught:
-        unset_fields(Settings(lease_ttl_ms=7_200_000, lease_widened=True), ["lease_widened"])
-    assert caught.value.code == "limit_exceeded"
 
 
 def _sources(*layers: Any) -> dict[str, tuple[Any, str]]:

@@ -58,18 +58,6 @@ class AsyncLedger(AsyncLedgerBase):
         """Return the sessions of agents, the most recently active first."""
         return await self._call(lambda ledger: ledger.agents(limit=limit))
 
-    async def amend_policy(
-        self,
-        kind: str | None = None,
-        *,
-        tier: str | None = None,
-        request_id: str | None = None,
-        actor: str | Actor | None = None,
-        **fields: Any,
-    ) -> None:
-        """Set some fields of the policy of a kind or a tier. The other fields stay as they were set."""
-        await self._call(lambda ledger: ledger.amend_policy(kind, tier=tier, request_id=request_id, actor=actor, **fields))
-
     async def annotate(
         self,
         job_id: int,
@@ -1304,11 +1292,11 @@ class AsyncLedger(AsyncLedgerBase):
         actor: str | Actor | None = None,
         **fields: Any,
     ) -> None:
-        """Set the whole policy of a kind or a tier, for leases issued from now on.
+        """Set fields of the policy of a kind or a tier, for leases issued from now on. Other fields stay as they were set.
 
-        A duration is a number of seconds, a text such as "30s", or a timedelta. A field that is not given comes from the layers
-        below: the declaration of the kind's handler, and the defaults. If keys are enrolled, only a process with a server's or an
-        operator's key can lower `signed`.
+        A duration is a number of seconds, a text such as "30s", or a timedelta. None unsets a field: its value then comes from
+        the layers below, which are the declaration of the kind's handler, and the defaults. If keys are enrolled, only a process
+        with a server's or an operator's key can lower `signed`.
         """
         await self._call(lambda ledger: ledger.set_policy(kind, tier=tier, request_id=request_id, actor=actor, **fields))
 
@@ -1537,20 +1525,18 @@ class AsyncLedger(AsyncLedgerBase):
     async def unset_policy(
         self,
         kind: str | None = None,
-        fields: Sequence[str] = (),
         *,
         tier: str | None = None,
         declared: bool = False,
         request_id: str | None = None,
         actor: str | Actor | None = None,
     ) -> None:
-        """Remove these fields from the policy that was set for a kind or a tier. Without fields, remove the whole policy.
+        """Remove all fields that were set for a kind or a tier.
 
-        With `declared`, remove instead the whole declaration of the kind's handler. Use this for a kind that has no handler
-        any more.
+        With `declared`, remove instead the declaration of the kind's handler. Use this for a kind that has no handler any more.
         """
         await self._call(
-            lambda ledger: ledger.unset_policy(kind, fields, tier=tier, declared=declared, request_id=request_id, actor=actor)
+            lambda ledger: ledger.unset_policy(kind, tier=tier, declared=declared, request_id=request_id, actor=actor)
         )
 
     async def until_ready(

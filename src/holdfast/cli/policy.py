@@ -108,10 +108,8 @@ def set_(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, request_
             raise usage_error(f"{word!r:.80} is not of the form FIELD=VALUE")
         if name in fields:
             raise usage_error(f"{name!r:.80} is set twice")
-        if name in ("kind", "tier", "request_id", "actor"):  # arguments of the verb
-            raise usage_error(f"there is no policy field {name!r}")
-        fields[name] = _parse_value(value)
-    ledger.amend_policy(kind, tier=tier, request_id=request_id, **fields)
+        fields[_check_field(name)] = _parse_value(value)
+    ledger.set_policy(kind, tier=tier, request_id=request_id, **fields)
     return _policy_result(
         ledger, kind, tier, [*_undeclared_kind_remark(ledger, kind), *_overridden_remark(ledger, kind, tier, fields)]
     )
@@ -134,9 +132,21 @@ def unset(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, declare
       holdfast policy unset --tier in_home
     """
     kind, fields = _split_words(words, tier)
+    if declared and fields:
+        raise usage_error("a declaration is removed as a whole, without fields")
     remarks = _not_set_remark(ledger, kind, tier, fields, declared)
-    ledger.unset_policy(kind, fields, tier=tier, declared=declared, request_id=request_id)
+    if fields:
+        ledger.set_policy(kind, tier=tier, request_id=request_id, **dict.fromkeys(map(_check_field, fields)))
+    else:
+        ledger.unset_policy(kind, tier=tier, declared=declared, request_id=request_id)
     return _policy_result(ledger, kind, tier, remarks)
+
+
+def _check_field(name: str) -> str:
+    """Return the name, unless it is another argument of the verb. The verb refuses other unknown names."""
+    if name in ("kind", "tier", "request_id", "actor"):
+        raise usage_error(f"there is no policy field {name!r}")
+    return name
 
 
 def _split_words(words: Sequence[str], tier: str | None) -> tuple[str | None, list[str]]:

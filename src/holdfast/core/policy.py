@@ -1,7 +1,7 @@
 """Policies: the fields and their limits, how the layers combine, and the backoff of retries."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -90,52 +90,43 @@ def _format_bound(ms: int) -> str:
     return re.sub(r"(?<=\d)(?=[a-z])", " ", format_setting_ms(ms))
 
 
-def read_settings(fields: dict[str, Any]) -> Settings:
-    """Return a layer from user-facing names and values (`lease_ttl="60s"`, `attempts_max=5`). None unsets a field."""
-    found: dict[str, Any] = {}
-    for name, value in fields.items():
-        if value is None:
-            continue
-        if name in _DURATIONS:
-            found[f"{name}_ms"] = duration_ms(name, value, *_DURATIONS[name])
-        elif name in _COUNTS:
-            found[name] = check_integer(name, value, *_COUNTS[name])
-        elif name in _CHOICES:
-            if value not in _CHOICES[name]:
-                raise ValidationError(f"{name} must be one of {', '.join(_CHOICES[name])}", field=name)
-            found[name] = value
-        elif name in _SWITCHES:
-            if not isinstance(value, bool):
-                raise ValidationError(f"{name} must be true or false", field=name)
-            found[name] = value
-        else:
-            raise _unknown_field(name)
-    return _check_lease_ttl(Settings(**found))
+def read_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Settings` from user-facing names and values (`lease_ttl="60s"`, `attempts_max=5`).
+
+    The value None unsets a field.
+    """
+    for name in fields:
+        if name not in FIELDS:
+            known = ", ".join(sorted(FIELDS))
+            raise ValidationError(f"there is no policy field {name!r:.80}; there are: {known}", field="policy")
+    return {FIELDS[name]: None if fields[name] is None else _read_value(name, fields[name]) for name in sorted(fields)}
 
 
-def _unknown_field(name: Any) -> ValidationError:
-    known = ", ".join(sorted(FIELDS))
-    return ValidationError(f"there is no policy field {name!r:.80}; there are: {known}", field="policy")
+def _read_value(name: str, value: Any) -> Any:
+    if name in _DURATIONS:
+        return duration_ms(name, value, *_DURATIONS[name])
+    if name in _COUNTS:
+        return check_integer(name, value, *_COUNTS[name])
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise ValidationError(f"{name} must be one of {', '.join(_CHOICES[name])}", field=name)
+    if name in _SWITCHES and not isinstance(value, bool):
+        raise ValidationError(f"{name} must be true or false", field=name)
+    return value
 
 
-def amend_settings(layer: Settings, fields: dict[str, Any]) -> Settings:
-    """Return the layer with these fields set, given by their user-facing names. Other fields stay as they are."""
-    return _check_lease_ttl(msgspec.structs.replace(layer, **_set_fields(read_settings(fields))))
+def change_settings(layer: Settings, changes: dict[str, Any]) -> Settings:
+    """Return the layer with the changes that `read_fields` returned. Other fields stay as they are."""
+    return _check_lease_ttl(msgspec.structs.replace(layer, **changes))
 
 
-def unset_fields(layer: Settings, names: Iterable[Any]) -> Settings:
-    """Return the layer with these fields, given by their user-facing names, left to the layers below."""
-    gone: dict[str, None] = {}
-    for name in names:
-        if not isinstance(name, str) or name not in FIELDS:
-            raise _unknown_field(name)
-        gone[FIELDS[name]] = None
-    return _check_lease_ttl(msgspec.structs.replace(layer, **gone))
+def read_settings(fields: Mapping[str, Any]) -> Settings:
+    """Return a layer from user-facing names and values."""
+    return change_settings(NO_SETTINGS, read_fields(fields))
 
 
 def merge_settings(declared: Settings, by_operator: Settings) -> Settings:
     """Return the settings of a kind: each field as the operator set it, else as the handler declares it."""
-    return _check_lease_ttl(msgspec.structs.replace(declared, **_set_fields(by_operator)))
+    return change_settings(declared, _set_fields(by_operator))
 
 
 def lowers_signed(before: Settings, after: Settings) -> bool:

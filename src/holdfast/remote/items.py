@@ -11,7 +11,6 @@ from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.groups import GroupBody
 from holdfast.core.model import Actor, EventType, Fence, Role
-from holdfast.core.policy import Settings
 from holdfast.core.schedule import ScheduleBody
 from holdfast.ledger.public import flow_options, to_datetime
 from holdfast.ledger.schedules import job_command
@@ -35,13 +34,11 @@ def milliseconds(count: int) -> str:
     return f"{count}ms"
 
 
-def policy_fields(settings: Settings | bytes) -> Body:
-    """Return the fields of a policy by the names that callers use."""
-    given = msgspec.json.decode(settings) if isinstance(settings, bytes) else msgspec.to_builtins(settings)
+def policy_fields(settings: Body) -> Body:
+    """Return the fields of a policy by the names that callers use. None stays None."""
     return {
-        name.removesuffix("_ms"): milliseconds(value) if name.endswith("_ms") else value
-        for name, value in given.items()
-        if value is not None
+        name.removesuffix("_ms"): milliseconds(value) if name.endswith("_ms") and value is not None else value
+        for name, value in settings.items()
     }
 
 
@@ -68,7 +65,7 @@ def _enqueue_item(command: c.Enqueue, ref: str | None) -> Body:
         on_duplicate=None if given.on_duplicate == "keep" else given.on_duplicate,
         postpone_max=milliseconds(given.postpone_max_us // 1_000) if given.postpone_max_us else None,
         tier=given.tier,
-        policy=None if isinstance(given.policy, msgspec.UnsetType) else policy_fields(bytes(given.policy)),
+        policy=None if isinstance(given.policy, msgspec.UnsetType) else policy_fields(msgspec.json.decode(given.policy)),
         correlation_id=command.correlation_id,
         trace_id=command.trace_id,
         group=given.group,

@@ -272,29 +272,24 @@ Setting = tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]
 """Method, path, query and body."""
 
 
-def _policy_path(scope: str, name: str) -> str:
-    return path("policies", f"{scope}s", name)
-
-
-def _unset_policy(scope: str, name: str, fields: Sequence[str], declared: bool) -> Setting:
-    query = {"fields": ",".join(fields) or None, "declared": "true" if declared else None}
-    return "DELETE", _policy_path(scope, name), query, None
-
-
 _SETTINGS: dict[str, Callable[..., Setting]] = {
     "pause": lambda queue, *why: ("POST", path("queues", queue, "pause"), None, {"reason": why[0]} if why else {}),
     "unpause": lambda queue: ("POST", path("queues", queue, "unpause"), None, {}),
     **SCHEDULE_SETTINGS,
     **FLOW_SETTINGS,
     **GROUP_SETTINGS,
-    "set_policy": lambda scope, name, layer: ("PUT", _policy_path(scope, name), None, items.policy_fields(layer)),
-    "amend_policy": lambda scope, name, layer: ("PATCH", _policy_path(scope, name), None, items.policy_fields(layer)),
-    "unset_policy": _unset_policy,
+    "set_policy": lambda scope, name, changes: ("PATCH", path("policies", f"{scope}s", name), None, items.policy_fields(changes)),
+    "unset_policy": lambda scope, name, declared: (
+        "DELETE",
+        path("policies", f"{scope}s", name),
+        {"declared": "true" if declared else None},
+        None,
+    ),
     "declare_policy": lambda kind, queue, layer, flow: (
         "PUT",
         path("declarations", kind),
         None,
-        {"queue": queue, "policy": items.policy_fields(layer), **msgspec.to_builtins(flow)},
+        {"queue": queue, "policy": items.policy_fields(msgspec.to_builtins(layer)), **msgspec.to_builtins(flow)},
     ),
 }
 """How the settings of a ledger are sent. The arguments are what the verb has checked."""

@@ -51,44 +51,25 @@ def policy_sources(call: Call) -> Any:
     return {"fields": call.ledger.policy_sources(**_whose(call))}
 
 
-def _set(call: Call, verb: Any) -> Any:
+@route("PATCH", "/v1/policies/{scope}/{name}", "admin", body=dict, answer=SourcesAnswer, verb="policies")
+def set_policy(call: Call) -> Any:
+    """Set fields of the policy of a kind or a tier. Null unsets a field."""
     if reserved := call.body.keys() & {"kind", "tier", "request_id", "actor", "queue"}:
         raise ValidationError(f"a policy has no field {min(reserved)!r}", field=min(reserved))
     whose = _whose(call)
-    verb(**whose, **call.body, request_id=call.request_id, actor=call.actor)
+    call.ledger.set_policy(**whose, **call.body, request_id=call.request_id, actor=call.actor)
     return {"fields": call.ledger.policy_sources(**whose)}
 
 
-@route("PUT", "/v1/policies/{scope}/{name}", "admin", body=dict, answer=SourcesAnswer, verb="policies")
-def set_policy(call: Call) -> Any:
-    """Set the policy of a kind or a tier, and unset all fields that are not given."""
-    return _set(call, call.ledger.set_policy)
-
-
-@route("PATCH", "/v1/policies/{scope}/{name}", "admin", body=dict, answer=SourcesAnswer, verb="policies")
-def amend_policy(call: Call) -> Any:
-    """Set some fields of the policy of a kind or a tier."""
-    return _set(call, call.ledger.amend_policy)
-
-
 class UnsetQuery(b.Body, frozen=True):
-    fields: str = ""
-    """Names of fields, separated by commas. None: all."""
     declared: bool = False
 
 
 @route("DELETE", "/v1/policies/{scope}/{name}", "admin", query=UnsetQuery, answer=SourcesAnswer, verb="policies")
 def unset_policy(call: Call) -> Any:
-    """Unset fields of the policy of a kind or a tier."""
-    whose, names = _whose(call), [name for name in call.query.fields.split(",") if name]
-    call.ledger.unset_policy(
-        whose.get("kind"),
-        names,
-        tier=whose.get("tier"),
-        declared=call.query.declared,
-        request_id=call.request_id,
-        actor=call.actor,
-    )
+    """Unset all fields of the policy of a kind or a tier, or remove the declaration of a kind's handler."""
+    whose = _whose(call)
+    call.ledger.unset_policy(**whose, declared=call.query.declared, request_id=call.request_id, actor=call.actor)
     return {"fields": call.ledger.policy_sources(**whose)}
 
 

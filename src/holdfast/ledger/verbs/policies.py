@@ -29,73 +29,49 @@ class PolicyVerbs(DeclarationVerb):
         actor: str | Actor | None = None,
         **fields: Any,
     ) -> None:
-        """Set the whole policy of a kind or a tier, for leases issued from now on.
+        """Set fields of the policy of a kind or a tier, for leases issued from now on. Other fields stay as they were set.
 
-        A duration is a number of seconds, a text such as "30s", or a timedelta. A field that is not given comes from the layers
-        below: the declaration of the kind's handler, and the defaults. If keys are enrolled, only a process with a server's or an
-        operator's key can lower `signed`.
+        A duration is a number of seconds, a text such as "30s", or a timedelta. None unsets a field: its value then comes from
+        the layers below, which are the declaration of the kind's handler, and the defaults. If keys are enrolled, only a process
+        with a server's or an operator's key can lower `signed`.
         """
         scope, name = _target("set_policy", kind, tier)
-        layer = policies.read_settings(fields)
-
-        def work(session: Session) -> None:
-            self._put(session, self._books.current(session), scope, name, layer)
-
-        self._set("set_policy", (scope, name, layer), request_id, actor, work)
-
-    def amend_policy(
-        self,
-        kind: str | None = None,
-        *,
-        tier: str | None = None,
-        request_id: str | None = None,
-        actor: str | Actor | None = None,
-        **fields: Any,
-    ) -> None:
-        """Set some fields of the policy of a kind or a tier. The other fields stay as they were set."""
-        scope, name = _target("amend_policy", kind, tier)
-        wanted = policies.read_settings(fields)
+        changes = policies.read_fields(fields)
 
         def work(session: Session) -> None:
             book = self._books.current(session)
             known = session.settings_of(scope, name)
-            layer = policies.amend_settings(known, fields)
+            layer = policies.change_settings(known, changes)
             if layer != known:
                 self._put(session, book, scope, name, layer)
 
-        self._set("amend_policy", (scope, name, wanted), request_id, actor, work)
+        self._set("set_policy", (scope, name, changes), request_id, actor, work)
 
     def unset_policy(
         self,
         kind: str | None = None,
-        fields: Sequence[str] = (),
         *,
         tier: str | None = None,
         declared: bool = False,
         request_id: str | None = None,
         actor: str | Actor | None = None,
     ) -> None:
-        """Remove these fields from the policy that was set for a kind or a tier. Without fields, remove the whole policy.
+        """Remove all fields that were set for a kind or a tier.
 
-        With `declared`, remove instead the whole declaration of the kind's handler. Use this for a kind that has no handler
-        any more.
+        With `declared`, remove instead the declaration of the kind's handler. Use this for a kind that has no handler any more.
         """
         scope, name = _target("unset_policy", kind, tier)
-        if not isinstance(fields, list | tuple):
-            raise ValidationError("fields must be a list of names", field="fields")
-        policies.unset_fields(NO_SETTINGS, fields)
-        if validate.switch("declared", declared) and (fields or scope == "tier"):
-            raise ValidationError("a declaration is removed as a whole, and by its kind", field="declared")
+        if validate.switch("declared", declared) and scope == "tier":
+            raise ValidationError("only a kind has a declaration", field="declared")
 
         def work(session: Session) -> None:
             book = self._books.current(session)
             if declared:
                 self._declare(session, book, name, None)
-                return
-            left = policies.unset_fields(session.settings_of(scope, name), fields) if fields else NO_SETTINGS
-            self._put(session, book, scope, name, None if left == NO_SETTINGS else left)
+            else:
+                self._put(session, book, scope, name, NO_SETTINGS)
 
-        self._set("unset_policy", (scope, name, list(fields), declared), request_id, actor, work)
+        self._set("unset_policy", (scope, name, declared), request_id, actor, work)
 
     def declare_policy(
         self,
@@ -128,13 +104,13 @@ class PolicyVerbs(DeclarationVerb):
 
         self._set("declare_policy", (kind, queue, layer, flow), request_id, who, work)
 
-    def _put(self, session: Policies, book: KeyBook, scope: Scope, name: str, layer: Settings | None) -> None:
+    def _put(self, session: Policies, book: KeyBook, scope: Scope, name: str, layer: Settings) -> None:
         """Save the settings. The key book is read before the settings are locked: every transaction uses this order."""
         before = session.settings_of(scope, name)
         declared = session.settings_of("handler", name) if scope == "kind" else NO_SETTINGS
-        after = policies.merge_settings(declared, layer or NO_SETTINGS)
+        after = policies.merge_settings(declared, layer)
         self._check_signed(book, scope, name, policies.merge_settings(declared, before), after)
-        session.set_settings(scope, name, layer)
+        session.set_settings(scope, name, None if layer == NO_SETTINGS else layer)
 
     def _declare(self, session: Policies, book: KeyBook, kind: str, found: Declaration | None) -> None:
         by_operator, before = session.settings_of("kind", kind), session.settings_of("handler", kind)

@@ -55,7 +55,7 @@ function parseValue(name, text) {
 
 /** What goes into the request: durations as texts, as they were written. @param {Change} change */
 function sentValue({ field, text, value }) {
-  return field.name.endsWith("_ms") ? text : value;
+  return field.name.endsWith("_ms") && value !== null ? text : value;
 }
 
 /** Whether a change makes something end sooner, or weakens what has to be signed. @param {Change} change */
@@ -144,12 +144,8 @@ function form(target, base, own, fields, live, saved, cancel) {
 
   async function run() {
     save.disabled = true;
-    const found = changes();
-    const set = found.filter((one) => one.value !== null);
-    const unset = found.filter((one) => one.value === null);
     try {
-      if (set.length) await send("PATCH", base, Object.fromEntries(set.map((one) => [publicName(one.field.name), sentValue(one)])));
-      if (unset.length) await send("DELETE", `${base}?fields=${unset.map((one) => publicName(one.field.name)).join(",")}`);
+      await send("PATCH", base, Object.fromEntries(changes().map((one) => [publicName(one.field.name), sentValue(one)])));
     } catch (error) {
       replace(problem, problemBox(error));
       save.disabled = false;
