@@ -1,6 +1,7 @@
 """Read pages: their code blocks, links and marks."""
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,11 @@ def blocks(page: Path, *languages: str) -> list[Block]:
     text = page.read_text()
     found = [Block(page, text[: m.start()].count("\n") + 2, m[1], m[2]) for m in _BLOCK.finditer(text)]
     return [block for block in found if block.language in languages]
+
+
+def problems(found_in: Callable[[Path], Iterable[object]], checked: Sequence[Path]) -> list[str]:
+    """What a check has found in these pages, each with its page."""
+    return [f"{name(page)}: {found}" for page in checked for found in found_in(page)]
 
 
 def with_blocks(*languages: str) -> list[Path]:

@@ -3,18 +3,17 @@
 import ast
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
-import pytest
 
 import holdfast
 from docs.generate import ROOT, pages
 from holdfast import errors
 from holdfast.cli import main
 from holdfast.core.model import UNDO_KIND
-from tests.docs.pages import blocks, name, with_blocks
+from tests.docs.pages import blocks, problems, with_blocks
 
 PAGES = [*pages(), ROOT / "CHANGELOG.md"]
 _BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -78,36 +77,39 @@ def exists(dotted: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_verbs_in_sentences_exist(page: Path, tmp_path: Path) -> None:
+def unknown(words: re.Pattern[str], known: Callable[[str], bool]) -> list[str]:
+    """The words of this pattern in the sentences of all pages that are not known."""
+    return problems(lambda page: (word for span in spans(page) for word in words.findall(span) if not known(word)), PAGES)
+
+
+def test_the_verbs_in_sentences_exist(tmp_path: Path) -> None:
     with holdfast.open(f"sqlite:///{tmp_path}/jobs.db") as ledger:
         known = set(dir(ledger))
-    assert [verb for span in spans(page) for verb in _VERB.findall(span) if verb not in known] == []
+    assert unknown(_VERB, known.__contains__) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_options_in_sentences_exist(page: Path) -> None:
+def test_the_options_in_sentences_exist() -> None:
     options = [option for command in commands() for option in command.params if isinstance(option, click.Option)]
     known = {text for option in options for text in (*option.opts, *option.secondary_opts)} | NOT_OURS
-    assert [option for span in spans(page) for option in _OPTION.findall(span) if option not in known] == []
+    assert unknown(_OPTION, known.__contains__) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_commands_in_sentences_exist(page: Path) -> None:
-    found = [(span, _COMMAND.match(span)) for span in spans(page) if span not in NOT_COMMANDS]
-    assert [span for span, command in found if command is not None and not is_command(command[1].split())] == []
+def test_the_commands_in_sentences_exist() -> None:
+    def wrong(page: Path) -> Iterator[str]:
+        for span in spans(page):
+            found = _COMMAND.match(span)
+            if span not in NOT_COMMANDS and found is not None and not is_command(found[1].split()):
+                yield span
+
+    assert problems(wrong, PAGES) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_modules_and_classes_in_sentences_exist(page: Path) -> None:
-    names = {dotted for span in spans(page) for dotted in _DOTTED.findall(span)} - NOT_NAMES
-    assert [dotted for dotted in sorted(names) if not exists(dotted)] == []
+def test_the_modules_and_classes_in_sentences_exist() -> None:
+    assert unknown(_DOTTED, lambda dotted: dotted in NOT_NAMES or exists(dotted)) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_the_files_in_sentences_exist(page: Path) -> None:
-    found = [file for span in spans(page) for file in _FILE.findall(span)]
-    assert [file for file in found if not (ROOT / file).exists() and not (ROOT / "src/holdfast" / file).exists()] == []
+def test_the_files_in_sentences_exist() -> None:
+    assert unknown(_FILE, lambda file: (ROOT / file).exists() or (ROOT / "src/holdfast" / file).exists()) == []
 
 
 def test_names_that_do_not_exist_are_noticed() -> None:
@@ -115,11 +117,13 @@ def test_names_that_do_not_exist_are_noticed() -> None:
     assert exists("holdfast.core.vocabulary.DIALECTS") and not exists("holdfast.core.vocabulary.UNKNOWN")
 
 
-@pytest.mark.parametrize("page", with_blocks("python"), ids=name)
-def test_every_answer_in_an_example_is_compared(page: Path) -> None:
+def test_every_answer_in_an_example_is_compared() -> None:
     """Otherwise an output that `printed` does not find would not be compared."""
-    for block in blocks(page, "python"):
-        assert block.text.count("# →") == len(block.printed), f"line {block.line}"
+
+    def wrong(page: Path) -> list[str]:
+        return [f"line {block.line}" for block in blocks(page, "python") if block.text.count("# →") != len(block.printed)]
+
+    assert problems(wrong, with_blocks("python")) == []
 
 
 # Statements that something is missing
@@ -134,14 +138,16 @@ If such a command exists, the sentence is wrong.
 """
 
 
-@pytest.mark.parametrize("page", pages(), ids=name)
-def test_every_statement_that_something_is_missing_is_listed(page: Path) -> None:
-    text = " ".join(_BLOCK.sub("", page.read_text()).split())
-    for sentence in MISSING:
-        text = text.replace(sentence, "")
-    for words in ABOUT_LEDGERS:
-        text = re.sub(re.escape(words), "", text, flags=re.IGNORECASE)
-    assert [text[max(0, found.start() - 60) : found.end() + 60] for found in ABSENT.finditer(text)] == []
+def test_every_statement_that_something_is_missing_is_listed() -> None:
+    def statements(page: Path) -> list[str]:
+        text = " ".join(_BLOCK.sub("", page.read_text()).split())
+        for sentence in MISSING:
+            text = text.replace(sentence, "")
+        for words in ABOUT_LEDGERS:
+            text = re.sub(re.escape(words), "", text, flags=re.IGNORECASE)
+        return [text[max(0, found.start() - 60) : found.end() + 60] for found in ABSENT.finditer(text)]
+
+    assert problems(statements, pages()) == []
 
 
 def test_names_that_pages_call_missing_do_not_exist() -> None:

@@ -6,11 +6,10 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 from markdown_it import MarkdownIt
 
 from docs.generate import ROOT, pages
-from tests.docs.pages import name
+from tests.docs.pages import name, problems
 from tools.site import collect
 from tools.site import pages as site_pages
 
@@ -55,17 +54,19 @@ def problem(page: Path, link: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
-    assert [found for link in links(page) if (found := problem(page, link))] == []
+def test_links_lead_somewhere() -> None:
+    assert problems(lambda page: filter(None, (problem(page, link) for link in links(page))), PAGES) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_no_link_needs_a_definition_that_is_missing(page: Path) -> None:
+def test_no_link_needs_a_definition_that_is_missing() -> None:
     """Markdown shows such a link as plain text in brackets."""
-    tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text())
-    texts = [part.content for token in tokens for part in token.children or [] if part.type == "text"]
-    assert [text for text in texts if re.search(r"\]\[|\]\(", text)] == []
+
+    def wrong(page: Path) -> list[str]:
+        tokens = MarkdownIt("commonmark").enable("table").parse(page.read_text())
+        texts = [part.content for token in tokens for part in token.children or [] if part.type == "text"]
+        return [text for text in texts if re.search(r"\]\[|\]\(", text)]
+
+    assert problems(wrong, PAGES) == []
 
 
 def test_broken_links_are_noticed() -> None:
