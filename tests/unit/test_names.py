@@ -31,16 +31,13 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 def test_no_text_speaks_of_people_without_a_name() -> None:
-    """Docstrings, comments, messages, pages and names of tests say who acts: the caller, the worker, another process.
-
-    Decisions are records and are not rewritten.
-    """
+    """Docstrings, comments, messages, pages and names of tests say who acts: the caller, the worker, another process."""
     folders = ["src/holdfast", "tests", "docs", "bench", "tools"]
     sources = [
         ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "Makefile", "pyproject.toml")
     ]
     sources += [path for name in folders for path in (ROOT / name).rglob("*") if path.suffix in TEXTS]
-    sources = [path for path in sources if path.parent.name != "decisions" and path != Path(__file__)]
+    sources = [path for path in sources if path != Path(__file__)]
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in sorted(sources)
