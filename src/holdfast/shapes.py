@@ -396,8 +396,6 @@ class QueueCountsEntry(QueueEntry, frozen=True):
     """The number of jobs of each status."""
     weights: dict[str, int]
     """Turns of each partition in one round."""
-    ageing: str | None
-    """How the priority of a waiting job rises, such as +1/10m."""
 
 
 class QueueAnswer(Shape, frozen=True):

@@ -55,7 +55,7 @@ def _flow(ledger: Ledger) -> None:
     """Add a limit with a key of its own numbers, a queue with weights, and a group."""
     ledger.set_limit("smtp", concurrent=20, rate="600/1m", by="args.tenant")
     ledger.set_limit("smtp", key="acme", concurrent=50)
-    ledger.set_queue("mail", weights={"acme": 3}, ageing="+1/10m")
+    ledger.set_queue("mail", weights={"acme": 3})
     ledger.group("import-42", then={"kind": "publish", "queue": "web"})
 
 

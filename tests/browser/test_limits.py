@@ -1,4 +1,4 @@
-"""Limits: what is in use of them, and the forms that set, change and remove them. Queues with weights and ageing."""
+"""Limits: what is in use of them, and the forms that set, change and remove them. Queues with weights."""
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -180,18 +180,18 @@ def test_numbers_follow_the_locale(served: RunningServer, ledger: Ledger, open_p
     expect(page.locator("tbody")).to_contain_text("60.000 in 1 h")
 
 
-def test_queues_show_their_weights_and_ageing(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
+def test_queues_show_their_weights(served: RunningServer, ledger: Ledger, open_page: Open) -> None:
     ledger.enqueue("a", queue="plain")
     ledger.enqueue("a", queue="shared")
-    ledger.set_queue("shared", weights={"acme": 3, "beta": 2}, ageing="+1/10m")
+    ledger.set_queue("shared", weights={"acme": 3, "beta": 2})
     page = open_page("/queues")
     state = "[data-label=State]"
 
     expect(page.locator("tbody tr", has_text="plain").locator(state)).to_have_text("open")
     shared = page.locator("tbody tr", has_text="shared").locator(state)
-    expect(shared).to_have_text("openweights acme 3, beta 2 · ageing +1 in 10 min")
+    expect(shared).to_have_text("openweights acme 3, beta 2")
     page.click("text=shared")
-    expect(page.locator("main")).to_contain_text("weights acme 3, beta 2 · ageing +1 in 10 min")
+    expect(page.locator("main")).to_contain_text("weights acme 3, beta 2")
     page.goto(f"{served.url}/queues/plain")
     expect(page.locator("h1")).to_have_text("Queue plain")
-    expect(page.locator("main")).not_to_contain_text("ageing +")
+    expect(page.locator("main")).not_to_contain_text("weights")

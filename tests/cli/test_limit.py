@@ -102,7 +102,6 @@ def test_jobs_that_wait_for_a_limit_are_counted(cli: Commands) -> None:
         (("limit", "unset", "api"), 1),
         (("queue", "set", "q", "--weight", "a"), 2),
         (("queue", "set", "q", "--weight", "a=1", "--weight", "a=2"), 2),
-        (("queue", "set", "q", "--ageing", "1/10m"), 1),
         (("job", "enqueue", "k", "--queue", "q", "--limit", "api=x"), 2),
         (("job", "enqueue", "k", "--queue", "q", "--limit", "api"), 1),
         (("job", "enqueue", "k", "--queue", "q", "--for-worker-for", "1m"), 1),
@@ -117,30 +116,28 @@ def test_bad_values_are_refused(cli: Commands, arguments: tuple[str, ...], code:
 
 
 def test_a_queue_is_set_and_listed_with_its_settings(cli: Commands) -> None:
-    made = cli("queue", "set", "crawl", "--weight", "acme=3", "--weight", "a=b=2", "--ageing", "+1/10m")
-    assert made.out == "Queue crawl has the weights acme=3, a=b=2 and ageing +1/10m.\n"
+    made = cli("queue", "set", "crawl", "--weight", "acme=3", "--weight", "a=b=2")
+    assert made.out == "Queue crawl has the weights acme=3, a=b=2.\n"
     [queue] = cli.ask("queue", "list")["queues"]
-    assert (queue["name"], queue["weights"], queue["ageing"]) == ("crawl", {"acme": 3, "a=b": 2}, "+1/10m")
+    assert (queue["name"], queue["weights"]) == ("crawl", {"acme": 3, "a=b": 2})
     assert made.out in cli("queue", "list").out
     changed = cli("queue", "set", "crawl", "--weight", "acme=5")
-    assert changed.err == (
-        "It had settings before, which are replaced: weight a=b 2 and ageing +1/10m are gone; weight acme was 3.\n"
-    )
+    assert changed.err == "It had settings before, which are replaced: weight a=b 2 is gone; weight acme was 3.\n"
     assert cli("queue", "set", "crawl").out == "Queue crawl has no settings.\n"
     assert cli.ask("queue", "list")["queues"] == []
 
 
 def test_a_queue_is_shown(cli: Commands) -> None:
-    cli("queue", "set", "crawl", "--weight", "acme=3", "--ageing", "+1/10m")
+    cli("queue", "set", "crawl", "--weight", "acme=3")
     shown = cli("queue", "get", "crawl").out
-    assert shown == "Queue crawl is open, and has the weights acme=3 and ageing +1/10m.\nIt has no jobs.\n"
+    assert shown == "Queue crawl is open, and has the weights acme=3.\nIt has no jobs.\n"
     cli("job", "enqueue", "k", "--queue", "crawl")
     cli("queue", "pause", "crawl")
     first, oldest, queued = cli("queue", "get", "crawl").out.splitlines()
     assert first.startswith("Queue crawl is paused ")
     assert (oldest.split()[0], queued.split()) == ("oldest", ["queued", "1"])
     found = cli.ask("queue", "get", "crawl")["queue"]
-    assert (found["counts"]["queued"], found["weights"], found["ageing"]) == (1, {"acme": 3}, "+1/10m")
+    assert (found["counts"]["queued"], found["weights"]) == (1, {"acme": 3})
     assert cli("queue", "get", "other").out == "Queue other is open, and has no settings.\nIt has no jobs.\n"
 
 

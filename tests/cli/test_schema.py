@@ -155,7 +155,7 @@ def flow(said: Said) -> None:
     assert [key["key"] for key in said("limit", "get", "api")["keys"]] == ["a", "acme"]
     said("limit", "unset", "api", "--for", "acme")
     said("limit", "unset", "api")
-    said("queue", "set", "chat", "--weight", "a=3", "--ageing", "+1/10m")
+    said("queue", "set", "chat", "--weight", "a=3")
     said("queue", "list")
     said("queue", "get", "chat")
 

@@ -9,7 +9,6 @@ import pytest
 
 import holdfast
 from holdfast import Ledger, draw_key
-from holdfast.core import limits
 from holdfast.core.explain import Explanation, Situation
 from holdfast.core.model import Status
 from holdfast.ledger.sweep import SWEEP_DUTY
@@ -336,7 +335,7 @@ def test_the_text_contains_the_most_important_fact(ledger: Ledger, clock: Manual
         return ledger.explain(SITUATIONS[name](ledger, clock)).text
 
     assert "none that serves" not in text(Situation.READY)
-    assert "but 1 job of its queue comes first" in text(Situation.QUEUED_BEHIND)
+    assert "but jobs of a higher priority wait in this queue" in text(Situation.QUEUED_BEHIND)
     assert "Attempt 1, by w-1, failed: ValueError: no answer." in text(Situation.BACKOFF)
     assert "ended: its holder fell silent (NO_HEARTBEAT)" in text(Situation.REQUEUED)
     assert "w-1 is late: a beat is due every 10 s." in text(Situation.BEATS_LATE)
@@ -409,61 +408,36 @@ def test_the_turn_of_a_partition_is_explained(ledger: Ledger, clock: ManualClock
 
 
 @pytest.mark.parametrize("options", [{}, {"partition": "low"}, {"partition": "big"}, {"requires": ["gpu"]}])
-def test_jobs_of_a_higher_priority_come_first(ledger: Ledger, clock: ManualClock, options: dict[str, Any]):
+def test_a_job_says_that_jobs_of_a_higher_priority_wait(ledger: Ledger, clock: ManualClock, options: dict[str, Any]):
     ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"], "labels": ["gpu"]})
     ledger.enqueue_many({"kind": "k", "partition": "big", "priority": 5} for _ in range(30))
     ledger.enqueue_many({"kind": "k", "priority": 3} for _ in range(2))
     low = [ledger.enqueue("k", priority=-5, **options) for _ in range(3)]
-    ledger.enqueue("k", partition="big", priority=9, delay=60)
     first, _, last = [ledger.explain(job.id) for job in low]
     assert (first.situation, last.situation) == (Situation.QUEUED_BEHIND, Situation.QUEUED_BEHIND)
-    if options:
-        like = f"of its partition {options['partition']}" if "partition" in options else "like it"
-        assert "It may be claimed, but 32 jobs of a higher priority come first." in first.text
-        assert f"It may be claimed, but 32 jobs of a higher priority come first, then 2 jobs {like}." in last.text
-    else:
-        assert "It may be claimed, but 32 jobs of its queue come first." in first.text
-        assert "It may be claimed, but 34 jobs of its queue come first." in last.text
-    assert last.next[0].what == "it is claimed after 34 jobs"
+    like = f"of its partition {options['partition']}" if "partition" in options else "like it" if options else "of its queue"
+    assert "It may be claimed, but jobs of a higher priority wait in this queue." in first.text
+    assert first.next[0].what == "it is claimed after the jobs of a higher priority that may start"
+    assert f"It may be claimed, but jobs of a higher priority wait in this queue, and 2 jobs {like} come first." in last.text
+    assert last.next[0].what == "it is claimed after the jobs of a higher priority that may start and 2 jobs"
     assert "is the next" not in first.text
     assert len(ledger.claim("w-1", labels=["gpu"], limit=32)) == 32
     assert ledger.explain(low[0].id).situation is Situation.READY
 
 
-def test_jobs_that_its_workers_may_not_have_do_not_come_first(ledger: Ledger, clock: ManualClock):
+@pytest.mark.parametrize("options", [{}, {"partition": "big"}])
+def test_jobs_of_a_higher_priority_that_are_not_available_yet_do_not_wait(
+    ledger: Ledger, clock: ManualClock, options: dict[str, Any]
+):
     ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"]})
-    ledger.set_limit("full", concurrent=1)
-    ledger.enqueue_many({"kind": "k", "limits": ["full"], "priority": 5} for _ in range(3))
-    assert len(ledger.claim("w-1", limit=3)) == 1
-    ledger.enqueue("other", partition="p", priority=5)
-    ledger.enqueue("k", requires=["gpu"], priority=5)
-    ledger.enqueue("k", for_worker="w-2", priority=5)
-    made = ledger.enqueue("k", partition="p")
+    for partition in (None, "big"):
+        ledger.enqueue("k", priority=9, delay=60, partition=partition)
+    ledger.enqueue("k", queue="other", priority=9, partition="big")
+    made = ledger.enqueue("k", **options)
     assert ledger.explain(made.id).situation is Situation.READY
-    limited = ledger.enqueue("k", limits=["full"])
-    assert "Besides: 2 jobs of a higher priority come first." in ledger.explain(limited.id).text
-    ledger.set_limit("full", concurrent=2)
-    assert "It may be claimed, but 2 jobs of a higher priority come first." in ledger.explain(made.id).text
-
-
-@pytest.mark.parametrize("options", [{}, {"partition": "a"}])
-def test_the_priority_with_ageing_decides_who_comes_first(ledger: Ledger, clock: ManualClock, options: dict[str, Any]):
+    clock.advance(60)
     ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"]})
-    ledger.set_queue("default", ageing="+1/1s")
-    old = ledger.enqueue("k", **options)
-    clock.advance(2.5)
-    same = ledger.enqueue("k", priority=2, partition="b")
-    above = ledger.enqueue("k", priority=3)
-    young = ledger.enqueue("k", **options)
-    assert "1 job of " in ledger.explain(old.id).text
-    assert ledger.explain(above.id).situation is Situation.READY
-    assert "2 jobs of " in ledger.explain(same.id).text
-    words = ledger.explain(young.id).text
-    if options:
-        assert "2 jobs of a higher priority, counted with ageing, come first, then 1 job of its partition a." in words
-    else:
-        assert "3 jobs of its queue come first." in words
-    assert [ledger.claim("w-1")[0].id for _ in range(4)] == [above.id, old.id, same.id, young.id]
+    assert "jobs of a higher priority wait in this queue" in ledger.explain(made.id).text
 
 
 def test_a_plain_job_takes_turns_with_partitions_of_its_priority(ledger: Ledger, clock: ManualClock):
@@ -478,30 +452,21 @@ def test_a_plain_job_takes_turns_with_partitions_of_its_priority(ledger: Ledger,
     assert "The partitions of a queue take turns." in ledger.explain(other.id).text
 
 
-def test_a_rate_is_shared_with_the_jobs_of_a_higher_priority(ledger: Ledger, clock: ManualClock):
+def test_a_rate_is_shared_with_the_jobs_ahead_in_the_subqueue(ledger: Ledger, clock: ManualClock):
     ledger.set_limit("api", rate="60/1m", burst=1)
     ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"]})
-    low = ledger.enqueue("k", limits=["api"])
-    ledger.enqueue_many({"kind": "k", "limits": {"api": 1}, "priority": 5} for _ in range(100))
-    ledger.enqueue_many({"kind": "k", "partition": "p", "priority": 5} for _ in range(10))
-    found = ledger.explain(low.id)
+    ledger.enqueue_many({"kind": "k", "limits": {"api": 1}} for _ in range(100))
+    last = ledger.enqueue("k", limits=["api"])
+    found = ledger.explain(last.id)
     assert found.next[0].at == clock.now() + timedelta(seconds=100)
     assert "The rate of the limit api lets it start in 100 s" in found.text
-    assert len(ledger.claim("w-1", limit=1_000)) == 11
-    found = ledger.explain(low.id)
+    assert len(ledger.claim("w-1", limit=1_000)) == 1
+    found = ledger.explain(last.id)
     assert found.situation is Situation.LIMIT_USED_UP
     assert found.next[0].at == clock.now() + timedelta(seconds=100)
     assert "it may start in 100 s" in found.text
     assert "at the earliest" in found.text
-    assert "Besides: 99 jobs of a higher priority come first." in found.text
-
-
-def test_the_jobs_that_come_first_are_counted_up_to_a_bound(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "COMPETITORS_MAX", 3)
-    ledger.sign_in("w-1", body={"queues": ["default"], "kinds": ["k"]})
-    ledger.enqueue_many({"kind": "k", "partition": f"p{n}", "priority": 1} for n in range(5))
-    made = ledger.enqueue("k", partition="z")
-    assert "3 jobs or more of a higher priority come first." in ledger.explain(made.id).text
+    assert "Besides: 99 jobs like it come first." in found.text
 
 
 def test_a_running_job_shows_its_last_heartbeat_and_its_limit(ledger: Ledger, clock: ManualClock):

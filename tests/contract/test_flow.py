@@ -1,4 +1,4 @@
-"""Flow control: limits, partitions, ageing, labels and workers of jobs. The same on both stores."""
+"""Flow control: limits, partitions, labels and workers of jobs. The same on both stores."""
 
 import contextlib
 from collections import Counter
@@ -412,26 +412,6 @@ def test_priority_goes_before_turns(ledger: Ledger) -> None:
     assert sorted(ids(claimed(ledger))) == ids(low)
 
 
-def test_old_jobs_are_raised(ledger: Ledger, clock: ManualClock) -> None:
-    ledger.set_queue("default", ageing="+1/10m")
-    old = ledger.enqueue("k", priority=0)
-    clock.advance(29 * 60)
-    young = [ledger.enqueue("k", priority=3) for _ in range(3)]
-    assert ids(claimed(ledger, limit=1)) == [young[0].id]
-    clock.advance(5 * 60)
-    new = ledger.enqueue("k", priority=0)
-    assert ids(claimed(ledger)) == [old.id, young[1].id, young[2].id, new.id]
-
-
-def test_old_jobs_of_partitions_are_raised(ledger: Ledger, clock: ManualClock) -> None:
-    ledger.set_queue("default", ageing="+10/1m")
-    old = ledger.enqueue("k", partition="a", priority=0)
-    clock.advance(120)
-    for number in range(5):
-        ledger.enqueue("k", partition=f"p{number}", priority=5)
-    assert ids(claimed(ledger, limit=1)) == [old.id]
-
-
 # Routing
 
 
@@ -653,10 +633,6 @@ def test_bad_limits_are_refused(ledger: Ledger, options: dict[str, Any], code: s
         ({"weights": {"a": 0}}, "limit_exceeded"),
         ({"weights": {"a": 1_001}}, "limit_exceeded"),
         ({"weights": ["a"]}, "validation_error"),
-        ({"ageing": "1/10m"}, "validation_error"),
-        ({"ageing": "+1"}, "validation_error"),
-        ({"ageing": "+0/10m"}, "limit_exceeded"),
-        ({"ageing": "+1/1ms"}, "limit_exceeded"),
     ],
 )
 def test_bad_settings_of_queues_are_refused(ledger: Ledger, options: dict[str, Any], code: str) -> None:
@@ -713,9 +689,6 @@ def test_a_refusal_says_how_a_rate_is_written(ledger: Ledger, rate: str) -> None
     with refused("validation_error") as refusal:
         ledger.set_limit("api", rate=rate)
     assert 'rate must be a number, a slash and a duration, such as "600/1m"' in str(refusal.value)
-    with refused("validation_error") as refusal:
-        ledger.set_queue("default", ageing=f"+{rate}")
-    assert 'ageing must be a number, a slash and a duration, such as "+1/10m"' in str(refusal.value)
 
 
 def test_a_refusal_says_what_a_key_may_be(ledger: Ledger) -> None:
@@ -733,9 +706,9 @@ def test_settings_are_listed(ledger: Ledger) -> None:
         ("api", 20, "600/1m", 10, "args.tenant"),
         ("other", None, "5/1h", 5, None),
     ]
-    made = ledger.set_queue("crawl", weights={"a": 2}, ageing="+2/90s")
+    made = ledger.set_queue("crawl", weights={"a": 2})
     assert ledger.queue_settings() == [made]
-    assert (made.weights, made.ageing) == ({"a": 2}, "+2/90s")
+    assert made.weights == {"a": 2}
     with refused("not_found"):
         ledger.limit("missing")
 

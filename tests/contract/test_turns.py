@@ -249,53 +249,29 @@ def test_the_keys_of_a_large_partition_take_turns_too(ledger: Ledger) -> None:
     assert set(found.values()) == {1}
 
 
-# Ageing
+# Priorities
 
 
-def test_delayed_partitions_do_not_stop_a_queue_with_ageing(ledger: Ledger) -> None:
-    ledger.set_queue("default", ageing="+1/1m")
+def test_delayed_partitions_do_not_stop_a_queue(ledger: Ledger) -> None:
     add(ledger, [f"p{number:03}" for number in range(128)], delay=3600)
     [ready] = add(ledger, ["zzz"])
     assert [job.id for job in claim(ledger)] == [ready.id]
 
 
 @pytest.mark.parametrize("options", [{"delay": 86_400}, {"kind": "other"}], ids=["delayed", "of another kind"])
-def test_many_priorities_without_a_job_do_not_stop_a_queue_with_ageing(ledger: Ledger, options: dict[str, Any]) -> None:
-    ledger.set_queue("default", ageing="+1/10m")
+def test_many_priorities_without_a_job_do_not_stop_a_queue(ledger: Ledger, options: dict[str, Any]) -> None:
     ledger.enqueue_many([{"kind": "k", "priority": number, **options} for number in range(1, 130)])
-    ready = ledger.enqueue("k")
+    ready = ledger.enqueue("k", partition="q")
     assert [job.id for job in claim(ledger, kinds=["k"])] == [ready.id]
 
 
-def test_an_old_job_precedes_new_ones_of_many_priorities(ledger: Ledger, clock: ManualClock) -> None:
-    ledger.set_queue("default", ageing="+1/1m")
-    old = ledger.enqueue("k")
-    clock.advance(86_400)
-    ledger.enqueue_many([{"kind": "k", "priority": number} for number in range(1, 131)])
-    assert [job.id for job in claim(ledger, limit=1)] == [old.id]
-
-
-def test_the_oldest_job_is_found_behind_many_young_ones(ledger: Ledger, clock: ManualClock) -> None:
-    ledger.set_queue("default", ageing="+1/10s")
-    [old] = add(ledger, ["zz"])
-    clock.advance(20)
-    [high] = add(ledger, ["b"], priority=1)
-    clock.advance(5)
-    young = add(ledger, [f"p{number:03}" for number in range(100)])
-    assert [job.id for job in claim(ledger, limit=1)] == [old.id]
-    assert [job.id for job in claim(ledger, limit=1)] == [high.id]
-    assert len(claim(ledger, limit=100)) == len(young)
-
-
 @pytest.mark.parametrize("size", [1, 8, 50])
-def test_a_queue_with_ageing_is_drained_without_empty_claims(ledger: Ledger, clock: ManualClock, size: int) -> None:
+def test_a_queue_with_priorities_is_drained_without_empty_claims(ledger: Ledger, size: int) -> None:
     random = Random(size)
-    ledger.set_queue("default", ageing="+1/1s")
     for _ in range(20):
         ledger.enqueue_many(
             [{"kind": "k", "partition": f"p{random.randrange(60)}", "priority": random.randrange(3)} for _ in range(10)]
         )
-        clock.advance(1)
     left = 200
     while left:
         got = len(claim(ledger, limit=size))
@@ -382,7 +358,7 @@ def _may_start(ledger: Ledger, worker: str) -> list[int]:
 def test_a_claim_that_is_not_filled_leaves_no_job_that_may_start(ledger: Ledger, clock: ManualClock, seed: int) -> None:
     random = Random(seed)
     if seed % 2:
-        ledger.set_queue("default", ageing="+2/1s")
+        ledger.set_queue("default", weights={"a": 3, "b": 2})
     for name, units in LIMITS.items():
         ledger.set_limit(name, concurrent=units)
     held: list[Job] = []

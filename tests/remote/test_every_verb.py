@@ -188,7 +188,7 @@ WORKS: dict[str, Call] = {
     "seconds_to_firing": lambda x: x.seconds_to_firing,
     "set_limit": lambda x: x.set_limit("api", rate="600/1m", by="args.tenant"),
     "set_policy": lambda x: x.set_policy("index_page", lease_ttl="30s"),
-    "set_queue": lambda x: x.set_queue("default", weights={"a": 2}, ageing="+1/10m"),
+    "set_queue": lambda x: x.set_queue("default", weights={"a": 2}),
     "set_schedule": lambda x: x.set_schedule("hourly", "index_page", every="1h"),
     "settle_alike": lambda x: x.settle_alike([held(x)], None, request_id="alike"),
     "settle_many": lambda x: x.settle_many([(fence(x), None)], request_id="many"),

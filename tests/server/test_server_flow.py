@@ -42,7 +42,7 @@ def test_a_bad_limit_is_refused(served: RunningServer, ledger: Ledger) -> None:
     for body in ({}, {"rate": "600"}, {"concurrent": "1"}, {"concurrent": 1, "by": "x"}, {"concurrent": 1, "key": "a"}):
         assert kim.send("PUT", "/v1/limits/api", body).status == 400, body
     assert kim.send("PUT", "/v1/limits/api/keys/a", {"concurrent": 1}).status == 404
-    assert kim.send("PUT", "/v1/queues/crawl/settings", {"ageing": "1"}).status == 400
+    assert kim.send("PUT", "/v1/queues/crawl/settings", {"ageing": "+1/10m"}).status == 400
     assert (ledger.limits(), ledger.queue_settings()) == ([], [])
 
 
@@ -68,15 +68,15 @@ def test_a_token_of_some_queues_changes_no_limit(served: RunningServer, ledger: 
 
 def test_settings_of_queues(served: RunningServer, ledger: Ledger) -> None:
     kim, eye = served.client("operator", "kim", queues=["mail"]), served.client("reader", "eye", queues=["mail"])
-    ledger.set_queue("crawl", ageing="+1/1h")
-    made = kim.send("PUT", "/v1/queues/mail/settings", {"weights": {"a": 3}, "ageing": "+1/10m"}).data["settings"]
-    assert made == {"queue": "mail", "weights": {"a": 3}, "ageing": "+1/10m"}
+    ledger.set_queue("crawl", weights={"b": 2})
+    made = kim.send("PUT", "/v1/queues/mail/settings", {"weights": {"a": 3}}).data["settings"]
+    assert made == {"queue": "mail", "weights": {"a": 3}}
     assert kim.send("PUT", "/v1/queues/crawl/settings", {}).status == 403
     assert eye.get("/v1/queue-settings").data == {"queues": [made]}
     assert eye.get("/v1/queues/mail/settings").data == {"settings": made}
     assert eye.get("/v1/queues/crawl/settings").status == 403
     boss = served.client("reader", "boss")
-    assert boss.get("/v1/queues/other/settings").data == {"settings": {"queue": "other", "weights": {}, "ageing": None}}
+    assert boss.get("/v1/queues/other/settings").data == {"settings": {"queue": "other", "weights": {}}}
     assert len(ledger.queue_settings()) == 2
 
 

@@ -9,8 +9,6 @@ from holdfast.core import commands as c
 from holdfast.core.explain import Explanation, JobFacts, Situation, explain
 from holdfast.core.explain.formatting import format_clock, format_error_json, format_when, to_datetime, unpause
 from holdfast.core.explain.model import AHEAD_MAX, FlowFacts, LimitState, LinkedJob, QueuePause, SeenWorker
-from holdfast.core.explain.order import Rival, able_workers, latest_before, may_be_taken_by, may_start
-from holdfast.core.flow import Ageing, LimitBody, LimitKey
 from holdfast.core.model import (
     NEVER,
     SYSTEM,
@@ -219,14 +217,15 @@ def test_a_job_behind_others_may_not_be_claimed_while_its_limit_is_used_up():
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ({"higher": 1}, "It may be claimed, but 1 job of a higher priority comes first."),
-        ({"higher": 2, "ahead": 1}, "but 2 jobs of a higher priority come first, then 1 job of its partition acme."),
-        ({"higher": 2, "has_ageing": True}, "but 2 jobs of a higher priority, counted with ageing, come first."),
-        ({"higher": 7, "is_counted_partly": True}, "but 7 jobs or more of a higher priority come first."),
-        ({"higher": AHEAD_MAX, "ahead": 3}, "but 10,000 jobs or more of a higher priority come first, then 3 jobs of"),
+        ({"has_higher": True}, "It may be claimed, but jobs of a higher priority wait in this queue."),
+        (
+            {"has_higher": True, "ahead": 1},
+            "but jobs of a higher priority wait in this queue, and 1 job of its partition acme comes first.",
+        ),
+        ({"ahead": AHEAD_MAX}, "but 10,000 jobs or more of its partition acme come first."),
     ],
 )
-def test_jobs_of_a_higher_priority_come_first(facts: dict[str, Any], words: str):
+def test_other_jobs_come_first(facts: dict[str, Any], words: str):
     found = flowing(**facts)
     assert found.situation is Situation.QUEUED_BEHIND
     assert words in found.text
@@ -240,56 +239,7 @@ def test_a_job_without_a_partition_may_take_turns_too():
     found = of(History(), takes_turns=True).text
     assert "is the next of the jobs without a partition, limits and labels; it has been ready for 0 s. It takes turns" in found
     assert "It takes turns with other jobs of its priority." in of(History(), takes_turns=True, ahead=1).text
-    assert "is the next" not in of(History(), is_counted_partly=True).text
-
-
-def rival(**changes: Any) -> Rival:
-    given: dict[str, Any] = {
-        "id": 1,
-        "priority": 5,
-        "kind": "k",
-        "for_worker": "",
-        "requires": frozenset(),
-        "draws": (),
-        "first_at": T0,
-    }
-    return Rival(**given | changes)
-
-
-@pytest.mark.parametrize(("other", "waited"), [(3, 2.5), (2, 2.5), (1, 2.5), (0, 2.5), (-1, 2.5), (2, 0), (-1_000, 0)])
-def test_the_priority_after_ageing_decides_which_jobs_precede(other: int, waited: float):
-    """A job of priority 0 that has waited; ageing raises priorities by 1 every second."""
-    history = History().wait(waited)
-    job, now, ageing = history.job, history.now, Ageing(1, SECOND)
-    found = latest_before(job, [other], ageing, now)
-    own = ageing.effective(0, now - job.available_at)
-    for at in range(now - 6 * SECOND, now + 1, SECOND // 4):
-        mine, theirs = (-own, job.available_at), (-ageing.effective(other, now - at), at)
-        assert (at <= found.get(other, -1)) == (other != 0 and theirs < mine)
-    assert latest_before(job, [other], None, now) == ({other: now} if other > 0 else {})
-
-
-def test_workers_that_may_have_the_job_must_be_able_to_have_its_rivals():
-    job, named = History(flow=Flow(requires=("x",))).job, SeenWorker("w-3", T0, labels=frozenset({"x"}))
-    assert able_workers(job, (HERE, GPU, named), "", T0) == [GPU, named]
-    assert able_workers(job, (GPU, named), "w-3", T0) == [named]
-    assert able_workers(History().job, (HERE,), "", T0) == [HERE]
-    both = [GPU, named]
-    assert may_be_taken_by(rival(requires=frozenset({"x"})), job, "", both)
-    assert not may_be_taken_by(rival(requires=frozenset({"gpu"})), job, "", both)
-    assert not may_be_taken_by(rival(for_worker="w-3"), job, "", both)
-    assert may_be_taken_by(rival(for_worker="w-3"), job, "w-3", [named])
-    assert may_be_taken_by(rival(for_worker="w-3"), job, "w-3", [])
-    assert not may_be_taken_by(rival(for_worker="w-3"), job, "", [])
-
-
-def test_rivals_that_wait_for_other_limits_may_not_start():
-    full, free = (LimitKey(id_, "api", "", LimitBody(concurrent=2), used, 0.0, T0) for id_, used in ((1, 2), (2, 0)))
-    keys = {1: full, 2: free, 3: LimitKey(3, "gone", "", None, 0, 0.0, T0)}
-    assert may_start(rival(draws=((2, 1), (3, 9))), keys, ())
-    assert not may_start(rival(draws=((1, 1),)), keys, (2,))
-    assert may_start(rival(draws=((1, 1),)), keys, (1,))
-    assert not may_start(rival(draws=((1, 3),)), keys, (1,))
+    assert "is the next" not in of(History(), has_higher=True).text
 
 
 def test_an_explanation_for_a_claim_leaves_out_workers():

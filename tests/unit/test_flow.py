@@ -1,4 +1,4 @@
-"""The rules of flow control: limits, turns, weights, ageing, and keys."""
+"""The rules of flow control: limits, turns, weights and keys."""
 
 from collections import Counter
 from typing import Any
@@ -12,22 +12,17 @@ from holdfast.core.flow import (
     LAST_ID,
     PLAIN,
     TURNS_MAX,
-    Ageing,
     BlockedSubqueue,
     FlowRefusal,
-    Level,
     LimitBody,
     LimitKey,
     LinePlace,
     OpenSubqueue,
-    QueueSettings,
     Turn,
     allocate,
-    choose_level,
     in_line,
     key_of,
     line_up,
-    read_ageing,
     read_ratio,
 )
 from holdfast.core.model import Flow
@@ -309,38 +304,6 @@ def test_turns_are_forgotten_if_there_are_too_many():
     assert turn.served == {"a": 1}
 
 
-# Ageing
-
-
-def test_waiting_raises_the_priority():
-    ageing = Ageing(2, 10 * MINUTE)
-    assert [ageing.effective(1, waited) for waited in (-1, 9 * MINUTE, 10 * MINUTE, 25 * MINUTE)] == [1, 1, 3, 5]
-    assert [ageing.waited_for(gain) for gain in (-1, 0, 1, 2, 3)] == [0, 0, 10 * MINUTE, 10 * MINUTE, 20 * MINUTE]
-
-
-def test_settings_have_ageing_or_not():
-    assert QueueSettings().ageing is None
-    assert QueueSettings(ageing_step=1).ageing is None
-    assert QueueSettings(ageing_step=1, ageing_us=SECOND).ageing == Ageing(1, SECOND)
-
-
-def test_the_priority_with_the_best_oldest_job_is_served():
-    ageing = Ageing(1, MINUTE)
-    assert choose_level([], ageing, T0) is None
-    assert choose_level([Level(3, T0 - SECOND)], ageing, T0) == (3, T0)
-    high, low = Level(5, T0), Level(0, T0 - 4 * MINUTE)
-    assert choose_level([high, low], ageing, T0) == (5, T0)
-    old = Level(0, T0 - 7 * MINUTE)
-    assert choose_level([high, old], ageing, T0) == (0, T0 - 5 * MINUTE)
-
-
-def test_of_two_jobs_with_the_same_priority_the_older_one_precedes():
-    ageing = Ageing(1, MINUTE)
-    assert choose_level([Level(1, T0 - SECOND), Level(0, T0 - MINUTE - SECOND)], ageing, T0) == (0, T0 - MINUTE)
-    assert choose_level([Level(1, T0 - 30 * SECOND), Level(0, T0 - MINUTE)], ageing, T0) == (0, T0 - MINUTE)
-    assert choose_level([Level(1, T0 - 59 * SECOND), Level(0, T0 - 30 * SECOND)], ageing, T0) == (1, T0)
-
-
 # Texts and keys
 
 
@@ -348,19 +311,12 @@ def test_ratios_are_read():
     assert read_ratio("rate", "600/1m", "600/1m", 1, 86_400_000) == (600, MINUTE)
     assert read_ratio("rate", "600/m", "600/1m", 1, 86_400_000) == (600, MINUTE)
     assert read_ratio("rate", "10/s", "600/1m", 1, 86_400_000) == (10, SECOND)
-    assert read_ageing("+2/90s") == Ageing(2, 90 * SECOND)
 
 
 @pytest.mark.parametrize("given", [None, 600, "", "600", "/1m", "x/1m", "-1/1m", "²/1m", "600/", "600/minute"])
 def test_other_texts_are_no_ratios(given: Any):
     with pytest.raises(ValidationError):
         read_ratio("rate", given, "600/1m", 1, 86_400_000)
-
-
-@pytest.mark.parametrize("given", [None, 1, "1/10m", "+/10m"])
-def test_other_texts_are_no_ageing(given: Any):
-    with pytest.raises(ValidationError):
-        read_ageing(given)
 
 
 def test_numbers_of_ratios_have_a_range():

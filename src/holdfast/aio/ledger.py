@@ -1305,18 +1305,14 @@ class AsyncLedger(AsyncLedgerBase):
         queue: str,
         *,
         weights: Mapping[str, int] | None = None,
-        ageing: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
     ) -> QueueSettingsRecord:
-        """Set how a queue serves its partitions and its old jobs. What is not given is unset.
+        """Set how a queue serves its partitions. What is not given is unset.
 
-        `weights` are by partition: one with the weight 3 gets three times the jobs of one without a weight. `ageing`, such as
-        "+1/10m", raises the priority of a job by so much for every such time that it has been available.
+        `weights` are by partition: one with the weight 3 gets three times the jobs of one without a weight.
         """
-        return await self._call(
-            lambda ledger: ledger.set_queue(queue, weights=weights, ageing=ageing, request_id=request_id, actor=actor)
-        )
+        return await self._call(lambda ledger: ledger.set_queue(queue, weights=weights, request_id=request_id, actor=actor))
 
     async def set_schedule(
         self,

@@ -99,7 +99,6 @@ def _settings_text(settings: "QueueSettingsRecord") -> str:
     parts = [
         f"the weights {', '.join(weights[:WEIGHTS_SHOWN_MAX])}" if weights else None,
         f"and {len(weights) - WEIGHTS_SHOWN_MAX} more" if len(weights) > WEIGHTS_SHOWN_MAX else None,
-        None if settings.ageing is None else f"{'and ' if weights else ''}ageing {settings.ageing}",
     ]
     return " ".join(part for part in parts if part) or "no settings"
 
@@ -127,7 +126,6 @@ def _queue_fields(queue: "QueueRecord", settings: "QueueSettingsRecord | None") 
         "ready_since": queue.ready_since,
         "counts": {status: queue.counts.get(status, 0) for status in STATUSES},
         "weights": {} if settings is None else settings.weights,
-        "ageing": None if settings is None else settings.ageing,
     }
 
 
@@ -175,22 +173,21 @@ def unpause(ledger: "Ledger", *, name: str, request_id: str) -> CommandResult:
 @click.option(
     "--weight", "weights", multiple=True, metavar="PARTITION=N", help="Turns of a partition in one round; may be repeated."
 )
-@click.option("--ageing", metavar="+N/DURATION", help="Raise the priority of a waiting job by N for each such time: +1/10m.")
 @request_option
 @with_ledger
-def set_(ledger: "Ledger", *, name: str, weights: tuple[str, ...], ageing: str | None, request_id: str) -> CommandResult:
-    """Set how a queue serves its partitions and its old jobs.
+def set_(ledger: "Ledger", *, name: str, weights: tuple[str, ...], request_id: str) -> CommandResult:
+    """Set how a queue serves its partitions.
 
     What is not given is unset. A partition without a weight has the weight 1.
 
     \b
     Try:
-      holdfast queue set crawl --weight acme=3 --ageing +1/10m
+      holdfast queue set crawl --weight acme=3
       holdfast queue set crawl
     """
     given = read_pairs("PARTITION=N", weights)
     before = next((one for one in ledger.queue_settings() if one.queue == name), None)
-    made = ledger.set_queue(name, weights=given, ageing=ageing, request_id=request_id)
+    made = ledger.set_queue(name, weights=given, request_id=request_id)
     old = {} if before is None else _settings(before)
     replaced = format_replaced("It had settings before, which are replaced", old, _settings(made))
 
@@ -203,7 +200,7 @@ def set_(ledger: "Ledger", *, name: str, weights: tuple[str, ...], ageing: str |
 
 
 def _settings(found: "QueueSettingsRecord") -> dict[str, object]:
-    return {**{f"weight {partition}": weight for partition, weight in found.weights.items()}, "ageing": found.ageing}
+    return {f"weight {partition}": weight for partition, weight in found.weights.items()}
 
 
 def _has_jobs(ledger: "Ledger", name: str) -> bool:

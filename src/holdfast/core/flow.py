@@ -59,33 +59,11 @@ class LimitBody(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
         return units > (self.concurrent or units) or (self.rate is not None and units > self.tokens_max)
 
 
-class Ageing(NamedTuple):
-    """A queue raises the priority of a waiting job by `step` for every `every_us` that it has been available."""
-
-    step: int
-    every_us: int
-
-    def effective(self, priority: int, waited_us: int) -> int:
-        return priority + self.step * (max(0, waited_us) // self.every_us)
-
-    def waited_for(self, gain: int) -> int:
-        """Return how long a job must wait to gain so much priority."""
-        return 0 if gain <= 0 else -(-gain // self.step) * self.every_us
-
-
 class QueueSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How a queue serves its partitions and its old jobs."""
+    """How a queue serves its partitions."""
 
     weights: dict[str, int] = {}
     """Turns of each partition in one round. Partitions without a weight have 1."""
-    ageing_step: int | None = None
-    ageing_us: int | None = None
-
-    @property
-    def ageing(self) -> Ageing | None:
-        if self.ageing_step is None or self.ageing_us is None:
-            return None
-        return Ageing(self.ageing_step, self.ageing_us)
 
 
 class LimitKey(msgspec.Struct):
@@ -412,29 +390,6 @@ LAST_ID = 2**63 - 1
 TURNS_MAX = 10_000
 
 
-class Level(NamedTuple):
-    """The jobs of one priority in a queue, and since when the oldest that may start has been available."""
-
-    priority: int
-    oldest_at: Micros
-
-
-def choose_level(levels: Iterable[Level], ageing: Ageing, now: Micros) -> tuple[int, Micros] | None:
-    """Return the priority to serve, and the latest time of its jobs that precede those of every other priority.
-
-    Of two jobs with the same priority after ageing, the older one precedes.
-    """
-    ranked = sorted((-ageing.effective(one.priority, now - one.oldest_at), one.oldest_at, one.priority) for one in levels)
-    if not ranked:
-        return None
-    priority = ranked[0][2]
-    if len(ranked) == 1:
-        return priority, now
-    others_rank, others_at, _ = ranked[1]
-    gain = -others_rank - priority
-    return priority, max(now - ageing.waited_for(gain + 1), min(now - ageing.waited_for(gain), others_at))
-
-
 def read_ratio(what: str, given: Any, example: str, low_ms: int, high_ms: int) -> tuple[int, int]:
     """Return the number and the microseconds of a text such as 600/1m. 600/m is the same."""
     number, _, period = given.partition("/") if isinstance(given, str) else ("", "", "")
@@ -444,13 +399,6 @@ def read_ratio(what: str, given: Any, example: str, low_ms: int, high_ms: int) -
         raise ValidationError(f'{what} must be a number, a slash and a duration, such as "{example}"', field=what)
     count = limits.check_integer(what, int(number[:20]), 1, limits.LIMIT_COUNT_MAX)
     return count, duration_ms(f"the duration of {what}", period, low_ms, high_ms, what) * 1_000
-
-
-def read_ageing(given: Any) -> Ageing:
-    """Return the ageing of a text such as +1/10m."""
-    text = given[1:] if isinstance(given, str) and given.startswith("+") else None
-    step, every_us = read_ratio("ageing", text, "+1/10m", limits.AGEING_MS_MIN, limits.AGEING_MS_MAX)
-    return Ageing(limits.check_integer("ageing", step, 1, limits.PRIORITY_MAX), every_us)
 
 
 def key_of(by: str, args: bytes, limit: str) -> str:

@@ -127,10 +127,6 @@ LABELS_REQUIRED_MAX = 16
 PARTITION_WEIGHT_MAX = 1_000
 PARTITION_WEIGHTS_MAX = 10_000
 """Partitions of a queue that have a weight."""
-AGEING_MS_MIN = 1_000
-AGEING_MS_MAX = 366 * 86_400_000
-AGEING_LEVELS_MAX = 2 * PRIORITY_MAX + 1
-"""Priorities of a queue with ageing that one claim compares."""
 SUBQUEUE_NOTES_MAX = 20_000
 """Notes about changed subqueues that one claim works through."""
 SUBQUEUES_OPENED_MAX = 1_000
@@ -143,8 +139,6 @@ ROUTES_CHECKED_MAX = 1_000
 """Combinations of labels, worker, kind and queue that a diagnosis looks at, the newest first."""
 SUBQUEUES_CHECKED_MAX = 10_000
 """Subqueues with limits that a diagnosis looks at, the newest first, and subqueues that wait for limits in a status."""
-COMPETITORS_MAX = 1_000
-"""Subqueues that an explanation compares a job with."""
 LIMIT_WAITING_MAX = 1_000
 """Jobs that wait for a limit, or for one of its keys, that are counted."""
 SUBQUEUE_CLOSED_MS_MAX = 30_000

@@ -8,7 +8,7 @@ from holdfast.core import policy as policies
 from holdfast.core.flow import LimitBody, QueueSettings
 from holdfast.core.model import Actor, Role
 from holdfast.ledger import FlowStatus, LimitKeyRecord, LimitRecord, QueueSettingsRecord, validate
-from holdfast.ledger.verbs.flow import FlowVerbs, queue_record, rate_text
+from holdfast.ledger.verbs.flow import FlowVerbs, rate_text
 from holdfast.remote import items
 from holdfast.remote.base import RemoteReads
 from holdfast.remote.items import path
@@ -21,7 +21,7 @@ def _limit(name: str, key: str | None, body: LimitBody) -> tuple[str, str, None,
 
 
 def _queue(queue: str, settings: QueueSettings) -> tuple[str, str, None, dict[str, Any]]:
-    sent = items.without_none(weights=settings.weights or None, ageing=queue_record(queue, settings).ageing)
+    sent = items.without_none(weights=settings.weights or None)
     return "PUT", path("queues", queue, "settings"), None, sent
 
 

@@ -57,8 +57,6 @@ class LimitKeysAnswer(msgspec.Struct, frozen=True):
 class QueueSettingsFields(b.Body, frozen=True):
     weights: dict[str, int] | None = None
     """Turns of each partition in one round."""
-    ageing: str | None = None
-    """How the priority of a waiting job rises, such as +1/10m."""
 
 
 class QueueSettingsAnswer(msgspec.Struct, frozen=True):
@@ -145,7 +143,7 @@ def queue_settings(call: Call) -> Any:
 
 @route("GET", "/v1/queues/{name}/settings", "reader", answer=QueueSettingsAnswer, verb="read")
 def settings_of_queue(call: Call) -> Any:
-    """Return how a queue serves its partitions and its old jobs. A queue that was never set has no weights and no ageing."""
+    """Return how a queue serves its partitions. A queue that was never set has no weights."""
     name = call.parameters["name"]
     call.see_queue(name)
     return {"settings": find_settings(call.ledger, name)}
@@ -153,7 +151,7 @@ def settings_of_queue(call: Call) -> Any:
 
 @route("PUT", "/v1/queues/{name}/settings", "operator", body=QueueSettingsFields, answer=QueueSettingsAnswer)
 def set_queue(call: Call) -> Any:
-    """Set how a queue serves its partitions and its old jobs. What is not given is unset."""
+    """Set how a queue serves its partitions. What is not given is unset."""
     name = call.parameters["name"]
     call.see_queue(name)
     fields = msgspec.structs.asdict(call.body)

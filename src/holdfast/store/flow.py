@@ -26,13 +26,11 @@ from holdfast.core.flow import (
     BlockedSubqueue,
     FlowCheck,
     FlowRefusal,
-    Level,
     LimitKey,
     OpenSubqueue,
     QueueSettings,
     Turn,
     allocate,
-    choose_level,
     in_line,
     line_up,
 )
@@ -46,11 +44,10 @@ RANK_MIN = -limits.PRIORITY_MAX
 
 
 class QueueSettingsRow(NamedTuple):
-    """A queue with settings of its own, or with subqueues."""
+    """A queue with settings of its own."""
 
     queue: str
-    settings: str | None
-    has_flow: bool
+    settings: str
 
 
 class FlowClaim:
@@ -71,20 +68,12 @@ class FlowClaim:
         """The subqueues that this claim has looked at."""
         self.served: set[int] = set()
         self.empty: set[int] = set()
-        self.young: set[int] = set()
-        """Subqueues without a job that is as old as those of another priority, which ageing puts first."""
-        self.maybe_empty: set[int] = set()
-        """Those that were young at any time: they may have no job at all."""
-        self.young_plain: set[int] = set()
-        """Ranks whose jobs without a subqueue are."""
-        self.keeps_order = settings.ageing is not None
-        """Whether ageing still decides how old jobs must be."""
         self.blocked: dict[int, int] = {}
         """Subqueues that wait for a key."""
         self.without_plain: set[int] = set()
         """Ranks whose jobs without a subqueue are all taken."""
-        self.passed: set[int] = set()
-        """Ranks that have nothing left for this claim."""
+        self.rank_from = RANK_MIN
+        """The first rank that may have something left for this claim."""
         self.is_cut = False
         """Whether the claim has ended before it had looked at all subqueues."""
         self.ranks: dict[int, int] = {}
@@ -92,37 +81,22 @@ class FlowClaim:
         self.visits = min(VISITS_MAX, max(VISITS_MIN, limit))
         """Subqueues that a round looks at."""
         self.at: Micros | None = None
-        """The time of the claim, if a rate counts by it. Starts and tokens must have one time."""
+        """The time of the claim, if a rate counts by it. Starts and tokens must have one time.
+
+        A job that became available later is left for the next claim.
+        """
         self.keeps = False
         """Whether this claim works through the notes. Only that one may close subqueues."""
-
-    def latest(self, before: Micros | None) -> Micros | None:
-        """Return the latest time of jobs that may be taken. A job that became available after the time of the claim may not."""
-        return min((at for at in (before, self.at) if at is not None), default=None)
 
     @property
     def knowledge(self) -> tuple[frozenset[int], frozenset[int], int]:
         """Changes with everything that a round finds out, so that another one makes sense."""
-        return frozenset(self.empty | self.young), frozenset(self.blocked), len(self.without_plain | self.young_plain)
+        return frozenset(self.empty), frozenset(self.blocked), len(self.without_plain)
 
     @property
     def tried(self) -> set[int]:
         """Subqueues in which this claim has found nothing that may start now."""
-        return self.empty | self.young | self.blocked.keys()
-
-    def pass_over(self, ids: Collection[int], before: Micros | None) -> None:
-        """Leave out subqueues that have no job, or none that became available by a time."""
-        if before is None:
-            self.empty.update(ids)
-        else:
-            self.young.update(ids)
-            self.maybe_empty.update(ids)
-
-    def look_again(self) -> None:
-        """Look again at what was too young: other jobs have been taken, or none of those that come first may start."""
-        self.young.clear()
-        self.young_plain.clear()
-        self.passed.clear()
+        return self.empty | self.blocked.keys()
 
     def unblock(self) -> None:
         """Look again at subqueues whose keys have got room: an empty subqueue has given its units back."""
@@ -183,7 +157,7 @@ class SqlFlow(SqlSubqueues):
             if not self._pick_round(claim):
                 if not (claim.keeps and self._open_first(claim.lines(claim.visits))):
                     break
-                claim.passed.clear()
+                claim.rank_from = RANK_MIN
             if claim.picked:
                 yield claim.picked
         else:
@@ -199,16 +173,16 @@ class SqlFlow(SqlSubqueues):
         """Lock jobs of one priority. Return whether another round may find more."""
         claim.picked = {}
         while True:
-            chosen = self._next_rank(claim) if claim.settings.ageing is None else self._aged_rank(claim)
+            chosen = self._next_rank(claim)
             if chosen is None:
                 return False
-            rank, before, has_plain = chosen
+            rank, has_plain = chosen
             turn = self._turn(claim.queue, rank)
-            has_plain = has_plain and rank not in claim.without_plain | claim.young_plain
+            has_plain = has_plain and rank not in claim.without_plain
             found, is_alone = self._window(claim, turn, rank, has_plain=has_plain)
             if found:
                 break
-            claim.passed.add(rank)
+            claim.rank_from = rank + 1
         self._lock_keys(claim, found)
         known = claim.knowledge
         if turn.is_new:
@@ -221,24 +195,21 @@ class SqlFlow(SqlSubqueues):
         counts = shares.counts
         claim.blocked |= shares.blocked
         turn.move(found, shares, is_alone=is_alone)
-        got = self._pick_plain(claim, rank, before, counts.pop(PLAIN.id, 0))
-        got += self._pick_subqueues(claim, rank, before, counts)
+        got = self._pick_plain(claim, rank, counts.pop(PLAIN.id, 0))
+        got += self._pick_subqueues(claim, rank, counts)
         claim.left -= got
         claim.unblock()
         if not got:
             claim.visits = VISITS_MAX
-            self._leave_out(claim, found, before)
+            self._leave_out(claim, found)
             if known == claim.knowledge:
-                claim.passed.add(rank)
-        elif claim.settings.ageing is not None:
-            claim.look_again()
+                claim.rank_from = rank + 1
         return True
 
-    def _leave_out(self, claim: FlowClaim, window: Sequence[OpenSubqueue], before: Micros | None) -> None:
+    def _leave_out(self, claim: FlowClaim, window: Sequence[OpenSubqueue]) -> None:
         """Leave out all subqueues of a window that have no job to take, not only those that had a turn."""
         ids = {one.id for one in window} - claim.tried - {PLAIN.id}
-        unready = ids - self._ready_subqueues(ids, claim.latest(before))
-        claim.pass_over(unready, before)
+        claim.empty |= ids - self._ready_subqueues(ids, claim.at)
 
     def _ready_subqueues(self, ids: Collection[int], before: Micros | None = None) -> set[int]:
         """Return those of these subqueues that have a job that is available."""
@@ -257,27 +228,11 @@ class SqlFlow(SqlSubqueues):
         kinds = None if claim.kinds is None else self._list(claim.kinds)
         return {**claim.who, "kinds": kinds, "labels": self._list(claim.labels)}
 
-    def _next_rank(self, claim: FlowClaim) -> tuple[int, Micros | None, bool] | None:
-        """Return the rank of the next round, the latest time of its jobs, and whether jobs without a subqueue have it."""
-        rank_from = max(claim.passed, default=RANK_MIN - 1) + 1
-        [(opened, plain)] = self.rows("flow_ranks", now_at=self.stamp(), rank_from=rank_from, **self._who(claim))
+    def _next_rank(self, claim: FlowClaim) -> tuple[int, bool] | None:
+        """Return the rank of the next round, and whether jobs without a subqueue have it."""
+        [(opened, plain)] = self.rows("flow_ranks", now_at=self.stamp(), rank_from=claim.rank_from, **self._who(claim))
         rank = min((rank for rank in (opened, plain) if rank is not None), default=None)
-        return None if rank is None else (rank, None, rank == plain)
-
-    def _aged_rank(self, claim: FlowClaim) -> tuple[int, Micros | None, bool] | None:
-        ageing = claim.settings.ageing
-        assert ageing is not None
-        params = {"passed": self._list(claim.passed), "limit": limits.AGEING_LEVELS_MAX, "each": VISITS_MAX}
-        rows = self.rows("flow_levels", now_at=self.stamp(), **params, **self._who(claim))
-        # A priority whose subqueues have no job that is available is looked at too, so that they are closed.
-        now = self.now()
-        levels = [Level(-rank, now if oldest is None else oldest) for rank, oldest in rows]
-        chosen = choose_level(levels, ageing, now)
-        if chosen is None and claim.keeps_order:
-            claim.keeps_order = False
-            claim.look_again()
-            return self._aged_rank(claim)
-        return None if chosen is None else (-chosen[0], chosen[1] if claim.keeps_order else None, True)
+        return None if rank is None else (rank, rank == plain)
 
     def _window(self, claim: FlowClaim, turn: Turn, rank: int, *, has_plain: bool) -> tuple[list[OpenSubqueue], bool]:
         """Return subqueues in the order of their turns, those after the last turn first.
@@ -356,31 +311,31 @@ class SqlFlow(SqlSubqueues):
         full = {key for one in window for key, units in one.draws if key in claim.keys and claim.keys[key].is_full(units)}
         self._recount([claim.keys[key] for key in full])
 
-    def _pick_plain(self, claim: FlowClaim, rank: int, before: Micros | None, count: int) -> int:
+    def _pick_plain(self, claim: FlowClaim, rank: int, count: int) -> int:
         if not count:
             return 0
         kinds = None if claim.kinds is None else self._list(claim.kinds)
         params = {"queue": claim.queue, "rank": rank, "kinds": kinds, "limit": count}
-        found = self.values("pick_plain_jobs", now_at=self.stamp(), before_at=claim.latest(before), **params)
-        if len(found) < count and (before is None or not found):
-            (claim.without_plain if before is None else claim.young_plain).add(rank)
+        found = self.values("pick_plain_jobs", now_at=self.stamp(), before_at=claim.at, **params)
+        if len(found) < count:
+            claim.without_plain.add(rank)
         claim.picked |= dict.fromkeys(found)
         return len(found)
 
-    def _pick_subqueues(self, claim: FlowClaim, rank: int, before: Micros | None, counts: dict[int, int]) -> int:
+    def _pick_subqueues(self, claim: FlowClaim, rank: int, counts: dict[int, int]) -> int:
         """Lock the first jobs of each subqueue. What a subqueue could not use goes back to its keys."""
         if not counts:
             return 0
-        found = dict(self._pick_jobs(claim.queue, rank, claim.latest(before), counts))
+        found = dict(self._pick_jobs(claim.queue, rank, claim.at, counts))
         got = Counter(found.values())
         for id_, count in counts.items():
             short = count - got[id_]
             if got[id_]:
                 claim.served.add(id_)
-            if short and (before is None or not got[id_]):
-                claim.pass_over([id_], before)
-            for key, units in claim.seen[id_].draws if short else ():
-                claim.keys[key].give_back(short * units)
+            if short:
+                claim.empty.add(id_)
+                for key, units in claim.seen[id_].draws:
+                    claim.keys[key].give_back(short * units)
         claim.picked |= found
         return len(found)
 
@@ -395,8 +350,8 @@ class SqlFlow(SqlSubqueues):
         unready = claim.blocked.keys() - self._ready_subqueues(claim.blocked.keys())
         claim.empty |= unready
         claim.blocked = {id_: key for id_, key in claim.blocked.items() if id_ not in unready}
-        if empty := claim.empty | claim.maybe_empty:
-            self.rows("close_empty_subqueues", ids=self._list(empty), now_at=self.stamp())
+        if claim.empty:
+            self.rows("close_empty_subqueues", ids=self._list(claim.empty), now_at=self.stamp())
         if places := line_up(self._blocked(claim), claim.keys, now, now + limits.SUBQUEUE_CLOSED_MS_MAX * 1_000):
             ids, keys, times, sinces = zip(*places, strict=True)
             self.rows("shut_subqueues", **self._table(shut=ids, keys=keys, times=times, sinces=sinces))

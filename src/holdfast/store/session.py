@@ -18,7 +18,6 @@ from holdfast.store.policies import RowCache
 from holdfast.store.readings import SqlReadings
 from holdfast.store.requests import SqlRequests
 from holdfast.store.retention import SqlRetention
-from holdfast.store.rivals import SqlRivals
 from holdfast.store.rows import BATCH_EVENTS_MAX, ClaimedJobs, chunks, row_checkpoint_rev, row_id, row_policy_id
 from holdfast.store.schedules import SqlSchedules
 from holdfast.store.sealing import SqlKeys
@@ -39,7 +38,6 @@ class SqlSession(
     SqlAccess,
     SqlDiagnostics,
     SqlReadings,
-    SqlRivals,
 ):
     """One transaction over named statements."""
 

@@ -46,11 +46,10 @@ class Line(NamedTuple):
 
 
 class FlowPlace(NamedTuple):
-    """The subqueue that a queued job competes in, the only worker that may have it, "" for any, and what the job draws on."""
+    """The subqueue that a queued job competes in, and the only worker that may have it, "" for any."""
 
     id: int
     for_worker: str
-    draws: str
 
 
 @lru_cache(maxsize=10_000)
@@ -188,6 +187,17 @@ class SqlSubqueues(SqlLimits):
     def flow_place(self, job: JobRecord) -> FlowPlace | None:
         """Return where a queued job competes."""
         return self.record(FlowPlace, "flow_place", id=job.id)
+
+    def ahead(self, job: JobRecord, subqueue: int | None, limit: int) -> int:
+        """Return how many jobs of its subqueue and of its priority precede a queued job, `limit` at most."""
+        place = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
+        if subqueue is None:
+            return int(self.value("ahead", now_at=self.stamp(), limit=limit, **place))
+        return int(self.value("ahead_like", now_at=self.stamp(), subqueue=subqueue, limit=limit, **place))
+
+    def has_higher(self, job: JobRecord) -> bool:
+        """Return whether jobs of a higher priority wait in a job's queue."""
+        return bool(self.value("has_higher", now_at=self.stamp(), queue=job.queue, priority=job.priority))
 
     def routed_jobs(self, limit: int) -> list[RoutedJobs]:
         """Return jobs that certain workers only may claim now, with up to `limit` jobs counted of each."""

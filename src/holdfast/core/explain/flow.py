@@ -121,9 +121,27 @@ def show_limit(name: str) -> Remedy:
     return Remedy(f"holdfast limit get {quote_argument(name)}", "shows the limit and what is in use of it")
 
 
-def format_ahead(count: int, *, is_counted_partly: bool) -> str:
-    """Return a number of jobs that come first."""
-    return f"{count:,} jobs or more" if is_counted_partly or count >= AHEAD_MAX else pluralize(count, "job")
+def serving_workers(job: JobRecord, workers: Iterable[SeenWorker], reserved_for: str, now: Micros) -> list[SeenWorker]:
+    """Return the workers that were seen lately and serve the job's queue and kind. Only one may, if the job is for one."""
+    there = [worker for worker in workers if worker.serves(job.queue, job.kind) and now - worker.seen_at <= WORKER_SEEN_US]
+    return [worker for worker in there if reserved_for in ("", worker.name)]
+
+
+def format_first(facts: JobFacts, like: str) -> str:
+    """Return which jobs come first: those of a higher priority, and those `like` the job that are older."""
+    higher = "jobs of a higher priority wait in this queue" if facts.has_higher else ""
+    alike = f"{_format_ahead(facts)} {like} {'come' if facts.ahead > 1 else 'comes'} first" if facts.ahead else ""
+    return ", and ".join(filter(None, (higher, alike)))
+
+
+def claimed_after(facts: JobFacts) -> str:
+    """Return after which jobs a job is claimed."""
+    higher = "the jobs of a higher priority that may start" if facts.has_higher else ""
+    return f"it is claimed after {' and '.join(filter(None, (higher, _format_ahead(facts) if facts.ahead else '')))}"
+
+
+def _format_ahead(facts: JobFacts) -> str:
+    return f"{facts.ahead:,} jobs or more" if facts.ahead >= AHEAD_MAX else pluralize(facts.ahead, "job")
 
 
 def add_turns(words: str, job: JobRecord, facts: JobFacts) -> str:
@@ -144,28 +162,14 @@ def add_turns_to(part: ExplanationPart, job: JobRecord, facts: JobFacts) -> Expl
 def explain_turn(job: JobRecord, facts: JobFacts, flow: FlowFacts, claimants: str, now: Micros) -> ExplanationPart:
     """Explain a job that is not the first of its subqueue, or not of the highest priority."""
     assert job.flow is not None
-    words = _format_first(job, facts)
+    like = f"of its partition {job.flow.partition}" if job.flow.partition else "like it"
+    words = f"{format_first(facts, like)}."
     at = None
     if not any(limit.is_used_up or limit.is_too_small for limit in flow.limits):
         words = f"It may be claimed, but {words}"
         if rates := [(limit.turn_at, limit.name) for limit in flow.limits if limit.turn_at is not None]:
             at, slowest = max(rates)
             words = f"{words} The rate of the limit {slowest} lets it start {format_when(at, now)} at the earliest."
-    total = format_ahead(min(facts.ahead + facts.higher, AHEAD_MAX), is_counted_partly=facts.is_counted_partly)
-    step = next_step(f"it is claimed after {total}", at, claimants)
+    step = next_step(claimed_after(facts), at, claimants)
     run = run_a_worker(job.queue, job.flow.requires)
     return ExplanationPart(Situation.QUEUED_BEHIND, (add_turns(words, job, facts),), (step,), (run,))
-
-
-def _format_first(job: JobRecord, facts: JobFacts) -> str:
-    """Return which jobs come first: those of a higher priority, then those of its subqueue."""
-    assert job.flow is not None
-    like = f"of its partition {job.flow.partition}" if job.flow.partition else "like it"
-    alike = f"{format_ahead(facts.ahead, is_counted_partly=False)} {like}"
-    if not facts.higher:
-        return f"{alike} {'come' if facts.ahead > 1 else 'comes'} first."
-    higher = f"{format_ahead(facts.higher, is_counted_partly=facts.is_counted_partly)} of a higher priority"
-    if facts.has_ageing:
-        higher = f"{higher}, counted with ageing,"
-    then = f", then {alike}" if facts.ahead else ""
-    return f"{higher} {'come' if facts.higher > 1 else 'comes'} first{then}."

@@ -155,16 +155,11 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     pause: QueuePause | None = None
     """The pause of its queue."""
     ahead: int = 0
-    """Jobs that a claim on the same queue would take first. AHEAD_MAX if there are at least so many. Of a job with flow control:
-    those of its own subqueue."""
-    higher: int = 0
-    """Of a job with flow control: jobs of a higher priority, which a claim would take first. AHEAD_MAX at most."""
-    is_counted_partly: bool = False
-    """Whether there may be more jobs that come first: there were too many subqueues to compare."""
+    """Jobs of its subqueue and of its priority that a claim would take first. AHEAD_MAX if there are at least so many."""
+    has_higher: bool = False
+    """Whether jobs of a higher priority wait in its queue."""
     takes_turns: bool = False
-    """Whether it has a partition, or other subqueues of its priority have jobs that may start."""
-    has_ageing: bool = False
-    """Whether its queue raises the priority of jobs that wait."""
+    """Whether its queue has subqueues."""
     flow: FlowFacts | None = None
     """None for a job without flow control."""
     workers: tuple[SeenWorker, ...] = ()

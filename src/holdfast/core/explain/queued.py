@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from holdfast.core.explain.flow import (
     add_turns,
     add_turns_to,
+    claimed_after,
     explain_labels,
     explain_limits,
     explain_reserved,
     explain_turn,
-    format_ahead,
+    format_first,
+    serving_workers,
 )
 from holdfast.core.explain.formatting import (
     cancel,
@@ -36,7 +38,6 @@ from holdfast.core.explain.model import (
     SeenWorker,
     Situation,
 )
-from holdfast.core.explain.order import serving_workers
 from holdfast.core.model import TERMINAL, JobRecord, Micros, StallReason
 from holdfast.text import format_duration, join_some
 
@@ -83,7 +84,7 @@ def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[Explana
 def _claims(job: JobRecord, facts: JobFacts, serving: list[SeenWorker], now: Micros) -> Iterator[ExplanationPart]:
     if not serving:
         yield _no_worker(job, facts, now)
-    elif facts.ahead and job.available_at <= now:
+    elif (facts.ahead or facts.has_higher) and job.available_at <= now:
         yield _behind(job, facts, serving)
 
 
@@ -99,7 +100,7 @@ def _flow(job: JobRecord, facts: JobFacts, flow: FlowFacts, now: Micros) -> Iter
     if unserved is not None:
         yield unserved
     competes = not facts.is_asked_to_claim and unserved is None and job.available_at <= now
-    comes_later = competes and facts.ahead + facts.higher > 0
+    comes_later = competes and (facts.has_higher or facts.ahead > 0)
     for limit in explain_limits(flow, now):
         yield add_turns_to(limit, job, facts) if competes and not comes_later else limit
     if reserved is not None and reserved.is_running:
@@ -222,12 +223,11 @@ def _queues_serving_kind(job: JobRecord, facts: JobFacts, now: Micros) -> list[s
 
 
 def _behind(job: JobRecord, facts: JobFacts, serving: list[SeenWorker]) -> ExplanationPart:
-    ahead = format_ahead(facts.ahead, is_counted_partly=facts.is_counted_partly)
-    words = f"It may be claimed, but {ahead} of its queue {'come' if facts.ahead > 1 else 'comes'} first."
+    words = f"It may be claimed, but {format_first(facts, 'of its queue')}."
     return ExplanationPart(
         Situation.QUEUED_BEHIND,
         (add_turns(words, job, facts),),
-        (next_step(f"it is claimed after {ahead}", None, _format_claimants(serving)),),
+        (next_step(claimed_after(facts), None, _format_claimants(serving)),),
         (run_a_worker(job.queue),),
     )
 
@@ -236,7 +236,7 @@ def _ready(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     asked = facts.is_asked_to_claim
     by = "the first worker to claim it" if asked else _format_claimants(_serving(job, facts, now))
     ready_for = format_duration(now - max(job.available_at, job.created_at))
-    is_next = "" if asked or facts.is_counted_partly else f", and is the next of {_place(job, facts)}"
+    is_next = "" if asked else f", and is the next of {_place(job, facts)}"
     words = f"It may be claimed{is_next}; it has been ready for {ready_for}."
     situation = Situation.REQUEUED if job.attempt else Situation.READY
     return ExplanationPart(

@@ -1,14 +1,12 @@
 """Verbs that explain why a job is in its state, and whether the ledger is healthy."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core import limits
 from holdfast.core.doctor.model import COUNT_MAX, History, LedgerHealth, ReadyJobs, RoutedJobs, SinkHealth, Skew
 from holdfast.core.explain.model import (
     AHEAD_MAX,
@@ -20,9 +18,8 @@ from holdfast.core.explain.model import (
     QueuePause,
     SeenWorker,
 )
-from holdfast.core.explain.order import Rival, able_workers, latest_before, may_be_taken_by, may_start
 from holdfast.core.flow import LimitKey
-from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX, PRIORITY_MAX
+from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
 from holdfast.core.model import JobRecord, Micros, ReasonCode, Status
 from holdfast.core.schedule import LATE_US
 from holdfast.core.undo import has_undo_due
@@ -37,7 +34,6 @@ from holdfast.store.base import Diagnostics, Fleet, FlowControl, Jobs, Keys, Pol
 from holdfast.store.fleet import WorkerRow
 from holdfast.store.jobs import DeadLetterFilter, JobFilter
 from holdfast.store.outbox import SinkPosition
-from holdfast.store.subqueues import FlowPlace, decode_draws
 
 if TYPE_CHECKING:
     from holdfast.core.doctor import Diagnosis
@@ -61,17 +57,15 @@ def facts_of(
     for_workers = queued and not to_claim
     flow = session.flow_place(job) if queued and job.flow is not None else None
     workers = tuple(seen(session.workers(None, PAGE_MAX))) if for_workers or (flow is not None and flow.for_worker) else ()
-    order = _order(session, job, flow, workers, now) if for_workers else _Precedence()
+    ahead = session.ahead(job, None if flow is None else flow.id, AHEAD_MAX) if for_workers else 0
     return JobFacts(
         policy=session.policy_of(job),
         since=session.status_since(job) if since is None else since,
         pause=pauses_of(session).get(job.queue) if queued else None,
-        ahead=order.ahead,
-        higher=order.higher,
-        is_counted_partly=order.is_counted_partly,
-        takes_turns=order.takes_turns,
-        has_ageing=order.has_ageing,
-        flow=None if flow is None else flow_facts_of(session, job, flow.for_worker, order, now),
+        ahead=ahead,
+        has_higher=for_workers and session.has_higher(job),
+        takes_turns=for_workers and bool(session.flow_queues(1, [job.queue])),
+        flow=None if flow is None else flow_facts_of(session, job, flow.for_worker, ahead, now),
         workers=workers,
         agent_at=session.last_agent() if for_workers else None,
         declared_queue=_declared_queue(session, job.kind) if for_workers else None,
@@ -90,73 +84,14 @@ def _declared_queue(session: Policies, kind: str) -> str | None:
     return next((one.queue for one in session.declarations() if one.kind == kind), None)
 
 
-class _Precedence(NamedTuple):
-    """Which jobs a claim takes before one. The fields are those of JobFacts."""
-
-    ahead: int = 0
-    higher: int = 0
-    is_counted_partly: bool = False
-    takes_turns: bool = False
-    has_ageing: bool = False
-    drawn: Mapping[int, int] = MappingProxyType({})
-    """By key of a limit: the units that jobs of a higher priority draw before."""
-
-
-def _order(session: Session, job: JobRecord, flow: FlowPlace | None, workers: Sequence[SeenWorker], now: Micros) -> _Precedence:
-    """Count the jobs that a claim takes before this one: those of its subqueue, and those of higher priorities."""
-    ageing = session.queue_settings(job.queue).ageing
-    priorities = session.priorities(job.queue, job.priority if ageing is None else -PRIORITY_MAX)
-    before = latest_before(job, priorities, ageing, now)
-    found = session.rivals(job.queue, list(before), limits.COMPETITORS_MAX)
-    rivals = [one for one in _rivals_of(session, job, flow, workers, found, now) if one.first_at <= before[one.priority]]
-    counts = session.count_rivals(job.queue, rivals, before, AHEAD_MAX)
-    higher = session.count_plain(job.queue, before, AHEAD_MAX) + sum(counts.values())
-    drawn = Counter[int]()
-    for one in rivals:
-        for key, units in one.draws:
-            drawn[key] += units * counts.get(one.id, 0)
-    ahead = session.ahead(job, AHEAD_MAX) + higher if flow is None else session.ahead_like(job, flow.id, AHEAD_MAX)
-    return _Precedence(
-        ahead=min(ahead, AHEAD_MAX),
-        higher=0 if flow is None else min(higher, AHEAD_MAX),
-        is_counted_partly=len(found) >= limits.COMPETITORS_MAX,
-        takes_turns=_takes_turns(session, job, flow, workers, now),
-        has_ageing=ageing is not None,
-        drawn=drawn,
-    )
-
-
-def _rivals_of(
-    session: Session, job: JobRecord, flow: FlowPlace | None, workers: Sequence[SeenWorker], found: Iterable[Rival], now: Micros
-) -> list[Rival]:
-    """Return those of these subqueues that have jobs that may start, and that the workers of the job may have."""
-    own, reserved_for = ({}, "") if flow is None else (dict(decode_draws(flow.draws)), flow.for_worker)
-    able = able_workers(job, workers, reserved_for, now)
-    rivals = [one for one in found if one.first_at <= now and may_be_taken_by(one, job, reserved_for, able)]
-    keys = session.key_states({key for one in rivals for key, _ in one.draws}, now)
-    return [one for one in rivals if may_start(one, keys, own)]
-
-
-def _takes_turns(session: Session, job: JobRecord, flow: FlowPlace | None, workers: Sequence[SeenWorker], now: Micros) -> bool:
-    """Return whether other jobs of its priority compete with a job. Those with a partition always take turns."""
-    if job.flow is not None and job.flow.partition:
-        return True
-    if flow is not None and session.count_plain(job.queue, {job.priority: now}, 1):
-        return True
-    found = session.rivals(job.queue, [job.priority], limits.COMPETITORS_MAX)
-    others = [one for one in found if flow is None or one.id != flow.id]
-    return bool(_rivals_of(session, job, flow, workers, others, now))
-
-
-def flow_facts_of(session: FlowControl, job: JobRecord, reserved_for: str, order: _Precedence, now: Micros) -> FlowFacts:
-    """Read the limits that a job draws on, and when their rates allow it to start after the jobs that come first."""
+def flow_facts_of(session: FlowControl, job: JobRecord, reserved_for: str, ahead: int, now: Micros) -> FlowFacts:
+    """Read the limits that a job draws on, and when their rates allow it to start after the jobs ahead of it in its subqueue."""
     assert job.flow is not None
     found = [session.limit_state(draw.limit, draw.key) for draw in job.flow.limits]
     states = [(state, draw.units) for state, draw in zip(found, job.flow.limits, strict=True) if state is not None]
-    states_after = (
-        _limit_state(state, units, units * order.ahead + order.drawn.get(state.id, 0), now) for state, units in states
+    return FlowFacts(
+        limits=tuple(_limit_state(state, units, units * ahead, now) for state, units in states), reserved_for=reserved_for
     )
-    return FlowFacts(limits=tuple(states_after), reserved_for=reserved_for)
 
 
 def _limit_state(key: LimitKey, units: int, before: int, now: Micros) -> LimitState:

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.core.doctor.model import COUNT_MAX
-from holdfast.core.flow import LimitBody, LimitKey, QueueSettings, read_ageing, read_ratio
+from holdfast.core.flow import LimitBody, LimitKey, QueueSettings, read_ratio
 from holdfast.core.model import Actor, Role
 from holdfast.errors import LimitExceeded, NotFound, ValidationError
 from holdfast.ledger import validate
@@ -59,11 +59,10 @@ class LimitKeyRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueSettingsRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How a queue serves its partitions and its old jobs."""
+    """How a queue serves its partitions."""
 
     queue: str
     weights: dict[str, int]
-    ageing: str | None
 
 
 class LimitUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,31 +214,23 @@ class FlowVerbs(LedgerBase):
         queue: str,
         *,
         weights: Mapping[str, int] | None = None,
-        ageing: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
     ) -> QueueSettingsRecord:
-        """Set how a queue serves its partitions and its old jobs. What is not given is unset.
+        """Set how a queue serves its partitions. What is not given is unset.
 
-        `weights` are by partition: one with the weight 3 gets three times the jobs of one without a weight. `ageing`, such as
-        "+1/10m", raises the priority of a job by so much for every such time that it has been available.
+        `weights` are by partition: one with the weight 3 gets three times the jobs of one without a weight.
         """
         queue = limits.check_name("queue", queue)
-        found = None if ageing is None else read_ageing(ageing)
-        settings = QueueSettings(
-            weights=_weights(weights),
-            ageing_step=None if found is None else found.step,
-            ageing_us=None if found is None else found.every_us,
-        )
+        settings = QueueSettings(weights=_weights(weights))
         self._set("set_queue", (queue, settings), request_id, actor, lambda session: session.set_queue(queue, settings))
         self._store.wake([queue])
-        return queue_record(queue, settings)
+        return QueueSettingsRecord(queue=queue, weights=settings.weights)
 
     def queue_settings(self) -> list[QueueSettingsRecord]:
         """Return the settings of all queues that have any, by queue."""
         rows = self._store.read(lambda session: session.queue_rows())
-        found = [(row.queue, decode_settings(row.settings)) for row in rows if row.settings is not None]
-        return [queue_record(queue, settings) for queue, settings in found if settings != QueueSettings()]
+        return [QueueSettingsRecord(queue=row.queue, weights=decode_settings(row.settings).weights) for row in rows]
 
 
 def _status_of(session: Session) -> FlowStatus:
@@ -319,7 +310,7 @@ def rate_text(body: LimitBody) -> str | None:
 
 
 def duration_text(us: int) -> str:
-    """Return a duration as a text that `set_limit` and `set_queue` take: in the largest unit that gives a whole number."""
+    """Return a duration as a text that `set_limit` takes: in the largest unit that gives a whole number."""
     for unit, size in (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)):
         if us % size == 0:
             return f"{us // size}{unit}"
@@ -356,13 +347,7 @@ def _key_record(row: LimitKeyRow, shared: LimitBody, used: int, waiting: Waiting
     )
 
 
-def queue_record(queue: str, settings: QueueSettings) -> QueueSettingsRecord:
-    ageing = settings.ageing
-    text = None if ageing is None else f"+{ageing.step}/{duration_text(ageing.every_us)}"
-    return QueueSettingsRecord(queue=queue, weights=settings.weights, ageing=text)
-
-
 def find_settings(ledger: FlowVerbs, queue: str) -> QueueSettingsRecord:
     """Return the settings of one queue, which may have none."""
     queue = limits.check_name("queue", queue)
-    return next((one for one in ledger.queue_settings() if one.queue == queue), queue_record(queue, QueueSettings()))
+    return next((one for one in ledger.queue_settings() if one.queue == queue), QueueSettingsRecord(queue=queue, weights={}))

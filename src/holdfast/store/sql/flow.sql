@@ -7,15 +7,15 @@ SELECT settings FROM holdfast.queues WHERE name = :queue;
 SELECT paused_at, settings, has_flow FROM holdfast.queues WHERE name = :queue;
 
 -- name: set_queue
-INSERT INTO holdfast.queues (name, settings, has_flow) VALUES (:queue, :settings, true)
-ON CONFLICT (name) DO UPDATE SET settings = excluded.settings, has_flow = true;
+INSERT INTO holdfast.queues (name, settings) VALUES (:queue, :settings)
+ON CONFLICT (name) DO UPDATE SET settings = excluded.settings;
 
 -- name: mark_flow_queue
 INSERT INTO holdfast.queues (name, has_flow) VALUES (:queue, true)
 ON CONFLICT (name) DO UPDATE SET has_flow = true WHERE NOT holdfast.queues.has_flow;
 
 -- name: all_queue_settings
-SELECT name AS queue, settings, has_flow FROM holdfast.queues WHERE settings IS NOT NULL OR has_flow ORDER BY name;
+SELECT name AS queue, settings FROM holdfast.queues WHERE settings IS NOT NULL ORDER BY name;
 
 -- name: all_flow_queues
 SELECT q.name FROM holdfast.queues q WHERE q.has_flow AND q.paused_at IS NULL AND {is_queue_wanted}
@@ -70,7 +70,7 @@ WHERE s.id {in_ids} AND EXISTS (
     SELECT 1 FROM holdfast.jobs j WHERE {job_of_subqueue} AND j.available_at <= coalesce(:before_at, {now}));
 
 -- name: flow_place
-SELECT s.id, r.for_worker, s.draws FROM holdfast.jobs j
+SELECT s.id, r.for_worker FROM holdfast.jobs j
 JOIN holdfast.subqueues s ON s.id = j.subqueue JOIN holdfast.routes r ON r.id = s.route
 WHERE j.id = :id;
 
@@ -96,7 +96,7 @@ RETURNING 1;
 
 -- name: unmark_flow_queues
 UPDATE holdfast.queues SET has_flow = false
-WHERE has_flow AND settings IS NULL AND name NOT IN (SELECT queue FROM holdfast.subqueues);
+WHERE has_flow AND name NOT IN (SELECT queue FROM holdfast.subqueues);
 
 -- name: forget_routes
 DELETE FROM holdfast.routes WHERE id IN (

@@ -179,46 +179,6 @@ CROSS JOIN LATERAL (
      WHERE queue = %(queue)s AND route = r.id AND rank = %(rank)s AND is_open AND partition = p.partition AND id <= p.place
      ORDER BY id LIMIT %(limit)s)) AS s;
 
--- The rank that comes after another one. A view of both kinds of jobs would be sorted as a whole.
-
--- part: next_rank
-(SELECT min(n.rank) FROM (
-    (SELECT -j.priority AS rank FROM holdfast.jobs j
-     WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority > p.rank ORDER BY -j.priority LIMIT 1)
-    UNION ALL
-    (SELECT -j.priority FROM holdfast.jobs j
-     WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority > p.rank ORDER BY -j.priority LIMIT 1)
-    ) AS n);
-
--- The priorities that a queue with ageing has, each with the time of its oldest job that is available.
-
--- name: flow_levels
-WITH RECURSIVE {clock}, {served_routes}, places (rank) AS (
-    SELECT {next_rank} FROM (SELECT -32769) AS p (rank)
-    UNION ALL
-    SELECT {next_rank} FROM places p WHERE p.rank IS NOT NULL
-)
-SELECT rank, oldest FROM (
-SELECT p.rank, least((
-    SELECT j.available_at FROM holdfast.jobs j
-    WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority = p.rank
-      AND j.available_at <= (SELECT at FROM clock)
-      AND CASE WHEN %(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]) THEN true END
-    ORDER BY j.available_at, j.id LIMIT 1), (
-    SELECT min((
-        SELECT j.available_at FROM holdfast.jobs j
-        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = p.rank AND j.subqueue = s.id
-          AND j.available_at <= (SELECT at FROM clock)
-        ORDER BY j.available_at, j.id LIMIT 1))
-    FROM served r CROSS JOIN LATERAL (
-        SELECT id FROM holdfast.subqueues
-        WHERE queue = %(queue)s AND route = r.id AND rank = p.rank AND is_open ORDER BY partition, id LIMIT %(each)s) AS s)) AS oldest,
-    EXISTS (SELECT FROM served r CROSS JOIN LATERAL (
-        SELECT FROM holdfast.subqueues WHERE queue = %(queue)s AND route = r.id AND rank = p.rank AND is_open LIMIT 1) AS s) AS has_open
-FROM places p WHERE p.rank IS NOT NULL AND NOT p.rank = ANY (%(passed)s::integer[])
-) AS found WHERE oldest IS NOT NULL OR has_open
-LIMIT %(limit)s;
-
 -- The state of keys, which are locked. A locked row is returned as it is now, but the snapshot of this statement may be older: what
 -- is in use is counted in a later one. Keys that another claim has locked are left out, or waited for.
 
@@ -353,57 +313,16 @@ SELECT count(*) FROM (
       AND j.subqueue = %(subqueue)s::bigint AND j.available_at <= (SELECT at FROM clock)
       AND (j.available_at, j.id) < (%(available_at)s::timestamptz, %(id)s::bigint) LIMIT %(limit)s) AS found;
 
--- name: priorities
-WITH RECURSIVE places (rank) AS (
-    SELECT {next_rank} FROM (SELECT %(rank_from)s::integer - 1) AS p (rank)
-    UNION ALL
-    SELECT {next_rank} FROM places p WHERE p.rank < %(rank_until)s
-)
-SELECT -rank FROM places WHERE rank <= %(rank_until)s;
-
--- name: count_plain
-SELECT count(*) FROM (
-    SELECT FROM unnest(%(ranks)s::integer[], %(times)s::timestamptz[]) AS l (rank, before_at)
-    CROSS JOIN LATERAL (
-        SELECT FROM holdfast.jobs j
-        WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority = l.rank AND j.available_at <= l.before_at
-        LIMIT %(limit)s) AS of_rank
-    LIMIT %(limit)s) AS found;
-
--- Subqueues with queued jobs. Each step reads the next one of a priority in the index.
-
--- name: rivals
-WITH RECURSIVE found (rank, subqueue) AS (
-    SELECT l.rank, (
-        SELECT j.subqueue FROM holdfast.jobs j
-        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = l.rank
-        ORDER BY j.subqueue LIMIT 1)
-    FROM unnest(%(ranks)s::integer[]) AS l (rank)
-    UNION ALL
-    SELECT f.rank, (
-        SELECT j.subqueue FROM holdfast.jobs j
-        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = f.rank AND j.subqueue > f.subqueue
-        ORDER BY j.subqueue LIMIT 1)
-    FROM found f WHERE f.subqueue IS NOT NULL
-)
-SELECT s.id, s.rank, r.kind, r.for_worker, r.requires, s.draws, (
-    SELECT j.available_at FROM holdfast.jobs j
-    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = f.rank AND j.subqueue = f.subqueue
-    ORDER BY j.available_at LIMIT 1) AS first_at
-FROM (SELECT rank, subqueue FROM found WHERE subqueue IS NOT NULL LIMIT %(limit)s) AS f
-JOIN holdfast.subqueues s ON s.id = f.subqueue JOIN holdfast.routes r ON r.id = s.route;
-
--- name: count_rivals
-SELECT subqueue, count(*) FROM (
-    SELECT l.subqueue
-    FROM unnest(%(subqueues)s::bigint[], %(ranks)s::integer[], %(times)s::timestamptz[]) AS l (subqueue, rank, before_at)
-    CROSS JOIN LATERAL (
-        SELECT FROM holdfast.jobs j
-        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = l.rank AND j.subqueue = l.subqueue
-          AND j.available_at <= l.before_at
-        LIMIT %(limit)s) AS of_subqueue
-    LIMIT %(limit)s) AS found
-GROUP BY subqueue;
+-- name: has_higher
+WITH {clock}
+SELECT EXISTS (
+    SELECT FROM holdfast.jobs j
+    WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority < -%(priority)s::integer
+      AND j.available_at <= (SELECT at FROM clock))
+OR EXISTS (
+    SELECT FROM holdfast.jobs j
+    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority < -%(priority)s::integer
+      AND j.available_at <= (SELECT at FROM clock));
 
 -- Jobs that wait for keys of limits: those that are available in subqueues that were closed because of the key.
 

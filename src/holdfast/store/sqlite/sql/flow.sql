@@ -139,53 +139,6 @@ CROSS JOIN holdfast_subqueues s ON s.id IN (
     SELECT id FROM (SELECT s.id FROM {is_open_here} = :partition AND s.id <= :place ORDER BY s.id LIMIT :limit))
 WHERE {is_served};
 
--- The priorities that a queue with ageing has, each with the time of its oldest job that is available.
-
--- name: flow_levels
-WITH RECURSIVE places (priority) AS (
-    SELECT {top_priority}
-    UNION ALL
-    SELECT {next_priority}
-    FROM places p WHERE p.priority IS NOT NULL
-)
-SELECT rank, oldest FROM (
-SELECT -p.priority AS rank, (SELECT min(found) FROM (
-    SELECT min(j.available_at) AS found FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
-    WHERE {is_plain_head} AND j.priority = p.priority
-    UNION ALL
-    SELECT min((
-        SELECT j.available_at FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
-        WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority = p.priority AND j.subqueue = s.id
-          AND j.available_at <= :now_at
-        ORDER BY j.available_at LIMIT 1))
-    FROM holdfast_routes r CROSS JOIN holdfast_subqueues s ON s.id IN (
-        SELECT n.id FROM holdfast_subqueues n INDEXED BY holdfast_subqueues_open
-        WHERE n.queue = :queue AND n.route = r.id AND n.rank = -p.priority AND n.is_open ORDER BY n.partition, n.id LIMIT :each)
-    WHERE {is_served})) AS oldest,
-    EXISTS (
-        SELECT 1 FROM holdfast_routes r CROSS JOIN holdfast_subqueues s INDEXED BY holdfast_subqueues_open
-            ON s.queue = :queue AND s.route = r.id AND s.rank = -p.priority AND s.is_open
-        WHERE {is_served}) AS has_open
-FROM places p WHERE p.priority IS NOT NULL AND -p.priority NOT IN (SELECT value FROM json_each(:passed)))
-WHERE oldest IS NOT NULL OR has_open
-LIMIT :limit;
-
--- part: top_priority
-(SELECT max(found) FROM (
-    SELECT max(n.priority) AS found FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-    WHERE n.queued AND n.subqueue IS NULL AND n.queue = :queue
-    UNION ALL
-    SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_subqueue
-    WHERE n.queued AND n.subqueue IS NOT NULL AND n.queue = :queue));
-
--- part: next_priority
-(SELECT max(found) FROM (
-    SELECT max(n.priority) AS found FROM holdfast_jobs n INDEXED BY holdfast_jobs_ready
-    WHERE n.queued AND n.subqueue IS NULL AND n.queue = :queue AND n.priority < p.priority
-    UNION ALL
-    SELECT max(n.priority) FROM holdfast_jobs n INDEXED BY holdfast_jobs_subqueue
-    WHERE n.queued AND n.subqueue IS NOT NULL AND n.queue = :queue AND n.priority < p.priority));
-
 -- name: read_limit_keys
 SELECT k.id, k.name, k.key, k.body, (SELECT l.body FROM holdfast_limits l WHERE l.name = k.name), k.used, k.tokens, k.filled_at
 FROM holdfast_limit_keys k WHERE k.id {in_ids};
@@ -278,46 +231,13 @@ SELECT count(*) FROM (
     WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority = :priority AND j.subqueue = :subqueue
       AND j.available_at <= :now_at AND (j.available_at, j.id) < (:available_at, :id) LIMIT :limit);
 
--- name: priorities
-WITH RECURSIVE p (priority) AS (
-    SELECT 1 - :rank_from
-    UNION ALL
-    SELECT {next_priority} FROM p WHERE p.priority > -:rank_until
-)
-SELECT priority FROM p WHERE priority BETWEEN -:rank_until AND -:rank_from;
-
--- name: count_plain
-SELECT count(*) FROM (
-    SELECT 1 FROM json_each(:rows) l
-    CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_ready
-        ON j.queued AND j.subqueue IS NULL AND j.queue = :queue AND j.priority = -(l.value ->> 0) AND j.available_at <= l.value ->> 1
-    LIMIT :limit);
-
--- Subqueues with queued jobs. Each step reads the next one of a priority in the index.
-
--- part: jobs_in_subqueues
-holdfast_jobs j INDEXED BY holdfast_jobs_subqueue WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority;
-
--- name: rivals
-WITH RECURSIVE found (rank, subqueue) AS (
-    SELECT l.value ->> 0, (SELECT min(j.subqueue) FROM {jobs_in_subqueues} = -(l.value ->> 0)) FROM json_each(:rows) l
-    UNION ALL
-    SELECT f.rank, (SELECT min(j.subqueue) FROM {jobs_in_subqueues} = -f.rank AND j.subqueue > f.subqueue)
-    FROM found f WHERE f.subqueue IS NOT NULL
-)
-SELECT s.id, s.rank, r.kind, r.for_worker, r.requires, s.draws, (
-    SELECT min(j.available_at) FROM {jobs_in_subqueues} = -f.rank AND j.subqueue = f.subqueue) AS first_at
-FROM (SELECT rank, subqueue FROM found WHERE subqueue IS NOT NULL LIMIT :limit) f
-CROSS JOIN holdfast_subqueues s ON s.id = f.subqueue CROSS JOIN holdfast_routes r ON r.id = s.route;
-
--- name: count_rivals
-SELECT subqueue, count(*) FROM (
-    SELECT j.subqueue FROM json_each(:rows) l
-    CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
-        ON j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority = -(l.value ->> 1) AND j.subqueue = l.value ->> 0
-        AND j.available_at <= l.value ->> 2
-    LIMIT :limit)
-GROUP BY subqueue;
+-- name: has_higher
+SELECT EXISTS (
+    SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
+    WHERE j.queued AND j.subqueue IS NULL AND j.queue = :queue AND j.priority > :priority AND j.available_at <= :now_at)
+OR EXISTS (
+    SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority > :priority AND j.available_at <= :now_at);
 
 -- Jobs that wait for keys of limits: those that are available in subqueues that were closed because of the key.
 

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { everySecond, time } from "../clock.js";
 import { el, link, path, setText, withQuery } from "../dom.js";
-import { count, decimal, number, rate } from "../format.js";
+import { count, decimal, number } from "../format.js";
 import { pauseButton, resumeButton } from "../parts/pause.js";
 import { sparkline } from "../parts/sparkline.js";
 import { command, countLink, empty, head } from "../parts/states.js";
@@ -39,13 +39,13 @@ export function stateOf(queue) {
   return el("span", null, glyph("paused"), `paused${by}, `, time(queue.paused_at), queue.pause_reason ? `: ${queue.pause_reason}` : "");
 }
 
-/** How it serves its partitions and its old jobs, if that is set. @param {any} settings @param {number} most How many weights to name. */
+/** How it serves its partitions, if that is set. @param {any} settings @param {number} most How many weights to name. */
 export function settingsText(settings, most) {
   if (!settings) return "";
   const weights = Object.entries(settings.weights);
   const named = weights.slice(0, most).map(([partition, weight]) => `${partition} ${number(weight)}`).join(", ");
   const more = weights.length > most ? ` and ${number(weights.length - most)} more` : "";
-  return [weights.length && `weights ${named}${more}`, settings.ageing && `ageing ${rate(settings.ageing)}`].filter(Boolean).join(" · ");
+  return weights.length ? `weights ${named}${more}` : "";
 }
 
 /** @type {import("../parts/table.js").Column<any>[]} */
