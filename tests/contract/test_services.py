@@ -9,10 +9,10 @@ import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import Unavailable
+from holdfast.keeping.service import Service, ServiceLoop
 from holdfast.services.presence import PresenceService
 from holdfast.services.pruner import PruneService
 from holdfast.services.sweeper import SweepService
-from holdfast.services.ticker import Ticker
 from holdfast.testing import ManualClock
 from tests.contract.builders import claimed, dead_lettered, failed, running, succeeded
 
@@ -146,13 +146,16 @@ def test_a_worker_is_seen_until_it_leaves(ledger: Ledger) -> None:
     assert ledger.workers() == []
 
 
-class Ticking:
+class Ticking(Service):
     every_s = 0.001
 
     def __init__(self, name: str, act: Callable[[], object]) -> None:
         self.name = name
-        self.tick = act
+        self._act = act
         self.closed = False
+
+    def tick(self) -> object:
+        return self._act()
 
     def close(self) -> None:
         self.closed = True
@@ -176,10 +179,10 @@ def test_a_service_that_fails_ticks_again_and_stops_no_other(error: Exception) -
             enough.set()
 
     services = [Ticking("bad", fail), Ticking("good", work)]
-    ticker = Ticker(services)
-    ticker.start()
+    loop = ServiceLoop(services)
+    loop.start()
     assert enough.wait(20)
-    ticker.close()
+    loop.close()
     assert all(service.closed for service in services)
 
 

@@ -218,7 +218,7 @@ class PatientOutbox(Outbox):
 def patient(relay: Relay, ledger: Ledger, stop: threading.Event, seconds: float) -> PatientOutbox:
     """Run a relay for this many seconds of waiting, which pass at once."""
     outbox = PatientOutbox(ledger, stop, seconds)
-    relay._outbox, relay._duties._monotonic = outbox, outbox._passed
+    relay._outbox, relay.duty.monotonic = outbox, outbox._passed
     return outbox
 
 
@@ -239,7 +239,7 @@ def test_an_idle_relay_costs_almost_nothing(on_postgres: Ledger, monkeypatch: py
 
     monkeypatch.setattr(psycopg.Cursor, "execute", counted)
     relay.run(stop)
-    renewals = hour / relay._duties.renew_seconds
+    renewals = hour / relay.duty.renew_seconds
     assert renewals < statements <= 0.2 * hour
 
 

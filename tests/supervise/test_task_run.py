@@ -59,7 +59,7 @@ def types(ledger: Ledger, id_: int) -> list[str]:
 
 def change_turn(ledger: Ledger, folder: Path, change: str) -> None:
     """Change the duty of ada's loop from another process, because closing a file here would end this process's locks on it."""
-    duty = task_loop.SessionLock(ledger, Agent(ledger, "ada"), "", lambda: None).duty
+    duty = task_loop.SessionLock(ledger, Agent(ledger, "ada"), "", lambda: None).duty_name
     program = """
 import sqlite3, sys
 with sqlite3.connect(sys.argv[1]) as db:
@@ -278,7 +278,7 @@ def test_two_processes_cannot_be_one_agent(ledger: Ledger, url: str, monkeypatch
         )
 
     first = loop("agent")
-    ledger.take_duty(task_loop.SessionLock(ledger, first.agent, "other", lambda: None).duty, "another process", ttl="1m")
+    ledger.take_duty(task_loop.SessionLock(ledger, first.agent, "other", lambda: None).duty_name, "another process", ttl="1m")
     with pytest.raises(Conflict, match="another process runs tasks as ada in the session agent"):
         first.run(once=True, wait=False)
     assert loop("other").run(once=True, wait=False)["succeeded"] == 0
@@ -473,7 +473,7 @@ def test_a_new_loop_continues_the_task_of_a_killed_loop(ledger: Ledger, start: S
 
 
 def test_a_signal_ends_the_wait_for_another_process(ledger: Ledger, start: Start) -> None:
-    duty = task_loop.SessionLock(ledger, Agent(ledger, "ada"), "", lambda: None).duty
+    duty = task_loop.SessionLock(ledger, Agent(ledger, "ada"), "", lambda: None).duty_name
     ledger.take_duty(duty, "another process", ttl="1h")
     running = start("true")
     running.says("Waiting for another process")

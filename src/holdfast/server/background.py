@@ -1,22 +1,19 @@
 """The services that run inside a server. Duties make one process of a fleet do each of them."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.core.doctor import Diagnosis, HealthFinding, Severity
-from holdfast.errors import HoldfastError
+from holdfast.keeping.service import Service, ServiceLoop
 from holdfast.ledger import Ledger
 from holdfast.proof.keys import KeyRole
 from holdfast.server.access import AccessRules
 from holdfast.server.service_options import SERVICES, SealOptions
 from holdfast.services.history import HistoryService
 from holdfast.services.pruner import SERVER_DUTY, PruneService
-from holdfast.services.rounds import RoundThread
 from holdfast.services.sweeper import SweepService
-from holdfast.services.ticker import Service, Ticker
 
 if TYPE_CHECKING:
     from holdfast.server.start import StartPlan
@@ -38,12 +35,11 @@ class ServiceState(msgspec.Struct, frozen=True):
 OFF = ServiceState("off")
 
 
-class UseService:
+class UseService(Service):
     """Records the last use of tokens and sessions, so that no request has to wait for it."""
 
     name = "token_use"
     every_s = 60.0
-    is_active = True
 
     def __init__(self, access: AccessRules) -> None:
         self._access = access
@@ -52,33 +48,7 @@ class UseService:
         return self._access.tick()
 
     def close(self) -> None:
-        with contextlib.suppress(HoldfastError):
-            self._access.tick()
-
-
-class DutyService(Service, Protocol):
-    """A service that one process of a fleet does at a time."""
-
-    @property
-    def is_active(self) -> bool: ...
-
-
-class TickerThread:
-    """Run one service in a thread of its own: a service that waits for a lock or a slow answer delays no other one."""
-
-    def __init__(self, service: DutyService) -> None:
-        self.name = service.name
-        self._service = service
-        self._ticker = Ticker([service], name=f"holdfast-{service.name}")
-        self.start, self.stop, self.join = self._ticker.start, self._ticker.stop, self._ticker.close
-
-    @property
-    def is_active(self) -> bool:
-        return self._service.is_active
-
-    @property
-    def failing(self) -> str | None:
-        return self._ticker.failing(self._service)
+        self._access.tick()
 
 
 class ServerServices:
@@ -86,41 +56,43 @@ class ServerServices:
 
     def __init__(self, ledger: Ledger, access: AccessRules, plan: "StartPlan") -> None:
         self._ledger = ledger
-        self._threads: list[TickerThread | RoundThread] = [TickerThread(UseService(access))]
+        services: list[Service] = [UseService(access)]
         options, holder = plan.options, f"server#{ledger.incarnation}"
         if "sweep" in options.services:
-            self._threads.append(TickerThread(SweepService(ledger, holder)))
+            services.append(SweepService(ledger, holder))
         if "prune" in options.services:
             kept = {"jobs": options.keep_jobs, "failed": options.keep_failed, "beats": options.keep_beats}
-            self._threads.append(TickerThread(PruneService(ledger, holder, duty=SERVER_DUTY, **kept)))
+            services.append(PruneService(ledger, holder, duty=SERVER_DUTY, **kept))
         if "history" in options.services:
-            self._threads.append(TickerThread(HistoryService(ledger, holder)))
+            services.append(HistoryService(ledger, holder))
         if "relay" in options.services and plan.sinks:
-            self._threads.append(_relay(ledger, plan.sinks))
+            services.append(_relay(ledger, plan.sinks))
         if "seal" in options.services and any(key.role is KeyRole.SERVER for key in ledger.ring):
-            self._threads.append(_sealer(ledger, options.seal))
+            services.append(_sealer(ledger, options.seal))
+        # A loop for each: a service that waits for a lock or a slow answer delays no other one.
+        self._loops = [ServiceLoop([service]) for service in services]
 
     def states(self) -> dict[str, ServiceState]:
         """Return the state of every service of this process, by name."""
-        return {**dict.fromkeys(SERVICES, OFF), **{thread.name: _state(thread) for thread in self._threads}}
+        return {**dict.fromkeys(SERVICES, OFF), **{loop.name: _state(loop) for loop in self._loops}}
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        for loop in self._loops:
+            loop.start()
 
     def close(self) -> None:
         """Stop all services, let each finish its current work, and drop the duties."""
-        for thread in self._threads:
-            thread.stop()
         self._ledger.patience = min(self._ledger.patience, DROP_SECONDS)
-        for thread in self._threads:
-            thread.join()
+        for loop in self._loops:
+            loop.stop()
+        for loop in self._loops:
+            loop.close()
 
 
-def _state(thread: TickerThread | RoundThread) -> ServiceState:
-    if thread.failing is not None:
-        return ServiceState("failing", thread.failing)
-    return ServiceState("active" if thread.is_active else "standby")
+def _state(loop: ServiceLoop) -> ServiceState:
+    if loop.failing is not None:
+        return ServiceState("failing", loop.failing)
+    return ServiceState("active" if loop.is_active else "standby")
 
 
 def with_services(found: Diagnosis, states: Mapping[str, ServiceState]) -> Diagnosis:
@@ -138,16 +110,15 @@ def with_services(found: Diagnosis, states: Mapping[str, ServiceState]) -> Diagn
     return msgspec.structs.replace(found, findings=[*found.findings, finding], well=found.well and not failing)
 
 
-def _relay(ledger: Ledger, sinks: "Sequence[Sink]") -> RoundThread:
+def _relay(ledger: Ledger, sinks: "Sequence[Sink]") -> Service:
     from holdfast.services.relay import Relay
 
-    return RoundThread("relay", Relay(ledger, sinks))
+    return Relay(ledger, sinks)
 
 
-def _sealer(ledger: Ledger, given: SealOptions) -> RoundThread:
+def _sealer(ledger: Ledger, given: SealOptions) -> Service:
     from holdfast.services.anchors import make_anchors
     from holdfast.services.sealer import Sealer
 
     anchors = make_anchors(ledger, given.anchor, given.anchor_url, private=given.anchor_private)
-    sealer = Sealer(ledger, every=given.every, every_events=given.every_events, anchors=anchors, anchor_every=given.anchor_every)
-    return RoundThread("seal", sealer)
+    return Sealer(ledger, every=given.every, every_events=given.every_events, anchors=anchors, anchor_every=given.anchor_every)

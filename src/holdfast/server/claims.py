@@ -11,10 +11,10 @@ from typing import Any
 
 from holdfast.core import limits
 from holdfast.errors import HoldfastError, TooManyRequests, Unavailable
+from holdfast.keeping.outage import Outage
 from holdfast.ledger import Job, Ledger
 from holdfast.server.call import Call
 from holdfast.server.threads import WorkThreads
-from holdfast.services.ticker import Outage
 from holdfast.store.rows import chunks
 
 ClaimKey = tuple[tuple[str, ...], tuple[str, ...] | None, tuple[str, ...]]

@@ -14,13 +14,13 @@ import msgspec
 
 from holdfast.core import limits, vocabulary
 from holdfast.errors import Conflict, ValidationError
+from holdfast.keeping.outage import Outage
 from holdfast.ledger import Event, Ledger
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.routes import route
 from holdfast.server.threads import WorkThreads
 from holdfast.server.throttles import StreamSlots
-from holdfast.services.ticker import Outage
 from holdfast.text import iso_format
 
 KEEPALIVE_SECONDS = 15.0

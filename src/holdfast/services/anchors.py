@@ -11,6 +11,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
+from holdfast.keeping.service import Service
 from holdfast.ledger import Ledger
 from holdfast.services.sinks.webhook import WebhookSink
 from holdfast.store.sealing import HeadRow
@@ -107,7 +108,7 @@ def make_anchors(ledger: Ledger, file: Path | None, url: str | None, *, private:
     return found
 
 
-class AnchorService:
+class AnchorService(Service):
     """A service that gives the newest head to each anchor at an interval. It runs beside the sealer and never delays it."""
 
     name = "anchor"

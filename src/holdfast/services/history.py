@@ -4,10 +4,11 @@ One process of a fleet does it at a time. The counts and the position up to whic
 process that is killed leaves nothing half counted.
 """
 
+from holdfast.keeping.duty import TTL_SECONDS, Duty
+from holdfast.keeping.service import Service
 from holdfast.ledger import Ledger
 from holdfast.ledger.verbs.services import HISTORY_DUTY
 
-DUTY_SECONDS = 30.0
 EVERY_SECONDS, BUSY_EVERY_SECONDS = 1.0, 0.05
 """The interval between ticks, and the interval if the last one has left something."""
 TICK_SECONDS = 0.5
@@ -18,23 +19,22 @@ DELETE_EVERY_SECONDS = 60.0
 DELETE_ROWS = 5_000
 
 
-class HistoryService:
+class HistoryService(Service):
     """Count the ledger's events while this process has the duty."""
 
     name = "history"
+    duty: Duty
 
     def __init__(self, ledger: Ledger, holder: str) -> None:
-        self._ledger = ledger
-        self._holder = holder
         self._writer = ledger.history_writer
-        self._renewed_at = float("-inf")
+        self.duty = Duty(ledger, HISTORY_DUTY, holder, TTL_SECONDS, self._writer.monotonic)
         self._deleted_at = float("-inf")
         self.every_s = EVERY_SECONDS
 
     def tick(self) -> int:
         """Count new events and return how many pages that were. Do nothing while another process has the duty."""
         self.every_s = EVERY_SECONDS
-        if not self._has_duty():
+        if not self.duty.keep():
             return 0
         end = self._writer.monotonic() + TICK_SECONDS
         pages = 0
@@ -48,25 +48,8 @@ class HistoryService:
             self._delete_old()
         return pages
 
-    @property
-    def is_active(self) -> bool:
-        """Whether this process had the duty at its last tick."""
-        return self._renewed_at > float("-inf")
-
     def _delete_old(self) -> None:
         """Delete old counts, if it is time. If there are more than one step may delete, the next tick goes on."""
         due = self._writer.monotonic() - self._deleted_at >= DELETE_EVERY_SECONDS
         if due and self._writer.delete_old(DELETE_ROWS) < DELETE_ROWS:
             self._deleted_at = self._writer.monotonic()
-
-    def _has_duty(self) -> bool:
-        """Take or renew the duty. A duty that was renewed lately is not renewed again."""
-        now = self._writer.monotonic()
-        if now - self._renewed_at >= DUTY_SECONDS / 3:
-            taken = self._ledger.take_duty(HISTORY_DUTY, self._holder, ttl=DUTY_SECONDS)
-            self._renewed_at = now if taken else float("-inf")
-        return self.is_active
-
-    def close(self) -> None:
-        self._renewed_at = float("-inf")
-        self._ledger.drop_duty(HISTORY_DUTY, self._holder)

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast import supervised
+from holdfast.keeping.service import Service
 from holdfast.ledger import Ledger
 
 
-class PresenceService:
+class PresenceService(Service):
     """Renew a worker's entry in the ledger. `describe` returns what the entry contains."""
 
     name = "presence"
@@ -25,7 +26,7 @@ class PresenceService:
         self._ledger.sign_out(self._worker)
 
 
-class SupervisorHeartbeat:
+class SupervisorHeartbeat(Service):
     """Send heartbeats to the supervisor of this process."""
 
     name = "supervised"
@@ -35,6 +36,3 @@ class SupervisorHeartbeat:
 
     def tick(self) -> None:
         supervised.beat(stage="working")
-
-    def close(self) -> None:
-        """Do nothing."""

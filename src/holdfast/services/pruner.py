@@ -1,15 +1,14 @@
 """Retention as a service: delete answers kept for repeated requests after a day, and other data as the operator configures."""
 
-import logging
 import time
 from datetime import timedelta
 from typing import Any
 
 from holdfast.core import policy as policies
 from holdfast.core.limits import AGENT_KEPT_MS, SUBQUEUE_KEPT_MS
+from holdfast.keeping.duty import Duty
+from holdfast.keeping.service import Service, log
 from holdfast.ledger import Ledger
-
-log = logging.getLogger("holdfast.services")
 
 DUTY, SERVER_DUTY = "prune", "prune:server"
 """The duties of workers and of servers. They are separate, because each side is told how long to keep jobs by itself."""
@@ -29,10 +28,11 @@ KEEP_BEATS = "30d"
 """How long a worker keeps the contents of heartbeats by default. Their hashes and all outcomes stay."""
 
 
-class PruneService:
+class PruneService(Service):
     """Delete old rows while this worker has the duty."""
 
     name = "prune"
+    duty: Duty
 
     def __init__(
         self,
@@ -55,10 +55,7 @@ class PruneService:
         Processes that share a `duty` should keep the same: the one that has it decides.
         """
         self._ledger = ledger
-        self._holder = holder
-        self._duty = duty
-        self.is_active = False
-        """Whether this process had the duty at its last tick."""
+        self.duty = Duty(ledger, duty, holder, DUTY_SECONDS)
         self.every_s = EVERY_SECONDS
         periods = {
             "requests": requests,
@@ -84,8 +81,7 @@ class PruneService:
         """
         pruned: dict[str, int] = {}
         self.every_s = EVERY_SECONDS
-        self.is_active = bool(self._kept) and self._ledger.take_duty(self._duty, self._holder, ttl=DUTY_SECONDS)
-        if not self.is_active:
+        if not (self._kept and self.duty.take()):
             return pruned
         now = self._ledger.now()
         before = {name: now - kept for name, kept in self._kept.items()}
@@ -107,7 +103,3 @@ class PruneService:
         if any(pruned.values()):
             log.info("pruned", extra={name: count for name, count in pruned.items() if count})
         return pruned
-
-    def close(self) -> None:
-        self.is_active = False
-        self._ledger.drop_duty(self._duty, self._holder)

@@ -1,6 +1,7 @@
 """The relay: delivers every event to each sink, in order and at least once."""
 
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -11,14 +12,15 @@ import msgspec
 from holdfast.core.model import EventRecord, EventType, Micros
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Unavailable, ValidationError
+from holdfast.keeping.duty import TTL_SECONDS, Duties, Duty
+from holdfast.keeping.outage import Outage
+from holdfast.keeping.service import Service, ServiceLoop
 from holdfast.ledger import Ledger, public, validate
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.verbs.services import Outbox, relay_duty
-from holdfast.services.duties import TTL_SECONDS, Duties, DutyLeases
 from holdfast.services.messages import Message, messages, redacted_event, topics
-from holdfast.services.rounds import RoundService
 from holdfast.services.sinks import DeliveryFailed, Sink
-from holdfast.services.ticker import Outage
+from holdfast.store.base import Waiter
 from holdfast.store.outbox import JobOrigin, SinkPosition
 from holdfast.text import safe_str, truncate_bytes
 
@@ -158,13 +160,17 @@ class _RelayRound:
         return left > 0
 
 
-class Relay(RoundService):
+class Relay(Service):
     """Deliver every event to each sink, starting from the sink's saved position.
 
     Any number of relays may serve the same sinks: `duties` (by default the ledger's) make one of them serve a sink at a time. If
     a relay dies, another one takes over when the duty runs out, `duty_ttl` after its last renewal. A sink that fails delays only
     itself. A slow sink delays the others of its relay: give it a relay of its own.
     """
+
+    name = "relay"
+    log = log
+    duty: Duty
 
     def __init__(
         self, ledger: Ledger, sinks: Iterable[Sink], *, duties: Duties | None = None, duty_ttl: Any = TTL_SECONDS
@@ -175,37 +181,37 @@ class Relay(RoundService):
         if len({sink.name for sink in self._sinks}) != len(self._sinks):
             raise ValidationError("two sinks have the same name and would share a position", field="sinks")
         self._outbox = ledger.outbox
-        names = {sink.name: relay_duty(sink.name) for sink in self._sinks}
-        leases = DutyLeases(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
-        super().__init__(leases, log, "relay")
+        names = [relay_duty(sink.name) for sink in self._sinks]
+        self.duty = Duty(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
         self._stop = threading.Event()
-        self._locked = {name: Outage(log, f"relay to {name}") for name in names}
+        self._locked = {sink.name: Outage(log, f"relay to {sink.name}") for sink in self._sinks}
 
     def tick(self) -> dict[str, int]:
         """Deliver at most one batch to each sink. Return the numbers of messages as `name.delivered` and `name.failed`."""
-        return dict(self._deliver_all().counts)
+        done = self._deliver_all()
+        self.every_s = 0.0 if done.more else math.inf if done.wait_us is None else done.wait_us / 1_000_000
+        return dict(done.counts)
 
     def run(self, stop: threading.Event) -> None:
         """Deliver until `stop` is set. Wait while there are no new events, and during an outage of the store.
 
         The duties are dropped at the end. A later `tick` takes them again if they are free.
         """
-        self._stop = stop
-        try:
-            self._run_rounds(self._outbox.waiter(), stop)
-        finally:
-            self._stop = threading.Event()
+        ServiceLoop([self]).run(stop)
 
-    def _run_round(self) -> float | None:
-        done = self._deliver_all()
-        if done.more:
-            return 0.0
-        return None if done.wait_us is None else done.wait_us / 1_000_000
+    def begin(self, stop: threading.Event) -> Waiter:
+        self._stop = stop
+        return self._outbox.waiter()
+
+    def close(self) -> None:
+        """Drop the duties, so that another process can take over at once."""
+        super().close()
+        self._stop = threading.Event()
 
     def _deliver_all(self) -> _RelayRound:
         """Deliver at most one batch to each sink."""
         done = _RelayRound(self._outbox)
-        served = [sink for sink in self._sinks if self._duties.holds(sink.name)]
+        served = [sink for sink in self._sinks if self.duty.holds(relay_duty(sink.name))]
         places = self._places(served) if served else {}
         for sink in served:
             place = places.get(sink.name)
@@ -246,7 +252,7 @@ class Relay(RoundService):
         done.more |= not (saved and outcome.failed)
 
     def _may_continue(self, sink: Sink) -> bool:
-        return not self._stop.is_set() and self._duties.holds(sink.name)
+        return not self._stop.is_set() and self.duty.holds(relay_duty(sink.name))
 
     def _places(self, served: list[Sink]) -> dict[str, SinkPosition]:
         """Return the sinks' positions and add those of new sinks. A sink that is dropped at this moment is missing."""

@@ -1,6 +1,7 @@
 """The sealer: appends events to the Merkle tree and signs its heads."""
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -8,6 +9,8 @@ from typing import Any, NamedTuple
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.errors import Forbidden, HoldfastError, SealBroken, SignatureInvalid, ValidationError
+from holdfast.keeping.duty import TTL_SECONDS, Duties, Duty
+from holdfast.keeping.service import Service, ServiceLoop
 from holdfast.ledger import Ledger
 from holdfast.ledger.verbs.proofs import SealedLog, tile_reader
 from holdfast.ledger.verbs.services import SEAL_DUTY
@@ -18,10 +21,7 @@ from holdfast.proof.merkle import HASH_BYTES
 from holdfast.proof.notes import LogHead, NoteKey, open_head, origin_of, sign_head
 from holdfast.proof.tiles import TILE_HASHES, GrowingTree
 from holdfast.services.anchors import ANCHOR_SECONDS, Anchor, AnchorService
-from holdfast.services.duties import TTL_SECONDS, Duties, DutyLeases
-from holdfast.services.rounds import RoundService
-from holdfast.services.ticker import Ticker
-from holdfast.store.base import Seals, Session
+from holdfast.store.base import Seals, Session, Waiter
 from holdfast.store.sealing import (
     HeadRow,
     LeafPage,
@@ -238,13 +238,17 @@ class SealStep(NamedTuple):
     """Whether there is more to seal at once."""
 
 
-class Sealer(RoundService):
+class Sealer(Service):
     """Seal every event with the server's key that the ledger was opened with.
 
     A head is signed after the time `every` or after `every_events` events, whichever comes first. Any number of sealers may run:
     a duty makes one of them work at a time, and the tree accepts a new head only on top of its newest one, so it cannot fork.
     Before a sealer adds anything, it checks the tree. If the tree is not what was signed, it raises SealBroken and adds nothing.
     """
+
+    name = "seal"
+    log = log
+    duty: Duty
 
     def __init__(
         self,
@@ -260,20 +264,22 @@ class Sealer(RoundService):
         self._log = ledger.sealed_log
         self._every = policies.duration_ms("every", every, limits.SEAL_MS_MIN, limits.SEAL_MS_MAX) / 1_000
         self._every_events = limits.check_integer("every_events", every_events, 1, limits.SEAL_EVENTS_MAX)
-        leases = DutyLeases(duties or ledger, {SEAL_DUTY: SEAL_DUTY}, self._log.nonce(), duty_ttl, self._log.monotonic)
-        super().__init__(leases, log, "seal")
+        self.duty = Duty(duties or ledger, SEAL_DUTY, self._log.nonce(), duty_ttl, self._log.monotonic)
+        self._stop = threading.Event()
         self._leaves = LeafReader(self._log)
         self._keys = HeadKeyring(self._log)
         self._tree: SealedTree | None = None
-        self._is_sealing = False
-        """Whether this sealer had the duty in its last round."""
         self.newest: HeadRow | None = None
         """The newest head that this sealer has signed, or found and checked."""
         self.anchor_service = AnchorService(anchors, lambda: self.newest, anchor_every, self._log.monotonic)
+        self._anchor_loop: ServiceLoop | None = None
+        """The thread of the anchors. A slow one does not delay sealing."""
 
     def tick(self) -> SealStep | None:
         """Seal the events whose order is final, up to a limit, under one new head. Return None if another sealer has the duty."""
-        return self._step() if self._duties.holds(SEAL_DUTY) else None
+        done = self._step() if self.duty.holds(SEAL_DUTY) else None
+        self.every_s = 0.0 if done is not None and done.more else math.inf
+        return done
 
     def seal_all(self, progress: Callable[[int], None] | None = None) -> SealStep | None:
         """Seal until all events whose order is final are sealed. `progress` is called with the number sealed so far.
@@ -294,32 +300,29 @@ class Sealer(RoundService):
 
         Raise SealBroken if the tree is not what was signed, and Forbidden if no key here may sign heads.
         """
+        ServiceLoop([self]).run(stop)
+
+    def begin(self, stop: threading.Event) -> Waiter:
+        self._stop = stop
         waiter = self._log.waiter()
-        ticker = Ticker([self.anchor_service], name="holdfast-anchors") if self.anchor_service.anchors else None
-        if ticker is not None:
-            ticker.start()
-        try:
-            self._run_rounds(waiter, stop)
-        finally:
-            if ticker is not None:
-                ticker.close()
+        if self.anchor_service.anchors and self._anchor_loop is None:
+            self._anchor_loop = ServiceLoop([self.anchor_service])
+            self._anchor_loop.start()
+        return waiter
 
     def close(self) -> None:
         """Drop the duty, so that another sealer can take over at once, and anchor the newest head. `run` does both at its end."""
-        self._duties.release()
-        self.anchor_service.close()
+        super().close()
+        if self._anchor_loop is None:
+            self.anchor_service.close()
+        else:
+            self._anchor_loop.close()
+            self._anchor_loop = None
 
-    # Waiting
-
-    def _run_round(self) -> float | None:
-        done = self.tick()
-        self._is_sealing = done is not None
-        return 0.0 if done is not None and done.more else None
-
-    def _on_wakeup(self, stop: threading.Event) -> None:
+    def on_wakeup(self) -> None:
         """Wait for more events to share the next head, until the time `every` is over or `every_events` have come."""
-        left, pace = self._every if self._is_sealing else 0.0, min(HEAD_SECONDS_MIN, self._every)
-        while left > 0 and not stop.wait(pace):
+        left, pace = self._every if self.is_active else 0.0, min(HEAD_SECONDS_MIN, self._every)
+        while left > 0 and not self._stop.wait(pace):
             left -= pace
             if self._tree is None or self._log.events_after(self._tree.pos) >= self._every_events:
                 return

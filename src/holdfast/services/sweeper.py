@@ -7,6 +7,8 @@ only read. A sweeper that cannot sign the events that are due drops the duty at 
 
 from holdfast.core.limits import SWEEP_MAX
 from holdfast.errors import Unavailable
+from holdfast.keeping.duty import Duty
+from holdfast.keeping.service import Service
 from holdfast.ledger import Ledger
 from holdfast.ledger.sweep import SWEEP_DUTY, UNSIGNED
 
@@ -17,15 +19,17 @@ REFUSALS_MAX = 3
 """After more ticks than this at which a free duty could not be taken, its row is locked: sweep without the duty."""
 
 
-class SweepService:
+class SweepService(Service):
     """Sweep the ledger while this worker has the duty."""
 
     name = "sweep"
+    duty: Duty
 
     def __init__(self, ledger: Ledger, holder: str) -> None:
         self.every_s = EVERY_SECONDS
         self._ledger = ledger
         self._holder = holder
+        self.duty = Duty(ledger, SWEEP_DUTY, holder, DUTY_SECONDS)
         self._waits_one_tick = True
         """The duty was not held at the last tick. The first tick with it does not sweep."""
         self._refusals = 0
@@ -64,7 +68,7 @@ class SweepService:
 
     def _take_duty(self) -> bool:
         try:
-            taken = self._ledger.take_duty(SWEEP_DUTY, self._holder, ttl=DUTY_SECONDS)
+            taken = self.duty.take()
         except Unavailable as error:
             if not error.locked:
                 raise
@@ -74,4 +78,4 @@ class SweepService:
 
     def close(self) -> None:
         self._waits_one_tick = True
-        self._ledger.drop_duty(SWEEP_DUTY, self._holder)
+        super().close()

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from holdfast.errors import (
     Unavailable,
     ValidationError,
 )
+from holdfast.keeping.service import Service
 from holdfast.ledger import Ledger
 from holdfast.regular_file import open_regular
 from holdfast.supervise.heartbeats import ReceivedHeartbeat
@@ -31,8 +32,8 @@ from holdfast.supervise.heartbeats import ReceivedHeartbeat
 log = logging.getLogger("holdfast.supervise")
 
 
-class Lease(ABC):
-    """A lease that is renewed while a command runs. It is a service: each tick sends a heartbeat, in its own thread."""
+class Lease(Service):
+    """A lease that is renewed while a command runs. Each tick sends a heartbeat, in a thread of its own."""
 
     name = "lease"
 
@@ -102,9 +103,6 @@ class Lease(ABC):
     def mark_lost(self) -> None:
         self.lost = True
         self._wake_loop()
-
-    def close(self) -> None:  # noqa: B027 - required by Ticker
-        """Do nothing: the outcome of the command ends the lease."""
 
 
 class JobLease(Lease):

@@ -15,8 +15,8 @@ from holdfast.core.limits import check_name
 from holdfast.core.liveness import HealthVerdict
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError, Unavailable
+from holdfast.keeping.service import ServiceLoop
 from holdfast.ledger import Ledger
-from holdfast.services.ticker import Ticker
 from holdfast.signals import STOP_SIGNALS, SignalReader
 from holdfast.supervise import keeper
 from holdfast.supervise.event_loop import FORWARDED_SIGNALS, Timers
@@ -366,7 +366,7 @@ class Supervisor(RunLifecycle):
         incarnation, wake = self.run.body.incarnation, self._signals.wake
         self.lease = JobLease(self._ledger, self._job_id, self.name, incarnation, self._monotonic, wake)
         self.lease.claim()
-        beats = Ticker([self.lease], name="holdfast-lease")
+        beats = ServiceLoop([self.lease])
         beats.start()
         stack.callback(beats.close)
 

@@ -23,7 +23,7 @@ from holdfast.errors import (
     Unavailable,
     ValidationError,
 )
-from holdfast.services.ticker import Ticker
+from holdfast.keeping.service import ServiceLoop
 from holdfast.signals import STOP_SIGNALS
 from holdfast.supervise.event_loop import Timers
 from holdfast.supervise.heartbeats import ReceivedHeartbeat
@@ -168,7 +168,7 @@ class TaskAttempt:
     def __init__(self, loop: "TaskLoop", lease: TaskLease) -> None:
         self._loop, self._lease = loop, lease
         self._timers = Timers(loop.monotonic)
-        self._beats = Ticker([lease], name="holdfast-lease")
+        self._beats = ServiceLoop([lease])
         self._child: CommandProcess | None = None
         self._stopping = False
         """The command got a signal to stop."""

@@ -21,9 +21,11 @@ from holdfast.errors import (
     NotClaimable,
     Unavailable,
 )
+from holdfast.keeping.duty import Duty
+from holdfast.keeping.outage import Outage
+from holdfast.keeping.service import Service, ServiceLoop
 from holdfast.ledger import Ledger
 from holdfast.services.presence import SupervisorHeartbeat
-from holdfast.services.ticker import Outage, Ticker
 from holdfast.signals import STOP_SIGNALS, SignalReader
 from holdfast.supervise import keeper, task_attempt
 from holdfast.supervise.event_loop import FORWARDED_SIGNALS
@@ -48,33 +50,29 @@ class TaskSelection(NamedTuple):
     ttl_ms: int
 
 
-class SessionLock:
-    """The right to run tasks for an agent and a session: two processes of one session would run a task twice. A service."""
+class SessionLock(Service):
+    """The right to run tasks for an agent and a session: two processes of one session would run a task twice."""
 
     name = "turn"
     every_s = LOCK_SECONDS / 3
+    duty: Duty
 
     def __init__(self, ledger: Ledger, agent: Agent, holder: str, wake: Callable[[], None]) -> None:
-        self._ledger, self._holder, self._wake_loop = ledger, holder, wake
-        self.duty = f"task run/{hashlib.sha256(f'{agent.session}/{agent.name}'.encode()).hexdigest()[:32]}"
+        self._ledger, self._wake_loop = ledger, wake
+        self.duty_name = f"task run/{hashlib.sha256(f'{agent.session}/{agent.name}'.encode()).hexdigest()[:32]}"
+        self.duty = Duty(ledger, self.duty_name, holder, LOCK_SECONDS)
         self.lost = False
         self.was_left = False
         """The last process did not release the lock, so it was killed or is frozen."""
 
     def take(self) -> bool:
-        self.was_left = self._ledger.supervision.was_left(self.duty)
-        return self._renew()
-
-    def _renew(self) -> bool:
-        return self._ledger.take_duty(self.duty, self._holder, ttl=LOCK_SECONDS)
+        self.was_left = self._ledger.supervision.was_left(self.duty_name)
+        return self.duty.take()
 
     def tick(self) -> None:
-        if not self.lost and not self._renew():
+        if not self.lost and not self.duty.take():
             self.lost = True
             self._wake_loop()
-
-    def close(self) -> None:
-        self._ledger.drop_duty(self.duty, self._holder)
 
 
 class TaskLoop:
@@ -117,12 +115,10 @@ class TaskLoop:
             self.lock = SessionLock(self._ledger, self.agent, self.nonce, self.signals.wake)
             if not self._wait_for_lock():
                 return done
-            services = Ticker(
-                [self.lock, *([SupervisorHeartbeat()] if supervised.is_supervised() else [])], name="holdfast-task-run"
-            )
+            services = ServiceLoop([self.lock, *([SupervisorHeartbeat()] if supervised.is_supervised() else [])], name="task-run")
             stack.callback(services.close)
             services.start()
-            self.listener = stack.enter_context(HeartbeatListener(f"{self._ledger.id}/{self.lock.duty}", self._on_heartbeat))
+            self.listener = stack.enter_context(HeartbeatListener(f"{self._ledger.id}/{self.lock.duty_name}", self._on_heartbeat))
             self.listener.register(self.selector)
             while not self.stopping and not self.lock.lost:
                 claimed = self._claim_next(wait=wait)

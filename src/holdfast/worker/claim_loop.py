@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from holdfast.core.model import UNDO_KIND, Policy
 from holdfast.errors import HoldfastError
+from holdfast.keeping.outage import Outage
 from holdfast.ledger import Job
-from holdfast.services.ticker import Outage
 from holdfast.store.base import Waiter
 from holdfast.worker import heartbeats
 from holdfast.worker.batches import BatchPool

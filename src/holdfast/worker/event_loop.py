@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+from holdfast.keeping.service import Service
 from holdfast.worker.attempt import AttemptRunner
 from holdfast.worker.context import Context
 from holdfast.worker.runtime import log
@@ -134,7 +135,7 @@ def _cancel_once(task: "asyncio.Task[Any]") -> None:
         task.cancel()
 
 
-class LoopWatchdog:
+class LoopWatchdog(Service):
     """A service that warns when a handler blocks the event loop. Such a handler stops all others, and nothing else reports it."""
 
     name = "loop"
@@ -160,5 +161,3 @@ class LoopWatchdog:
         if self._is_reported and self._called_at is not None:
             log.warning("the event loop was blocked for %.1f s", time.monotonic() - self._called_at)
         self._is_reported, self._called_at = False, None
-
-    def close(self) -> None: ...

@@ -14,15 +14,14 @@ from holdfast.core import policy as policies
 from holdfast.core.model import UNDO_KIND
 from holdfast.core.urls import hide_password
 from holdfast.errors import SignatureInvalid, ValidationError
+from holdfast.keeping.duty import TTL_SECONDS
+from holdfast.keeping.service import Service, ServiceLoop
 from holdfast.ledger import Ledger, validate
 from holdfast.ledger.limit_keys import make_limit
 from holdfast.ledger.public import Duration
-from holdfast.services.duties import TTL_SECONDS
 from holdfast.services.presence import PresenceService, SupervisorHeartbeat
 from holdfast.services.pruner import KEEP_BEATS, PruneService
-from holdfast.services.rounds import RoundThread
 from holdfast.services.sweeper import SweepService
-from holdfast.services.ticker import Service, Ticker
 from holdfast.signals import stop_on_signals
 from holdfast.version import __version__
 from holdfast.worker.attempt import AttemptRunner
@@ -131,16 +130,14 @@ class Worker:
         presence = PresenceService(ledger, self.name, self._describe)
         # The token of one worker allows neither duties nor pruning: the server does both.
         upkeep: list[Service] = [] if ledger.token_worker else [SweepService(ledger, holder), self._prune]
-        self._services = Ticker([*upkeep, presence, *self._watchdogs()])
+        self._services = ServiceLoop([*upkeep, presence, *self._watchdogs()], name="services")
         # A separate thread: a ledger out of reach delays the other services, but the supervisor must not restart the worker.
-        self._supervisor_ticker = (
-            Ticker([SupervisorHeartbeat()], name="holdfast-supervised") if supervised.is_supervised() else None
-        )
-        self._rounds: list[RoundThread] = []
+        self._supervisor_loop = ServiceLoop([SupervisorHeartbeat()]) if supervised.is_supervised() else None
+        self._outlets: list[ServiceLoop] = []
         if sinks:
-            self._rounds.append(RoundThread("relay", _make_relay(ledger, sinks, relay_duty_ttl)))
+            self._outlets.append(ServiceLoop([_make_relay(ledger, sinks, relay_duty_ttl)]))
         if seal:
-            self._rounds.append(RoundThread("seal", _make_sealer(ledger, anchors, anchor_every)))
+            self._outlets.append(ServiceLoop([_make_sealer(ledger, anchors, anchor_every)]))
         self._is_running = False
         self._has_too_many_abandoned = False
         """The worker stopped because too many handlers did not stop."""
@@ -177,13 +174,13 @@ class Worker:
         declare_schedules(self.runtime.ledger, self._served, self.name)
         self._is_running = True
         self._services.start()
-        if self._supervisor_ticker is not None:
-            self._supervisor_ticker.start()
+        if self._supervisor_loop is not None:
+            self._supervisor_loop.start()
         self._heartbeats.start()
         self._deadlines.start()
         self._settler.start()
-        for thread in self._rounds:
-            thread.start()
+        for loop in self._outlets:
+            loop.start()
         fields = {"worker": self.name, "queues": list(self._queues), "ledger": hide_password(self._url)}
         log.info("worker started", extra=fields)
         self._claim_loop.start()
@@ -273,14 +270,14 @@ class Worker:
         self._settler.close()
         self._heartbeats.close()
         self._deadlines.close()
-        for thread in self._rounds:
-            thread.stop()
-        for thread in self._rounds:
-            thread.join()
+        for loop in self._outlets:
+            loop.stop()
+        for loop in self._outlets:
+            loop.close()
         self.runtime.ledger.patience = min(self.runtime.ledger.patience, SIGN_OUT_SECONDS)
         self._services.close()
-        if self._supervisor_ticker is not None:
-            self._supervisor_ticker.close()
+        if self._supervisor_loop is not None:
+            self._supervisor_loop.close()
         log.info("worker stopped", extra={"worker": self.name})
 
     def _running(self) -> list[Context]:
