@@ -100,8 +100,7 @@ def test_no_read_leaves_a_transaction_open(ledger: Ledger, path: Path, read: str
         left()
 
 
-@pytest.mark.parametrize("dialect", ["holdfast", "jobs"])
-def test_an_export_does_not_hold_the_log(ledger: Ledger, path: Path, dialect: str) -> None:
+def test_an_export_does_not_hold_the_log(ledger: Ledger, path: Path) -> None:
     ledger.enqueue_many([{"kind": "k"}] * 3)
     lines: list[bytes] = []
 
@@ -111,7 +110,7 @@ def test_an_export_does_not_hold_the_log(ledger: Ledger, path: Path, dialect: st
             assert can_start_again(path)
         lines.append(line)
 
-    made = ledger.export(write, dialect=dialect)
+    made = ledger.export(write)
     assert made.events == 3, "later events are not exported"
     assert not list(path.parent.glob("*copy*"))
 

@@ -7,7 +7,6 @@ import pytest
 
 import holdfast
 from holdfast.core.vocabulary import Dialect
-from holdfast.proof.verify import VerifyOptions, verify_file
 from tests.cli.conftest import Run, Start
 
 NAMES = {
@@ -31,7 +30,7 @@ def job_id(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-def test_show_tail_and_export_use_the_names_of_the_dialect(run: Run, folder: Path, job_id: int, dialect: Dialect) -> None:
+def test_show_and_tail_use_the_names_of_the_dialect(run: Run, folder: Path, job_id: int, dialect: Dialect) -> None:
     shown = run("events", "get", job_id, "--dialect", dialect)
     assert [line.split()[2] for line in shown.out.splitlines()[1:]] == NAMES[dialect]
     translated = run("events", "get", job_id, "--dialect", dialect, "--json").answer["data"]["events"]
@@ -41,11 +40,6 @@ def test_show_tail_and_export_use_the_names_of_the_dialect(run: Run, folder: Pat
     assert [line.split()[2] for line in tailed.out.splitlines()] == NAMES[dialect]
     lines = run("events", "tail", "--once", "--dialect", dialect, "--json").out.splitlines()
     assert [json.loads(line)["data"]["event"] for line in lines] == translated
-
-    if dialect is not Dialect.HOLDFAST:
-        first, *events, end = run("events", "export", "--dialect", dialect).out.splitlines()
-        assert json.loads(first)["dialect"] == dialect and json.loads(end) == {"end": {"events": 5}}
-        assert [json.loads(line) for line in events] == translated
 
 
 def test_a_follower_gets_the_types_it_names_in_its_dialect(folder: Path, start: Start, job_id: int) -> None:
@@ -63,21 +57,13 @@ def test_types_are_accepted_by_any_name(run: Run, job_id: int) -> None:
     assert run("events", "get", job_id, "--dialect", "klingon").code == 2
 
 
-@pytest.mark.parametrize("dialect", ["liveness", "jobs", "tasks"])
-def test_an_export_in_a_dialect_is_not_verified(run: Run, folder: Path, job_id: int, dialect: str) -> None:
-    done = run("events", "export", "--dialect", dialect, "--out", "other.jsonl")
-    assert (
-        done.out
-        == f"5 events are in other.jsonl, in the dialect {dialect}. The file is for other readers and cannot be verified.\n"
-    )
+def test_an_export_takes_no_dialect(run: Run, folder: Path, job_id: int) -> None:
+    done = run("events", "export", "--dialect", "jobs", "--out", "other.jsonl")
+    assert done.code == 2 and "Use holdfast events tail --once --json --dialect NAME." in done.err
+    assert not (folder / "other.jsonl").exists()
 
+
+def test_events_in_a_dialect_cannot_be_verified(run: Run, folder: Path, job_id: int) -> None:
+    (folder / "other.jsonl").write_text(run("events", "tail", "--once", "--json", "--dialect", "jobs").out)
     refused = run("verify", "other.jsonl")
-    assert refused.code == 2 and refused.out == ""
-    assert "this is an export in a dialect: it is for other readers and cannot be verified" in refused.err
-    assert "Export again without --dialect" in refused.err
-    assert run("verify", "other.jsonl", "--json").answer["error_code"] == "usage"
-
-    with (folder / "other.jsonl").open("rb") as file:
-        verdict = verify_file(file, VerifyOptions())
-    assert not verdict.intact
-    assert [finding.rule for finding in verdict.findings] == ["dialect"]
+    assert refused.code == 1 and "This is not a complete Holdfast file" in refused.err + refused.out

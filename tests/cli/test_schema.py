@@ -237,7 +237,6 @@ def keys_and_seals(said: Said) -> None:
     said("key", "list")
     said("key", "export")
     said("key", "export", "--out", "keys.json")
-    said("events", "export", "--out", "robots.jsonl", "--dialect", "liveness")
     said("events", "export", "--out", "all.jsonl")
     said("verify", "all.jsonl", "--keys", "keys.json", "--allow-unsealed")
     said("verify", "--job", "1", "--out", "one.jsonl")

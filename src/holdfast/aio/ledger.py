@@ -15,7 +15,6 @@ from holdfast.core.liveness import LivenessHeartbeatReceiptV1
 from holdfast.core.model import Actor, FailureStage, Fence, Policy, ReasonCode
 from holdfast.core.policy import SourcedField
 from holdfast.core.timeline_model import Timeline
-from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
 from holdfast.ledger.base import JobOrFence
 from holdfast.ledger.charts import JobTotals, LedgerHistory
@@ -518,14 +517,14 @@ class AsyncLedger(AsyncLedgerBase):
         """
         return await self._call(lambda ledger: ledger.explain(job_id, to_claim=to_claim))
 
-    async def export(self, write: Write, *, dialect: str = Dialect.HOLDFAST, progress: Progress | None = None) -> EndLine:
+    async def export(self, write: Write, *, progress: Progress | None = None) -> EndLine:
         """Export the whole ledger: call `write` with each line. Return how many lines of each kind there were.
 
-        Memory use is bounded. In a dialect other than `holdfast`, only the events are exported, and the file cannot be verified.
-        `progress` is called with the current position and the last one. On PostgreSQL the export is one read transaction: vacuum
-        cannot remove dead rows until it ends. On SQLite it reads a copy of the file, which is made first if its disk has room.
+        Memory use is bounded. `progress` is called with the current position and the last one. On PostgreSQL the export is one
+        read transaction: vacuum cannot remove dead rows until it ends. On SQLite it reads a copy of the file, which is made first
+        if its disk has room.
         """
-        return await self._call(lambda ledger: ledger.export(write, dialect=dialect, progress=progress))
+        return await self._call(lambda ledger: ledger.export(write, progress=progress))
 
     async def fail(
         self,

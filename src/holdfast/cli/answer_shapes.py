@@ -18,7 +18,6 @@ from holdfast.core.explain import Explanation
 from holdfast.core.liveness import HealthVerdict
 from holdfast.core.policy import SourcedField
 from holdfast.core.restart import TerminalReason
-from holdfast.core.vocabulary import Dialect
 from holdfast.ledger import (
     DeclarationRecord,
     GroupChange,
@@ -312,9 +311,7 @@ class ProofAnswer(Shape, frozen=True):
 
 class ExportAnswer(Shape, frozen=True):
     file: str
-    dialect: Dialect
     lines: EndLine
-    """In a dialect other than `holdfast` there are only events."""
 
 
 class ViolationEntry(Shape, frozen=True):

@@ -89,11 +89,12 @@ def tail(
     with _until_interrupted(), open_ledger(ledger_url(db), create=False) as ledger:
         seen = (ledger.position() if follow else 0) if after is None else after
         try:
-            for event in (
+            for page in (
                 _follow_events(ledger, seen, job_id, wanted) if follow else _existing_events(ledger, seen, job_id, wanted)
             ):
-                print_event(event, *ledger.in_dialect([event], dialect))
-                seen = event.pos
+                for event, words in zip(page, ledger.in_dialect(page, dialect), strict=True):
+                    print_event(event, words)
+                    seen = event.pos
         except Unavailable as error:
             error.action = f"Continue where it stopped, with --after {seen}."
             raise
@@ -108,21 +109,17 @@ def _types_to_show(types: tuple[tuple[str, ...], ...], no_beats: bool) -> EventT
     return EventTypes.of([[kind.value for kind in EventType if kind is not EventType.HEARTBEAT], [RETRIED]])
 
 
-def _follow_events(ledger: "Ledger", after: int, job_id: int | None, types: EventTypes) -> "Iterator[Event]":
+def _follow_events(ledger: "Ledger", after: int, job_id: int | None, types: EventTypes) -> "Iterator[list[Event]]":
     for event in ledger.follow(after):
         if (job_id is None or event.job_id == job_id) and types.has(event):
-            yield event
+            yield [event]
 
 
-def _existing_events(ledger: "Ledger", after: int, job_id: int | None, types: EventTypes) -> "Iterator[Event]":
-    """Yield the events that exist now. Later events are ignored, so that the iteration ends."""
+def _existing_events(ledger: "Ledger", after: int, job_id: int | None, types: EventTypes) -> "Iterator[list[Event]]":
+    """Yield pages of the events that exist now. Later events are ignored, so that the iteration ends."""
     until = ledger.position()
-    while page := ledger.events(job_id, types=types.stored, after=after):
-        for event in page:
-            if event.pos > until:
-                return
-            if types.has(event):
-                yield event
+    while after < until and (page := ledger.events(job_id, types=types.stored, after=after)):
+        yield [event for event in page if event.pos <= until and types.has(event)]
         after = page[-1].pos
 
 
@@ -183,40 +180,28 @@ def _interrupt_when_output_closes(main_thread: int, over: threading.Event) -> No
 
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), help="The file to write; else standard output.")
-@dialect_option
 @db_option
 @as_json_option
-def export(*, out: Path | None, dialect: str, db: str | None, as_json: bool) -> None:
+def export(*, out: Path | None, db: str | None, as_json: bool) -> None:
     """Export the whole history as of one moment.
 
     The export has the sealed events and the newer ones.
 
-    With --dialect, the file has only the events, with the names and shapes of that dialect. It is for other programs: `holdfast
-    verify` refuses it.
-
     \b
     Try:
       holdfast events export --out all.jsonl
-
-    \b
-    Example:
-      holdfast events export --dialect liveness --out robots.jsonl
     """
     if out is None and as_json:
         raise usage_error("--json needs --out: the export itself is JSON")
     is_on_screen = out is None and sys.stdout.isatty()
     showing = ProgressLine("positions exported", quiet=is_on_screen)
     with open_ledger(ledger_url(db), create=False) as ledger, open_output(out) as write, showing as progress:
-        made = ledger.export(write, dialect=dialect, progress=progress)
-    if out is not None and dialect != Dialect.HOLDFAST:
-        events, are = pluralize(made.events, "event"), "is" if made.events == 1 else "are"
-        text = f"{events} {are} in {out}, in the dialect {dialect}. The file is for other readers and cannot be verified."
-        print_result(CommandResult({"file": str(out), "dialect": dialect, "lines": made}, lambda page: page.line(text)), as_json)
-    elif out is not None:
+        made = ledger.export(write, progress=progress)
+    if out is not None:
         are = "is" if made.events == 1 else "are"
         events, jobs, heads = pluralize(made.events, "event"), pluralize(made.jobs, "job"), pluralize(made.heads, "head")
         text = f"{events} of {jobs} {are} in {out}, under {heads}."
-        print_result(CommandResult({"file": str(out), "dialect": dialect, "lines": made}, lambda page: page.line(text)), as_json)
+        print_result(CommandResult({"file": str(out), "lines": made}, lambda page: page.line(text)), as_json)
 
 
 PAGE_SIZE = 1_000

@@ -6,6 +6,7 @@ GONE = {
     "dlq list --reason": "Use --reason-code.",
     "dlq replay --because": "Use --reason.",
     "queue set --ageing": "Priorities do not rise by themselves: raise that of a job with holdfast job reprioritise.",
+    "events export --dialect": "Use holdfast events tail --once --json --dialect NAME.",
     "task fail --reason": "Use --reason-code.",
 }
 """What to use instead of a command, or of a command's option. The key is what was typed, without the program and the values."""

@@ -130,7 +130,7 @@ def _verify_file(file: Path, options: "VerifyOptions") -> "VerificationReport":
             found = verify_file(stream, options, progress)
     except OSError as error:
         raise usage_error(f"{file} cannot be read: {error.strerror}", action="Name another file.") from None
-    if [finding.rule for finding in found.findings] in (["own head"], ["dialect"]):
+    if [finding.rule for finding in found.findings] == ["own head"]:
         raise usage_error(found.findings[0].detail, action=found.findings[0].meaning)
     return found
 

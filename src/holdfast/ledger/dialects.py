@@ -52,23 +52,6 @@ def needs_state(event: Event, dialect: Dialect) -> bool:
     return dialect is Dialect.LIVENESS and is_about_run
 
 
-class StatesInOrder:
-    """Finds the state before each event, given every event from the first one on. It remembers held and stalled jobs."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, StateBefore] = {}
-
-    def __call__(self, event: Event) -> StateBefore:
-        """Return the job's state before this event."""
-        before = self._known.get(event.job_id, UNKNOWN)
-        after = _after(before, event)
-        if event.to_status in (Status.CLAIMED, Status.RUNNING, Status.STALLED):
-            self._known[event.job_id] = after
-        else:
-            self._known.pop(event.job_id, None)
-        return before
-
-
 STATE_TYPES = tuple(kind.value for kind in PHASE_TYPES)
 """The events after which a job's state may be another."""
 
@@ -103,15 +86,11 @@ def _history(events: Iterable[Event]) -> tuple[list[int], list[StateBefore]]:
     states: list[StateBefore] = []
     now = UNKNOWN
     for event in events:
-        now = _after(now, event)
+        holder = Actor.parse(event.actor).name if event.type is EventType.CLAIMED else now.holder
+        now = StateBefore(phase_after(now.phase, event.type), holder)
         revs.append(event.rev)
         states.append(now)
     return revs, states
-
-
-def _after(before: StateBefore, event: Event) -> StateBefore:
-    holder = Actor.parse(event.actor).name if event.type is EventType.CLAIMED else before.holder
-    return StateBefore(phase_after(before.phase, event.type), holder)
 
 
 # Shapes

@@ -11,17 +11,13 @@ import msgspec
 from holdfast.core import payloads
 from holdfast.core.limits import EXPORT_HEADS_MAX, JOB_ID_MAX
 from holdfast.core.model import JobRecord, Policy
-from holdfast.core.vocabulary import Dialect
 from holdfast.errors import NotFound
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
-from holdfast.ledger.dialects import StatesInOrder, read_dialect, translate
-from holdfast.ledger.public import public_event
 from holdfast.ledger.verbs.proofs import tile_reader
 from holdfast.proof import tiles
 from holdfast.proof.export_format import (
     UNSET,
-    DialectHeader,
     EndLine,
     EventLine,
     ExportHeader,
@@ -40,7 +36,6 @@ from holdfast.proof.merkle import HASH_BYTES
 from holdfast.proof.notes import origin_of
 from holdfast.proof.tiles import TILE_HASHES
 from holdfast.store.base import Session
-from holdfast.store.events import EventFilter
 from holdfast.store.rows import EventRow, default_correlation
 from holdfast.store.sealing import POSITION_BYTES, HeadRow, TileRow, unpack_positions
 from holdfast.version import __version__
@@ -103,19 +98,16 @@ _UNREADABLE = (LookupError, ValueError, msgspec.MsgspecError)
 class ExportVerbs(LedgerBase):
     """The verbs that write files. They read the ledger from one snapshot and do not change it."""
 
-    def export(self, write: Write, *, dialect: str = Dialect.HOLDFAST, progress: Progress | None = None) -> EndLine:
+    def export(self, write: Write, *, progress: Progress | None = None) -> EndLine:
         """Export the whole ledger: call `write` with each line. Return how many lines of each kind there were.
 
-        Memory use is bounded. In a dialect other than `holdfast`, only the events are exported, and the file cannot be verified.
-        `progress` is called with the current position and the last one. On PostgreSQL the export is one read transaction: vacuum
-        cannot remove dead rows until it ends. On SQLite it reads a copy of the file, which is made first if its disk has room.
+        Memory use is bounded. `progress` is called with the current position and the last one. On PostgreSQL the export is one
+        read transaction: vacuum cannot remove dead rows until it ends. On SQLite it reads a copy of the file, which is made first
+        if its disk has room.
         """
         validate.function("write", write)
-        wanted = read_dialect(dialect)
         if progress is not None:
             validate.function("progress", progress)
-        if wanted is not Dialect.HOLDFAST:
-            return self._store.read_long(lambda session: _events(session, self.id, write, wanted, progress))
         return self._store.read_long(lambda session: _Exporter(session, self.id, write).whole(progress))
 
     def prove(self, job_id: int, write: Write) -> EndLine:
@@ -127,21 +119,6 @@ class ExportVerbs(LedgerBase):
         job_id = validate.job_id(job_id)
         validate.function("write", write)
         return self._store.read(lambda session: _Exporter(session, self.id, write).job(job_id))
-
-
-def _events(session: Session, ledger_id: str, write: Write, dialect: Dialect, progress: Progress | None) -> EndLine:
-    """Export every event in the total order, in the dialect."""
-    write(encode_line(DialectHeader(dialect=dialect, ledger=ledger_id, exported_at=session.now(), version=__version__)))
-    state_before, count, after, last = StatesInOrder(), 0, 0, session.last_pos()
-    while page := session.events(EventFilter(after=after, limit=PAGE_EVENTS)):
-        for event in map(public_event, page):
-            write(encode_line(translate(event, dialect, ledger_id, state_before(event))))
-        count, after = count + len(page), page[-1].pos
-        if progress is not None:
-            progress(after, last)
-    end = EndLine(events=count)
-    write(encode_line(ExportLine(end=end)))
-    return end
 
 
 def _hash(line: EventLine, policy: str | None) -> bytes | None:

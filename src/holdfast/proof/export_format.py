@@ -44,20 +44,6 @@ class ExportHeader(_ExportRecord, frozen=True, kw_only=True):
     version: str
 
 
-class DialectHeader(_ExportRecord, frozen=True, kw_only=True, omit_defaults=False):
-    """The first line of an export in a dialect. Its other lines are events in that dialect, and an end line."""
-
-    holdfast_events: Literal[1] = 1
-    dialect: str
-    ledger: str
-    exported_at: At
-    version: str
-
-
-class DialectExport(ValidationError):
-    """The file is an export in a dialect, which cannot be verified."""
-
-
 class EventLine(_ExportRecord, frozen=True, gc=False):
     """An event with everything that its leaf is made of.
 
@@ -183,18 +169,14 @@ class ExportLine(_ExportRecord, frozen=True):
 _encode = msgspec.json.Encoder().encode
 _lines: msgspec.json.Decoder[ExportLine] = msgspec.json.Decoder(ExportLine)
 _headers: msgspec.json.Decoder[ExportHeader] = msgspec.json.Decoder(ExportHeader)
-_DIALECT_HEADER = b'{"holdfast_events":'
-"""The first bytes of an export in a dialect."""
 
 
-def encode_line(line: ExportHeader | DialectHeader | ExportLine | dict[str, Any]) -> bytes:
+def encode_line(line: ExportHeader | ExportLine) -> bytes:
     return _encode(line) + b"\n"
 
 
 def read_header(body: bytes) -> ExportHeader:
     """Return the header in a file's first line."""
-    if body.startswith(_DIALECT_HEADER):
-        raise DialectExport("this is an export in a dialect: it is for other readers and cannot be verified")
     found: ExportHeader = _decode_line(_headers, body)
     if (found.holdfast_export is UNSET) == (found.holdfast_proof is UNSET):
         raise ValidationError("this is neither a Holdfast export nor a Holdfast proof")

@@ -67,7 +67,6 @@ DETAIL_CHARACTERS_MAX = 400
 
 MEANINGS = {
     "file": "This is not a complete Holdfast file: it was cut off, changed by a program, or is something else.",
-    "dialect": "It has no tree, rows, keys or heads to check. Export again without --dialect, and verify that file.",
     "order": "Lines were moved, repeated or inserted.",
     "count": "Lines were removed or inserted after the export.",
     "policy": "A policy was changed or removed, or the event refers to another one than it did.",

@@ -11,7 +11,6 @@ from holdfast.core.limits import EXPORT_LINE_BYTES_MAX
 from holdfast.core.model import JobRecord
 from holdfast.errors import ValidationError
 from holdfast.proof.export_format import (
-    DialectExport,
     EndLine,
     ExportHeader,
     ExportLine,
@@ -121,9 +120,6 @@ def verify_file(file: BinaryIO, options: VerifyOptions, progress: Callable[[int]
     findings = Findings()
     try:
         header = read_file_header(file)
-    except DialectExport as error:
-        findings.add(1, "dialect", error.message)
-        return VerificationReport("none", None, CheckedCounts(), 0, 0, None, findings.total, findings.first())
     except ValidationError as error:
         findings.torn(1, error.message)
         return VerificationReport("none", None, CheckedCounts(), 0, 0, None, findings.total, findings.first())

@@ -12,7 +12,6 @@ from holdfast.core.doctor import Diagnosis, Severity
 from holdfast.core.doctor.checks import check_clock
 from holdfast.core.model import Policy
 from holdfast.core.policy import SourcedField
-from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Unavailable
 from holdfast.ledger import (
     DeclarationRecord,
@@ -22,7 +21,6 @@ from holdfast.ledger import (
     SinkState,
     TreeHead,
     WorkerRecord,
-    dialects,
     validate,
 )
 from holdfast.ledger.export import Progress, Write
@@ -133,17 +131,16 @@ class RemoteFleetVerbs(RemoteReads):
     def inclusion(self, job_id: int) -> Inclusion:
         return self._get(path("jobs", validate.job_id(job_id), "inclusion"), Inclusion)
 
-    def export(self, write: Write, *, dialect: str = Dialect.HOLDFAST, progress: Progress | None = None) -> EndLine:
-        validate.function("write", write)
-        return self._save("/v1/export", write, dialect=dialects.read_dialect(dialect).value)
+    def export(self, write: Write, *, progress: Progress | None = None) -> EndLine:
+        return self._save("/v1/export", validate.function("write", write))
 
     def prove(self, job_id: int, write: Write) -> EndLine:
         return self._save(path("jobs", validate.job_id(job_id), "proof"), validate.function("write", write))
 
-    def _save(self, target: str, write: Write, **query: Any) -> EndLine:
+    def _save(self, target: str, write: Write) -> EndLine:
         """Pass on the lines of a file. Its last line says how many there were."""
         line = b"{}"
-        for line in self._transport.lines(target, query, "application/x-ndjson"):
+        for line in self._transport.lines(target, {}, "application/x-ndjson"):
             write(line)
         try:
             end = msgspec.json.decode(line, type=ExportLine).end

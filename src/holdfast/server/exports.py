@@ -4,13 +4,11 @@ import asyncio
 import csv
 import io
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Forbidden, Unavailable
 from holdfast.ledger import Job
 from holdfast.server import bodies as b
@@ -107,16 +105,11 @@ async def _attached(call: Call, name: str, media_type: str, work: Callable[[Call
     return Reply(Stream(whole(), media_type), headers=headers)
 
 
-class ExportQuery(b.Body, frozen=True):
-    dialect: Dialect = Dialect.HOLDFAST
-
-
-@route("GET", "/v1/export", "admin", query=ExportQuery, answer=None, awaits=True, verb="export", media=(NDJSON,))
+@route("GET", "/v1/export", "admin", answer=None, awaits=True, verb="export", media=(NDJSON,))
 async def export(call: Call) -> Reply:
     """Stream all events as lines that `holdfast verify` checks."""
     call.check_scope(None)
-    work = partial(call.ledger.export, dialect=call.query.dialect)
-    return await _attached(call, f"holdfast-{call.ledger.id}.jsonl", NDJSON, work)
+    return await _attached(call, f"holdfast-{call.ledger.id}.jsonl", NDJSON, call.ledger.export)
 
 
 @route("GET", "/v1/jobs/{job_id}/proof", "reader", answer=None, awaits=True, verb="read", media=(NDJSON,))

@@ -6,8 +6,6 @@ import pytest
 from holdfast.core.model import EventRecord, Policy
 from holdfast.errors import ValidationError
 from holdfast.proof.export_format import (
-    DialectExport,
-    DialectHeader,
     EndLine,
     EventLine,
     ExportHeader,
@@ -146,9 +144,3 @@ def test_a_row_has_lists_of_the_jobs_that_it_waits_for():
 def test_invalid_rows_are_refused(fields: dict[str, object]):
     with pytest.raises(ValidationError):
         job_from_fields(fields, None)
-
-
-def test_an_export_in_a_dialect_cannot_be_verified():
-    header = encode_line(DialectHeader(dialect="jobs", ledger="abcd2345", exported_at=1, version="0.1.0"))
-    with pytest.raises(DialectExport, match="cannot be verified"):
-        read_header(header)
