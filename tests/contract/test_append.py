@@ -160,6 +160,8 @@ def test_a_holder_acknowledges_a_cancel_by_its_signature(signing: Ledger, ledger
 
 def verdict(ledger: Ledger, made: Made, **changes: Any) -> dict[str, Any]:
     job = ledger.get(made.id).record
+    assert job.owner is not None and job.incarnation is not None
+    assert job.last_beat_at is not None and job.lease_expires_at is not None
     body = StalledPayload(
         holder=job.owner,
         incarnation=job.incarnation,

@@ -197,15 +197,7 @@ def test_a_dependency_by_name_has_the_same_default(ledger: Ledger) -> None:
     made = ledger.enqueue_many(items)
     ledger.fail(first.fence, "no", retryable=False)
     assert [ledger.get(job.id).status for job in made] == ["dead_lettered", "dead_lettered", "queued"]
-    assert "on_dependency_failure" not in (ledger.events(made[2].id)[0].payload or {})
     sound(ledger)
-
-
-def test_an_enqueued_event_without_on_dependency_failure_means_wait(ledger: Ledger) -> None:
-    """Jobs that were enqueued when waiting was the default still wait."""
-    first = running(ledger)
-    job_id = after(ledger, first.id, on_dependency_failure="wait")
-    assert "on_dependency_failure" not in (ledger.events(job_id)[0].payload or {})
 
 
 def test_an_end_reaches_indirect_dependents(ledger: Ledger) -> None:

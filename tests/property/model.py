@@ -920,7 +920,7 @@ def _enqueue_command(
     depends_on = tuple(sorted({int(one) for one in on if not isinstance(one, str)}))
     choice = {
         "depends_on": depends_on,
-        "on_dependency_failure": options.get("on_dependency_failure", "dead_letter" if on else "wait"),
+        "on_dependency_failure": options.get("on_dependency_failure", "dead_letter"),
     }
     payload = payloads.EnqueuedPayload(args=msgspec.Raw(body), policy=policy, **shared, **choice)
     return c.EnqueueLinked(

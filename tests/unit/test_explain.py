@@ -279,7 +279,7 @@ def test_a_waiting_job_is_not_called_scheduled():
 
 def test_a_job_that_waits_for_others_has_a_time_of_its_own():
     history = History(available_at=NEVER)
-    history.job = msgspec.structs.replace(history.job, wanted_at=T0 + 60 * SECOND)
+    history.job = msgspec.structs.replace(history.job, wanted_at=T0 + 60 * SECOND, on_dependency_failure="wait")
     found = of(history, unmet=(LinkedJob(3, Status.QUEUED, "default"),))
     assert found.situation is Situation.WAITS_FOR_DEPENDENCY
     assert "Besides: it was enqueued for later, and may not be claimed before its time: in 60 s (00:01:00Z)." in found.text

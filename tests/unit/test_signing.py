@@ -238,11 +238,11 @@ def test_a_signature_does_not_replace_an_ended_fence():
 
 
 def verdict(history: SignedHistory, **changes: Any) -> Statement:
-    at = changes.get("at", history.now)
+    at, beat_at, lease = changes.get("at", history.now), history.job.last_beat_at, history.job.lease_expires_at
+    assert beat_at is not None and lease is not None
     body = payloads.StalledPayload(
-        holder="w-1", incarnation="boot-1", last_beat_at=history.job.last_beat_at,
-        lease_expires_at=history.job.lease_expires_at, detected_at=at,
-    ).encode()  # fmt: skip
+        holder="w-1", incarnation="boot-1", last_beat_at=beat_at, lease_expires_at=lease, detected_at=at
+    ).encode()
     event = decide(history.job, c.Stall(actor=SYSTEM, job_id=7), history.now).events[0]
     assert at != history.now or event.payload == body
     said = Statement(

@@ -293,8 +293,8 @@ def test_an_empty_beat_has_no_payload():
 
 @pytest.mark.parametrize("body", [None, b"null", b'{"a": 1}'])
 def test_raw_json_is_read_back_unchanged(body: bytes | None):
-    made = payloads.StalledPayload(error=payloads.to_optional_json(body)).encode()
-    assert payloads.json_bytes(payloads.decode(payloads.StalledPayload, made).error) == body
+    made = payloads.CancelledPayload(error=payloads.to_optional_json(body)).encode()
+    assert payloads.json_bytes(payloads.decode(payloads.CancelledPayload, made).error) == body
 
 
 def test_a_filter_takes_types_by_any_of_their_names():

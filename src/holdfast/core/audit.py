@@ -329,9 +329,6 @@ def _check_call(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]
 
 
 def _check_failure(job: JobRecord, event: EventRecord, body: payloads.FailedPayload) -> Iterable[tuple[str, str]]:
-    """Check a failure. Those of older versions have only an error and are accepted."""
-    if body.failure is None:
-        return
     is_exhausted = body.failure == "exhausted"
     if (is_exhausted and not attempts_exhausted(job)) or (not is_exhausted and event.actor.role is not Role.WORKER):
         yield "record", f"failed as {body.failure}, after {job.attempt} attempts, by {event.actor}"
@@ -340,17 +337,16 @@ def _check_failure(job: JobRecord, event: EventRecord, body: payloads.FailedPayl
 
 
 def _check_stall(job: JobRecord, event: EventRecord, body: payloads.StalledPayload) -> Iterable[tuple[str, str]]:
-    """Check a stall. Those of older versions have no holder and no detection time, and may have the other silence reason."""
     if (body.last_beat_at, body.lease_expires_at) != (job.last_beat_at, job.lease_expires_at):
         yield "record", "stalled has another last beat or lease than the job had"
-    if (body.holder, body.incarnation, body.detected_at) == (None, None, None):
-        return
     if (body.holder, body.incarnation) != (job.owner, job.incarnation):
         yield "record", f"stalled names {body.holder} as the holder, but {job.owner} held the attempt"
     if body.detected_at != (event.received_at if event.at is None else event.at):
         yield "record", f"stalled was detected at {body.detected_at}, which is not the time of the event"
     if event.actor.role is Role.SYSTEM and event.reason in SILENCE_REASONS and event.reason != silence_reason(job):
         yield "reason", f"stalled for {event.reason}, but the job's limits say {silence_reason(job).value}"
+    if (body.error is payloads.UNSET) != (body.failure_stage is None):
+        yield "record", "stalled has an error without its stage, or a stage without its error"
 
 
 def _check_assist_and_undo(job: JobRecord, event: EventRecord, *, is_incomplete: bool) -> Iterable[tuple[str, str]]:

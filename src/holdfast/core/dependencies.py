@@ -9,8 +9,6 @@ from holdfast.core.model import SYSTEM, TERMINAL, FailureStage, JobRecord, Reaso
 
 ON_FAILURE = ("wait", "cancel", "dead_letter")
 """The possible effects on a waiting job if one of its dependencies ends without success."""
-ON_FAILURE_DEFAULT = "dead_letter"
-"""The default of an enqueue. An `enqueued` event without a choice means "wait", which was the default of older versions."""
 
 
 class DependencyState(NamedTuple):

@@ -167,24 +167,17 @@ def failure_of(job: JobRecord) -> AttemptFailure:
     if job.status in HELD or job.stall_reason is None or is_released:
         return AttemptFailure()
     reason = StallReason(job.stall_reason)
-    if job.failure_stage is not None or _failed_without_stage(job):
-        stage = FailureStage(job.failure_stage or FailureStage.EXEC)
-        return AttemptFailure(job.last_error, stage, None if job.reason_code is None else ReasonCode(job.reason_code))
+    if job.failure_stage is not None:
+        code = None if job.reason_code is None else ReasonCode(job.reason_code)
+        return AttemptFailure(job.last_error, FailureStage(job.failure_stage), code)
     return AttemptFailure(msgspec.json.encode({"message": f"stalled: {reason.value}"}), code=STALL_REASON_CODES.get(reason))
-
-
-def _failed_without_stage(job: JobRecord) -> bool:
-    """Return whether the job has a failure that an earlier release of Holdfast recorded without its stage.
-
-    Such a job was requeued at once. A job that is still stalled for TRANSIENT_ERROR and has no stage was stalled by its
-    holder, without an error.
-    """
-    return job.status is Status.QUEUED and job.stall_reason == StallReason.TRANSIENT_ERROR and job.last_error is not None
 
 
 def stall(draft: Draft, reason: StallReason, *, actor: Actor | None = None, failure: AttemptFailure | None = None) -> None:
     """Stall the job. `failure` is the error that the holder reports."""
     job = draft.job
+    assert job.owner is not None and job.incarnation is not None
+    assert job.last_beat_at is not None and job.lease_expires_at is not None
     body = payloads.StalledPayload(
         holder=job.owner,
         incarnation=job.incarnation,

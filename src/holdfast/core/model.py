@@ -110,6 +110,10 @@ UNDO_KIND = "holdfast.undo"
 NOTES = frozenset({EventType.COMPENSATED, EventType.COMPENSATION_FAILED, EventType.DISCARDED})
 
 
+ON_FAILURE_DEFAULT = "dead_letter"
+"""What happens to a waiting job if one of its dependencies ends without success, unless the enqueue gives another choice."""
+
+
 class Role(StrEnum):
     CLIENT = "client"
     WORKER = "worker"
@@ -310,7 +314,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False):
     """The secret of the newest fence. It is not part of the history: events never carry it."""
     depends_on: tuple[int, ...] = ()
     """The jobs that it was enqueued to wait for, by ascending id."""
-    on_dependency_failure: str = "wait"
+    on_dependency_failure: str = ON_FAILURE_DEFAULT
     wanted_at: Micros | None = None
     """When it would be available without its dependencies. None if it has no dependencies."""
     dedupe_until: Micros | None = None

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast.core.model import EventRecord, EventType, Flow, Micros, StallReason
+from holdfast.core.model import ON_FAILURE_DEFAULT, EventRecord, EventType, Flow, Micros
 
 UNSET = msgspec.UNSET
 OptionalJson = msgspec.Raw | msgspec.UnsetType
@@ -42,7 +42,7 @@ class EnqueuedPayload(Payload, frozen=True):
     flow: Flow | None = None
     group: str | None = None
     depends_on: tuple[int, ...] = ()
-    on_dependency_failure: str = "wait"
+    on_dependency_failure: str = ON_FAILURE_DEFAULT
 
     def available_from(self, enqueued_at: Micros) -> Micros:
         """Return when the job is available, without regard to its dependencies."""
@@ -86,28 +86,28 @@ class BeatPayload(Payload, frozen=True):
 
 
 class StalledPayload(Payload, frozen=True):
-    """The holder, its last heartbeat, and the time of detection. Older histories lack the holder and the detection time.
+    """The holder, its last heartbeat, and the time of detection.
 
     A server that signs a stall in Holdfast's own format signs the hash of this, so the order of the fields is part of the
     format.
     """
 
-    holder: str | None = None
-    incarnation: str | None = None
-    last_beat_at: Micros | None = None
-    lease_expires_at: Micros | None = None
-    detected_at: Micros | None = None
+    holder: str
+    incarnation: str
+    last_beat_at: Micros
+    lease_expires_at: Micros
+    detected_at: Micros
     """The event's `at`: the signer's time if the actor that found the stall signed it, else the ledger's time."""
     error: OptionalJson = UNSET
     failure_stage: str | None = None
-    """Where the attempt failed. It is always set if there is an error, except in older histories."""
+    """Where the attempt failed. It is set if there is an error."""
     reason_code: str | None = None
 
 
 class RequeuedPayload(Payload, frozen=True):
     available_at: Micros
     released: bool = False
-    """Whether the holder released the job. Older histories have only the event's reason for that."""
+    """Whether the holder released the job."""
 
 
 class UnblockedPayload(Payload, frozen=True):
@@ -154,12 +154,10 @@ class SucceededPayload(Payload, frozen=True):
 
 
 class FailedPayload(Payload, frozen=True):
-    """The payload of `failed`. Older histories have only the error."""
-
     error: msgspec.Raw
-    failure: Literal["permanent", "exhausted"] | None = None
+    failure: Literal["permanent", "exhausted"]
     """Whether the error was permanent, or no attempt was left."""
-    failure_stage: str | None = None
+    failure_stage: str
     reason_code: str | None = None
     """For an exhausted job, the reason code that a dead letter would have."""
 
@@ -239,7 +237,7 @@ def result_payload(result: bytes) -> bytes:
 
 def is_release(requeued: EventRecord) -> bool:
     """Return whether a `requeued` event records a release by the holder."""
-    return requeued.reason == StallReason.RELEASED or decode(RequeuedPayload, requeued.payload).released
+    return decode(RequeuedPayload, requeued.payload).released
 
 
 NO_BEAT = BeatPayload()

@@ -9,9 +9,9 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core import limits, payloads
 from holdfast.core.decide import Decision, decide
-from holdfast.core.dependencies import ON_FAILURE_DEFAULT, DependencyState, failure_command, unblock_command
+from holdfast.core.dependencies import DependencyState, failure_command, unblock_command
 from holdfast.core.limits import CASCADE_MAX
-from holdfast.core.model import NEVER, TERMINAL, JobRecord, Micros, Status
+from holdfast.core.model import NEVER, ON_FAILURE_DEFAULT, TERMINAL, JobRecord, Micros, Status
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import windows
 from holdfast.ledger.requests import FoundJob

@@ -132,16 +132,15 @@ def _liveness(event: Event, ledger_id: str, before: StateBefore) -> dict[str, An
 def _liveness_payload(event: Event, robot: str | None, reason: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the payload in the dialect, and the fields for which the dialect has no name."""
     at, rest = _iso(event.at), dict(event.payload)
-    about = {"jobId": str(event.job_id), "robotId": rest.pop("holder", None) or robot}
+    about = {"jobId": str(event.job_id), "robotId": rest.pop("holder", robot)}
     if event.type is not EventType.STALLED:
         beat = {"stage": "stage", "progress": "progress", "assistRequested": "assist_requested"}
         given = {name: rest.pop(ours) for name, ours in beat.items() if ours in rest}
         return about | {"t": at} | given, rest
-    last_beat_at, policy = rest.pop("last_beat_at", None), rest.get("policy")
-    rest.pop("detected_at", None)
-    limits = policy and {"heartbeatIntervalMs": policy["heartbeat_interval_ms"], "stallAfterMs": policy["stall_after_ms"]}
-    silence = {"lastHeartbeatAt": None if last_beat_at is None else to_iso(last_beat_at), "policy": limits}
-    return about | {"detectedAt": at, "reason": reason} | silence, rest
+    del rest["detected_at"]
+    policy, last_beat_at = rest["policy"], to_iso(rest.pop("last_beat_at"))
+    limits = {"heartbeatIntervalMs": policy["heartbeat_interval_ms"], "stallAfterMs": policy["stall_after_ms"]}
+    return about | {"detectedAt": at, "reason": reason, "lastHeartbeatAt": last_beat_at, "policy": limits}, rest
 
 
 def _binding(event: Event, actor: Actor, ledger_id: str) -> dict[str, Any]:

@@ -270,14 +270,12 @@ def _log_outcome(outcome: Decision) -> None:
     for event in outcome.events:
         if event.type is EventType.STALLED:
             body = decode(StalledPayload, event.payload)
-            silent_us = None if body.last_beat_at is None else max(0, event.received_at - body.last_beat_at)
-            message = f"stalled: {event.reason}" + ("" if silent_us is None else f", silent for {format_seconds(silent_us)} s")
-            facts = {"reason": event.reason, "silent_ms": None if silent_us is None else silent_us // 1_000}
+            silent_us = max(0, event.received_at - body.last_beat_at)
+            message = f"stalled: {event.reason}, silent for {format_seconds(silent_us)} s"
+            facts = {"reason": event.reason, "silent_ms": silent_us // 1_000}
             began = job.started_at or job.claimed_at
             duration_ms = None if began is None else max(0, event.received_at - began) // 1_000
-            log_step(
-                log, logging.WARNING, "stalled", JobFields(job, body.holder or ""), message, duration_ms=duration_ms, **facts
-            )
+            log_step(log, logging.WARNING, "stalled", JobFields(job, body.holder), message, duration_ms=duration_ms, **facts)
         elif event.type in (EventType.DEAD_LETTERED, EventType.FAILED):
             message = f"{event.type.value.replace('_', '-')} ({event.reason})"
             error = None if job.last_error is None else msgspec.json.decode(job.last_error)

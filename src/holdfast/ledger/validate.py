@@ -12,8 +12,20 @@ import msgspec
 from holdfast.core import commands as c
 from holdfast.core import limits, payloads, strict_json, vocabulary
 from holdfast.core import policy as policies
-from holdfast.core.dependencies import ON_FAILURE, ON_FAILURE_DEFAULT
-from holdfast.core.model import RESERVED_PREFIX, Actor, Draw, Fence, Flow, Micros, Phase, Role, StallReason, Status
+from holdfast.core.dependencies import ON_FAILURE
+from holdfast.core.model import (
+    ON_FAILURE_DEFAULT,
+    RESERVED_PREFIX,
+    Actor,
+    Draw,
+    Fence,
+    Flow,
+    Micros,
+    Phase,
+    Role,
+    StallReason,
+    Status,
+)
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.ledger.dedupe_options import dedupe_options
 from holdfast.ledger.dependencies import Refs
@@ -396,7 +408,6 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     dedupe_key = key("dedupe_key")
     delay_us = policies.duration_ms("delay", given.get("delay", 0), 0, DELAY_MS_MAX) * 1_000
     depends_on = _dependencies(given.get("depends_on", ()))
-    on_failure = given.get("on_dependency_failure", ON_FAILURE_DEFAULT if depends_on else "wait")
     return {
         "priority": limits.check_integer("priority", given.get("priority", 0), -limits.PRIORITY_MAX, limits.PRIORITY_MAX),
         "available_at": None if "available_at" not in given else moment("available_at", given["available_at"]),
@@ -408,7 +419,7 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
         "trace_id": key("trace_id"),
         "override": None if layer == policies.NO_SETTINGS else _encode(layer),
         "depends_on": depends_on,
-        "on_dependency_failure": _on_failure(on_failure),
+        "on_dependency_failure": _on_failure(given.get("on_dependency_failure", ON_FAILURE_DEFAULT)),
         "flow": _flow(given),
         "group": None if "group" not in given else limits.check_name("group", given["group"]),
     }

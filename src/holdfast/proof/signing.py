@@ -106,7 +106,12 @@ def _exit_matches(statement: Statement, body: payloads.CancelledPayload) -> bool
 
 
 def _error_sha256(error: bytes | None) -> str:
-    return EMPTY_SHA256 if error is None else sha256(b'{"error":' + error + b"}").hexdigest()
+    return EMPTY_SHA256 if error is None else sha256(_error_content(error)).hexdigest()
+
+
+def _error_content(error: bytes) -> bytes:
+    """Return an error in the form whose hash a holder signs."""
+    return b'{"error":' + error + b"}"
 
 
 def _policy_matches(statement: Statement, event: EventRecord) -> bool:
@@ -163,7 +168,7 @@ def signed_payload(command: c.JobCommand) -> bytes | None:
         case c.Complete():
             return command.payload
         case c.Fail() | c.Stall() if command.error is not None:
-            return payloads.FailedPayload(error=msgspec.Raw(command.error)).encode()
+            return _error_content(command.error)
         case c.AcknowledgeCancel() if command.reason is not None:
             return payloads.CancelledPayload(comment=command.reason).encode()
     return None

@@ -1,6 +1,5 @@
 """Verify an export or a job's proof offline: no ledger, no clock, no network."""
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
@@ -110,8 +109,6 @@ def _bad_line(body: bytes, message: str) -> BadLine:
 PROGRESS_LINES = 10_000
 _LEAVES, _ROWS, _HEADS, _END = range(4)
 _ROW_FIELDS = frozenset(JobRecord.__struct_fields__)
-_EXCEPTION = re.compile(r"\w*(Error|Exception)\b")
-"""The start of the reason for an unreadable row in exports of older versions."""
 _PARTS = ("leaves", "rows", "heads", "the end")
 
 
@@ -230,8 +227,8 @@ class _FileCheck:
         self._leaves.jobs.drop(line.job_id)
         if self._leaves.missing.unreadable(self._line, line.job_id):
             return
-        why = "" if _EXCEPTION.match(line.why) else f": {format_untrusted(line.why)}"
-        self._findings.add(self._line, "fold", f"its row does not fit its history{why}", job_id=line.job_id)
+        why = f"its row does not fit its history: {format_untrusted(line.why)}"
+        self._findings.add(self._line, "fold", why, job_id=line.job_id)
 
     def _check_job_order(self, job_id: int) -> None:
         if job_id <= self._job_id:

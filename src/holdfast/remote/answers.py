@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.model import Draw, Flow, JobRecord, Micros, Phase, Policy, Status
+from holdfast.core.model import ON_FAILURE_DEFAULT, Draw, Flow, JobRecord, Micros, Phase, Policy, Status
 from holdfast.errors import HoldfastError
 from holdfast.ledger.public import Beat, Change, Event, to_micros
 from holdfast.remote.refusals import ProblemFields, error_of
@@ -68,7 +68,7 @@ class RemoteJob(msgspec.Struct, frozen=True):
     depends_on: tuple[int, ...] = ()
     waits_for: tuple[int, ...] = ()
     wanted_at: datetime | None = None
-    on_dependency_failure: str = "wait"
+    on_dependency_failure: str = ON_FAILURE_DEFAULT
     group: str | None = None
     policy: Policy | None = None
     override: msgspec.Raw = msgspec.Raw(b"null")

@@ -67,11 +67,11 @@ class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to
     tier: str | None
     position: int
     text: str
-    holder: str | msgspec.UnsetType | None = UNSET
-    incarnation: str | msgspec.UnsetType | None = UNSET
-    last_beat_at: str | msgspec.UnsetType | None = UNSET
+    holder: str | msgspec.UnsetType = UNSET
+    incarnation: str | msgspec.UnsetType = UNSET
+    last_beat_at: str | msgspec.UnsetType = UNSET
     detected_at: str | msgspec.UnsetType = UNSET
-    silent_ms: int | msgspec.UnsetType | None = UNSET
+    silent_ms: int | msgspec.UnsetType = UNSET
     """The time from the last heartbeat to the detection."""
     policy: dict[str, Any] | msgspec.UnsetType | None = UNSET
     """The policy snapshot of the attempt, with `stall_after_ms`."""
@@ -160,13 +160,12 @@ def _holder_fields(event: EventRecord) -> dict[str, Any]:
     if event.type is not EventType.STALLED:
         return {}
     body = decode(StalledPayload, event.payload)
-    found_at = body.detected_at or event.received_at
     return {
         "holder": body.holder,
         "incarnation": body.incarnation,
-        "last_beat_at": None if body.last_beat_at is None else _rfc3339(body.last_beat_at),
-        "detected_at": _rfc3339(found_at),
-        "silent_ms": None if body.last_beat_at is None else max(0, found_at - body.last_beat_at) // 1_000,
+        "last_beat_at": _rfc3339(body.last_beat_at),
+        "detected_at": _rfc3339(body.detected_at),
+        "silent_ms": max(0, body.detected_at - body.last_beat_at) // 1_000,
         "policy": None if event.policy is None else public_policy(event.policy),
     }
 

@@ -129,7 +129,7 @@ def test_a_row_is_read_back_without_its_token(policy_id: int | None):
 def test_every_field_of_a_row_is_exported():
     job = rich(WINDOW).job
     exported = {*job_fields(job, 1), "token", "policy"}
-    defaults = {name for name in type(job).__struct_fields__ if getattr(job, name) in (None, 0, False, (), "wait")}
+    defaults = {name for name in type(job).__struct_fields__ if getattr(job, name) in (None, 0, False, (), "dead_letter")}
     assert exported | defaults == set(type(job).__struct_fields__)
 
 

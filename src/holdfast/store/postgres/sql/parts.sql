@@ -69,8 +69,7 @@ AND (%(kinds)s::text[] IS NULL OR j.kind = ANY (%(kinds)s::text[]));
 
 -- part: fails_with_dependency
 (SELECT w.waits_for > 0 FROM holdfast.jobs w WHERE w.id = d.job_id)
-AND (SELECT w.payload LIKE '%%"on_dependency_failure":"cancel"}'::bytea
-         OR w.payload LIKE '%%"on_dependency_failure":"dead_letter"}'::bytea
+AND (SELECT w.payload NOT LIKE '%%"on_dependency_failure":"wait"}'::bytea
      FROM holdfast.jobs w WHERE w.id = d.job_id);
 
 -- The durations of each policy that say when something is due. Each policy is read once, not once for each job.

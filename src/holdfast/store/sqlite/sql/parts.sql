@@ -122,10 +122,8 @@ AND (:kinds IS NULL OR j.kind IN (SELECT value FROM json_each(:kinds)));
 
 -- part: fails_with_dependency
 (SELECT w.waits_for > 0 FROM holdfast_jobs w WHERE w.id = d.job_id)
-AND (SELECT substr(w.payload, -length('"on_dependency_failure":"cancel"}'))
-             = CAST('"on_dependency_failure":"cancel"}' AS BLOB)
-         OR substr(w.payload, -length('"on_dependency_failure":"dead_letter"}'))
-             = CAST('"on_dependency_failure":"dead_letter"}' AS BLOB)
+AND (SELECT substr(w.payload, -length('"on_dependency_failure":"wait"}'))
+             <> CAST('"on_dependency_failure":"wait"}' AS BLOB)
      FROM holdfast_jobs w WHERE w.id = d.job_id);
 
 -- The durations of each policy that say when something is due. Each policy is read once, not once for each job.
