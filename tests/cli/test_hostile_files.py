@@ -48,7 +48,6 @@ def test_the_settings_must_be_a_regular_file_of_bounded_size(
     "words",
     [
         ["sweep", "--key", "{}"],
-        ["mcp", "--http", "127.0.0.1:0", "--token-file", "{}"],
         ["job", "enqueue", "index", "--queue", "default", "--args", "@{}"],
         ["job", "enqueue", "index", "--queue", "default", "--policy", "@{}"],
         ["task", "complete", "--id", "1", "--agent", "a", "--request-id", "r", "--result", "@{}"],

@@ -81,7 +81,6 @@ COMMANDS = [
     ("key", "new", "--role", "server", "--name", "a", "--out", "a.key"),
     ("task", "heartbeat", "--id", "1", "--agent", "a", "--request-id", "r"),
     ("mcp",),
-    ("mcp", "--http", "127.0.0.1:0"),
     ("demo", "--jobs", "1"),
     ("worker", "run", "shop:app"),
     ("worker", "run", "shop:app", "--json"),
@@ -167,7 +166,7 @@ def test_the_traceback_of_a_module_does_not_show_a_password(run: Run, folder: Pa
         ["PostgreSQL://ann:Zq7Xw9@127.0.0.1/jobs"],
         ["job", "list", "--limit", "postgresql://ann:Zq7Xw9@127.0.0.1/" + 200 * "a"],
         ["job", "list", "--since", f"postgresql:///jobs?password={100 * 'Zq7'}"],
-        ["mcp", "--http", "postgresql://ann:Zq7Xw9@127.0.0.1/jobs", "--json"],
+        ["mcp", "--idle-limit", "postgresql://ann:Zq7Xw9@127.0.0.1/jobs", "--json"],
     ],
 )
 def test_a_url_that_is_cut_or_misplaced_is_not_repeated(words: list[str], run: Run) -> None:

@@ -16,9 +16,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
+import holdfast
 from docs.generate import ROOT
 from tests.docs.pages import Block, blocks, name, with_blocks
-from tests.mcp.conftest import TOKEN, Served
+from tests.support.served_process import serving
 
 MODULE = re.compile(r"# (\w+)\.py\n")
 SCRIPT = re.compile(r"# \w+\.sh\n")
@@ -37,11 +38,12 @@ def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def mcp_url(tmp_path: Path) -> Iterator[str]:
-    """The url of an MCP server with a token, for the ledger of the page."""
-    served = Served(f"sqlite:///{tmp_path}/jobs.db", "--http", "127.0.0.1:0", HOLDFAST_MCP_TOKEN=TOKEN)
-    yield served.url
-    served.close()
+def mcp_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The url of a server of the page's ledger. The environment has a worker's token for it."""
+    with holdfast.open(f"sqlite:///{tmp_path}/jobs.db") as ledger:
+        monkeypatch.setenv("MCP_TOKEN", ledger.new_token("worker", "reviewer").text)
+    with serving(tmp_path, db="sqlite:///jobs.db") as server:
+        yield f"{server.url}/mcp"
 
 
 @pytest.mark.parametrize("page", with_blocks("python"), ids=name)
@@ -54,7 +56,6 @@ def test_python_blocks_run_in_order(
         monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("database_url"))
     if any("MCP_URL" in block.text for block in found):
         monkeypatch.setenv("MCP_URL", request.getfixturevalue("mcp_url"))
-        monkeypatch.setenv("MCP_TOKEN", TOKEN)
     if any("settings.configure" in block.text for block in found):
         run_elsewhere(page)
     else:

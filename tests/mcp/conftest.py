@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
-import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult
@@ -27,7 +26,6 @@ from tests.support.processes import ROOT
 
 ENDS: dict[str, dict[str, Any]] = {"complete": {"result": 1}, "fail": {"error": "no route"}, "release": {}}
 """The tools that end a job, and their other arguments."""
-TOKEN = "not-a-secret-in-a-test"  # noqa: S105
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0",
@@ -141,7 +139,7 @@ class Served:
         pipe = subprocess.PIPE
         words = [sys.executable, *command(url, *options, program=program)]
         self._process = forked.popen(words, env=environment(**env), stdin=pipe, stdout=pipe, stderr=pipe)
-        self.url: str = self.logged("serving MCP")["url"]
+        self.logged("serving MCP")
 
     def logged(self, message: str) -> dict[str, Any]:
         """The next line of its log that contains this text."""
@@ -194,25 +192,6 @@ class Served:
             assert pipe is not None
             pipe.close()
         self._process.wait()
-
-
-class HttpClient:
-    """A client over HTTP with its own session, and no open connection between requests."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self.headers = ACCEPT
-        begun = self._send(INITIALIZE)
-        self.headers = {**ACCEPT, "mcp-session-id": begun.headers["mcp-session-id"]}
-
-    def _send(self, message: dict[str, Any]) -> httpx2.Response:
-        return httpx2.post(self._url, json=message, headers=self.headers, timeout=60).raise_for_status()
-
-    def call(self, tool: str, **arguments: Any) -> Any:
-        """The result."""
-        said = self._send({**RESUME, "params": {"name": tool, "arguments": arguments}}).text
-        [line] = [line for line in said.splitlines() if line.startswith("data: {")]
-        return json.loads(line.removeprefix("data: "))["result"]
 
 
 Serve = Callable[..., Served]

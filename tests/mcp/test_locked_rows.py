@@ -1,5 +1,6 @@
 """Another transaction keeps a row locked: only calls that need it wait, and the end of the server waits a limited time."""
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from holdfast.ledger import Ledger
 from holdfast.mcp.sessions import HeartbeatThread
 from holdfast.signals import REPEAT_SECONDS
 from holdfast.store.postgres import store as postgres
-from tests.mcp.conftest import HttpClient, Serve, Served, Watch, beats, new_sessions, tool_client
+from tests.mcp.conftest import INITIALIZE, RESUME, Serve, Served, Watch, beats, new_sessions, tool_client
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -148,10 +149,13 @@ async def test_jobs_for_an_ended_session_are_released(place: Place, ledger: Ledg
 
 
 def holding(serve: Serve, url: str, *jobs: int, **options: str) -> Served:
-    """A server over HTTP that holds one job for each of as many clients."""
-    server = serve(url, "--http", "127.0.0.1:0", **options)
+    """A server that holds these jobs for its client."""
+    server = serve(url, **options)
+    server.send(json.dumps(INITIALIZE))
+    server.answer()
     for job in jobs:
-        assert not HttpClient(server.url).call("claim_job", id=job)["isError"]
+        server.send(json.dumps({**RESUME, "params": {"name": "claim_job", "arguments": {"id": job}}}))
+        assert not server.answer()["result"].get("isError")
     return server
 
 

@@ -203,11 +203,11 @@ def test_streams_count_against_the_limit_of_streams(served: RunningServer) -> No
             assert other.status == 200
 
 
-def test_a_stop_ends_streams_and_releases_jobs(tmp_path: Path) -> None:
-    with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+def test_a_stop_ends_streams_and_releases_jobs(tmp_path: Path, store_url: str) -> None:
+    with holdfast.open(store_url) as ledger:
         job = ledger.enqueue("review")
         token = ledger.new_token("worker", "arm-1").text
-        with serving(tmp_path) as server:
+        with serving(tmp_path, db=store_url) as server:
             worker = Client(server.port, token)
             session = {"Mcp-Session-Id": initialize(worker).headers["mcp-session-id"]}
             tool = {"name": "claim_job", "arguments": {"id": job.id}}

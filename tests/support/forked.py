@@ -299,7 +299,6 @@ def _preload() -> None:
     for name in (
         "agent",
         "ledger",
-        "mcp.http",
         "mcp.stdio",
         "store.postgres",
         "store.sqlite",

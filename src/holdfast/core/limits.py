@@ -257,18 +257,8 @@ MCP_BODY_BYTES_MAX = 4_194_304
 """One message of a client to the MCP server."""
 MCP_SESSIONS_MAX = 1_000
 """Sessions that an MCP server has open, and sessions it holds tasks for."""
-MCP_TOKENS_MAX = 16
-"""Tokens of an MCP server over HTTP. Each is a client with an equal share of its sessions and requests."""
-MCP_REFUSALS_LOGGED_MAX = 10
-"""Refused tokens that an MCP server over HTTP logs in a minute. The next line has the number of further ones."""
-MCP_CONNECTIONS_MAX = 800
-"""Connections to an MCP server over HTTP. Beyond that, the one that has waited longest for its client is closed."""
-MCP_REQUESTS_MAX = 640
-"""Requests that it serves at once, including open streams."""
-MCP_HEAD_MS_MAX = 10_000
-"""How long a client may take for the head of a request."""
-MCP_REQUEST_MS_MAX = 60_000
-"""How long a client may take for the body of a request."""
+MCP_SESSIONS_OF_ONE_MAX = 62
+"""The same sessions of one token of a server."""
 MCP_IDLE_MS_MAX = 86_400_000
 """How long an MCP server may hold tasks for a client that does not call."""
 TOKEN_PATTERNS_MAX = 100

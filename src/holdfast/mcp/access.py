@@ -1,27 +1,19 @@
-"""Access control of the HTTP transport: host names, bearer tokens, and limits for each client."""
+"""The sessions of the protocol over HTTP: which client has which, and how many one client may open."""
 
-import hmac
-import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.core import limits
-from holdfast.core.hosts import AllowedHosts
 from holdfast.mcp.rights import CLIENT_SCOPE_KEY
-from holdfast.mcp.server import SESSION_HEADER
-
-log = logging.getLogger("holdfast.mcp")
+from holdfast.mcp.server import SESSION_HEADER, session_name
 
 RETRY_HEADERS = {"Retry-After": "1"}
-REFUSALS_S = 60.0
-"""The period in which at most MCP_REFUSALS_LOGGED_MAX refused tokens are logged."""
-_BAD_REQUEST, _UNAUTHORIZED, _NOT_FOUND, _OK = 400, 401, 404, 200
+_BAD_REQUEST, _NOT_FOUND, _OK = 400, 404, 200
 
 
 class TransportSessions:
@@ -71,48 +63,19 @@ class TransportSessions:
         self._used_at.pop(secret, None)
 
 
-class RefusedTokenLog:
-    """Logs one line for each refused token, with the peer's address and the reason, never with the token.
+class SessionAccess:
+    """Passes a request on if its client may use its session, or open another one. The scope has the client.
 
-    Beyond MCP_REFUSALS_LOGGED_MAX lines a minute, refusals are only counted. The next line has the count in `unlogged`.
+    `on_session_end` is called with the name of a session that its client has ended with DELETE.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._since = float("-inf")
-        self._logged = self._unlogged = 0
-
-    def note(self, scope: Scope, headers: Headers) -> None:
-        now = self._monotonic()
-        if now - self._since >= REFUSALS_S:
-            self._since, self._logged = now, 0
-        if self._logged >= limits.MCP_REFUSALS_LOGGED_MAX:
-            self._unlogged += 1
-            return
-        peer = (scope.get("client") or ("unknown",))[0]
-        log.warning("refused a token", extra={"peer": peer, "reason": _refusal_reason(headers), "unlogged": self._unlogged})
-        self._logged, self._unlogged = self._logged + 1, 0
-
-
-def _refusal_reason(headers: Headers) -> str:
-    given = headers.get("authorization")
-    if given is None:
-        return "no Authorization header"
-    return "unknown token" if given.partition(" ")[0].lower() == "bearer" else "not a Bearer token"
-
-
-class SessionAccess:
-    """Passes a request on if its client may use its session, or open another one. The scope has the client."""
-
-    def __init__(self, app: ASGIApp, most: int, session_s: float) -> None:
+    def __init__(self, app: ASGIApp, most: int, session_s: float, on_session_end: Callable[[str], None]) -> None:
         self._app = app
         self._most = most
+        self._on_session_end = on_session_end
         self._sessions = TransportSessions(most, session_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         headers, client = Headers(scope=scope), scope[CLIENT_SCOPE_KEY]
         refused = self._check(scope, headers, client)
         await (self._forward(scope, receive, send, headers, client) if refused is None else refused(scope, receive, send))
@@ -129,10 +92,10 @@ class SessionAccess:
     async def _forward(self, scope: Scope, receive: Receive, send: Send, headers: Headers, client: Hashable) -> None:
         secret = headers.get(SESSION_HEADER)
         uses_session = secret is not None or _may_open_session(scope, headers)
-        status, is_counted = 0, uses_session
+        is_counted = uses_session
 
         async def watch_send(message: Message) -> None:
-            nonlocal status, is_counted
+            nonlocal is_counted
             if message["type"] == "http.response.start":
                 status = message["status"]
                 opened = Headers(raw=message["headers"]).get(SESSION_HEADER) if status < _BAD_REQUEST else None
@@ -140,6 +103,8 @@ class SessionAccess:
                     # The session has its client before anyone can know its id.
                     self._sessions.done(None, client, opened)
                     is_counted = False
+                elif secret is not None:
+                    self._note_end(scope["method"], status, secret)
             await send(message)
 
         if uses_session:
@@ -149,66 +114,14 @@ class SessionAccess:
         finally:
             if is_counted:
                 self._sessions.done(secret, client, None)
-            if secret is not None and (status == _NOT_FOUND or (scope["method"] == "DELETE" and status == _OK)):
-                self._sessions.end(secret)
 
-
-class AccessControl:
-    """Passes a request on if its host is allowed, its token is valid (if there are tokens) and its client is within its share."""
-
-    def __init__(self, app: ASGIApp, hosts: AllowedHosts, tokens: Sequence[str], requests_max: int) -> None:
-        self._app = app
-        self._hosts = hosts
-        self._tokens = [token.encode() for token in tokens]
-        self._requests_max = requests_max
-        self._under_way: Counter[int] = Counter()
-        self._refusals = RefusedTokenLog()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        client = self._client_of(headers)
-        refused = self._check_host(headers) or self._check_client(client)
-        if refused is not None:
-            if refused.status_code == _UNAUTHORIZED:
-                self._refusals.note(scope, headers)
-            await refused(scope, receive, send)
-            return
-        assert client is not None
-        scope[CLIENT_SCOPE_KEY] = client
-        self._under_way[client] += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._under_way[client] -= 1
-
-    def _check_host(self, headers: Headers) -> PlainTextResponse | None:
-        """Refuse a request that uses another host name than the server's: it may come from a browser after DNS rebinding."""
-        hosts, origins = headers.getlist("host"), headers.getlist("origin")
-        if len(hosts) != 1 or not self._hosts.allows(hosts[0]):
-            return PlainTextResponse("Invalid Host header: the server has another name. See --allow-host.", status_code=421)
-        if len(origins) > 1 or not all(map(self._hosts.allows_origin, origins)):
-            return PlainTextResponse("Invalid Origin header: pages from there may not call this server.", status_code=403)
-        return None
-
-    def _client_of(self, headers: Headers) -> int | None:
-        """Return the index of the request's token, 0 if the server has no tokens, None if the token is unknown."""
-        if not self._tokens:
-            return 0
-        scheme, _, token_text = headers.get("authorization", "").partition(" ")
-        given = token_text.encode("latin-1", errors="replace")
-        matches = [hmac.compare_digest(given, token) for token in self._tokens]  # all of them, so that the time is constant
-        return matches.index(True) if scheme.lower() == "bearer" and any(matches) else None
-
-    def _check_client(self, client: int | None) -> PlainTextResponse | None:
-        if client is None:
-            return PlainTextResponse("Unauthorized", status_code=_UNAUTHORIZED, headers={"WWW-Authenticate": "Bearer"})
-        if self._under_way[client] >= self._requests_max:
-            text = f"Too many requests: at most {self._requests_max} may be under way for this client at once."
-            return PlainTextResponse(text, status_code=429, headers=RETRY_HEADERS)
-        return None
+    def _note_end(self, method: str, status: int, secret: str) -> None:
+        """Forget a session if the answer says that it has ended. Its place is free before the client has the answer."""
+        if status == _NOT_FOUND:
+            self._sessions.end(secret)
+        elif method == "DELETE" and status == _OK:
+            self._sessions.end(secret)
+            self._on_session_end(session_name(secret))
 
 
 def _may_open_session(scope: Scope, headers: Headers) -> bool:

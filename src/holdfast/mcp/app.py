@@ -5,60 +5,30 @@ Who the client is was checked before.
 """
 
 import asyncio
-import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.core import limits
 from holdfast.ledger import Ledger
 from holdfast.mcp.access import SessionAccess
-from holdfast.mcp.server import SESSION_HEADER, CallerResolver, build_server, quiet_loggers, session_name
+from holdfast.mcp.server import CallerResolver, build_server, new_session_name, quiet_sdk_logger
 from holdfast.mcp.sessions import ClientSessions, HeartbeatThread
 
-PATH = "/mcp"
-GRACE_S = 2.0
-"""How long calls may continue after the server has begun to stop."""
 IDLE_S = 1_800.0
 """How long jobs are held for a client that sends no request."""
-_OK = 200
-
-
-class SessionEndNotifier:
-    """Calls `on_session_end` when a client ends its session with DELETE."""
-
-    def __init__(self, app: ASGIApp, on_session_end: Callable[[str], None]) -> None:
-        self._app = app
-        self._on_session_end = on_session_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "DELETE":
-            await self._app(scope, receive, send)
-            return
-        status = 0
-
-        async def watch_send(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        await self._app(scope, receive, watch_send)
-        secret = Headers(scope=scope).get(SESSION_HEADER)
-        if status == _OK and secret is not None:
-            self._on_session_end(session_name(secret))
 
 
 class ShutdownMiddleware:
     """Ends open requests when the server stops: streams at once, calls after `grace_s`."""
 
-    def __init__(self, app: ASGIApp, grace_s: float = GRACE_S) -> None:
+    def __init__(self, app: ASGIApp, grace_s: float) -> None:
         self._app = app
         self._grace_s = grace_s
         self._stopping = anyio.Event()
@@ -67,9 +37,6 @@ class ShutdownMiddleware:
         self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         is_begun = is_ended = False
 
         async def watch_send(message: Message) -> None:
@@ -99,10 +66,10 @@ class McpApp:
     """The MCP server for a server that has access control, limits and a log of its own. `run` is its life, in one task."""
 
     def __init__(self, ledger: Ledger, grace_s: float) -> None:
-        quiet_loggers()
-        sessions = ClientSessions(ledger, time.monotonic, limits.MCP_TOKENS_MAX)
+        quiet_sdk_logger()
+        sessions = ClientSessions(ledger, time.monotonic, limits.MCP_SESSIONS_OF_ONE_MAX)
         self._heartbeats = HeartbeatThread(sessions, IDLE_S, keep=False)
-        server = build_server(CallerResolver(sessions, None, None, lambda: secrets.token_hex(8)))
+        server = build_server(CallerResolver(sessions, None, None, new_session_name))
         session_s = IDLE_S + limits.LEASE_MS_MAX / 1_000
         self._manager = StreamableHTTPSessionManager(
             server,
@@ -111,9 +78,9 @@ class McpApp:
             session_idle_timeout=session_s,
             max_sessions=limits.MCP_SESSIONS_MAX,
         )
-        notifier = SessionEndNotifier(self._manager.handle_request, self._heartbeats.end_session)
-        self._shutdown = ShutdownMiddleware(notifier, grace_s)
-        self._app = SessionAccess(self._shutdown, limits.MCP_SESSIONS_MAX // limits.MCP_TOKENS_MAX, session_s)
+        self._shutdown = ShutdownMiddleware(self._manager.handle_request, grace_s)
+        end_session = self._heartbeats.end_session
+        self._app = SessionAccess(self._shutdown, limits.MCP_SESSIONS_OF_ONE_MAX, session_s, end_session)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:

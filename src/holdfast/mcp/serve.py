@@ -1,10 +1,9 @@
-"""`holdfast mcp`: run the server until its client disconnects or a signal arrives."""
+"""`holdfast mcp`: serve one client on stdio until it disconnects or a signal arrives."""
 
 import asyncio
 import contextlib
 import logging
 import os
-import secrets
 import signal
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from mcp.server.stdio import stdio_server
 
 from holdfast.core import limits
 from holdfast.ledger import Ledger, validate
-from holdfast.mcp.server import DEFAULT_AGENT_NAME, CallerResolver, build_server, quiet_loggers
+from holdfast.mcp.server import DEFAULT_AGENT_NAME, CallerResolver, build_server, new_session_name, quiet_sdk_logger
 from holdfast.mcp.sessions import SHUTDOWN_S, ClientSessions, HeartbeatThread
 from holdfast.mcp.stdio import STDIN, LineReader, MessageReader, MessageWriter, reserve_stdout
 from holdfast.signals import stop_on_signals
@@ -58,22 +57,13 @@ class Shutdown:
 
 
 class ServeOptions(NamedTuple):
-    """Options of the server. `session` is only for a process with one client."""
+    """Options of the server."""
 
     agent: str | None
     session: str | None
     idle_s: float
     keep: bool
     labels: tuple[str, ...] = ()
-
-
-class HttpOptions(NamedTuple):
-    """Options of the HTTP transport."""
-
-    host: str
-    port: int
-    tokens: tuple[str, ...]
-    allowed_hosts: tuple[str, ...]
 
 
 def serve_stdio(ledger: Ledger, options: ServeOptions) -> None:
@@ -89,53 +79,21 @@ def serve_stdio(ledger: Ledger, options: ServeOptions) -> None:
     _exit_if_stuck(heartbeats)
 
 
-def serve_http(ledger: Ledger, options: ServeOptions, http_options: HttpOptions) -> None:
-    """Serve any number of clients until SIGTERM or SIGINT. Raise OSError if the server cannot listen."""
-    from holdfast.mcp.http import bind_socket, build_http_server
-
-    sessions, shutdown = _create_sessions(ledger, options, clients=max(1, len(http_options.tokens))), Shutdown()
-    with (
-        bind_socket(http_options.host, http_options.port) as listening_socket,
-        stop_on_signals(shutdown.on_signal, hangup=False),
-        HeartbeatThread(sessions, options.idle_s, keep=options.keep) as heartbeats,
-    ):
-        server = build_server(CallerResolver(sessions, options.agent, None, new_session_name))
-        http_server = build_http_server(
-            server,
-            http_options.host,
-            allowed_hosts=http_options.allowed_hosts,
-            tokens=http_options.tokens,
-            idle_s=options.idle_s,
-            on_session_end=heartbeats.end_session,
-        )
-
-        async def serve() -> None:
-            shutdown.call_on_signal(http_server.stop)
-            await http_server.serve(sockets=[listening_socket])
-
-        anyio.run(serve)
-    _exit_if_stuck(heartbeats)
-
-
 def _exit_if_stuck(heartbeats: HeartbeatThread) -> None:
     """Exit at once if a thread is still blocked in the ledger: closing the ledger would block too."""
     if heartbeats.is_stuck:
         os._exit(0)
 
 
-def _create_sessions(ledger: Ledger, options: ServeOptions, clients: int = 1) -> ClientSessions:
+def _create_sessions(ledger: Ledger, options: ServeOptions) -> ClientSessions:
     """Return the sessions. Raise an error for an invalid agent or session name now, not with the first call."""
-    quiet_loggers()
+    quiet_sdk_logger()
     validate.worker(
         DEFAULT_AGENT_NAME if options.agent is None else options.agent,
         DEFAULT_AGENT_NAME if options.session is None else options.session,
     )
     labels = validate.labels("labels", options.labels, limits.LABELS_PER_WORKER_MAX)
-    return ClientSessions(ledger, time.monotonic, clients, labels)
-
-
-def new_session_name() -> str:
-    return secrets.token_hex(8)
+    return ClientSessions(ledger, time.monotonic, labels=labels)
 
 
 async def _run_stdio(server: Server[Any], shutdown: Shutdown) -> None:

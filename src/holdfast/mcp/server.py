@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import re
+import secrets
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -167,15 +168,18 @@ def _transport_session(ctx: Context) -> str | None:
     return None if secret is None else session_name(secret)
 
 
+def new_session_name() -> str:
+    return secrets.token_hex(8)
+
+
 def session_name(secret: str) -> str:
     """Return a public name for a transport's session. The session id is secret: it is enough to act as the client."""
     return hashlib.sha256(secret.encode()).hexdigest()[:16]
 
 
-def quiet_loggers() -> None:
+def quiet_sdk_logger() -> None:
     """Log only warnings of the SDK. At lower levels it logs session ids, which are enough to act as their clients."""
-    for logger_name in ("mcp", "uvicorn"):
-        logging.getLogger(logger_name).setLevel(logging.WARNING)
+    logging.getLogger("mcp").setLevel(logging.WARNING)
 
 
 def build_server(resolver: CallerResolver) -> Server[Any]:

@@ -89,10 +89,16 @@ class DueHeartbeat(NamedTuple):
 class ClientSessions:
     """All sessions that hold jobs. Every method may be called from any thread."""
 
-    def __init__(self, ledger: Ledger, monotonic: Callable[[], float], clients: int = 1, labels: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        monotonic: Callable[[], float],
+        of_one_max: int = limits.MCP_SESSIONS_MAX,
+        labels: Sequence[str] = (),
+    ) -> None:
         self.ledger = ledger
-        self.clients = clients
-        """How many clients share the server equally. More clients than these share its sessions as they come."""
+        self.of_one_max = of_one_max
+        """How many sessions of one client may hold jobs."""
         self.labels = labels
         """What the agents of all clients have, for jobs that require it."""
         self.monotonic = monotonic
@@ -144,7 +150,7 @@ class ClientSessions:
                     raise TooManyHeldJobs(f"a session holds at most {most} tasks at once", field="tasks", limit=most)
 
     def _check_sessions(self, client: Hashable) -> None:
-        most = max(1, limits.MCP_SESSIONS_MAX // self.clients)
+        most = min(self.of_one_max, limits.MCP_SESSIONS_MAX)
         busy = [entry.client for entry in self._sessions.values() if entry.idle_until is None]
         if busy.count(client) >= most or len(busy) >= limits.MCP_SESSIONS_MAX:
             raise TooManySessions(f"tasks are held for at most {most} sessions at once", field="sessions", limit=most)
