@@ -142,9 +142,7 @@ def test_metrics_are_served_at_the_logged_address(start: Start, options: list[st
         assert b"holdfast_ledger_up 1" in page.read()
 
 
-@pytest.mark.parametrize(
-    ("options", "begins"), [([], "{"), (["--log", "json"], "{"), (["--log", "logfmt"], "ts="), (["--log", "text"], "2")]
-)
+@pytest.mark.parametrize(("options", "begins"), [([], "{"), (["--log", "json"], "{"), (["--log", "text"], "2")])
 def test_the_log_is_json_unless_text_is_requested(folder: Path, start: Start, options: list[str], begins: str) -> None:
     with holdfast.open(f"sqlite:///{folder}/shop.db") as ledger:
         ledger.enqueue("note", queue="a")

@@ -140,28 +140,6 @@ def test_text_lines_have_time_level_and_fields(stream: io.StringIO) -> None:
     assert stream.getvalue().endswith("Z INFO     shop.orders: done  [job=7 kind=a]\n")
 
 
-def test_logfmt_is_pairs_on_one_line(stream: io.StringIO) -> None:
-    logs.configure(logfmt=True, stream=stream)
-    try:
-        raise LookupError('no "page"')
-    except LookupError:
-        with bound(job_id=7, kind="a b"):
-            log.exception("not\nfound", extra={"bytes": 512, "cold": True, "odd name": "x=1", "empty": ""})
-    [line] = stream.getvalue().splitlines()
-    head, _, rest = line.partition(" logger=")
-    assert head.startswith("ts=2") and head.endswith("Z level=error")
-    assert rest.startswith(
-        'shop.orders msg="not\\nfound" job_id=7 kind="a b" bytes=512 cold=true odd_name="x=1" empty="" '
-        'exception="Traceback (most recent call last):\\n'
-    )
-    assert rest.endswith('LookupError: no \\"page\\""')
-
-
-def test_lines_are_json_or_logfmt(stream: io.StringIO) -> None:
-    with pytest.raises(ValidationError, match="not both"):
-        logs.configure(json=True, logfmt=True, stream=stream)
-
-
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
@@ -207,12 +185,11 @@ def test_no_text_can_break_a_json_line(message: str, value: str, key: str) -> No
 
 
 @given(message=ANYTHING, value=ANYTHING, key=ANYTHING)
-@pytest.mark.parametrize("formatter", [formatters.TextFormatter(), formatters.LogfmtFormatter()])
-def test_no_text_can_break_a_text_line(formatter: logging.Formatter, message: str, value: str, key: str) -> None:
+def test_no_text_can_break_a_text_line(message: str, value: str, key: str) -> None:
     found = record("%s", message, value=value, nested={key: [value]})
     with bound(worker=value):
         logs.ContextFilter().filter(found)
-    assert formatter.format(found).isprintable()
+    assert formatters.TextFormatter().format(found).isprintable()
 
 
 class Silent:
@@ -262,7 +239,7 @@ def test_an_extra_cannot_replace_a_field_of_the_line() -> None:
     assert "exception" not in line
 
 
-@pytest.mark.parametrize("formatter", [formatters.JsonFormatter(), formatters.LogfmtFormatter(), formatters.TextFormatter()])
+@pytest.mark.parametrize("formatter", [formatters.JsonFormatter(), formatters.TextFormatter()])
 def test_lines_are_bounded(formatter: logging.Formatter) -> None:
     huge = "\U0001f600" * 1_000_000
     found = record(huge, **{f"extra-{number}": huge for number in range(100)})
@@ -273,9 +250,6 @@ def test_lines_are_bounded(formatter: logging.Formatter) -> None:
     if isinstance(formatter, formatters.JsonFormatter):
         assert len(line) <= formatters.LINE_BYTES_MAX
         assert json.loads(line)["truncated"] is True
-    elif isinstance(formatter, formatters.LogfmtFormatter):
-        assert len(line.encode()) <= formatters.LINE_BYTES_MAX
-        assert line.endswith("truncated=true")
     else:
         assert len(line) < 200_000
 

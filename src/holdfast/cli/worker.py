@@ -104,7 +104,7 @@ def worker() -> None:
 @click.option(
     "--log",
     "form",
-    type=click.Choice(["text", "logfmt", "json"]),
+    type=click.Choice(["text", "json"]),
     help="The form of log lines. [default: text on a terminal, else json]",
 )
 @click.option(
@@ -142,7 +142,7 @@ def run(
     from holdfast.telemetry import logs
 
     form = form or ("text" if sys.stderr.isatty() else "json")
-    logs.configure(json=form == "json", logfmt=form == "logfmt", level=log_level.upper())
+    logs.configure(json=form == "json", level=log_level.upper())
     options = {"apps": apps, "db": db, "keys": keys, "metrics_port": metrics_port, "metrics_host": metrics_host, **worker_options}
     if workers is not None:
         _run_several(workers, options, as_json)

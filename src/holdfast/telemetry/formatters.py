@@ -33,8 +33,6 @@ _OWN_FIELDS = frozenset({"ts", "level", "logger", "message", "exception", "trunc
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
-_UNQUOTED = re.compile(r"[^\s\"=\\]+")
-"""Values that need no quotes in logfmt."""
 
 
 def trace_id_of(value: Any) -> Any:
@@ -159,41 +157,6 @@ class TextFormatter(_Formatter):
         lines = [truncate(f"{head}  [{suffix}]" if suffix else head, LINE_BYTES_MAX)]
         lines += [self.INDENT + printable(line) for line in self.exception(record).splitlines()]
         return "\n".join(lines)
-
-
-class LogfmtFormatter(_Formatter):
-    """Formats a record as `name=value` pairs: ts, level, logger, msg, bound fields, extra fields, exception."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        own = {"ts": timestamp(record), "level": record.levelname.lower(), "logger": record.name, "msg": message_of(record)}
-        whole = own | bound_fields(record) | extra_fields(record)
-        if exception := self.exception(record):
-            whole["exception"] = exception
-        line = " ".join(f"{_logfmt_name(name)}={_logfmt_value(value)}" for name, value in whole.items())
-        if len(line.encode()) <= LINE_BYTES_MAX:
-            return line
-        short = {
-            name: truncate(_str_or_type(value), _SHORT_VALUE_CHARACTERS) for name, value in (own | bound_fields(record)).items()
-        }
-        short |= {
-            "msg": truncate(own["msg"], _SHORT_TEXT_CHARACTERS),
-            "exception": exception[-_SHORT_TEXT_CHARACTERS:],
-            "truncated": "true",
-        }
-        return " ".join(f"{_logfmt_name(name)}={_logfmt_value(value)}" for name, value in short.items())
-
-
-def _logfmt_name(name: str) -> str:
-    """Replace the characters that would end a name."""
-    return re.sub(r"[\s\"=]", "_", printable(name)) or "_"
-
-
-def _logfmt_value(value: Any) -> str:
-    """Return a value, quoted if necessary. Containers, booleans and None are JSON."""
-    whole = json.dumps(value) if isinstance(value, bool | dict | list) or value is None else _str_or_type(value)
-    if _UNQUOTED.fullmatch(whole) and whole.isprintable():
-        return whole
-    return '"' + printable(whole.replace("\\", "\\\\").replace('"', '\\"')) + '"'
 
 
 def printable(value: str) -> str:

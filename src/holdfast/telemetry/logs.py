@@ -8,17 +8,13 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from typing import IO, Any, Literal, Protocol
+from typing import IO, Any, Protocol
 
 from holdfast.core.formatting import format_error
 from holdfast.errors import ValidationError
-from holdfast.telemetry.formatters import FIELDS, JsonFormatter, LogfmtFormatter, TextFormatter, trace_id_of
+from holdfast.telemetry.formatters import FIELDS, JsonFormatter, TextFormatter, trace_id_of
 
-__all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "LogfmtFormatter", "TextFormatter", "bind_job", "configure",
-           "configured", "current"]  # fmt: skip
-
-Form = Literal["text", "logfmt", "json"]
-FORMATTERS: dict[Form, type[logging.Formatter]] = {"text": TextFormatter, "logfmt": LogfmtFormatter, "json": JsonFormatter}
+__all__ = ["FIELDS", "ContextFilter", "JsonFormatter", "TextFormatter", "bind_job", "configure", "configured", "current"]
 
 logger = logging.getLogger("holdfast")
 logger.addHandler(logging.NullHandler())
@@ -109,19 +105,15 @@ class _OwnHandler(logging.StreamHandler[Any]):
             super().handleError(record)
 
 
-def configure(
-    json: bool = False, level: int | str = "INFO", *, stream: IO[str] | None = None, logfmt: bool = False
-) -> logging.Handler:
-    """Send all log lines of this program to `stream` (default: stderr), as JSON or logfmt for machines or as text for people.
+def configure(json: bool = False, level: int | str = "INFO", *, stream: IO[str] | None = None) -> logging.Handler:
+    """Send all log lines of this program to `stream` (default: stderr), as JSON for machines or as text for people.
 
     It configures the root logger, so lines of job handlers are included. Calling it again replaces its own setup and keeps
     other handlers.
     """
-    if json and logfmt:
-        raise ValidationError("choose json or logfmt, not both", field="logfmt")
     handler = _OwnHandler(stream)
     handler.addFilter(ContextFilter())
-    handler.setFormatter(FORMATTERS["json" if json else "logfmt" if logfmt else "text"]())
+    handler.setFormatter(JsonFormatter() if json else TextFormatter())
     root = logging.getLogger()
     try:
         root.setLevel(level)
@@ -133,14 +125,13 @@ def configure(
     return handler
 
 
-def configured() -> tuple[Form, int, bool] | None:
-    """Return the setup of `configure`, for another process that has to log in the same way: the format, the level, and
-    whether it logs to standard output. Return None if it was not called."""
+def configured() -> tuple[bool, int, bool] | None:
+    """Return the setup of `configure`, for another process that has to log in the same way: whether it logs JSON, the level,
+    and whether it logs to standard output. Return None if it was not called."""
     root = logging.getLogger()
     for handler in root.handlers:
         if isinstance(handler, _OwnHandler):
-            forms = [form for form, formatter in FORMATTERS.items() if type(handler.formatter) is formatter]
-            return forms[0] if forms else "text", root.level, handler.stream is sys.stdout
+            return isinstance(handler.formatter, JsonFormatter), root.level, handler.stream is sys.stdout
     return None
 
 

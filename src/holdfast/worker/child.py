@@ -220,8 +220,8 @@ def main() -> None:
             signal.signal(number, lambda *_: None)
     signal_when_parent_dies(signal.SIGKILL)
     if len(sys.argv) > _ARGUMENTS_MIN:
-        form, level, to_stdout = sys.argv[_ARGUMENTS_MIN:]
-        configure(form == "json", int(level), logfmt=form == "logfmt", stream=sys.stdout if int(to_stdout) else None)
+        as_json, level, to_stdout = map(int, sys.argv[_ARGUMENTS_MIN:])
+        configure(bool(as_json), level, stream=sys.stdout if to_stdout else None)
     with contextlib.suppress(OSError):
         ChildTaskRunner(socket.socket(fileno=int(sys.argv[1]))).work()
 

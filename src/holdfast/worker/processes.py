@@ -185,7 +185,7 @@ class ChildProcess:
 def _logging_arguments() -> list[str]:
     """Return the arguments that make a child log like its parent; none if Holdfast did not configure the parent's logging."""
     configured = logs.configured()
-    return [] if configured is None else [configured[0], str(configured[1]), str(int(configured[2]))]
+    return [] if configured is None else [str(int(value)) for value in configured]
 
 
 class ProcessPool(ThreadPool):
