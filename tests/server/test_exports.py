@@ -1,7 +1,5 @@
 """Files: the export, a job's proof, and lists of jobs."""
 
-import csv
-import io
 import json
 import socket
 import subprocess
@@ -78,23 +76,9 @@ def test_a_file_has_all_pages_of_a_list(admin: Client, ledger: Ledger, order: st
     assert sorted(json.loads(line)["id"] for line in lines) == list(range(1, limits.PAGE_MAX + 6))
 
 
-def test_jobs_are_listed_as_files(admin: Client, ledger: Ledger) -> None:
-    ledger.enqueue_many([{"kind": f"k{number}", "queue": "=1+1"} for number in range(3)])
-    lines = admin.get("/v1/jobs/export?format=ndjson&kind=k1").body.splitlines()
-    assert [json.loads(line)["id"] for line in lines] == [2]
-    rows = list(csv.DictReader(io.StringIO(admin.get("/v1/jobs/export?format=csv").body.decode())))
-    assert [row["id"] for row in rows] == ["1", "2", "3"]
-    assert {row["queue"] for row in rows} == {"'=1+1"}
-
-
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r="], ids=repr)
-def test_a_cell_does_not_begin_a_formula(admin: Client, worker: Client, start: str) -> None:
-    text = f'{start}HYPERLINK("https://example.org")'
-    assert admin.post("/v1/jobs", {"kind": "k", "correlation_id": text.replace("\t", "").replace("\r", "")}).status == 201
-    fence = worker.post("/v1/claims", {"queues": ["default"], "start": True}).data["jobs"][0]["fence"]
-    assert worker.post("/v1/jobs/1/complete", {"fence": fence, "result": text}).status == 200
-    answer = admin.get("/v1/jobs/export?format=csv")
-    assert answer.headers["content-disposition"] == 'attachment; filename="jobs.csv"'
-    [row] = csv.DictReader(io.StringIO(answer.body.decode(), newline=""))
-    for cell in row.values():
-        assert not cell.startswith(("=", "+", "-", "@", "\t", "\r")), row
+def test_jobs_are_listed_as_a_file(admin: Client, ledger: Ledger) -> None:
+    ledger.enqueue_many([{"kind": f"k{number}"} for number in range(3)])
+    answer = admin.get("/v1/jobs/export?kind=k1")
+    assert answer.headers["content-disposition"] == 'attachment; filename="jobs.ndjson"'
+    assert [json.loads(line)["id"] for line in answer.body.splitlines()] == [2]
+    assert admin.get("/v1/jobs/export?format=csv").status == 400

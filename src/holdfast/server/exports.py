@@ -1,10 +1,7 @@
 """Routes that stream many lines: the export of the ledger, the proof of a job, and lists of jobs as files."""
 
 import asyncio
-import csv
-import io
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from typing import Any, Literal
 
 import msgspec
 
@@ -15,14 +12,12 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.routes import route
 from holdfast.server.streams import Stream
-from holdfast.shapes import JobView
 
 PARTS_MAX = 16
 """Parts that wait for the client. The thread that makes them waits too."""
 PART_SECONDS_MAX = 30.0
 PART_BYTES = 65_536
-NDJSON, CSV = "application/x-ndjson", "text/csv; charset=utf-8"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+NDJSON = "application/x-ndjson"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -129,23 +124,22 @@ async def prove(call: Call) -> Reply:
     return await _attached(call, f"holdfast-{call.ledger.id}-{job_id}.jsonl", NDJSON, work)
 
 
-class ExportJobsQuery(b.ListQuery, frozen=True):
-    format: Literal["ndjson", "csv"] = "ndjson"
-
-
-@route("GET", "/v1/jobs/export", "reader", query=ExportJobsQuery, answer=None, awaits=True, verb="read", media=(NDJSON, CSV))
+@route("GET", "/v1/jobs/export", "reader", query=b.ListQuery, answer=None, awaits=True, verb="read", media=(NDJSON,))
 async def export_jobs(call: Call) -> Reply:
     """Stream the jobs of a list as a file, up to 100,000."""
     call.check_search(call.query.text)
-    is_csv = call.query.format == "csv"
-    work = _csv_writer(call) if is_csv else _json_writer(call)
-    return await _attached(call, f"jobs.{call.query.format}", CSV if is_csv else NDJSON, work)
+
+    def work(write: Callable[[bytes], object]) -> None:
+        for job in _chosen(call):
+            write(_encode(call.view(job)) + b"\n")
+
+    return await _attached(call, "jobs.ndjson", NDJSON, work)
 
 
 def _chosen(call: Call) -> Iterator[Job]:
     """Yield the jobs of the filter, page by page."""
     given = msgspec.structs.asdict(call.query)
-    for name in ("format", "fields", "cursor"):
+    for name in ("fields", "cursor"):
         del given[name]
     left = limits.HTTP_EXPORT_JOBS_MAX
     given["limit"] = limits.PAGE_MAX
@@ -158,34 +152,3 @@ def _chosen(call: Call) -> Iterator[Job]:
         if page.next_cursor is None:
             return
         given |= {"after": 0, "cursor": page.next_cursor}
-
-
-def _json_writer(call: Call) -> Callable[[Callable[[bytes], object]], object]:
-    def work(write: Callable[[bytes], object]) -> None:
-        for job in _chosen(call):
-            write(_encode(call.view(job)) + b"\n")
-
-    return work
-
-
-def _csv_writer(call: Call) -> Callable[[Callable[[bytes], object]], object]:
-    names = JobView.__struct_fields__
-
-    def row(values: Any) -> bytes:
-        text = io.StringIO()
-        csv.writer(text).writerow(values)
-        return text.getvalue().encode()
-
-    def work(write: Callable[[bytes], object]) -> None:
-        write(row(names))
-        for job in _chosen(call):
-            view = call.view(job)
-            write(row([_cell(getattr(view, name)) for name in names]))
-
-    return work
-
-
-def _cell(value: Any) -> str:
-    """Return a value as text. A cell that a spreadsheet would take for a formula gets an apostrophe."""
-    text = "" if value is None else value if isinstance(value, str) else _encode(value).decode().strip('"')
-    return f"'{text}" if text.startswith(_FORMULA) else text

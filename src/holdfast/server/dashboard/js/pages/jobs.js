@@ -63,7 +63,7 @@ export function draw(root, data, { query }) {
   const sheet = el("div", { class: "sheet", hidden: true });
   const note = el("div", null);
   const pages = el("p", null);
-  const exported = (/** @type {string} */ format) => withQuery("/v1/jobs/export", { ...serverQuery(query), cursor: null, format });
+  const exported = withQuery("/v1/jobs/export", { ...serverQuery(query), cursor: null });
 
   /** @param {any} job */
   function box(job) {
@@ -158,7 +158,7 @@ export function draw(root, data, { query }) {
     { name: "order", label: "Order", choices: /** @type {[string, string][]} */ ([["", "newest first"], ["oldest", "oldest first"], ["-updated", "last changed first"], ["available", "next available first"]]) },
   ];
   root.append(
-    head("Jobs", menu, el("a", { href: exported("csv"), download: "jobs.csv" }, "Export CSV"), el("a", { href: exported("ndjson"), download: "jobs.ndjson" }, "Export NDJSON")),
+    head("Jobs", menu, el("a", { href: exported, download: "jobs.ndjson" }, "Export NDJSON")),
     pills,
     filterRow("/jobs", query, fields),
     more,

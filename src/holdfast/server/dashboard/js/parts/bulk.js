@@ -97,9 +97,9 @@ async function run(verb, jobs, given) {
     left ? `${number(left)} not sent` : "",
     problem ? `${problem.message} ${problem.action}` : "",
   ].filter(Boolean).join(", ");
-  const rows = ["job_id,outcome", ...outcomes.map((one) => `${one.job_id},${one.outcome}`)].join("\n");
-  const file = URL.createObjectURL(new Blob([rows], { type: "text/csv" }));
-  buttons.prepend(el("a", { href: file, download: `holdfast-${verb.name}.csv` }, "Download the list"));
+  const lines = outcomes.map((one) => `${JSON.stringify(one)}\n`);
+  const file = URL.createObjectURL(new Blob(lines, { type: "application/x-ndjson" }));
+  buttons.prepend(el("a", { href: file, download: `holdfast-${verb.name}.ndjson` }, "Download the list"));
   await shown;
   URL.revokeObjectURL(file);
 }
