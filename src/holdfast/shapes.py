@@ -359,11 +359,8 @@ class DeadLetterReplayAnswer(ReplayAnswer, frozen=True):
     """The dead letters that `--discard` discarded."""
 
 
-class EventsAnswer(Shape, frozen=True):
+class EventPageAnswer(Shape, frozen=True):
     events: list[Event]
-
-
-class EventPageAnswer(EventsAnswer, frozen=True):
     next_after: int | None
 
 
@@ -371,10 +368,11 @@ class EventAnswer(Shape, frozen=True):
     event: Event
 
 
-class DialectEventsAnswer(Shape, frozen=True):
+class DialectEventPageAnswer(Shape, frozen=True):
     dialect: Dialect
     events: list[dict[str, Any]]
     """Each with the names and fields of the dialect."""
+    next_after: int | None
 
 
 class DialectEventAnswer(Shape, frozen=True):

@@ -31,9 +31,9 @@ def job_id(folder: Path) -> int:
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_show_and_tail_use_the_names_of_the_dialect(run: Run, folder: Path, job_id: int, dialect: Dialect) -> None:
-    shown = run("events", "get", job_id, "--dialect", dialect)
+    shown = run("job", "events", job_id, "--dialect", dialect)
     assert [line.split()[2] for line in shown.out.splitlines()[1:]] == NAMES[dialect]
-    translated = run("events", "get", job_id, "--dialect", dialect, "--json").answer["data"]["events"]
+    translated = run("job", "events", job_id, "--dialect", dialect, "--json").answer["data"]["events"]
     assert [event["type"] for event in translated] == NAMES[dialect]
 
     tailed = run("events", "tail", "--once", "--dialect", dialect)
@@ -54,7 +54,7 @@ def test_types_are_accepted_by_any_name(run: Run, job_id: int) -> None:
         assert len(run("events", "tail", "--once", "--type", name).out.splitlines()) == 1
     assert run("events", "tail", "--once", "--type", "beat").code == 2
     assert run("events", "tail", "--once", "--no-beats", "--type", "JOB_HEARTBEAT").code == 2
-    assert run("events", "get", job_id, "--dialect", "klingon").code == 2
+    assert run("job", "events", job_id, "--dialect", "klingon").code == 2
 
 
 def test_an_export_takes_no_dialect(run: Run, folder: Path, job_id: int) -> None:

@@ -81,10 +81,10 @@ def test_the_events_of_a_job_are_shown(run: Run, folder: Path):
     job, envelope = robot_beat(folder)
     (folder / "beat.json").write_text(envelope)
     run("events", "append", "beat.json", "--db", "sqlite:///jobs.db")
-    shown = run("events", "get", job.id, "--db", "sqlite:///jobs.db")
+    shown = run("job", "events", job.id, "--db", "sqlite:///jobs.db")
     assert shown.code == 0
     words = shown.out.splitlines()[-1].split()
-    assert (words[1][-1], words[2], words[-2:]) == ("Z", "heartbeat", ["w-1", WORKER.key_id])
-    found = run("events", "get", job.id, "--db", "sqlite:///jobs.db", "--json").answer["data"]["events"]
+    assert (words[2], words[5][-1], words[-2:]) == ("heartbeat", "Z", ["w-1", WORKER.key_id])
+    found = run("job", "events", job.id, "--db", "sqlite:///jobs.db", "--json").answer["data"]["events"]
     assert [event["type"] for event in found] == ["enqueued", "claimed", "started", "heartbeat"]
-    assert run("events", "get", 99, "--db", "sqlite:///jobs.db").code == 1
+    assert run("job", "events", 99, "--db", "sqlite:///jobs.db").code == 1

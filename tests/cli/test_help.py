@@ -79,7 +79,7 @@ def test_every_option_has_a_help_text(name: str) -> None:
             assert said.endswith(".") and len(said.split()) > 1, option.opts
 
 
-@pytest.mark.parametrize("noun", ["job", "task", "dlq", "events", "policy"])
+@pytest.mark.parametrize("noun", ["job", "task", "dlq", "policy"])
 def test_show_is_another_name_of_get(noun: str, run: Run) -> None:
     assert run(noun, "show", "--help").out == run(noun, "get", "--help").out.replace(f"{noun} get [", f"{noun} show [")
     assert "  show " not in run(noun, "--help").out

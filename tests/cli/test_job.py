@@ -469,7 +469,7 @@ def test_a_retry_does_not_read_as_a_stall(jobs_cli: JobCommands) -> None:
         if not number:
             assert "queued, retried: TransientError: the server said 500" in jobs_cli("job", "list").out
             assert "stall" not in jobs_cli("job", "get", id_).out.lower()
-    for command in ("job events", "events get", "dlq get", "task get --id", "events tail --once --job"):
+    for command in ("job events", "dlq get", "task get --id", "events tail --once --job"):
         shown = jobs_cli(*command.split(), id_)
         assert shown.code == 0, command
         [retried] = [line for line in shown.out.splitlines() if "retried" in line]
@@ -479,7 +479,7 @@ def test_a_retry_does_not_read_as_a_stall(jobs_cli: JobCommands) -> None:
     listed = jobs_cli("job", "get", id_).out
     assert "retried: TransientError: the server said 500" in listed
     assert "dead_lettered: exhausted_retries: TransientError: the server said 501" in listed
-    events = jobs_cli.said("events", "get", id_)["events"]
+    events = jobs_cli.said("job", "events", id_)["events"]
     assert [(event["type"], event["reason"]) for event in events][3] == ("stalled", "TRANSIENT_ERROR")
 
 

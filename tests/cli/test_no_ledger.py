@@ -17,7 +17,7 @@ from tests.cli.conftest import Run, Start, command, environment
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2
 
 READING = [
-    "job list", "job get 1", "job events 1", "queue list", "queue get q", "worker list", "dlq list", "dlq get 1", "events get 1",
+    "job list", "job get 1", "job events 1", "queue list", "queue get q", "worker list", "dlq list", "dlq get 1",
     "events tail --once", "events tail", "events export", "explain 1", "gate 1", "key list", "key export", "sink list",
     "task list", "task get --id 1", "supervise --list", "top", "top --once", "verify --job 1", "doctor",
 ]  # fmt: skip

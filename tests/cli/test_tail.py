@@ -126,12 +126,3 @@ def test_a_follower_gets_only_the_requested_events(ledger: Ledger, start: Start)
     ledger.cancel(one.id)
     ledger.cancel(other.id)
     assert event(tail.line()) == (other.id, "cancelled")
-
-
-def test_tail_shows_the_events_of_one_job(ledger: Ledger, run: Run) -> None:
-    job = ledger.enqueue("index")
-    ledger.cancel(job.id)
-    assert [event["type"] for event in run("events", "get", job.id, "--json").answer["data"]["events"]] == [
-        "enqueued", "cancelled"
-    ]  # fmt: skip
-    assert run("events", "get", 99).code == 1

@@ -42,7 +42,7 @@ def test_jobs_are_enqueued_listed_and_cancelled(run: Run, behind: Ledger) -> Non
     assert [job["id"] for job in run("job", "list")["jobs"]] == [1]
     assert run("job", "get", "1")["job"]["status"] == "queued"
     assert run("job", "cancel", "1")["cancelled"][0]["is_over"]
-    assert [event["type"] for event in run("events", "show", "1")["events"]] == ["enqueued", "cancelled"]
+    assert [event["type"] for event in run("job", "events", "1")["events"]] == ["enqueued", "cancelled"]
     assert run("job", "get", "2") == "not_found"
     assert behind.get(1).status == "cancelled"
 

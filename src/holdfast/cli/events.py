@@ -1,4 +1,4 @@
-"""`holdfast events`: show, follow, export and append events."""
+"""`holdfast events`: follow, export and append events."""
 
 import select
 import signal
@@ -21,13 +21,13 @@ from holdfast.cli.command import (
     discard_unwritten_output,
     open_ledger,
     print_result,
-    with_existing_ledger,
     with_ledger,
 )
 from holdfast.cli.config import ledger_url
+from holdfast.cli.job_views import event_text
 from holdfast.cli.output import Page, ProgressLine, open_output, success_line, usage_error
-from holdfast.cli.values import JOB_ID, EventTypes, dialect_option, format_time, type_option
-from holdfast.core.formatting import RETRIED, describe_event
+from holdfast.cli.values import EventTypes, dialect_option, format_time, type_option
+from holdfast.core.formatting import RETRIED
 from holdfast.core.limits import ENVELOPE_BYTES_MAX, JOB_ID_MAX
 from holdfast.core.model import EventType
 from holdfast.core.vocabulary import Dialect
@@ -140,13 +140,6 @@ def _text_printer(page: Page, dialect: str) -> "Callable[[Event, dict[str, Any]]
     return print_event
 
 
-def event_text(event: "Event", words: dict[str, Any], dialect: str) -> tuple[str, str]:
-    """Return the event's name and reason as text, with the names of the dialect."""
-    if dialect == Dialect.HOLDFAST:
-        return describe_event(event.type.value, event.reason, event.payload)
-    return words["type"], words["reason"] or ""
-
-
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
     """End the block without an error at SIGINT, at SIGTERM and when the output is closed."""
@@ -204,61 +197,14 @@ def export(*, out: Path | None, db: str | None, as_json: bool) -> None:
         print_result(CommandResult({"file": str(out), "lines": made}, lambda page: page.line(text)), as_json)
 
 
-PAGE_SIZE = 1_000
-
-
 @click.group(cls=NounGroup)
 def events() -> None:
-    """Show, follow and export events, and record signed ones.
+    """Follow and export events, and record signed ones.
 
     \b
     Try:
       holdfast events tail --once
     """
-
-
-@events.command()
-@click.argument("job_id", type=JOB_ID, metavar="JOB")
-@dialect_option
-@with_existing_ledger
-def get(ledger: "Ledger", *, job_id: int, dialect: str) -> CommandResult:
-    """Show the events of one job, and which keys signed them.
-
-    \b
-    Example:
-      holdfast events get 12
-      holdfast events get 12 --dialect jobs --json
-    """
-    ledger.get(job_id)
-    found = _all_events(ledger, job_id)
-    translated = ledger.in_dialect(found, dialect)
-    keys = ledger.keys() if any(event.key_id for event in found) else []
-    names = {record.key_id: record.name for record in keys}
-    texts = [event_text(event, words, dialect) for event, words in zip(found, translated, strict=True)]
-    rows = [
-        (
-            event.rev,
-            format_time(event.received_at),
-            what,
-            event.actor,
-            event.attempt,
-            why,
-            "" if event.key_id is None else f"{names.get(event.key_id, '?')} {event.key_id}",
-        )
-        for event, (what, why) in zip(found, texts, strict=True)
-    ]
-
-    def show(page: "Page") -> None:
-        page.table(("rev", "received", "event", "by", "attempt", "reason", "signed by"), rows)
-
-    return CommandResult({"events": found} if dialect == Dialect.HOLDFAST else {"dialect": dialect, "events": translated}, show)
-
-
-def _all_events(ledger: "Ledger", job_id: int) -> "list[Event]":
-    found: list[Any] = []
-    while page := ledger.events(job_id, after=found[-1].pos if found else 0, limit=PAGE_SIZE):
-        found += page
-    return found
 
 
 @events.command()

@@ -6,12 +6,14 @@ _MCP_OVER_HTTP = "Use holdfast serve: agents connect to its /mcp with a token."
 GONE = {
     "dlq list --reason": "Use --reason-code.",
     "dlq replay --because": "Use --reason.",
+    "events export --dialect": "Use holdfast events tail --once --json --dialect NAME.",
+    "events get": "Use holdfast job events ID.",
+    "events show": "Use holdfast job events ID.",
     "mcp --allow-host": _MCP_OVER_HTTP,
     "mcp --allow-remote": _MCP_OVER_HTTP,
     "mcp --http": _MCP_OVER_HTTP,
     "mcp --token-file": _MCP_OVER_HTTP,
     "queue set --ageing": "Priorities do not rise by themselves: raise that of a job with holdfast job reprioritise.",
-    "events export --dialect": "Use holdfast events tail --once --json --dialect NAME.",
     "task fail --reason": "Use --reason-code.",
 }
 """What to use instead of a command, or of a command's option. The key is what was typed, without the program and the values."""

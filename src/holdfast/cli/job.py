@@ -24,9 +24,19 @@ from holdfast.cli.completion import QUEUE
 from holdfast.cli.job_enqueue import enqueue
 from holdfast.cli.job_outcomes import dead_letter, requeue
 from holdfast.cli.output import Page, usage_error
-from holdfast.cli.values import JOB_ID, EventTypes, format_time, resolve_since, schedule_options, type_option, when
+from holdfast.cli.values import (
+    JOB_ID,
+    EventTypes,
+    dialect_option,
+    format_time,
+    resolve_since,
+    schedule_options,
+    type_option,
+    when,
+)
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
 from holdfast.core.model import LIVE, TERMINAL, Phase, Status
+from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
 from holdfast.text import join_some
 
@@ -432,31 +442,47 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Co
 @type_option
 @click.option("--after", type=click.IntRange(0, JOB_ID_MAX), default=0, help="Show the next page: events after this position.")
 @click.option("--limit", type=click.IntRange(1, PAGE_MAX), default=PAGE_MAX, show_default=True, help="The most rows to show.")
+@dialect_option
 @with_existing_ledger
-def events(ledger: "Ledger", *, id: int, types: tuple[tuple[str, ...], ...], after: int, limit: int) -> CommandResult:  # noqa: A002
+def events(
+    ledger: "Ledger",
+    *,
+    id: int,  # noqa: A002 - as it is called in the usage
+    types: tuple[tuple[str, ...], ...],
+    after: int,
+    limit: int,
+    dialect: str,
+) -> CommandResult:
     """Show the events of a job, oldest first.
+
+    The last column names the key of each signed event.
 
     \b
     Example:
       holdfast job events 12 --type stalled --type requeued
+      holdfast job events 12 --dialect jobs --json
     """
-    from holdfast.cli.job_views import show_events
+    from holdfast.cli.job_views import EVENT_HEADS, event_rows
 
     ledger.get(id)
     wanted = EventTypes.of(types)
     read = ledger.events(id, types=wanted.stored, after=after, limit=limit)
     more = read[-1].pos if len(read) == limit else None
     found = [event for event in read if wanted.has(event)]
+    rows = event_rows(ledger, found, dialect)
+    events: dict[str, Any] = {"events": found}
+    if dialect != Dialect.HOLDFAST:
+        events = {"dialect": dialect, "events": ledger.in_dialect(found, dialect)}
 
     def show(page: Page) -> None:
         if found:
-            show_events(page, found)
+            page.table(EVENT_HEADS, rows)
         else:
             page.line("There are no such events.")
         if more is not None:
             page.line(f"  There may be more: --after {more}", dim=True)
 
-    return CommandResult({"events": found, "next_after": more}, show)
+    return CommandResult({**events, "next_after": more}, show)
 
 
 job.add_command(enqueue)

@@ -10,10 +10,11 @@ from holdfast.cli.output import Page
 from holdfast.cli.values import format_time
 from holdfast.core.formatting import RETRIED, describe_event, format_error, is_retry
 from holdfast.core.model import NEVER, EventType, StallReason, Status
+from holdfast.core.vocabulary import Dialect
 from holdfast.text import format_age, format_elapsed, format_time_of_day, join_some, truncate
 
 if TYPE_CHECKING:
-    from holdfast.ledger import Event, Job
+    from holdfast.ledger import Event, Job, Ledger
 
 
 ARGS_CHARACTERS_MAX = 2_000
@@ -183,13 +184,35 @@ def _available_text(job: "Job") -> str:
     return f"once {join_some(job.waits_for)} {'has' if len(job.waits_for) == 1 else 'have'} succeeded"
 
 
-def show_events(page: Page, events: "Sequence[Event]") -> None:
-    texts = [describe_event(e.type.value, e.reason, e.payload) for e in events]
-    rows = [
-        (e.pos, e.rev, what, e.actor, e.attempt, format_time(e.received_at), why or "–")
-        for e, (what, why) in zip(events, texts, strict=True)
+EVENT_HEADS = ("position", "rev", "event", "by", "attempt", "when", "reason", "signed by")
+
+
+def event_rows(ledger: "Ledger", events: "Sequence[Event]", dialect: str = Dialect.HOLDFAST) -> list[tuple[object, ...]]:
+    """Return events as rows of a table with the heads EVENT_HEADS, with the names of the dialect."""
+    keys = ledger.keys() if any(event.key_id for event in events) else []
+    names = {key.key_id: key.name for key in keys}
+    translated = zip(events, ledger.in_dialect(events, dialect), strict=True)
+    texts = [event_text(event, words, dialect) for event, words in translated]
+    return [
+        (
+            event.pos,
+            event.rev,
+            what,
+            event.actor,
+            event.attempt,
+            format_time(event.received_at),
+            why or "–",
+            "" if event.key_id is None else f"{names.get(event.key_id, '?')} {event.key_id}",
+        )
+        for event, (what, why) in zip(events, texts, strict=True)
     ]
-    page.table(("position", "rev", "event", "by", "attempt", "when", "reason"), rows)
+
+
+def event_text(event: "Event", words: Mapping[str, Any], dialect: str) -> tuple[str, str]:
+    """Return the event's name and reason as text, with the names of the dialect."""
+    if dialect == Dialect.HOLDFAST:
+        return describe_event(event.type.value, event.reason, event.payload)
+    return words["type"], words["reason"] or ""
 
 
 ATTEMPT_END_TYPES = (EventType.STALLED, EventType.FAILED, EventType.DEAD_LETTERED, EventType.CANCELLED)

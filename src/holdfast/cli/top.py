@@ -120,7 +120,7 @@ def _queue_details(ledger: "Ledger", name: str) -> list[str]:
 
 def _job_details(ledger: "Ledger", job_id: int) -> list[str]:
     """Return lines with an explanation of the job's state, the job as `job get` shows it, and its events."""
-    from holdfast.cli.job_views import show_events, show_job
+    from holdfast.cli.job_views import EVENT_HEADS, event_rows, show_job
     from holdfast.core.model import EventType
 
     page = PageBuffer()
@@ -129,7 +129,8 @@ def _job_details(ledger: "Ledger", job_id: int) -> list[str]:
         page.line()
     show_job(page, ledger.get(job_id))
     page.heading("History, without beats")
-    show_events(page, ledger.events(job_id, types=[kind.value for kind in EventType if kind is not EventType.HEARTBEAT]))
+    events = ledger.events(job_id, types=[kind.value for kind in EventType if kind is not EventType.HEARTBEAT])
+    page.table(EVENT_HEADS, event_rows(ledger, events))
     return page.lines
 
 
