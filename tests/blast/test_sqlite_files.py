@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import App, Ledger, Unavailable, ValidationError
-from holdfast.store.base import Session
+from holdfast.store.session import Session
 from tests.support.histories import count_jobs, problems
 from tests.support.processes import Program
 from tests.support.waiting import wait_until

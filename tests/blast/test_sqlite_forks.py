@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast.store.base import Session
+from holdfast.store.session import Session
 from tests.support.histories import all_jobs, problems
 from tests.support.processes import Program
 

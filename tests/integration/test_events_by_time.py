@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Event, Ledger
-from holdfast.store.base import Session
+from holdfast.store.session import Session
 from holdfast.store.sqlite.session import SqliteSession
 from holdfast.testing import ManualClock
 from tests.integration.conftest import Opener

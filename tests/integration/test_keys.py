@@ -9,8 +9,8 @@ import holdfast
 from holdfast import Ledger
 from holdfast.core.model import EventRecord
 from holdfast.proof.key_book import check_key_changes
-from holdfast.store.base import Session
 from holdfast.store.events import EventFilter
+from holdfast.store.session import Session
 from tests.support.waiting import wait_until
 
 SERVER = holdfast.draw_key("server", "main")

@@ -11,8 +11,8 @@ import psycopg
 import holdfast
 from holdfast import Ledger
 from holdfast.proof.keys import KeyFile
-from holdfast.store.base import Session
 from holdfast.store.sealing import TileRow, unpack_positions
+from holdfast.store.session import Session
 from tests.support import auditor
 
 

@@ -16,8 +16,8 @@ from holdfast.ledger import Ledger, validate
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.transaction import JobSteps
 from holdfast.store.agents import CheckpointBeat
-from holdfast.store.base import Agents, Events, Jobs, Session
 from holdfast.store.events import EventFilter
+from holdfast.store.session import Session
 
 BYTES_PER_TOKEN = 4
 
@@ -132,7 +132,7 @@ def build_details(session: Session, job: JobRecord, bytes_max: int | None = None
     )
 
 
-def read_newest_events(session: Events, job: JobRecord, since: int) -> tuple[list[EventRecord], int]:
+def read_newest_events(session: Session, job: JobRecord, since: int) -> tuple[list[EventRecord], int]:
     """Return the newest events after a position, and the number of older ones."""
     events = session.newest_events(job.id, since, limits.BRIEF_EVENTS_MAX)
     if len(events) < limits.BRIEF_EVENTS_MAX:
@@ -175,7 +175,7 @@ def describe_entry(entry: TaskHistoryEntry) -> tuple[str, str]:
     return describe_event(entry.type, None if isinstance(entry.reason, msgspec.UnsetType) else entry.reason, payload)
 
 
-def read_checkpoints(session: Agents, job: JobRecord) -> list[AttemptCheckpoint]:
+def read_checkpoints(session: Session, job: JobRecord) -> list[AttemptCheckpoint]:
     """Return the newest checkpoint of each earlier attempt that has one, the latest attempt first."""
     if job.checkpoint is None or job.attempt <= 1:
         return []
@@ -189,11 +189,11 @@ def read_checkpoints(session: Agents, job: JobRecord) -> list[AttemptCheckpoint]
     return list(checkpoints.values())
 
 
-def read_blockers(session: Agents, job: JobRecord) -> list[RelatedTask]:
+def read_blockers(session: Session, job: JobRecord) -> list[RelatedTask]:
     return [RelatedTask(*row) for row in session.blockers(job.id, limits.BRIEF_RELATED_MAX)] if job.depends_on else []
 
 
-def read_dependents(session: Agents, job: JobRecord) -> list[RelatedTask]:
+def read_dependents(session: Session, job: JobRecord) -> list[RelatedTask]:
     return [RelatedTask(*row) for row in session.unlocks(job.id, limits.BRIEF_RELATED_MAX)]
 
 
@@ -240,7 +240,7 @@ def get_history(ledger: Ledger, id_: int, *, after: int = 0, limit: int = limits
     return msgspec.json.decode(ledger.step_transactions.read("history", id_, query, work), type=HistoryPage)
 
 
-def _load_job(session: Jobs, id_: int) -> JobRecord:
+def _load_job(session: Session, id_: int) -> JobRecord:
     job = session.load([id_], lock=False).get(id_)
     if job is None:
         raise NotFound(f"there is no job {id_}", job_id=id_)

@@ -8,7 +8,7 @@ from holdfast.core import limits
 from holdfast.core.model import TERMINAL, Actor, JobRecord, Micros, Status
 from holdfast.errors import FenceLost, HoldfastError, InvalidTransition, LeaseConflictError, NotClaimable
 from holdfast.ledger.public import to_datetime
-from holdfast.store.base import Jobs
+from holdfast.store.session import Session
 from holdfast.text import iso_format
 
 DEFAULT_SESSION = "agent"
@@ -83,7 +83,7 @@ class RefusalText(NamedTuple):
     action: str
 
 
-def explain_refusal(error: HoldfastError, session: Jobs, request: RefusedRequest) -> HoldfastError:
+def explain_refusal(error: HoldfastError, session: Session, request: RefusedRequest) -> HoldfastError:
     """Return the refusal with a message and an action for an agent. Call it while the task is still locked.
 
     Errors that are not in EXPLAINED_ERRORS are returned unchanged.
@@ -100,7 +100,7 @@ def explain_refusal(error: HoldfastError, session: Jobs, request: RefusedRequest
     return explained
 
 
-def _describe_refusal(error: HoldfastError, session: Jobs, job: JobRecord, request: RefusedRequest) -> RefusalText:
+def _describe_refusal(error: HoldfastError, session: Session, job: JobRecord, request: RefusedRequest) -> RefusalText:
     if job.status in TERMINAL:
         return RefusalText(_format_finished(job), f"There is nothing left to do for it. {request.take_another}")
     if isinstance(error, NotClaimable):
@@ -162,7 +162,7 @@ def _format_finished(job: JobRecord) -> str:
     return f"task {job.id} {verb} {job.status.value.replace('_', '-')} already{by}{at}"
 
 
-def _format_not_claimable(error: HoldfastError, session: Jobs, job: JobRecord) -> str:
+def _format_not_claimable(error: HoldfastError, session: Session, job: JobRecord) -> str:
     why, until = error.context.get("why"), error.context.get("until")
     if why == "dependency":
         return f"task {job.id} cannot be claimed: it waits for {_format_blockers(session, job.waits_for)}"
@@ -170,7 +170,7 @@ def _format_not_claimable(error: HoldfastError, session: Jobs, job: JobRecord) -
     return f"task {job.id} cannot be claimed: {text}" + ("" if until is None else f", until {_format_time(until)}")
 
 
-def _format_blockers(session: Jobs, ids: Sequence[int]) -> str:
+def _format_blockers(session: Session, ids: Sequence[int]) -> str:
     shown = ids[: limits.BLOCKERS_NAMED_MAX]
     jobs = session.load(shown, lock=False)
     names = [f"task {id_} ({_format_status(jobs[id_])})" for id_ in shown if id_ in jobs]

@@ -23,9 +23,10 @@ from holdfast.ledger.signing import Signer
 from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.ledger.transaction import StepTransactions
 from holdfast.ledger.validators import HookSource, Validation
-from holdfast.store.base import AppliedCommand as StoreChange
-from holdfast.store.base import Schema, Session, Store, Waiter
+from holdfast.store.base import Schema, Store, Waiter
 from holdfast.store.rows import chunks
+from holdfast.store.session import AppliedCommand as StoreChange
+from holdfast.store.session import Session
 from holdfast.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:

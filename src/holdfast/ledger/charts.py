@@ -15,8 +15,8 @@ from holdfast.core.model import Micros, Status
 from holdfast.errors import LimitExceeded, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.public import to_datetime, to_micros
-from holdfast.store.base import EventCounting, Session
 from holdfast.store.history import OTHER, HistoryProgress
+from holdfast.store.session import Session
 
 DEFAULT_RANGE_US = rules.HOUR_US
 P50, P95 = 0.5, 0.95
@@ -282,6 +282,6 @@ class _Chart:
         return queued - sum(self._session.sum_totals(**{self._scope: name}).get(Status.QUEUED, 0) for name in self._own)
 
 
-def names_with_history(session: EventCounting, scope: str) -> set[str]:
+def names_with_history(session: Session, scope: str) -> set[str]:
     """Return the queues or the kinds that have a history of their own."""
     return {row.name for row in session.history_names() if row.scope == scope}

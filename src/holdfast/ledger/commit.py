@@ -24,9 +24,10 @@ from holdfast.ledger.dispatch import execute
 from holdfast.ledger.groups import GroupCounter
 from holdfast.ledger.requests import Request, Result, is_locked, repeats
 from holdfast.ledger.signing import Signer
-from holdfast.store.base import END_TRANSACTION_ACTION, Contention, Lane, Session, StatementFailed, Store, lock_refusal
+from holdfast.store.base import END_TRANSACTION_ACTION, Contention, Lane, StatementFailed, Store, lock_refusal
 from holdfast.store.callers import unwrap, use_connection
 from holdfast.store.rows import BATCH_EVENTS_MAX, ClaimedJobs
+from holdfast.store.session import Session
 from holdfast.telemetry.metrics import Metrics
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, IdempotencyConflict
 from holdfast.ledger import dependencies
 from holdfast.ledger.requests import Item, Result, change_of
 from holdfast.ledger.signing import TransactionSigner
-from holdfast.store.base import AppliedCommand, Events, Session
+from holdfast.store.session import AppliedCommand, Session
 
 
 def compensate(
@@ -109,7 +109,7 @@ _OWN_EVENTS: dict[type[c.Command], frozenset[EventType]] = {
 }
 
 
-def _done_before(session: Events, command: Any) -> AppliedCommand | HoldfastError | None:
+def _done_before(session: Session, command: Any) -> AppliedCommand | HoldfastError | None:
     """Return the answer to a start or completion that was refused because the same request had already done it.
 
     The event carries the request id. Return None if no event does.

@@ -15,7 +15,7 @@ from holdfast.core.model import NEVER, ON_FAILURE_DEFAULT, TERMINAL, JobRecord, 
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import windows
 from holdfast.ledger.requests import FoundJob
-from holdfast.store.base import Dependencies, Session
+from holdfast.store.session import Session
 
 
 def resolve_dependents(session: Session, job: JobRecord, now: Micros, request_id: str | None) -> list[Decision]:
@@ -35,12 +35,12 @@ def _unblock_dependents(session: Session, ended: DependencyState, now: Micros, r
     return decide_and_save(session, [(jobs[id_], unblock_command(id_, ended, request_id)) for id_ in ready_ids], now)
 
 
-def decide_and_save(session: Dependencies, commands: Iterable[tuple[JobRecord, c.JobCommand]], now: Micros) -> list[Decision]:
+def decide_and_save(session: Session, commands: Iterable[tuple[JobRecord, c.JobCommand]], now: Micros) -> list[Decision]:
     """Decide commands on jobs that wait, and save all decisions at once."""
     return _save(session, [decide(job, command, now) for job, command in commands])
 
 
-def _save(session: Dependencies, decisions: list[Decision]) -> list[Decision]:
+def _save(session: Session, decisions: list[Decision]) -> list[Decision]:
     if decisions:
         session.save_dependents([one.job for one in decisions], [event for one in decisions for event in one.events])
     return decisions

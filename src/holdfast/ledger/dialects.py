@@ -19,8 +19,9 @@ from holdfast.core.vocabulary import Dialect, event_name, has_name, reason_name,
 from holdfast.ledger import validate
 from holdfast.ledger.public import Event, public_event, to_micros
 from holdfast.proof.encoding import to_iso
-from holdfast.store.base import Events, Store
+from holdfast.store.base import Store
 from holdfast.store.events import EventFilter
+from holdfast.store.session import Session
 
 _ROBOTS = {Role.WORKER: "robot", Role.SYSTEM: "server"}
 """The names of roles in `liveness`. Other roles have the same name there."""
@@ -73,7 +74,7 @@ def find_states(read: Callable[[int], Iterable[Event]], events: Iterable[Event],
     return find
 
 
-def _state_events(session: Events, job_id: int) -> Iterator[Event]:
+def _state_events(session: Session, job_id: int) -> Iterator[Event]:
     after = 0
     while page := session.events(EventFilter(job_id=job_id, types=STATE_TYPES, after=after, limit=PAGE_MAX)):
         yield from map(public_event, page)

@@ -21,8 +21,8 @@ from holdfast.ledger.decisions import decide_each
 from holdfast.ledger.requests import FoundJob, Item, Request, Result, Runner, answer_repeats, keep_answers
 from holdfast.ledger.signing import Signer, TransactionSigner
 from holdfast.proof.signing import UNSIGNED_UNDER, is_plain_beat
-from holdfast.store.base import AppliedCommand, EnqueuedRow, Events, Jobs, Session
 from holdfast.store.jobs import DeadLetterFilter
+from holdfast.store.session import AppliedCommand, EnqueuedRow, Session
 
 SETTLED = "settled"
 """The answer to a completion by `settle_many`."""
@@ -295,13 +295,13 @@ def answer_appends(session: Session, results: Iterable[Result]) -> None:
                 result.repeated = is_refused
 
 
-def _event_of(session: Events, command: Any) -> EventRecord | None:
+def _event_of(session: Session, command: Any) -> EventRecord | None:
     """Return the last event that carries the command's statement, or None."""
     event = session.find_event(command.job_id, command.request_id)
     return event if event is not None and event.statement == command.signed.statement else None
 
 
-def _is_newest(session: Jobs, event: EventRecord) -> bool:
+def _is_newest(session: Session, event: EventRecord) -> bool:
     """Return whether this is the newest signed event of its attempt. An event of the system must be the job's newest event."""
     job = session.load([event.job_id], lock=False)[event.job_id]
     if event.actor.role is not Role.WORKER or event.statement is None:

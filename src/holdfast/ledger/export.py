@@ -35,9 +35,9 @@ from holdfast.proof.key_book import KeyChange
 from holdfast.proof.merkle import HASH_BYTES
 from holdfast.proof.notes import origin_of
 from holdfast.proof.tiles import TILE_HASHES
-from holdfast.store.base import Session
 from holdfast.store.rows import EventRow, default_correlation
 from holdfast.store.sealing import POSITION_BYTES, HeadRow, TileRow, unpack_positions
+from holdfast.store.session import Session
 from holdfast.version import __version__
 
 _policy: msgspec.json.Decoder[Policy] = msgspec.json.Decoder(Policy)

@@ -2,8 +2,8 @@
 
 from holdfast.core.groups import DEAD
 from holdfast.core.model import JobRecord, Status
-from holdfast.store.base import Session
 from holdfast.store.groups import GroupPlace
+from holdfast.store.session import Session
 
 
 def free_place(session: Session, job: JobRecord) -> GroupPlace | None:

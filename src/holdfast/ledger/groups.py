@@ -20,8 +20,9 @@ from holdfast.ledger import metrics
 from holdfast.ledger.dispatch import enqueue_one
 from holdfast.ledger.limit_keys import add_keys
 from holdfast.ledger.requests import Request, Result
-from holdfast.store.base import Contention, EnqueuedRow, Session, StatementFailed, Store
+from holdfast.store.base import Contention, StatementFailed, Store
 from holdfast.store.groups import GroupRow
+from holdfast.store.session import EnqueuedRow, Session
 from holdfast.telemetry.metrics import Metrics
 
 log = logging.getLogger("holdfast.groups")

@@ -8,7 +8,7 @@ from holdfast.core.model import Micros
 from holdfast.errors import ValidationError
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyFile, KeyRole, SecretKey
-from holdfast.store.base import Keys
+from holdfast.store.session import Session
 
 
 class Keyring:
@@ -87,7 +87,7 @@ class KeyBookCache:
         """The book as it was last read. It may have changed since."""
         return self._book
 
-    def current(self, session: Keys) -> KeyBook:
+    def current(self, session: Session) -> KeyBook:
         """Return the book, locked against changes until the transaction ends.
 
         Call this before the transaction draws positions for signed events.
@@ -97,7 +97,7 @@ class KeyBookCache:
             book = self._book = KeyBook(session.key_log())
         return book
 
-    def latest(self, session: Keys) -> KeyBook:
+    def latest(self, session: Session) -> KeyBook:
         """Read the book. It is not locked: another transaction may change it at any time."""
         book = self._book = KeyBook(session.key_log())
         return book

@@ -13,8 +13,9 @@ from holdfast.core import limits, payloads
 from holdfast.core.flow import LimitBody, key_of
 from holdfast.core.model import Draw
 from holdfast.errors import LimitExceeded, NotFound
-from holdfast.store.base import Session, Store
+from holdfast.store.base import Store
 from holdfast.store.limits import decode_limit
+from holdfast.store.session import Session
 
 KNOWN_SECONDS = 1.0
 """How long a process takes the limits that it has read for the current ones."""

@@ -8,8 +8,9 @@ from holdfast.core.model import EventType, Micros, Role, StallReason, Status
 from holdfast.core.payloads import is_release
 from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, NotClaimable
 from holdfast.ledger.requests import FoundJob, Request, Result
-from holdfast.store.base import EnqueuedRow, Session, Store
+from holdfast.store.base import Store
 from holdfast.store.outbox import EndedJob
+from holdfast.store.session import EnqueuedRow, Session
 from holdfast.telemetry import families
 from holdfast.telemetry.metrics import Labels, Metrics, Readings
 

@@ -17,10 +17,10 @@ from holdfast.ledger.charts import AsOf, Times, names_with_history, progress_of,
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.verbs.explaining import census_of, seen
 from holdfast.ledger.verbs.fleet import QueueRecord
-from holdfast.store.base import Session
 from holdfast.store.fleet import PauseRow, WorkerRow
 from holdfast.store.history import OTHER, TotalRow
 from holdfast.store.readings import AttentionJob
+from holdfast.store.session import Session
 
 if TYPE_CHECKING:
     from holdfast.core.doctor.model import StoreHealth

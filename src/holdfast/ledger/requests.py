@@ -16,10 +16,11 @@ from holdfast.core.decide import Decision
 from holdfast.core.model import HELD, SIGNED_SEPARATOR, Actor, JobRecord, Phase, Status
 from holdfast.errors import HoldfastError, IdempotencyConflict, Unavailable
 from holdfast.ledger.signing import TransactionSigner
-from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow, Requests, Session
+from holdfast.store.base import Contention
 from holdfast.store.events import EventFilter
 from holdfast.store.requests import StoredRequest
 from holdfast.store.rows import ClaimedJobs, row_id_and_rev
+from holdfast.store.session import AppliedCommand, EnqueuedRow, Session
 
 
 class Request(NamedTuple):
@@ -223,7 +224,7 @@ def answer_repeats(session: Session, results: Sequence[Result]) -> tuple[list[Re
     return to_run, repeats
 
 
-def is_repeated(session: Requests, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bool:
+def is_repeated(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bool:
     """Return whether this request was made before. If not, keep it."""
     if kept_answer(session, who, request_id, verb, body_hash) is not None:
         return True
@@ -231,7 +232,7 @@ def is_repeated(session: Requests, who: Actor, request_id: str, verb: str, body_
     return False
 
 
-def kept_answer(session: Requests, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bytes | None:
+def kept_answer(session: Session, who: Actor, request_id: str, verb: str, body_hash: bytes) -> bytes | None:
     """Return the kept answer of this request, or None. Raise IdempotencyConflict if the id was used for another request."""
     key = (who.name, request_id)
     if session.take_requests([key]):
@@ -291,7 +292,7 @@ def _job_at(session: Session, verb: str, item: KeptItem, token: str | None) -> A
     return job
 
 
-def keep_answers(session: Requests, results: Iterable[Result]) -> None:
+def keep_answers(session: Session, results: Iterable[Result]) -> None:
     """Save the answers of requests with `keep`."""
     rows = []
     for result in results:

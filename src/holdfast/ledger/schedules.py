@@ -27,9 +27,10 @@ from holdfast.ledger.limit_keys import add_keys, make_limit
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.requests import Request, Result
 from holdfast.ledger.signing import Signer, TransactionSigner
-from holdfast.store.base import EnqueuedRow, Session, Store
+from holdfast.store.base import Store
 from holdfast.store.rows import chunks
 from holdfast.store.schedules import FiringRow, ScheduleRow
+from holdfast.store.session import EnqueuedRow, Session
 from holdfast.telemetry.metrics import Metrics
 from holdfast.text import iso_format
 

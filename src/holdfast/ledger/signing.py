@@ -27,7 +27,8 @@ from holdfast.proof.statements import (
     read_statement,
     statement_message,
 )
-from holdfast.store.base import Keys, Store
+from holdfast.store.base import Store
+from holdfast.store.session import Session
 
 
 class SignedFence(Fence, frozen=True, gc=False, kw_only=True):
@@ -52,7 +53,7 @@ class Signer:
         self._wall = wall
         self._counts = StatementCounters()
 
-    def in_transaction(self, session: Keys) -> "TransactionSigner":
+    def in_transaction(self, session: Session) -> "TransactionSigner":
         return TransactionSigner(self, session)
 
     # Before the transaction
@@ -159,7 +160,7 @@ class Signer:
 class TransactionSigner:
     """The signer inside one transaction."""
 
-    def __init__(self, signer: Signer, session: Keys) -> None:
+    def __init__(self, signer: Signer, session: Session) -> None:
         self._signer = signer
         self._session = session
         self._book: KeyBook | None = None

@@ -31,9 +31,10 @@ from holdfast.core.payloads import StalledPayload, decode
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.requests import Request, is_locked
-from holdfast.store.base import Jobs, Session, Store
+from holdfast.store.base import Store
 from holdfast.store.fleet import DutyStatus
 from holdfast.store.jobs import DueJobs, UnfinishedJobs
+from holdfast.store.session import Session
 from holdfast.telemetry.logs import JobFields, log_step
 from holdfast.text import format_seconds
 
@@ -283,7 +284,7 @@ def _log_outcome(outcome: Decision) -> None:
             log_step(log, logging.WARNING, event.type.value, fields, message, error=error, reason_code=event.reason)
 
 
-def _due(after: int, limit: int, session: Jobs) -> DueJobs:
+def _due(after: int, limit: int, session: Session) -> DueJobs:
     return session.due(after, limit)
 
 

@@ -16,8 +16,9 @@ from holdfast.ledger.decisions import apply
 from holdfast.ledger.requests import Request, Result, kept_answer, repeats
 from holdfast.ledger.signing import Signer, TransactionSigner
 from holdfast.ledger.sweep import Entropy
-from holdfast.store.base import Session, Store
+from holdfast.store.base import Store
 from holdfast.store.requests import StoredRequest
+from holdfast.store.session import Session
 from holdfast.telemetry.metrics import Metrics
 
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from holdfast.core import commands as c
 from holdfast.core.decide import Decision, decide
 from holdfast.core.windows import Outcome, change_command, outcome_of
-from holdfast.store.base import Contention, EnqueuedRow, Session
+from holdfast.store.base import Contention
+from holdfast.store.session import EnqueuedRow, Session
 
 TRIES_MAX = 10
 

@@ -9,7 +9,7 @@ from holdfast.core.model import ON_FAILURE_DEFAULT, Draw, Flow, JobRecord, Micro
 from holdfast.errors import HoldfastError
 from holdfast.ledger.public import Beat, Change, Event, to_micros
 from holdfast.remote.refusals import ProblemFields, error_of
-from holdfast.store.base import AppliedCommand
+from holdfast.store.session import AppliedCommand
 
 
 class FenceToken(msgspec.Struct, frozen=True):

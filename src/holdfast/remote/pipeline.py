@@ -24,7 +24,7 @@ from holdfast.remote import answers as a
 from holdfast.remote import items
 from holdfast.remote.refusals import StoreOnly
 from holdfast.remote.transport import Transport
-from holdfast.store.base import EnqueuedRow
+from holdfast.store.session import EnqueuedRow
 from holdfast.telemetry.metrics import Metrics
 
 PART_BYTES_MAX = 8_000_000

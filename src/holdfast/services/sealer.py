@@ -21,7 +21,7 @@ from holdfast.proof.merkle import HASH_BYTES
 from holdfast.proof.notes import LogHead, NoteKey, open_head, origin_of, sign_head
 from holdfast.proof.tiles import TILE_HASHES, GrowingTree
 from holdfast.services.anchors import ANCHOR_SECONDS, Anchor, AnchorService
-from holdfast.store.base import Seals, Session, Waiter
+from holdfast.store.base import Waiter
 from holdfast.store.sealing import (
     HeadRow,
     LeafPage,
@@ -31,6 +31,7 @@ from holdfast.store.sealing import (
     pack_positions,
     unpack_positions,
 )
+from holdfast.store.session import Session
 
 
 class HeadKeyring:
@@ -181,7 +182,7 @@ def _check_note(head: HeadRow, ledger_id: str, book: KeyBook) -> None:
     raise SealBroken(f"no key of this ledger has signed its newest head, of size {head.size}", size=head.size)
 
 
-def _check_nothing_beyond(session: Seals, size: int) -> None:
+def _check_nothing_beyond(session: Session, size: int) -> None:
     """Raise SealBroken if the tiles have more leaves than the newest head: newer heads were deleted."""
     number, filled = divmod(size, TILE_HASHES)
     row = session.tile(0, number)
@@ -189,7 +190,7 @@ def _check_nothing_beyond(session: Seals, size: int) -> None:
         raise SealBroken(f"the tree has more leaves than its newest head, of size {size}, says", size=size)
 
 
-def _check_events(session: Seals, head: HeadRow, ledger_id: str) -> tuple[int, ...]:
+def _check_events(session: Session, head: HeadRow, ledger_id: str) -> tuple[int, ...]:
     """Raise SealBroken unless the last events are those that were sealed. Return the positions of the last tile.
 
     Retention may have deleted some events.

@@ -149,10 +149,15 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
         self._lock_jobs(self._list(sorted(ids)))
 
     @abstractmethod
-    def try_lock(self, ids: Iterable[int]) -> set[int]: ...
+    def try_lock(self, ids: Iterable[int]) -> set[int]:
+        """Lock these jobs without waiting. Return those that another transaction has locked."""
 
     @abstractmethod
-    def pin(self, ids: Iterable[int]) -> set[int]: ...
+    def pin(self, ids: Iterable[int]) -> set[int]:
+        """Prevent that these jobs are deleted and, if that needs no waiting, that they end before this transaction does.
+
+        Return those that may still end.
+        """
 
     @abstractmethod
     def _lock_jobs(self, ids: Any) -> None:

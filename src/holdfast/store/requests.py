@@ -20,7 +20,8 @@ class StoredRequest(NamedTuple):
 
 class SqlRequests(StatementSession):
     @abstractmethod
-    def take_requests(self, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]: ...
+    def take_requests(self, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Lock these request ids until the transaction ends, without waiting. Return those that another transaction has."""
 
     @abstractmethod
     def _keys(self, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:

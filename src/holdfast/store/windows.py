@@ -20,6 +20,7 @@ class KeyHolder(NamedTuple):
 
 class SqlWindows(SqlPolicies):
     def key_holder(self, queue: str, key: str) -> int | None:
+        """Return the job that has this dedupe key in this queue. A key that is no longer kept is freed."""
         found = self.find_key(queue, key)
         return None if found is None else found.id
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import holdfast
-from holdfast.store.base import Session
+from holdfast.store.session import Session
 
 
 def stop(session: Session) -> None:

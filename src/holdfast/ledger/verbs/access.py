@@ -19,7 +19,7 @@ from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.public import to_datetime
 from holdfast.store.access import NewSessionRow, SessionRow, TokenRow, encode_patterns
-from holdfast.store.base import Session
+from holdfast.store.session import Session
 
 _decode_patterns = msgspec.json.Decoder(tuple[str, ...]).decode
 _NO_HASH = bytes(32)

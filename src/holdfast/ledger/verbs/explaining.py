@@ -30,10 +30,11 @@ from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.ledger.verbs.services import HISTORY_DUTY, SEAL_DUTY, relay_duty
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
-from holdfast.store.base import Diagnostics, Fleet, FlowControl, Jobs, Keys, Policies, Session, Store
+from holdfast.store.base import Store
 from holdfast.store.fleet import WorkerRow
 from holdfast.store.jobs import DeadLetterFilter, JobFilter
 from holdfast.store.outbox import SinkPosition
+from holdfast.store.session import Session
 
 if TYPE_CHECKING:
     from holdfast.core.doctor import Diagnosis
@@ -80,11 +81,11 @@ def facts_of(
     )
 
 
-def _declared_queue(session: Policies, kind: str) -> str | None:
+def _declared_queue(session: Session, kind: str) -> str | None:
     return next((one.queue for one in session.declarations() if one.kind == kind), None)
 
 
-def flow_facts_of(session: FlowControl, job: JobRecord, reserved_for: str, ahead: int, now: Micros) -> FlowFacts:
+def flow_facts_of(session: Session, job: JobRecord, reserved_for: str, ahead: int, now: Micros) -> FlowFacts:
     """Read the limits that a job draws on, and when their rates allow it to start after the jobs ahead of it in its subqueue."""
     assert job.flow is not None
     found = [session.limit_state(draw.limit, draw.key) for draw in job.flow.limits]
@@ -112,7 +113,7 @@ def _limit_state(key: LimitKey, units: int, before: int, now: Micros) -> LimitSt
     )
 
 
-def _postponement(session: Jobs, job: JobRecord) -> Postponement | None:
+def _postponement(session: Session, job: JobRecord) -> Postponement | None:
     found = session.last_postponed(job.id)
     return None if found is None else Postponement(found[0], found[1].available_at, found[1].latest_at)
 
@@ -121,7 +122,7 @@ def _linked_jobs(job: JobRecord) -> LinkedJob:
     return LinkedJob(job.id, job.status, job.queue)
 
 
-def _unmet(session: Jobs, job: JobRecord) -> tuple[LinkedJob, ...]:
+def _unmet(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
     """Return the jobs that this one waits for, by id."""
     found = session.load(job.waits_for, lock=False) if job.waits_for else {}
     return tuple(_linked_jobs(found[id_]) for id_ in sorted(found))
@@ -136,29 +137,29 @@ def _broken(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
     return tuple(_linked_jobs(failed[id_]) for id_ in sorted(failed))
 
 
-def _undo(session: Jobs, job: JobRecord) -> LinkedJob | None:
+def _undo(session: Session, job: JobRecord) -> LinkedJob | None:
     if not has_undo_due(job) and job.note is None:
         return None
     found = session.undo_job(job)
     return None if found is None else _linked_jobs(found)
 
 
-def sweeper_of(session: Fleet, now: Micros) -> str | None:
+def sweeper_of(session: Session, now: Micros) -> str | None:
     return _holder_of(session, SWEEP_DUTY, now)
 
 
-def _holder_of(session: Fleet, name: str, now: Micros) -> str | None:
+def _holder_of(session: Session, name: str, now: Micros) -> str | None:
     """Return the holder of a duty. A duty that ends too late was taken while the clock was ahead, and counts as free."""
     duty = session.duty(name)
     in_time = duty is not None and now <= duty.expires_at <= now + 2 * DUTY_MS_MAX * 1_000
     return duty.holder if duty is not None and in_time else None
 
 
-def has_server_key(session: Keys) -> bool:
+def has_server_key(session: Session) -> bool:
     return any(key.role == KeyRole.SERVER and key.valid() for key in KeyBook(session.key_log()))
 
 
-def pauses_of(session: Fleet) -> dict[str, QueuePause]:
+def pauses_of(session: Session) -> dict[str, QueuePause]:
     """Return the paused queues, by name."""
     return {found.queue: QueuePause(found.at, found.by, found.reason) for found in session.pauses()}
 
@@ -275,9 +276,7 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
     )
 
 
-def _routable(
-    session: Diagnostics, unroutable: Iterable[RoutedJobs], ready: tuple[ReadyJobs, ...] | None
-) -> tuple[ReadyJobs, ...]:
+def _routable(session: Session, unroutable: Iterable[RoutedJobs], ready: tuple[ReadyJobs, ...] | None) -> tuple[ReadyJobs, ...]:
     """Return the ready jobs without those that no running worker may have. If `ready` has only some, these are subtracted."""
     if ready is None:
         return tuple(ReadyJobs(*found) for found in session.ready_elsewhere([one.route for one in unroutable], PAGE_MAX))
@@ -301,7 +300,7 @@ def _sink_health(session: Session, place: SinkPosition, now: Micros) -> SinkHeal
     )
 
 
-def _signed_policies(session: Policies) -> list[str]:
+def _signed_policies(session: Session) -> list[str]:
     """Return the kinds and tiers with a policy that requires signed events."""
     found = {f"kind {one.kind}": one.settings.signed for one in session.declarations()}
     found |= {f"{scope} {name}": layer.signed for scope, name, layer in session.all_settings() if layer.signed is not None}

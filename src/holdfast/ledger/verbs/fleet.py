@@ -16,7 +16,7 @@ from holdfast.errors import ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.public import WorkerRecord, public_worker, to_datetime
-from holdfast.store.base import Session
+from holdfast.store.session import Session
 
 
 class FleetVerbs(LedgerBase):

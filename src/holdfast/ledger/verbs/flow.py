@@ -18,9 +18,9 @@ from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.limit_keys import unknown_limit
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.verbs.explaining import seen
-from holdfast.store.base import Session
 from holdfast.store.flow import decode_settings
 from holdfast.store.limits import LimitKeyRow, LimitRow, WaitingJobs, decode_limit, effective_limit
+from holdfast.store.session import Session
 
 
 class LimitRecord(msgspec.Struct, frozen=True, kw_only=True):

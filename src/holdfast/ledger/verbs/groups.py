@@ -31,10 +31,10 @@ from holdfast.ledger.base import public_job
 from holdfast.ledger.public import Job, to_datetime
 from holdfast.ledger.verbs.bulk import BulkVerbs
 from holdfast.ledger.verbs.declarations import DeclarationVerb, declared_item, with_defaults
-from holdfast.store.base import Session
 from holdfast.store.callers import stop_if_abandoned
 from holdfast.store.groups import NOTHING_PENDING, ChildGroup, GroupRow, PendingChanges
 from holdfast.store.rows import chunks
+from holdfast.store.session import Session
 
 REFUSALS_SHOWN_MAX = 100
 

@@ -7,8 +7,8 @@ from holdfast.core.model import Micros
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase, ServiceAccess
 from holdfast.ledger.public import Duration
-from holdfast.store.base import Session
 from holdfast.store.history import EventTally
+from holdfast.store.session import Session
 
 if TYPE_CHECKING:
     from holdfast.ledger.charts import JobTotals, LedgerHistory

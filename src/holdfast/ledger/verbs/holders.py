@@ -22,8 +22,8 @@ from holdfast.ledger.requests import Request
 from holdfast.proof.envelopes import read_envelope
 from holdfast.proof.signing import Signed, signed_payload
 from holdfast.proof.statements import EMPTY_SHA256, Statement
-from holdfast.store.base import Session
 from holdfast.store.rows import row_attempt
+from holdfast.store.session import Session
 
 
 class HolderVerbs(LedgerBase):

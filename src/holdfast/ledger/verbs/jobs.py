@@ -20,9 +20,9 @@ from holdfast.ledger.base import LedgerBase, claimed_job, optional_reason
 from holdfast.ledger.commit import only_answer
 from holdfast.ledger.public import ClaimedJob, EnqueueOptions, Job
 from holdfast.ledger.requests import Request, claim_token
-from holdfast.store.base import EnqueuedRow, Session
 from holdfast.store.jobs import JobFilter
 from holdfast.store.rows import ClaimedJobs, default_correlation
+from holdfast.store.session import EnqueuedRow, Session
 from holdfast.telemetry import tracing
 
 UNANSWERED_SECONDS = 60.0

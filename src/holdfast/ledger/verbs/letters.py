@@ -13,8 +13,8 @@ from holdfast.errors import ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.public import to_datetime
-from holdfast.store.base import Session
 from holdfast.store.readings import LetterRow
+from holdfast.store.session import Session
 
 
 class GroupField(StrEnum):

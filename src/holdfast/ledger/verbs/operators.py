@@ -13,8 +13,8 @@ from holdfast.ledger.base import JobOrFence, LedgerBase, optional_reason, public
 from holdfast.ledger.commit import only_answer
 from holdfast.ledger.public import Duration, Job
 from holdfast.ledger.requests import Request
-from holdfast.store.base import Session
 from holdfast.store.jobs import DeadLetterFilter
+from holdfast.store.session import Session
 
 
 class OperatorVerbs(LedgerBase):

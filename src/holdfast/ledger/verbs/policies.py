@@ -14,9 +14,9 @@ from holdfast.ledger import validate
 from holdfast.ledger.verbs.declarations import DeclarationVerb
 from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
-from holdfast.store.base import Policies, Session
 from holdfast.store.fleet import Declaration, DeclaredFlow
 from holdfast.store.policies import Scope
+from holdfast.store.session import Session
 
 
 class PolicyVerbs(DeclarationVerb):
@@ -104,7 +104,7 @@ class PolicyVerbs(DeclarationVerb):
 
         self._set("declare_policy", (kind, queue, layer, flow), request_id, who, work)
 
-    def _put(self, session: Policies, book: KeyBook, scope: Scope, name: str, layer: Settings) -> None:
+    def _put(self, session: Session, book: KeyBook, scope: Scope, name: str, layer: Settings) -> None:
         """Save the settings. The key book is read before the settings are locked: every transaction uses this order."""
         before = session.settings_of(scope, name)
         declared = session.settings_of("handler", name) if scope == "kind" else NO_SETTINGS
@@ -112,7 +112,7 @@ class PolicyVerbs(DeclarationVerb):
         self._check_signed(book, scope, name, policies.merge_settings(declared, before), after)
         session.set_settings(scope, name, None if layer == NO_SETTINGS else layer)
 
-    def _declare(self, session: Policies, book: KeyBook, kind: str, found: Declaration | None) -> None:
+    def _declare(self, session: Session, book: KeyBook, kind: str, found: Declaration | None) -> None:
         by_operator, before = session.settings_of("kind", kind), session.settings_of("handler", kind)
         after = policies.merge_settings(NO_SETTINGS if found is None else found.settings, by_operator)
         self._check_signed(book, "kind", kind, policies.merge_settings(before, by_operator), after)

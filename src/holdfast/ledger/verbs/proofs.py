@@ -20,9 +20,10 @@ from holdfast.proof.encoding import from_hex
 from holdfast.proof.key_book import ENROLLED, REVOKED, Enrolment, KeyBook, KeyChange, refuse_key_change
 from holdfast.proof.keys import KeyRole, PublicKey, SecretKey
 from holdfast.proof.leaves import event_leaf
-from holdfast.store.base import Session, Store
+from holdfast.store.base import Store
 from holdfast.store.events import EventFilter
 from holdfast.store.sealing import HeadRow, StableRows, TileRow, leaf_row
+from holdfast.store.session import Session
 
 PublicLike = PublicKey | bytes | str
 """A public key: an object, its 32 bytes, or 64 hex digits."""

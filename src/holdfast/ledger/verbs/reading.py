@@ -19,10 +19,11 @@ from holdfast.ledger import dialects, list_cursors, validate
 from holdfast.ledger.base import LedgerBase, public_job
 from holdfast.ledger.public import Event, Job, JobPage, R, public_event, to_datetime
 from holdfast.proof.signing import SignatureCheck
-from holdfast.store.base import Session, Waiter
+from holdfast.store.base import Waiter
 from holdfast.store.callers import stop_if_abandoned
 from holdfast.store.events import EventFilter
 from holdfast.store.jobs import JobFilter
+from holdfast.store.session import Session
 from holdfast.telemetry.metrics import Readings
 
 ERROR_CHARACTERS_MAX = 1_000

@@ -18,8 +18,8 @@ from holdfast.ledger.limit_keys import add_keys
 from holdfast.ledger.public import Duration, EnqueueOptions, Job, flow_options, to_datetime
 from holdfast.ledger.requests import FoundJob, Request
 from holdfast.ledger.verbs.declarations import DeclarationVerb, declared_item
-from holdfast.store.base import EnqueuedRow, Session
 from holdfast.store.schedules import HANDLER, OPERATOR, ScheduleRow
+from holdfast.store.session import EnqueuedRow, Session
 
 if TYPE_CHECKING:
     from holdfast.core.payloads import EnqueuedPayload

@@ -17,9 +17,9 @@ from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase, ServiceAccess
 from holdfast.ledger.dialects import in_dialect
 from holdfast.ledger.public import Event, to_datetime
-from holdfast.store.base import Session
 from holdfast.store.fleet import RunRow
 from holdfast.store.outbox import JobOrigin, SinkPosition
+from holdfast.store.session import Session
 
 SEAL_DUTY, HISTORY_DUTY = "seal", "history"
 """The duties of the sealer, and of the service that counts events."""

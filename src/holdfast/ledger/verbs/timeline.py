@@ -11,7 +11,7 @@ from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.verbs.explaining import facts_of
-from holdfast.store.base import DashboardQueries, Session
+from holdfast.store.session import Session
 
 if TYPE_CHECKING:
     from holdfast.core.timeline import TimelineView
@@ -91,7 +91,7 @@ def timeline_view(since: datetime | None, until: datetime | None, width: int) ->
     return TimelineView(start, end, limits.check_integer("width", width, 1, limits.TIMELINE_WIDTH_MAX))
 
 
-def _graph(session: DashboardQueries, job_id: int, depth: int) -> JobGraph:
+def _graph(session: Session, job_id: int, depth: int) -> JobGraph:
     levels = {job_id: 0}
     edges: set[tuple[int, int]] = set()
     is_cut = False
@@ -121,7 +121,7 @@ def _graph(session: DashboardQueries, job_id: int, depth: int) -> JobGraph:
     return JobGraph(nodes, shown, _left_out(session, levels, depth) if is_cut else 0)
 
 
-def _left_out(session: DashboardQueries, levels: dict[int, int], depth: int) -> int:
+def _left_out(session: Session, levels: dict[int, int], depth: int) -> int:
     waiting = [id_ for id_, level in levels.items() if -depth < level <= 0]
     awaited = [id_ for id_, level in levels.items() if 0 <= level < depth]
     return session.count_left_out(waiting, awaited, list(levels))

@@ -12,7 +12,7 @@ from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Micros, Status
-from holdfast.store.base import AppliedCommand, Contention, EnqueuedRow
+from holdfast.store.base import Contention
 from holdfast.store.dependencies import EVENT_COLUMNS, JOB_COLUMNS
 from holdfast.store.policies import RowCache
 from holdfast.store.postgres.connections import LOCK_MS, LoopConnection, TimedConnection, check_server, extend_timeout
@@ -41,7 +41,7 @@ from holdfast.store.rows import (
     row_queue,
     sort_claimed,
 )
-from holdfast.store.session import SqlSession
+from holdfast.store.session import AppliedCommand, EnqueuedRow, Session
 from holdfast.store.subqueues import Line, SubqueueName
 
 KEYED_TRIES_MAX = 10
@@ -54,7 +54,7 @@ set_config('idle_in_transaction_session_timeout', '{IDLE_MS}', true) AS b"""
 _job_id = attrgetter("job_id")
 
 
-class PostgresSession(SqlSession):
+class PostgresSession(Session):
     def __init__(
         self,
         connection: "psycopg.Connection[Any] | LoopConnection",

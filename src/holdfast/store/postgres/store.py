@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 
 from holdfast.core.model import EventRecord, Micros
 from holdfast.errors import NoLedger, Unavailable, ValidationError
-from holdfast.store.base import Contention, Lane, Schema, Session, Waiter, lock_refusal
+from holdfast.store.base import Contention, Lane, Schema, Waiter, lock_refusal
 from holdfast.store.callers import is_awaited, unawaited_connection, unsupported_connection
 from holdfast.store.policies import RowCache
 from holdfast.store.postgres.connections import (
@@ -37,6 +37,7 @@ from holdfast.store.postgres.session import PostgresSession
 from holdfast.store.postgres.values import POSTGRES_EPOCH_US, binary_cursor, raw_cursor
 from holdfast.store.postgres.wakeup import POLL_SECONDS, NotificationListener, Notifier
 from holdfast.store.sealing import ANY_EVENT, StableRows, leaf_events
+from holdfast.store.session import Session
 from holdfast.store.statements import statements
 from holdfast.store.subqueues import SubqueueName
 

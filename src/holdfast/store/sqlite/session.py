@@ -13,12 +13,11 @@ from holdfast.core import payloads
 from holdfast.core.commands import ClaimNext, Complete, Enqueue, Heartbeat, Settle, Start
 from holdfast.core.limits import SKEW_US_MAX
 from holdfast.core.model import Actor, Micros, Role, Status
-from holdfast.store.base import AppliedCommand, EnqueuedRow
 from holdfast.store.dependencies import EVENT_COLUMNS, JOB_COLUMNS
 from holdfast.store.flow import FlowClaim
 from holdfast.store.policies import RowCache
 from holdfast.store.rows import BATCH_EVENTS_MAX, STATUSES, ClaimedJobs, ClaimedRow, chunks, row_id, sort_claimed
-from holdfast.store.session import SqlSession
+from holdfast.store.session import AppliedCommand, EnqueuedRow, Session
 from holdfast.store.statements import statements
 from holdfast.store.subqueues import Line
 
@@ -31,7 +30,7 @@ TIME_BLOCKS_MAX = 100
 _POS_MAX = 2**63 - 1
 
 
-class SqliteSession(SqlSession):
+class SqliteSession(Session):
     def __init__(self, connection: apsw.Connection, ledger_id: str, cache: RowCache, clock: Callable[[], Micros]) -> None:
         super().__init__(ledger_id, cache)
         self._connection = connection.cursor()

@@ -12,11 +12,12 @@ import apsw
 
 from holdfast.core.model import EventRecord, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
-from holdfast.store.base import Lane, Schema, Session, StatementFailed, Waiter
+from holdfast.store.base import Lane, Schema, StatementFailed, Waiter
 from holdfast.store.callers import unsupported_connection
 from holdfast.store.events import EventFilter
 from holdfast.store.policies import RowCache
 from holdfast.store.sealing import StableRows
+from holdfast.store.session import Session
 from holdfast.store.sqlite import forks
 from holdfast.store.sqlite.copies import copied
 from holdfast.store.sqlite.files import FREE_SPACE_ACTION, LedgerFiles, check_path, file_id, has_moved, is_full, open_error
