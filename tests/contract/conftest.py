@@ -66,19 +66,6 @@ NOT_SERVED = {
 """Tests of what a remote ledger does not have, and why."""
 
 
-SERVED_ALWAYS = {
-    "test_agents.py",
-    "test_bulk.py",
-    "test_claiming.py",
-    "test_policies.py",
-    "test_request_ids.py",
-    "test_schedules.py",
-    "test_settle_many.py",
-    "test_signed.py",
-}
-"""The files that `make test` runs through a server. `make torture` runs all of them."""
-
-
 ON_POSTGRES = {"test_claiming.py", "test_readings.py", "test_request_ids.py"}
 """The files that also run through a server on PostgreSQL: claims, keys of requests, and answers whose SQL differs most.
 
@@ -93,8 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     file = metafunc.definition.path.name
     kinds = ["sqlite", "postgres"]
     if not {"ledger", "signing"}.isdisjoint(metafunc.fixturenames) and f"{file}::{metafunc.function.__name__}" not in NOT_SERVED:
-        marks = () if file in SERVED_ALWAYS else (pytest.mark.torture,)
-        kinds += [pytest.param(kind, marks=marks) for kind in SERVED if kind == "http" or file in ON_POSTGRES]  # type: ignore[misc]
+        kinds += [kind for kind in SERVED if kind == "http" or file in ON_POSTGRES]
     metafunc.parametrize("store_url", kinds, indirect=True)
 
 
