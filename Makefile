@@ -15,6 +15,8 @@ CODE := $(wildcard src tests tools bench)
 
 # Tests that need a program which is not in .venv, and long ones, have targets of their own.
 USUAL := not torture and not browser and not promtool
+# The units, the contract on SQLite and the properties cover the core and the proofs.
+COVERED = $(PYTEST) -q -n $(JOBS) --dist worksteal -m "not torture" --cov=holdfast.core --cov=holdfast.proof --cov-branch
 
 # Further arguments: make test ARGS="tests/tools -k restart"
 ARGS ?=
@@ -74,7 +76,8 @@ check: $(READY) ## check format, lint, types, imports and the core's coverage; r
 	run $(BIN)/ruff check .; \
 	run $(BIN)/mypy $(CODE); \
 	run $(BIN)/lint-imports; \
-	run $(PYTEST) -q -n $(JOBS) tests/unit --cov=holdfast.core --cov=holdfast.proof --cov-branch --cov-report term --cov-fail-under=100; \
+	run $(COVERED) --cov-report= tests/unit; \
+	run $(COVERED) --cov-append --cov-report term --cov-fail-under=100 -k "not postgres and not http" tests/contract tests/property; \
 	exit $$status
 
 format: $(READY) ## format the code and apply automatic fixes

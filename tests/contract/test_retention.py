@@ -416,22 +416,21 @@ def test_names_that_no_subqueue_has_are_forgotten(ledger: Ledger, clock: ManualC
     for number in range(3):
         ledger.enqueue("k", {"n": number}, limits=["wide", "slow"] if number == 1 else ["wide"])
     assert _drain(ledger) == 3
-    assert _names(ledger) == (["default", "weighted"], 1)
+    assert _names(ledger) == (["default"], 1)
     ledger.prune(subqueues_before=clock.now())
     clock.advance(86_401)
     assert ledger.prune(subqueues_before=clock.now())["subqueues"] == 3
     # A key with numbers of its own stays, and one whose rate does not allow all yet.
     assert [key.key for key in ledger.limit_keys("wide")] == ["3"]
     assert [key.key for key in ledger.limit_keys("slow")] == ["1"]
-    assert _names(ledger) == (["weighted"], 0)
+    assert _names(ledger) == ([], 0)
 
-    ledger.set_queue("weighted")
     plain = ledger.enqueue("k")
     assert [job.id for job in ledger.claim("w", start=True)] == [plain.id]
     for _ in range(3):
         ledger.enqueue("k", {"n": 1}, limits=["wide", "slow"])
     assert _drain(ledger) == 1  # the other token was used two days ago
-    assert _names(ledger) == (["default", "weighted"], 1)
+    assert _names(ledger) == (["default"], 1)
     clock.advance(20 * 86_400)
     assert _drain(ledger) == 2
     clock.advance(20 * 86_400)
