@@ -11,7 +11,6 @@ from holdfast.core import limits, payloads, vocabulary
 from holdfast.core.formatting import EVENT_ERROR_CHARACTERS_MAX, describe_event, format_error
 from holdfast.core.model import EventRecord, EventType, JobRecord
 from holdfast.core.vocabulary import Dialect
-from holdfast.errors import NotFound
 from holdfast.ledger import Ledger, validate
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.transaction import JobSteps
@@ -219,7 +218,7 @@ def get_task(ledger: Ledger, id_: int, *, bytes_max: int | None = None) -> TaskD
     id_ = validate.job_id(id_)
 
     def work(session: Session) -> bytes:
-        return msgspec.json.encode(build_details(session, _load_job(session, id_), bytes_max))
+        return msgspec.json.encode(build_details(session, session.load_one(id_), bytes_max))
 
     return msgspec.json.decode(ledger.step_transactions.read("task", id_, {"bytes_max": bytes_max}, work), type=TaskDetails)
 
@@ -231,17 +230,10 @@ def get_history(ledger: Ledger, id_: int, *, after: int = 0, limit: int = limits
     wanted = EventFilter(job_id=id_, after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX), limit=limit)
 
     def work(session: Session) -> bytes:
-        _load_job(session, id_)
+        session.load_one(id_)
         events = session.events(wanted)
         more = events[-1].pos if len(events) == limit else None
         return msgspec.json.encode(HistoryPage(id_, [history_entry(event) for event in events], more))
 
     query = {"after": wanted.after, "limit": limit}
     return msgspec.json.decode(ledger.step_transactions.read("history", id_, query, work), type=HistoryPage)
-
-
-def _load_job(session: Session, id_: int) -> JobRecord:
-    job = session.load([id_], lock=False).get(id_)
-    if job is None:
-        raise NotFound(f"there is no job {id_}", job_id=id_)
-    return job

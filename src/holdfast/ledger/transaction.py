@@ -63,10 +63,7 @@ class JobSteps:
 
     def job(self, job_id: int) -> JobRecord:
         """Return a job, locked until the transaction ends."""
-        found = self.session.load([job_id], lock=True).get(job_id)
-        if found is None:
-            raise NotFound(f"there is no job {job_id}", job_id=job_id)
-        return found
+        return self.session.load_one(job_id, lock=True)
 
     def holds(self, job: JobRecord) -> bool:
         """Return whether this incarnation of the worker has the newest fence of the job, also if it is stalled or finished."""

@@ -11,6 +11,7 @@ from holdfast.core.flow import LimitKey
 from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX
 from holdfast.core.model import ACTIVE, UNDO_KIND, EventRecord, EventType, JobRecord, Micros, Status
 from holdfast.core.undo import undo_key
+from holdfast.errors import NotFound
 from holdfast.store.events import SqlEvents
 from holdfast.store.flow import SqlFlow
 from holdfast.store.groups import SqlGroups, ends_job
@@ -144,6 +145,13 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
         if lock:
             self._lock_jobs(wanted)
         return self._jobs(self.rows("load", ids=wanted))
+
+    def load_one(self, job_id: int, *, lock: bool = False) -> JobRecord:
+        """Return a job. Raise NotFound if there is none."""
+        found = self.load([job_id], lock=lock).get(job_id)
+        if found is None:
+            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        return found
 
     def lock(self, ids: Iterable[int]) -> None:
         self._lock_jobs(self._list(sorted(ids)))

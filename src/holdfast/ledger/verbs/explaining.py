@@ -23,7 +23,6 @@ from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
 from holdfast.core.model import JobRecord, Micros, ReasonCode, Status
 from holdfast.core.schedule import LATE_US
 from holdfast.core.undo import has_undo_due
-from holdfast.errors import NotFound
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.sweep import SWEEP_DUTY
@@ -335,10 +334,7 @@ class ExplainVerbs(LedgerBase):
         locked_by = self._store.lock_holder(job_id, LOCKED_SECONDS)
 
         def work(session: Session) -> "Explanation":
-            job = session.load([job_id], lock=False).get(job_id)
-            if job is None:
-                raise NotFound(f"there is no job {job_id}", job_id=job_id)
-            now = session.now()
+            job, now = session.load_one(job_id), session.now()
             facts = facts_of(session, job, now, locked_by, to_claim=to_claim)
             return explain(job, facts if sees is None else facts.seen_by(sees, hides_keys=hides_keys), now)
 

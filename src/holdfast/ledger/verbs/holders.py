@@ -11,9 +11,8 @@ from holdfast.core import limits, payloads, strict_json
 from holdfast.core import policy as policies
 from holdfast.core.decide import holder_of
 from holdfast.core.liveness import LivenessHeartbeatReceiptV1, check_gate, receipt_of
-from holdfast.core.model import EventType, FailureStage, Fence, Micros, ReasonCode, Role
-from holdfast.core.model import JobRecord as Record
-from holdfast.errors import HoldfastError, NotFound, SignatureInvalid, ValidationError
+from holdfast.core.model import EventType, FailureStage, Fence, ReasonCode, Role
+from holdfast.errors import HoldfastError, SignatureInvalid, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import JobOrFence, LedgerBase, WorkerActors, optional_reason, public_beat, public_change
 from holdfast.ledger.commit import only_answer
@@ -23,7 +22,6 @@ from holdfast.proof.envelopes import read_envelope
 from holdfast.proof.signing import Signed, signed_payload
 from holdfast.proof.statements import EMPTY_SHA256, Statement
 from holdfast.store.rows import row_attempt
-from holdfast.store.session import Session
 
 
 class HolderVerbs(LedgerBase):
@@ -215,12 +213,7 @@ class GateVerb(LedgerBase):
         fence = validate.fence(job) if isinstance(job, Fence) else None
         job_id = validate.job_id(job) if fence is None else fence.job_id
 
-        def work(session: Session) -> tuple[Record | None, Micros]:
-            return session.load([job_id], lock=False).get(job_id), session.now()
-
-        found, now = self._store.read(work)
-        if found is None:
-            raise NotFound(f"there is no job {job_id}", job_id=job_id)
+        found, now = self._store.read(lambda session: (session.load_one(job_id), session.now()))
         if fence is not None:
             holder_of(found, fence)
         return check_gate(found, receipt_of(found, now), now)

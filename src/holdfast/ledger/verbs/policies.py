@@ -9,7 +9,7 @@ from holdfast.core import policy as policies
 from holdfast.core.limits import LABELS_REQUIRED_MAX, check_name
 from holdfast.core.model import Actor, Policy, Role
 from holdfast.core.policy import NO_SETTINGS, Settings, SourcedField
-from holdfast.errors import Forbidden, NotFound, ValidationError
+from holdfast.errors import Forbidden, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.verbs.declarations import DeclarationVerb
 from holdfast.proof.key_book import KeyBook
@@ -159,14 +159,7 @@ class PolicyVerbs(DeclarationVerb):
     def policy_of(self, job_id: int) -> Policy:
         """Return the policy that a lease on this job would have if it were issued now."""
         job_id = validate.job_id(job_id)
-
-        def look(session: Session) -> Policy:
-            found = session.load([job_id], lock=False).get(job_id)
-            if found is None:
-                raise NotFound(f"there is no job {job_id}", job_id=job_id)
-            return session.policy_of(found)
-
-        return self._store.read(look)
+        return self._store.read(lambda session: session.policy_of(session.load_one(job_id)))
 
 
 def _target(verb: str, kind: Any, tier: Any) -> tuple[Scope, str]:

@@ -14,6 +14,7 @@ from holdfast.core import policy as policies
 from holdfast.core.audit import Violation, check_history
 from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, Status
+from holdfast.core.payloads import UndoStep
 from holdfast.errors import NoResult, NotFound, ResultTimeout, ValidationError
 from holdfast.ledger import dialects, list_cursors, validate
 from holdfast.ledger.base import LedgerBase, public_job
@@ -65,10 +66,7 @@ class ReadVerbs(LedgerBase):
     def get(self, job_id: int) -> Job:
         """Return a job by its id. Raise NotFound if there is none."""
         job_id = validate.job_id(job_id)
-        found = self._store.read(lambda session: session.load([job_id], lock=False)).get(job_id)
-        if found is None:
-            raise NotFound(f"there is no job {job_id}", job_id=job_id)
-        return public_job(found)
+        return public_job(self._store.read(lambda session: session.load_one(job_id)))
 
     def list(
         self,
@@ -146,8 +144,7 @@ class ReadVerbs(LedgerBase):
         limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
 
         def work(session: Session) -> Any:
-            if job_id not in session.load([job_id], lock=False):
-                raise NotFound(f"there is no job {job_id}", job_id=job_id)
+            session.load_one(job_id)
             return session.load(session.dependents(job_id, after, limit), lock=False)
 
         return [public_job(job) for _, job in sorted(self._store.read(work).items())]
@@ -187,13 +184,11 @@ class ReadVerbs(LedgerBase):
         """Return the undo steps that a job has registered, oldest first, each with its kind and args. They run newest first."""
         job_id = validate.job_id(job_id)
 
-        def work(session: Session) -> Any:
-            return session.load([job_id], lock=False), session.undo_steps(job_id)
+        def work(session: Session) -> builtins.list[UndoStep]:
+            session.load_one(job_id)
+            return session.undo_steps(job_id)
 
-        found, steps = self._store.read(work)
-        if not found:
-            raise NotFound(f"there is no job {job_id}", job_id=job_id)
-        return [{"kind": step.kind, "args": msgspec.json.decode(step.args)} for step in steps]
+        return [{"kind": step.kind, "args": msgspec.json.decode(step.args)} for step in self._store.read(work)]
 
     def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
         """Return the number of jobs of each status, by queue. The answer may be up to `max_age` seconds old."""

@@ -60,10 +60,7 @@ class TimelineVerbs(LedgerBase):
         job_id, view = validate.job_id(job_id), timeline_view(since, until, width)
 
         def work(session: Session) -> "Timeline":
-            job = session.load([job_id], lock=False).get(job_id)
-            if job is None:
-                raise NotFound(f"there is no job {job_id}", job_id=job_id)
-            now = session.now()
+            job, now = session.load_one(job_id), session.now()
             events = session.timeline_events(job_id)
             policies = session.policies_of({event.policy_id for event in events if event.policy_id is not None})
             history = TimelineHistory(events, session.timeline_beats(job_id), policies)
