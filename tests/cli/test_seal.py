@@ -79,21 +79,19 @@ def test_heads_go_to_a_webhook_with_a_secret(folder: Path, run: Run):
     assert auditor.read_head(json.loads(received.body)["data"]["note"], SERVER.public.public)[1] == 1
 
 
-def test_a_worker_seals_if_configured(folder: Path, start: Start):
+def test_a_sealer_runs_beside_a_worker(folder: Path, start: Start):
     write_key(folder / "srv.key", SERVER)
-    with holdfast.open(f"sqlite:///{folder}/shop.db", keys=[SERVER]) as ledger:
+    url = f"sqlite:///{folder}/shop.db"
+    with holdfast.open(url, keys=[SERVER]) as ledger:
         enrol(ledger, SERVER)
         ledger.enqueue("note", queue="a")
-        worker = start("worker", "run", "shop:app", "--seal", "--anchor", "heads.txt", HOLDFAST_KEYS="srv.key")
+        sealer = start("seal", "--db", url, "--anchor", "heads.txt", HOLDFAST_KEYS="srv.key")
+        worker = start("worker", "run", "shop:app")
         wait_until(lambda: (head := ledger.head()) is not None and head.size >= 5)
-        worker.signal()
-        assert worker.rest().code == 0
+        for program in (worker, sealer):
+            program.signal()
+            assert program.rest().code == 0
         check_sealed(ledger, SERVER)
         head = ledger.head()
     assert head is not None
     assert (folder / "heads.txt").read_text().endswith(head.note + "\n")
-
-
-def test_a_worker_that_does_not_seal_refuses_anchors(folder: Path, run: Run):
-    done = run("worker", "run", "shop:app", "--anchor", "heads.txt")
-    assert (done.code, done.err) == (2, "Failed: --anchor and --anchor-url are for a worker that seals\nTry: Add --seal.\n")

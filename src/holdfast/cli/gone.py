@@ -3,6 +3,7 @@
 import click
 
 _MCP_OVER_HTTP = "Use holdfast serve: agents connect to its /mcp with a token."
+_SEAL = "Run holdfast seal beside the worker."
 GONE = {
     "dlq list --reason": "Use --reason-code.",
     "dlq replay --because": "Use --reason.",
@@ -15,6 +16,11 @@ GONE = {
     "mcp --token-file": _MCP_OVER_HTTP,
     "queue set --ageing": "Priorities do not rise by themselves: raise that of a job with holdfast job reprioritise.",
     "task fail --reason": "Use --reason-code.",
+    "worker run --anchor": _SEAL,
+    "worker run --anchor-every": _SEAL,
+    "worker run --anchor-private": _SEAL,
+    "worker run --anchor-url": _SEAL,
+    "worker run --seal": _SEAL,
 }
 """What to use instead of a command, or of a command's option. The key is what was typed, without the program and the values."""
 

@@ -1,9 +1,8 @@
-"""`holdfast seal`: seal the event log. Also the options for anchoring heads, which `worker run` shares."""
+"""`holdfast seal`: seal the event log, and anchor its heads."""
 
 import logging
 import sys
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,24 +20,6 @@ if TYPE_CHECKING:
     from holdfast.services.sealer import Sealer
 
 
-def anchor_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    path = click.Path(dir_okay=False, path_type=Path)
-    for option in (
-        click.option(
-            "--anchor-every",
-            type=duration,
-            default="60s",
-            show_default=True,
-            help="The shortest time between two anchored heads.",
-        ),
-        click.option("--anchor-private", is_flag=True, help="Allow a private address for --anchor-url."),
-        click.option("--anchor-url", metavar="URL", help="POST heads to this address, signed with HOLDFAST_ANCHOR_SECRET."),
-        click.option("--anchor", type=path, metavar="FILE", help="Append heads to this file."),
-    ):
-        function = option(function)
-    return function
-
-
 log = logging.getLogger("holdfast.seal")
 
 
@@ -52,7 +33,12 @@ log = logging.getLogger("holdfast.seal")
     show_default=True,
     help="How many events may wait for a head.",
 )
-@anchor_options
+@click.option("--anchor", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Append heads to this file.")
+@click.option("--anchor-url", metavar="URL", help="POST heads to this address, signed with HOLDFAST_ANCHOR_SECRET.")
+@click.option("--anchor-private", is_flag=True, help="Allow a private address for --anchor-url.")
+@click.option(
+    "--anchor-every", type=duration, default="60s", show_default=True, help="The shortest time between two anchored heads."
+)
 @with_ledger
 def seal(
     ledger: "Ledger",

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,14 +24,12 @@ from holdfast.cli.command import (
 )
 from holdfast.cli.config import load_apps
 from holdfast.cli.output import CommandError, Page, usage_error
-from holdfast.cli.seal import anchor_options
 from holdfast.cli.values import duration, duration_or_never, queues
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.text import format_age
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger, WorkerRecord
-    from holdfast.worker import App
 
 
 SILENT = timedelta(seconds=45)
@@ -93,8 +90,6 @@ def worker() -> None:
     "--keep-failed", type=duration_or_never, help="Delete failed jobs and dead letters after this time. [default: never]"
 )
 @click.option("--keep-beats", type=duration_or_never, help="Delete the contents of heartbeats after this time. [default: 30d]")
-@click.option("--seal", is_flag=True, help="Seal the log as well; needs a server key.")
-@anchor_options
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, PORT_MAX),
@@ -197,8 +192,6 @@ def _run_one(
     from holdfast.worker import worker_of
 
     found = load_apps(apps, db, load_keys(keys))
-    anchors = options.pop("anchor"), options.pop("anchor_url"), options.pop("anchor_private")
-    options |= _anchor_arguments(found[0], options["seal"], *anchors)
     try:
         made = worker_of(found, **{name: value for name, value in options.items() if value is not None})
     except (LimitExceeded, ValidationError) as error:
@@ -235,16 +228,6 @@ def _exit_despite_threads(code: int) -> None:
         os._exit(code)
 
     threading.Thread(target=end, name="holdfast-end", daemon=True).start()
-
-
-def _anchor_arguments(app: "App", seal: bool, file: Path | None, url: str | None, private: bool) -> dict[str, Any]:
-    if file is None and url is None:
-        return {}
-    if not seal:
-        raise usage_error("--anchor and --anchor-url are for a worker that seals", action="Add --seal.")
-    from holdfast.services.anchors import make_anchors
-
-    return {"anchors": make_anchors(app.ledger, file, url, private=private)}
 
 
 @worker.command("list")

@@ -6,9 +6,13 @@ from typing import Any
 
 from holdfast.errors import ValidationError
 
+_SEAL = "Run holdfast seal beside the worker."
 GONE = {
+    "anchor_every": _SEAL,
+    "anchors": _SEAL,
     "attempts": "Use attempts_max.",
     "lease": "Use lease_ttl.",
+    "seal": _SEAL,
 }
 """Options that do not exist any more, with what to use instead."""
 

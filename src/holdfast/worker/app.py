@@ -334,9 +334,7 @@ class App(EnqueueMethods):
 
         Return False if the worker stopped because too many of its handlers did not stop when asked to: end the process then.
         Settings: name, queues (a list in strict order, or a mapping of weights), labels (for jobs that require them), threads,
-        tasks, processes, shutdown_timeout, relay_duty_ttl (the longest time that sinks wait for another worker if this one dies),
-        seal (also append every event to the sealed log, signed with the server's key that the ledger was opened with), anchors
-        and anchor_every (as for `Sealer`).
+        tasks, processes, shutdown_timeout, relay_duty_ttl (the longest time that sinks wait for another worker if this one dies).
         """
         with self.worker(**settings) as worker:
             return worker.run()

@@ -35,9 +35,7 @@ from holdfast.worker.settlement import Settler
 from holdfast.worker.thread_pool import AttemptPool, ThreadPool
 
 if TYPE_CHECKING:
-    from holdfast.services.anchors import Anchor
     from holdfast.services.relay import Relay
-    from holdfast.services.sealer import Sealer
     from holdfast.services.sinks import Sink
 
 THREADS, TASKS = 10, 100
@@ -62,9 +60,6 @@ class WorkerSettings(TypedDict, total=False):
     keep_failed: Duration | None
     keep_beats: Duration | None
     relay_duty_ttl: Duration
-    seal: bool
-    anchors: "Sequence[Anchor]"
-    anchor_every: Duration
 
 
 class Worker:
@@ -92,9 +87,6 @@ class Worker:
         keep_beats: Any = KEEP_BEATS,
         sinks: "Sequence[Sink]" = (),
         relay_duty_ttl: Any = TTL_SECONDS,
-        seal: bool = False,
-        anchors: "Sequence[Anchor]" = (),
-        anchor_every: Any = "60s",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         own = ledger.ring.worker or ledger.token_worker or f"{socket.gethostname()}-{os.getpid()}"
@@ -133,11 +125,7 @@ class Worker:
         self._services = ServiceLoop([*upkeep, presence, *self._watchdogs()], name="services")
         # A separate thread: a ledger out of reach delays the other services, but the supervisor must not restart the worker.
         self._supervisor_loop = ServiceLoop([SupervisorHeartbeat()]) if supervised.is_supervised() else None
-        self._outlets: list[ServiceLoop] = []
-        if sinks:
-            self._outlets.append(ServiceLoop([_make_relay(ledger, sinks, relay_duty_ttl)]))
-        if seal:
-            self._outlets.append(ServiceLoop([_make_sealer(ledger, anchors, anchor_every)]))
+        self._outlets = [ServiceLoop([_make_relay(ledger, sinks, relay_duty_ttl)])] if sinks else []
         self._is_running = False
         self._has_too_many_abandoned = False
         """The worker stopped because too many handlers did not stop."""
@@ -380,12 +368,6 @@ def _make_relay(ledger: Ledger, sinks: "Sequence[Sink]", duty_ttl: Any) -> "Rela
     from holdfast.services.relay import Relay
 
     return Relay(ledger, sinks, duty_ttl=duty_ttl)
-
-
-def _make_sealer(ledger: Ledger, anchors: "Sequence[Anchor]", anchor_every: Any) -> "Sealer":
-    from holdfast.services.sealer import Sealer
-
-    return Sealer(ledger, anchors=anchors, anchor_every=anchor_every)
 
 
 def _check_queues(given: Any, registry: HandlerRegistry) -> list[str] | dict[str, int]:
