@@ -1,6 +1,8 @@
 """Sign-in at a real OpenID Connect provider, and every way in which a provider's answer can be wrong."""
 
 import contextlib
+import gzip
+import json
 import re
 import socket
 import threading
@@ -13,6 +15,7 @@ import pytest
 from joserfc.jwk import KeySet
 
 from holdfast import HoldfastError, Ledger
+from holdfast.core import limits
 from holdfast.core.access import AccessRole
 from holdfast.server.oidc import OidcClient, Person
 from holdfast.server.start import OidcOptions
@@ -274,6 +277,35 @@ def test_a_provider_that_answers_nonsense_is_unavailable(forger: Forger, path: s
     assert code_of(lambda: finish(forger, client_at(forger))) == "unavailable"
 
 
+def test_a_large_or_packed_answer_is_not_read(forger: Forger) -> None:
+    whole = json.dumps(forger.configuration).encode()
+    for document in (whole + b" " * limits.OIDC_ANSWER_BYTES_MAX, gzip.compress(whole)):
+        forger.documents["/.well-known/openid-configuration"] = document
+        assert code_of(client_at(forger).begin) == "unavailable"
+
+
+@pytest.mark.parametrize(
+    ("methods", "secret", "shown"),
+    [
+        (None, "a+b/c: %", ("Basic aG9sZGZhc3Q6YSUyQmIlMkZjJTNBJTIwJTI1", {})),
+        (["client_secret_post"], "a+b/c: %", (None, {"client_id": "holdfast", "client_secret": "a+b/c: %"})),
+        (None, None, (None, {"client_id": "holdfast"})),
+    ],
+    ids=["basic", "post", "no secret"],
+)
+def test_the_server_shows_that_it_is_the_client(
+    forger: Forger, methods: list[str] | None, secret: str | None, shown: tuple[str | None, dict[str, str]]
+) -> None:
+    if methods is not None:
+        forger.configuration["token_endpoint_auth_methods_supported"] = methods  # type: ignore[assignment]
+    options = OidcOptions(issuer=forger.issuer, client_id="holdfast", roles=ROLES)
+    finish(forger, OidcClient(options, ORIGIN, secret, wall=lambda: forger.now))
+    [(authorization, form)] = forger.exchanges
+    assert len(form.pop("code_verifier")) == 64
+    sent = {"grant_type": "authorization_code", "code": "c", "redirect_uri": f"{ORIGIN}/auth/callback"}
+    assert (authorization, form) == (shown[0], sent | shown[1])
+
+
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "jwks_uri"])
 @pytest.mark.parametrize("address", ["http://login.example.org/x", "file:///etc/passwd", "", None])
 def test_every_step_needs_tls(forger: Forger, name: str, address: str | None) -> None:
@@ -321,6 +353,12 @@ def test_a_provider_that_never_ends_its_answer_has_a_deadline(head: bytes) -> No
         assert code_of(OidcClient(options, ORIGIN, answer_s=0.3).begin) == "unavailable"
         closed.set()
         thread.join(WAIT_SECONDS)
+
+
+def test_a_provider_that_does_not_answer_tls_has_a_deadline() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        options = OidcOptions(issuer=f"https://127.0.0.1:{listening.getsockname()[1]}", client_id="holdfast", roles=ROLES)
+        assert code_of(OidcClient(options, ORIGIN, answer_s=0.3).begin) == "unavailable"
 
 
 def test_the_address_to_sign_out_is_the_provider_s(provider: str, forger: Forger) -> None:

@@ -21,6 +21,7 @@ from joserfc.jwk import ECKey, KeySet, OKPKey, RSAKey
 from tests.support import forked
 
 WAIT_SECONDS = 30.0
+GZIP = b"\x1f\x8b"
 PEOPLE = (
     {"sub": "kim", "email": "kim@example.org", "groups": ["staff", "ops"]},
     {"sub": "ann", "email": "ann@example.org", "groups": ["shop"]},
@@ -82,6 +83,8 @@ class Forger:
         self.token: Any = ""
         self.keys = KeySet([RSA, EC, ED])
         self.requests: list[str] = []
+        self.exchanges: list[tuple[str | None, dict[str, str]]] = []
+        """The Authorization header and the form of each request for a token."""
         self.now = 1_800_000_000.0
         forger = self
 
@@ -91,7 +94,8 @@ class Forger:
                 self._answer(forger.documents.get(self.path))
 
             def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
+                form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                forger.exchanges.append((self.headers.get("Authorization"), dict(parse_qsl(form))))
                 self._answer({"access_token": "x", "token_type": "Bearer", "id_token": forger.token})
 
             def _answer(self, found: Any) -> None:
@@ -99,6 +103,8 @@ class Forger:
                 status = 404 if found is None else 302 if found == b"moved" else 200
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
+                if body.startswith(GZIP):
+                    self.send_header("Content-Encoding", "gzip")
                 self.send_header("Location", f"{forger.issuer}/keys")
                 self.end_headers()
                 self.wfile.write(body)
