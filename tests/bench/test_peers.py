@@ -69,11 +69,11 @@ def test_every_contender_has_its_own_name() -> None:
 
 
 def test_a_contender_that_is_not_installed_is_left_out(setting: Setting) -> None:
-    stranger = Scripted("stranger", "postgres", "default", "no_such_program", "SELECT 0")
+    missing = Scripted("missing", "postgres", "default", "no_such_program", "SELECT 0")
     with pytest.raises(Absent, match="no_such_program"):
-        stranger.prepare(setting)
+        missing.prepare(setting)
     with pytest.raises(Absent, match="nowhere"):
-        stranger.prepare(setting._replace(python=setting.home / "nowhere"))
+        missing.prepare(setting._replace(python=setting.home / "nowhere"))
 
 
 def test_the_tables_compare_contenders_with_holdfast_on_the_same_storage() -> None:

@@ -90,7 +90,7 @@ def test_a_worker_recovers_after_a_handler_ran_out_of_memory(tmp_path: Path, whe
         bad = ledger.enqueue(f"in_{where}", {"harm": "eat_memory"})
         assert ended(ledger, bad).last_error["type"] == "MemoryError"
         others = [ledger.enqueue(f"fine_in_{kind}", {"log": os.devnull, "n": 1}) for kind in ("thread", "loop")]
-        assert [ended(ledger, job).result for job in (*others, ledger.enqueue("innocent"))] == [1, 1, "True"]
+        assert [ended(ledger, job).result for job in (*others, ledger.enqueue("plain"))] == [1, 1, "True"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_handler_that_harms_its_child_process_harms_no_other_job(tmp_path: Pat
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with holdfast.open(url) as ledger, working(url):
         assert ended(ledger, ledger.enqueue("in_process", {"harm": harm})).status == status
-        assert ended(ledger, ledger.enqueue("innocent")).result == "True"
+        assert ended(ledger, ledger.enqueue("plain")).result == "True"
 
 
 @pytest.mark.parametrize("harm", ["close_output", "leave_a_thread"])
@@ -159,7 +159,7 @@ def test_a_worker_that_cannot_start_a_process_fails_no_job(tmp_path: Path) -> No
     url = f"sqlite:///{tmp_path}/holdfast.db"
     with holdfast.open(url) as ledger, working(url):
         assert ended(ledger, ledger.enqueue("in_thread", {"harm": "leak_descriptors"})).status == "succeeded"
-        job = ledger.enqueue("innocent")
+        job = ledger.enqueue("plain")
         wait_until(lambda: ledger.get(job.id).releases > 0)
         assert ended(ledger, ledger.enqueue("in_thread", {"harm": "mend_descriptors"})).status == "succeeded"
         assert ended(ledger, job).result == "True"

@@ -18,7 +18,7 @@ from tests.blast.place import Place
 from tests.support.versions import add_versions, catalog_of, versions_of
 from tests.support.waiting import wait_until
 
-Stranger = psycopg.Connection[tuple[object, ...]]
+OtherSession = psycopg.Connection[tuple[object, ...]]
 WAITS = "SELECT count(*) FROM pg_locks WHERE relation = to_regclass(%s) AND mode = 'AccessExclusiveLock' AND NOT granted"
 
 
@@ -34,7 +34,7 @@ def ledger(url: str) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def other_session(url: str) -> Iterator[Stranger]:
+def other_session(url: str) -> Iterator[OtherSession]:
     """A connection with a transaction that is open until the test ends."""
     with psycopg.connect(Place.of(url).server, application_name="other_session") as connection:
         yield connection
@@ -54,13 +54,13 @@ def refusal_of(call: Callable[[], object]) -> Unavailable:
     return refused.value
 
 
-def names(refused: Unavailable, other_session: Stranger) -> bool:
+def names(refused: Unavailable, other_session: OtherSession) -> bool:
     named = f"process {other_session.info.backend_pid} (other_session), idle in transaction for " in refused.message
     return refused.locked and named and "pg_terminate_backend" in str(refused.action)
 
 
 def test_a_refusal_names_the_process_that_locked_the_agents_task(
-    url: str, ledger: Ledger, other_session: Stranger, quick: None
+    url: str, ledger: Ledger, other_session: OtherSession, quick: None
 ) -> None:
     job = ledger.enqueue("work")
     other_session.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
@@ -70,7 +70,7 @@ def test_a_refusal_names_the_process_that_locked_the_agents_task(
 
 
 def test_a_refusal_for_a_locked_queue_names_the_table_and_the_process(
-    url: str, ledger: Ledger, other_session: Stranger, quick: None
+    url: str, ledger: Ledger, other_session: OtherSession, quick: None
 ) -> None:
     ledger.pause("mail")
     other_session.execute(f"SELECT FROM {Place.of(url).schema}.queues FOR UPDATE")
@@ -80,7 +80,9 @@ def test_a_refusal_for_a_locked_queue_names_the_table_and_the_process(
     assert ledger.claim("worker", ["other"]) == []
 
 
-def test_reads_of_a_locked_table_end_and_name_the_process(url: str, ledger: Ledger, other_session: Stranger, quick: None) -> None:
+def test_reads_of_a_locked_table_end_and_name_the_process(
+    url: str, ledger: Ledger, other_session: OtherSession, quick: None
+) -> None:
     job = ledger.enqueue("work")
     other_session.execute(f"LOCK TABLE {Place.of(url).schema}.jobs IN ACCESS EXCLUSIVE MODE")
     with ThreadPoolExecutor() as at_once:
@@ -90,7 +92,7 @@ def test_reads_of_a_locked_table_end_and_name_the_process(url: str, ledger: Ledg
 
 
 def test_opening_with_a_locked_table_ends_and_names_the_process(
-    url: str, ledger: Ledger, other_session: Stranger, quick: None
+    url: str, ledger: Ledger, other_session: OtherSession, quick: None
 ) -> None:
     other_session.execute(f"LOCK TABLE {Place.of(url).schema}.meta IN ACCESS EXCLUSIVE MODE")
     refused = refusal_of(lambda: holdfast.open(url))
@@ -105,7 +107,7 @@ def newer_code(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_migration_that_cannot_lock_a_table_delays_no_other_session(
-    url: str, ledger: Ledger, newer_code: None, other_session: Stranger
+    url: str, ledger: Ledger, newer_code: None, other_session: OtherSession
 ) -> None:
     place = Place.of(url)
     ledger.pause("mail")
@@ -127,7 +129,7 @@ def test_a_migration_that_cannot_lock_a_table_delays_no_other_session(
 
 
 def test_a_migration_that_never_gets_a_table_is_refused_and_changes_nothing(
-    url: str, ledger: Ledger, newer_code: None, other_session: Stranger, monkeypatch: pytest.MonkeyPatch
+    url: str, ledger: Ledger, newer_code: None, other_session: OtherSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.postgres.migration.MIGRATE_LOCK_SECONDS", 1.0)
     before = catalog_of(url)
@@ -164,7 +166,7 @@ def test_a_frozen_process_does_not_keep_the_locks_of_its_migration(
 
 @pytest.mark.parametrize("row", ["duties WHERE name = 'relay:one'", "sinks WHERE name = 'one'"])
 def test_a_sink_with_a_locked_row_delays_no_other_sink(
-    url: str, ledger: Ledger, other_session: Stranger, monkeypatch: pytest.MonkeyPatch, row: str
+    url: str, ledger: Ledger, other_session: OtherSession, monkeypatch: pytest.MonkeyPatch, row: str
 ) -> None:
     monkeypatch.setattr("holdfast.ledger.commit.PAUSES", (0.0,))
     heard: dict[str, list[int]] = {"one": [], "two": []}
@@ -192,7 +194,7 @@ def test_a_sink_with_a_locked_row_delays_no_other_sink(
     assert heard["two"] == [job.id]
 
 
-def test_retention_skips_locked_rows(url: str, ledger: Ledger, other_session: Stranger) -> None:
+def test_retention_skips_locked_rows(url: str, ledger: Ledger, other_session: OtherSession) -> None:
     schema = Place.of(url).schema
     for number in range(2):
         job = ledger.enqueue("work", request_id=f"r{number}")
@@ -223,7 +225,7 @@ def test_retention_skips_locked_rows(url: str, ledger: Ledger, other_session: St
         "dependencies LIMIT 1",
     ],
 )
-def test_retention_leaves_jobs_whose_events_are_locked(url: str, ledger: Ledger, other_session: Stranger, row: str) -> None:
+def test_retention_leaves_jobs_whose_events_are_locked(url: str, ledger: Ledger, other_session: OtherSession, row: str) -> None:
     """Each pair of jobs has batches of its own. Two pairs are free: they are deleted at once, and the others later."""
     schema = Place.of(url).schema
     for _ in range(3):
@@ -249,7 +251,7 @@ def test_retention_leaves_jobs_whose_events_are_locked(url: str, ledger: Ledger,
 
 
 def test_a_stopping_worker_logs_that_a_lock_prevents_an_outcome(
-    url: str, other_session: Stranger, caplog: pytest.LogCaptureFixture
+    url: str, other_session: OtherSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     app, free = App(url), threading.Event()
 
@@ -269,7 +271,7 @@ def test_a_stopping_worker_logs_that_a_lock_prevents_an_outcome(
     app.close()
 
 
-def test_a_session_of_another_account_is_named_without_its_state(url: str, ledger: Ledger, other_session: Stranger) -> None:
+def test_a_session_of_another_account_is_named_without_its_state(url: str, ledger: Ledger, other_session: OtherSession) -> None:
     job = ledger.enqueue("work")
     other_session.execute(f"SELECT FROM {Place.of(url).schema}.jobs WHERE id = %s FOR UPDATE", [job.id])
     with holdfast.open(f"{url}&options=-crole%3Dpg_read_all_data") as unprivileged:

@@ -1,4 +1,4 @@
-"""A ledger with markup in every field that a stranger can fill. Each field has a text of its own."""
+"""A ledger with markup in every field that any caller can fill. Each field has a text of its own."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Texts of strangers are shown as texts, on every page."""
+"""Texts of callers are shown as texts, on every page."""
 
 import shlex
 from urllib.parse import quote

@@ -166,7 +166,7 @@ def _stall_due(ledger: Ledger, clock: ManualClock) -> int:
     return made.id
 
 
-@situation(Situation.NOBODY_SWEEPS)
+@situation(Situation.NO_SWEEPER)
 def _unswept(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running_stalled(ledger)
     clock.advance(61)

@@ -171,8 +171,8 @@ def test_the_key_must_be_that_of_the_holder(signing: Ledger, open_keyed: OpenKey
     other = key("worker", "w-2")
     signing.enrol_key(other.public, role="worker", name="w-2")
     made = b.running(signing, policy=LIVENESS)
-    with open_keyed([other]) as stranger, refused_without_trace(signing, "signature_invalid"):
-        stranger.heartbeat(made.fence)
+    with open_keyed([other]) as impostor, refused_without_trace(signing, "signature_invalid"):
+        impostor.heartbeat(made.fence)
 
 
 def test_a_renewing_claim_is_a_signed_beat(signing: Ledger, bare: Ledger):
@@ -398,8 +398,8 @@ def test_a_rotated_key_takes_over_at_once(signing: Ledger, open_keyed: OpenKeyed
 
 def test_a_key_that_is_not_enrolled_signs_nothing(signing: Ledger, open_keyed: OpenKeyed):
     made = b.running(signing, policy=LIVENESS)
-    with open_keyed([key("worker", "w-1", 9)]) as stranger, refused_without_trace(signing, "signature_invalid"):
-        stranger.heartbeat(made.fence)
+    with open_keyed([key("worker", "w-1", 9)]) as impostor, refused_without_trace(signing, "signature_invalid"):
+        impostor.heartbeat(made.fence)
 
 
 def test_a_server_key_that_was_revoked_signs_nothing(signing: Ledger, clock: ManualClock, open_keyed: OpenKeyed):

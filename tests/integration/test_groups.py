@@ -168,8 +168,8 @@ def test_a_locked_group_delays_no_end(pg_url: str, on_postgres: Ledger) -> None:
     join(on_postgres, 100)
     on_postgres.close_group("import")
     url, _, schema = pg_url.partition("?schema=")
-    with psycopg.connect(url) as stranger:
-        stranger.execute(f'SELECT id FROM "{schema}".groups FOR UPDATE')
+    with psycopg.connect(url) as other_session:
+        other_session.execute(f'SELECT id FROM "{schema}".groups FOR UPDATE')
         for job in on_postgres.claim("w", ["load"], limit=100, start=True):
             on_postgres.complete(held(job), None)
         group = on_postgres.get_group("import")

@@ -70,7 +70,7 @@ def test_each_firing_makes_one_job_though_many_sweepers_are_killed(store_url: st
 
 
 @pytest.fixture
-def stranger(pg_url: str) -> "Iterator[psycopg.Connection[tuple[object, ...]]]":
+def other_session(pg_url: str) -> "Iterator[psycopg.Connection[tuple[object, ...]]]":
     url, _, schema = pg_url.partition("?schema=")
     with psycopg.connect(url) as connection:
         connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
@@ -79,7 +79,7 @@ def stranger(pg_url: str) -> "Iterator[psycopg.Connection[tuple[object, ...]]]":
 
 @pytest.mark.parametrize("locked", ["the schedule", "its job"])
 def test_a_locked_row_delays_only_its_own_schedule(
-    pg_url: str, on_postgres: Ledger, stranger: "psycopg.Connection[tuple[object, ...]]", locked: str
+    pg_url: str, on_postgres: Ledger, other_session: "psycopg.Connection[tuple[object, ...]]", locked: str
 ) -> None:
     set_in_the_past(pg_url, ["free"])
     set_in_the_past(pg_url, ["held"], overlap="cancel")
@@ -87,14 +87,14 @@ def test_a_locked_row_delays_only_its_own_schedule(
         while on_postgres.schedule("held").last_job is None:
             on_postgres.sweep()
         last = on_postgres.schedule("held").last_job
-        stranger.execute("SELECT id FROM jobs WHERE id = %s FOR UPDATE", [last])
+        other_session.execute("SELECT id FROM jobs WHERE id = %s FOR UPDATE", [last])
     else:
-        stranger.execute("SELECT name FROM schedules WHERE name = 'held' FOR UPDATE")
+        other_session.execute("SELECT name FROM schedules WHERE name = 'held' FOR UPDATE")
     before = {name: on_postgres.schedule(name).fired for name in ("free", "held")}
     on_postgres.sweep()
     assert on_postgres.schedule("free").fired > before["free"]
     assert on_postgres.schedule("held").fired == before["held"]
-    stranger.rollback()
+    other_session.rollback()
     on_postgres.sweep()
     assert on_postgres.schedule("held").fired > before["held"]
     assert on_postgres.schedule("held").last_error is None

@@ -36,7 +36,7 @@ class Place:
 
     @contextmanager
     def locked_whole(self, table: str) -> Iterator[None]:
-        with psycopg.connect(self._server_url, application_name="stranger") as connection:
+        with psycopg.connect(self._server_url, application_name="other-session") as connection:
             connection.execute(f"LOCK TABLE {self._schema}.{table} IN ACCESS EXCLUSIVE MODE")
             yield
 
@@ -124,7 +124,7 @@ async def test_tools_answer_or_name_the_lock_while_a_table_is_locked(
             for tool, arguments in calls:
                 answer = await ask.ask(tool, **arguments)
                 if answer.is_error and answer.structured_content["error_code"] == "unavailable":
-                    assert "(stranger)" in answer.structured_content["error"], tool
+                    assert "(other-session)" in answer.structured_content["error"], tool
                     break
             else:
                 assert table in ("duties", "sinks")

@@ -239,7 +239,7 @@ def test_a_wrong_answer_of_the_browser_is_refused(forger: Forger, query: dict[st
     [
         ({"groups": ["root", "staff", 7, None]}, None),
         ({"groups": None}, "forbidden"),
-        ({"groups": ["strangers"]}, "forbidden"),
+        ({"groups": ["visitors"]}, "forbidden"),
         ({"groups": {"ops": True}}, "forbidden"),
         ({"email": None}, "forbidden"),
         ({"email": "a\nb"}, "forbidden"),

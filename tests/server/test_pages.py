@@ -52,18 +52,18 @@ def test_a_page_can_only_be_read(served: RunningServer) -> None:
 
 
 def test_assets_are_kept_for_ever_and_pages_are_asked_for_again(served: RunningServer) -> None:
-    stranger = served.anonymous()
-    page = stranger.get("/")
+    anonymous = served.anonymous()
+    page = anonymous.get("/")
     assets = sorted(set(re.findall(r'"(/assets/[^"]+)"', page.body.decode())))
 
     assert len(assets) > 3
     for path in assets:
-        answer = stranger.get(path)
+        answer = anonymous.get(path)
         assert (answer.status, answer.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
-        assert gzip.decompress(stranger.get(path, Accept_Encoding="gzip").body) == answer.body
-    again = stranger.get("/jobs", If_None_Match=page.headers["etag"])
+        assert gzip.decompress(anonymous.get(path, Accept_Encoding="gzip").body) == answer.body
+    again = anonymous.get("/jobs", If_None_Match=page.headers["etag"])
     assert (again.status, again.body) == (304, b"")
-    zipped = stranger.get("/", Accept_Encoding="gzip", If_None_Match=page.headers["etag"])
+    zipped = anonymous.get("/", Accept_Encoding="gzip", If_None_Match=page.headers["etag"])
     assert (zipped.status, zipped.headers["content-encoding"]) == (200, "gzip")
 
 

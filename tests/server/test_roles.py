@@ -57,9 +57,9 @@ def test_a_route_answers_only_those_who_may_use_it(shared: RunningServer, expire
     revoked = served.client("admin", "gone")
     assert revoked.token is not None
     served.ledger.revoke_token(revoked.token.split("_")[1])
-    strangers = [served.anonymous(), Client(served.port, "garbage"), Client(served.port, UNKNOWN), revoked, expired]
+    callers = [served.anonymous(), Client(served.port, "garbage"), Client(served.port, UNKNOWN), revoked, expired]
     if route.least != "none":
-        answers = [_send(client, route) for client in strangers]
+        answers = [_send(client, route) for client in callers]
         assert {answer.status for answer in answers} == {401}
         assert {(answer.data["detail"], answer.headers["www-authenticate"]) for answer in answers} == {
             ("a valid token is needed", "Bearer")

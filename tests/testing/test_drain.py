@@ -73,9 +73,9 @@ def test_a_kind_without_a_handler_is_not_run(app: App) -> None:
     @app.handler()
     def known() -> None: ...
 
-    stranger = app.ledger.enqueue("stranger")
+    unserved = app.ledger.enqueue("unserved")
     assert drain(app).runs == ()
-    assert app.ledger.get(stranger.id).rev == 1
+    assert app.ledger.get(unserved.id).rev == 1
     with refused(ValidationError, "names no queue"):
         drain(app, queues=[])
 

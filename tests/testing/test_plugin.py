@@ -94,8 +94,8 @@ TAMPERING = """
 
     def test_it(holdfast_ledger, tmp_path):
         holdfast_ledger.enqueue("k")
-        with apsw.Connection(f"{tmp_path}/holdfast.db") as stranger:
-            stranger.execute("UPDATE holdfast_jobs SET rev = 7")
+        with apsw.Connection(f"{tmp_path}/holdfast.db") as other_program:
+            other_program.execute("UPDATE holdfast_jobs SET rev = 7")
 """
 
 

@@ -461,7 +461,7 @@ def test_silence_past_the_limit_needs_a_sweep():
     assert of(history).situation is Situation.STALL_DUE
     assert "A sweep was due 1 s ago (00:00:30Z): w-9 does it with its next tick." in of(history).text
     unswept = of(history, sweeper=None)
-    assert unswept.situation is Situation.NOBODY_SWEEPS
+    assert unswept.situation is Situation.NO_SWEEPER
     assert commands(unswept)[0] == "holdfast sweep"
 
 
@@ -520,7 +520,7 @@ def test_a_stalled_job_that_is_being_cancelled_ends_with_the_first_of_its_limits
     assert found.situation is Situation.CANCEL_DUE
     assert found.next[0].at is not None and found.next[0].at.timestamp() * SECOND == T0 + 20 * SECOND
     assert of(history.wait(21)).situation is Situation.CANCEL_DUE
-    assert of(history, sweeper=None).situation is Situation.NOBODY_SWEEPS
+    assert of(history, sweeper=None).situation is Situation.NO_SWEEPER
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ SOURCE = Path(holdfast.__file__).parent
 ROOT = Path(__file__).parents[2]
 TEXTS = {".py", ".sql", ".md", ".mjs"}
 
-VAGUE = re.compile(r"(?<![a-z])(somebody|nobody|anybody|whoever|whatever|befell)(?![a-z])", re.IGNORECASE)
+VAGUE = re.compile(r"(?<![a-z])(somebody|nobody|anybody|whoever|whatever|befell|strangers?|innocent)(?![a-z])", re.IGNORECASE)
 """Also as a part of a name: `_` separates words."""
 
-ALLOWED = ("nobody_sweeps", "NOBODY_SWEEPS", '"-u", "nobody"')
-"""A public situation of `explain`, and a user of the system."""
+ALLOWED = ('"-u", "nobody"',)
+"""A user of the system."""
 
 PICTURES = {"door", "doors", "bell", "bells", "carrier", "notary", "crew", "shift", "ear", "ears", "told", "wish", "wishes"}
 

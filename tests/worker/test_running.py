@@ -115,11 +115,11 @@ def test_a_kind_without_a_handler_is_not_claimed(app: App, start: Starter) -> No
     @app.handler()
     def known() -> None: ...
 
-    stranger = app.ledger.enqueue("stranger")
+    unserved = app.ledger.enqueue("unserved")
     job = app.enqueue(known)
     start()
     ended(app, job)
-    assert app.ledger.get(stranger.id).rev == 1
+    assert app.ledger.get(unserved.id).rev == 1
 
 
 # Errors

@@ -47,7 +47,7 @@ def explain_overdue(facts: JobFacts, due: Micros, now: Micros, *, signed: bool) 
         enrol = remedy("makes and enrols a server key for the sweeper", "key", "new", "main", "--role", "server")
         return ExplanationPart(Situation.NO_SERVER_KEY, (unsigned,), commands=(enrol,))
     if facts.sweeper is None:
-        return ExplanationPart(Situation.NOBODY_SWEEPS, (f"{since}, but no worker sweeps.",), commands=(SWEEP,))
+        return ExplanationPart(Situation.NO_SWEEPER, (f"{since}, but no worker sweeps.",), commands=(SWEEP,))
     if signed:
         words = f"{since}. Unless the sweeper, {facts.sweeper}, has a server key, it skips this job."
     else:
@@ -147,7 +147,7 @@ def explain_stalled(job: JobRecord, facts: JobFacts, now: Micros) -> Explanation
     late = explain_overdue(facts, due, now, signed=must_be_signed(job.policy, makes))
     if late is None:
         return part
-    blocked = late.situation in (Situation.NOBODY_SWEEPS, Situation.NO_SERVER_KEY)
+    blocked = late.situation in (Situation.NO_SWEEPER, Situation.NO_SERVER_KEY)
     return msgspec.structs.replace(
         part,
         situation=late.situation if blocked else situation,

@@ -41,7 +41,7 @@ class Situation(StrEnum):
     BEATS_LATE = "beats_late"
     NO_PROGRESS = "no_progress"
     STALL_DUE = "stall_due"
-    NOBODY_SWEEPS = "nobody_sweeps"
+    NO_SWEEPER = "no_sweeper"
     NO_SERVER_KEY = "no_server_key"
     RESUME_WINDOW = "resume_window"
     RESUME_DUE = "resume_due"

@@ -1,6 +1,6 @@
 """Verbs for the access to a server: tokens, browser sessions and login codes.
 
-They change no job and make no event. Texts that strangers send (`find_token`, `find_session`, `log_in`) are never a
+They change no job and make no event. Texts from callers without a token (`find_token`, `find_session`, `log_in`) are never a
 ValidationError: a wrong one is answered with None.
 """
 
