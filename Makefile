@@ -26,7 +26,7 @@ JOBS ?= 4
 LOCKFLAGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast browser alerts torture coverage check format bench peers docs site lock clean
+.PHONY: help setup demo test test-fast planted browser alerts torture coverage check format bench peers docs site lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ test: $(READY) ## run all tests except the long ones of `make torture`
 
 test-fast: $(READY) ## run the tests of the rules, and of the contract on SQLite, in a minute
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not torture" -k "not postgres" tests/unit tests/property tests/contract $(ARGS)
+
+planted: $(READY) ## plant recorded bugs in copies of the tree, and check that tests find them
+	$(BIN)/python -m tools.planted --processes $(JOBS) $(ARGS)
 
 browser: $(READY) ## test the dashboard in a real Chromium
 	@$(BIN)/python -c 'import sys; from tests.browser.chromium import HOW, find_chromium; sys.exit(None if find_chromium() else HOW)'
