@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import holdfast
-from holdfast.keyfiles import write_key
+from holdfast.files.keys import write_key
 
 CATCH_UP_SECONDS = 120.0
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         Unavailable,
         ValidationError,
     )
-    from holdfast.fences import check_fence
     from holdfast.ledger import (
         Beat,
         Change,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
         TokenRecord,
         WorkerRecord,
     )
+    from holdfast.ledger.fences import check_fence
     from holdfast.ledger.public import CallOptions, Duration, EnqueueOptions, PolicyFields
     from holdfast.worker import App, AsyncContext, BatchContext, Context, Worker
     from holdfast.worker.worker import WorkerSettings
@@ -129,7 +129,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "Unavailable",
         "ValidationError",
     ),
-    "holdfast.fences": ("check_fence",),
+    "holdfast.ledger.fences": ("check_fence",),
     "holdfast.ledger": (
         "Beat",
         "Change",

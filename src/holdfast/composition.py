@@ -13,13 +13,13 @@ from holdfast.core.limits import check_name
 from holdfast.core.model import Micros
 from holdfast.core.urls import is_remote, is_server, is_sqlite, parse_remote_url, sqlite_file
 from holdfast.errors import ValidationError
-from holdfast.keyfiles import KeySource, keyring
+from holdfast.files.keys import KeySource, keyring
+from holdfast.files.regular import read_regular
 from holdfast.ledger import Ledger
 from holdfast.ledger.public import to_micros
 from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validators import HookSource, Validator, read_source
 from holdfast.proof.keys import SEED_BYTES, KeyFile, KeyRole, SecretKey
-from holdfast.regular_file import read_regular
 from holdfast.store.base import Store
 from holdfast.telemetry.metrics import Metrics
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from holdfast.settings import SettingsError, read_settings
+from holdfast.files.settings import SettingsError, read_settings
 from holdfast.store.statements import read_statements
 
 _OPTIONS = ("--id", "--agent", "--request-id", "--session", "--attempt", "--stage", "--progress", "--db")

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.keyfiles import write_key
+from holdfast.files.keys import write_key
 from holdfast.proof.keys import KeyFile, decode_key
 from holdfast.proof.notes import parse_key
 from tests.cli.conftest import Done, Run

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import holdfast
-from holdfast.keyfiles import write_key
+from holdfast.files.keys import write_key
 from tests.cli.conftest import Run, Start
 from tests.support import auditor
 from tests.support.receiver import SECRET, Receiver

@@ -39,7 +39,7 @@ def test_the_nearest_setting_selects_the_ledger(run: Run, folder: Path, where: t
 @pytest.mark.parametrize("where", WHERE)
 def test_the_nearest_setting_selects_the_keys(run: Run, folder: Path, where: tuple[str, ...]) -> None:
     from holdfast.composition import draw_key
-    from holdfast.keyfiles import write_key
+    from holdfast.files.keys import write_key
 
     for name in PLACES:
         write_key(folder / f"{name}.key", draw_key("operator", name))

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast
 from holdfast import Ledger
-from holdfast.keyfiles import write_key
+from holdfast.files.keys import write_key
 from holdfast.telemetry.prometheus import serve
 from holdfast.testing import ManualClock
 from tests.contract.builders import claimed, dead_lettered, running_stalled, succeeded

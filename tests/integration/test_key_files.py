@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import ValidationError
-from holdfast.keyfiles import keyring, read_key, write_key
+from holdfast.files.keys import keyring, read_key, write_key
 from holdfast.proof.keys import KeyFile, encode_key
 
 KEY = holdfast.draw_key("server", "main")

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Ledger
 from holdfast.errors import SealBroken
-from holdfast.keyfiles import write_key
+from holdfast.files.keys import write_key
 from holdfast.ledger.verbs.proofs import SealedLog
 from holdfast.proof.keys import KeyFile
 from holdfast.services.anchors import FileAnchor

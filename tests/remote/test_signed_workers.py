@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.keyfiles import write_key
+from holdfast.files.keys import write_key
 from holdfast.services import Sealer
 from holdfast.testing import ManualClock
 from tests.support.proxy import Proxy

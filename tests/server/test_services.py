@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.keyfiles import write_key
+from holdfast.files.keys import write_key
 from holdfast.services.pruner import SERVER_DUTY, PruneService
 from tests.contract.builders import succeeded
 from tests.support.receiver import SECRET, Receiver

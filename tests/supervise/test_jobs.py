@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import EventType, Ledger, PolicyFields
-from holdfast.keyfiles import write_key
+from holdfast.files.keys import write_key
 from tests.supervise.conftest import QUICK, Ended, Supervise, is_alive, pipe
 from tests.support.signers import enrol
 from tests.support.waiting import wait_until

@@ -23,7 +23,7 @@ from holdfast.core.model import (
     Status,
 )
 from holdfast.core.payloads import BeatPayload
-from holdfast.text import format_duration
+from holdfast.core.text import format_duration
 from tests.unit.histories import OPERATOR, SECOND, STEP, T0, WINDOW, History
 
 HERE = SeenWorker("w-1", T0)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.formatting import describe_event, format_error
-from holdfast.text import pluralize
+from holdfast.core.text import pluralize
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.text import (
+from holdfast.core.text import (
     format_age,
     format_elapsed,
     format_seconds,

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import App, AsyncContext, Context, Ledger, PolicyFields, TransientError, ValidationError
 from holdfast.errors import GateDenied
-from holdfast.keyfiles import write_key
+from holdfast.files.keys import write_key
 from tests.support.signers import ALL, SERVER, enrol, key
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, ended

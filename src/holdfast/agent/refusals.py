@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol
 
 from holdfast.core import limits
 from holdfast.core.model import TERMINAL, Actor, JobRecord, Micros, Status
+from holdfast.core.text import iso_format
 from holdfast.errors import FenceLost, HoldfastError, InvalidTransition, LeaseConflictError, NotClaimable
 from holdfast.ledger.public import to_datetime
 from holdfast.store.session import Session
-from holdfast.text import iso_format
 
 DEFAULT_SESSION = "agent"
 

@@ -7,11 +7,11 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.model import HELD, NEVER, UNDO_KIND, JobRecord, Status
+from holdfast.core.text import iso_format
 from holdfast.errors import InvalidTransition, LeaseConflictError, NotClaimable, NotFound, SignatureInvalid
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.transaction import JobSteps
 from holdfast.store.agents import AgentState, Candidate
-from holdfast.text import iso_format
 
 
 class ResumeOptions(NamedTuple):

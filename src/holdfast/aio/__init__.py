@@ -11,14 +11,13 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from holdfast import fences
 from holdfast.aio.ledger import AsyncLedger
 from holdfast.aio.threads import CALLS_MAX, WAITS_MAX, AsyncWaiter, ThreadBridge
 from holdfast.composition import Clock
 from holdfast.composition import open as open_blocking
 from holdfast.core.model import Fence
-from holdfast.keyfiles import KeySource
-from holdfast.ledger import Ledger
+from holdfast.files.keys import KeySource
+from holdfast.ledger import Ledger, fences
 from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validators import HookSource, Validator
 from holdfast.telemetry.metrics import Metrics

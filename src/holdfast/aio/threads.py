@@ -70,7 +70,7 @@ class ThreadBridge:
 async def _run(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     """Run `work` in the pool and return or raise its result.
 
-    `thread_calls.call_in_thread` does not fit here: after a cancellation, a call on the caller's connection is awaited to its
+    `call_in_thread` does not fit here: after a cancellation, a call on the caller's connection is awaited to its
     end, and only a future of the pool says for certain that its work will not begin.
     """
     loop = asyncio.get_running_loop()

@@ -10,8 +10,8 @@ from holdfast.cli.output import REQUEST_ID, CommandError, Page, ProgressLine, us
 from holdfast.cli.values import resolve_since
 from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import Phase, Status
+from holdfast.core.text import join_some
 from holdfast.errors import Conflict, HoldfastError
-from holdfast.text import join_some
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger

@@ -276,7 +276,7 @@ def report_new_ledger(url: str) -> None:
 
 def load_keys(given: Sequence[str]) -> "list[KeyFile]":
     """Return the keys that a command signs with."""
-    from holdfast.keyfiles import keyring
+    from holdfast.files.keys import keyring
 
     return list(keyring(key_files(given)))
 

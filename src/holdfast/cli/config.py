@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 import click
 
-from holdfast import settings
 from holdfast.cli.output import CommandError, usage_error
+from holdfast.files import settings
 
 if TYPE_CHECKING:
     from holdfast.ledger.validators import Hooks

@@ -23,8 +23,8 @@ from holdfast.cli.output import Page
 from holdfast.cli.values import JOB_ID, reason_code_option, resolve_since, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import EventType, FailureStage
+from holdfast.core.text import format_age, join_some
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.text import format_age, join_some
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger

@@ -30,9 +30,9 @@ from holdfast.cli.values import EventTypes, dialect_option, format_time, type_op
 from holdfast.core.formatting import RETRIED
 from holdfast.core.limits import ENVELOPE_BYTES_MAX, JOB_ID_MAX
 from holdfast.core.model import EventType
+from holdfast.core.text import pluralize
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Unavailable
-from holdfast.text import pluralize
 
 if TYPE_CHECKING:
     from holdfast.ledger import Event, Ledger

@@ -10,7 +10,7 @@ from holdfast.cli.command import CommandResult, with_db_option, with_existing_le
 from holdfast.cli.job_views import error_text
 from holdfast.cli.output import Page
 from holdfast.cli.values import JOB_ID
-from holdfast.text import format_age
+from holdfast.core.text import format_age
 
 if TYPE_CHECKING:
     from holdfast.core.explain import Explanation

@@ -10,7 +10,7 @@ from holdfast.cli.job_enqueue import json_object
 from holdfast.cli.output import CommandError, Page
 from holdfast.cli.values import WholeNumber, duration, format_time
 from holdfast.core import limits
-from holdfast.text import pluralize
+from holdfast.core.text import pluralize
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -36,9 +36,9 @@ from holdfast.cli.values import (
 )
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
 from holdfast.core.model import LIVE, TERMINAL, Phase, Status
+from holdfast.core.text import join_some
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError
-from holdfast.text import join_some
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger

@@ -13,8 +13,8 @@ from holdfast.cli.flow_options import flow_options
 from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import JOB_ID, duration, format_time, read_argument, schedule_options
 from holdfast.core.limits import ENQUEUE_BATCH_MAX, PRIORITY_MAX, TYPED_BYTES_MAX, TYPED_LINES_BYTES_MAX, check_name
+from holdfast.core.text import join_some
 from holdfast.errors import HoldfastError, NotFound, ValidationError
-from holdfast.text import join_some
 
 if TYPE_CHECKING:
     from holdfast.ledger import DeclarationRecord, Job, Ledger

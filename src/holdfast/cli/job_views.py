@@ -10,8 +10,8 @@ from holdfast.cli.output import Page
 from holdfast.cli.values import format_time
 from holdfast.core.formatting import RETRIED, describe_event, format_error, is_retry
 from holdfast.core.model import NEVER, EventType, StallReason, Status
+from holdfast.core.text import format_age, format_elapsed, format_time_of_day, join_some, truncate
 from holdfast.core.vocabulary import Dialect
-from holdfast.text import format_age, format_elapsed, format_time_of_day, join_some, truncate
 
 if TYPE_CHECKING:
     from holdfast.ledger import Event, Job, Ledger

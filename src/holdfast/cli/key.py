@@ -128,7 +128,7 @@ def new(*, name: str, role: str, out: Path | None, no_enrol: bool, keys: tuple[s
       holdfast key new main --role server
     """
     from holdfast.composition import draw_key
-    from holdfast.keyfiles import write_key
+    from holdfast.files.keys import write_key
 
     ring, url = load_keys(keys), ledger_url(db)
     made, first = draw_key(role, name), is_new(url)
@@ -173,7 +173,7 @@ def enrol(ledger: "Ledger", *, key_or_file: str, role: str | None, name: str | N
       holdfast key enrol arm-1.key --key main.key
     """
     if (role is None and name is None) or Path(key_or_file).exists():
-        from holdfast.keyfiles import read_key
+        from holdfast.files.keys import read_key
 
         found = read_key(Path(key_or_file))
         if role not in (None, found.role.value) or name not in (None, found.name):
@@ -238,7 +238,7 @@ def rotate(ledger: "Ledger", *, which: str, out: Path | None) -> CommandResult:
       holdfast key rotate arm-1 --key main.key
     """
     from holdfast.composition import draw_key
-    from holdfast.keyfiles import write_key
+    from holdfast.files.keys import write_key
 
     old = _find_key(ledger.keys(), which)
     made = draw_key(old.role, old.name)

@@ -10,7 +10,7 @@ from holdfast.cli.flow_options import format_replaced
 from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import WholeNumber, format_time
 from holdfast.core.limits import LIMIT_COUNT_MAX, LIMIT_WAITING_MAX, PAGE_MAX
-from holdfast.text import format_age
+from holdfast.core.text import format_age
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -12,7 +12,7 @@ from holdfast.cli.command import CommandResult, NounGroup, request_option, with_
 from holdfast.cli.completion import name_hint
 from holdfast.cli.output import Page, usage_error
 from holdfast.core.policy import FIELDS, FieldSource, SourcedField
-from holdfast.text import format_setting_ms
+from holdfast.core.text import format_setting_ms
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger

@@ -9,7 +9,7 @@ from holdfast.cli.completion import QUEUE
 from holdfast.cli.flow_options import format_replaced, read_pairs
 from holdfast.cli.output import Page
 from holdfast.core.model import Status
-from holdfast.text import format_age
+from holdfast.core.text import format_age
 
 if TYPE_CHECKING:
     from datetime import datetime

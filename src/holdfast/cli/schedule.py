@@ -15,8 +15,8 @@ from holdfast.cli.output import Page, usage_error
 from holdfast.cli.values import WholeNumber, duration, format_time, point
 from holdfast.core import limits
 from holdfast.core.schedule import Missed, Overlap
+from holdfast.core.text import format_duration
 from holdfast.errors import NotFound
-from holdfast.text import format_duration
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -26,10 +26,10 @@ from holdfast.cli.command import (
 from holdfast.cli.config import is_new, ledger_url
 from holdfast.cli.output import CommandError, Page, usage_error
 from holdfast.cli.values import JOB_ID, duration
+from holdfast.core.text import format_age, truncate_bytes
 from holdfast.errors import Conflict
-from holdfast.regular_file import read_regular
+from holdfast.files.regular import read_regular
 from holdfast.telemetry.formatters import printable
-from holdfast.text import format_age, truncate_bytes
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger

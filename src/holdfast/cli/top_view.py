@@ -13,9 +13,9 @@ from holdfast.cli.limit import format_waiting
 from holdfast.cli.worker import SILENT, last_seen_text, replaced_workers
 from holdfast.core.formatting import RETRIED, is_retry
 from holdfast.core.model import TERMINAL, EventType, Status
+from holdfast.core.text import format_age
 from holdfast.errors import HoldfastError
 from holdfast.ledger import LimitUsage, WorkerRecord
-from holdfast.text import format_age
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger, QueueRecord

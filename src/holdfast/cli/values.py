@@ -14,10 +14,10 @@ from holdfast.core import vocabulary
 from holdfast.core.formatting import RETRIED, is_retry
 from holdfast.core.limits import JOB_ID_MAX, TYPED_BYTES_MAX
 from holdfast.core.model import EventType, ReasonCode
+from holdfast.core.text import iso_format
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError, ValidationError
-from holdfast.regular_file import read_regular
-from holdfast.text import iso_format
+from holdfast.files.regular import read_regular
 
 if TYPE_CHECKING:
     from holdfast.ledger import Event, Ledger

@@ -9,9 +9,9 @@ from holdfast.cli.command import CommandResult, as_json_option, db_option, open_
 from holdfast.cli.config import ledger_url
 from holdfast.cli.output import CommandError, Page, ProgressLine, open_output, usage_error
 from holdfast.core.limits import VERIFY_ANCHOR_BYTES_MAX, VERIFY_KEYS_BYTES_MAX
+from holdfast.core.text import pluralize
 from holdfast.errors import ValidationError
-from holdfast.regular_file import read_regular
-from holdfast.text import pluralize
+from holdfast.files.regular import read_regular
 
 if TYPE_CHECKING:
     from holdfast.proof.verify import Finding, SignedLevel, TrustedKeys, VerificationReport, VerifyOptions

@@ -25,8 +25,8 @@ from holdfast.cli.command import (
 from holdfast.cli.config import load_apps
 from holdfast.cli.output import CommandError, Page, usage_error
 from holdfast.cli.values import duration, duration_or_never, queues
+from holdfast.core.text import format_age
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
-from holdfast.text import format_age
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger, WorkerRecord

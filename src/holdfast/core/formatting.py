@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.core.model import EventType, StallReason
-from holdfast.text import truncate
+from holdfast.core.text import truncate
 
 RETRIED = "retried"
 """Shown instead of `stalled` for an event that records a transient error. Another attempt follows."""

@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.core import limits, payloads
 from holdfast.core.model import Micros, Status
+from holdfast.core.text import pluralize
 from holdfast.errors import Conflict, LimitExceeded, NotFound, ValidationError
-from holdfast.text import pluralize
 
 FollowUpName = Literal["then", "on_dead"]
 

@@ -13,8 +13,8 @@ import msgspec
 from holdfast.core import strict_json
 from holdfast.core.deadlines import counted_attempts, progress_limit, stall_limit
 from holdfast.core.model import HELD, Fence, JobRecord, Micros, StallReason, Status
+from holdfast.core.text import truncate_bytes
 from holdfast.errors import GateDenied, ValidationError
-from holdfast.text import truncate_bytes
 
 MAX_RUN_ID_LENGTH = 256
 """UTF-8 bytes."""

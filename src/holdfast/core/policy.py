@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.core.limits import LEASE_MS_MAX, LEASE_MS_MIN, check_integer, out_of_range
 from holdfast.core.model import EventType, Policy
+from holdfast.core.text import format_setting_ms
 from holdfast.errors import LimitExceeded, ValidationError
-from holdfast.text import format_setting_ms
 
 _DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -17,6 +17,7 @@ from holdfast.core import limits, payloads
 from holdfast.core.groups import FollowUp
 from holdfast.core.model import TERMINAL, Actor, EventType, Micros, Role
 from holdfast.core.schedule import Overlap, Position, ScheduleBody, UnmadeTimes, fire_at, plan_firings
+from holdfast.core.text import iso_format
 from holdfast.errors import HoldfastError, Unavailable, ValidationError
 from holdfast.ledger import metrics
 from holdfast.ledger.commit import CommitPipeline
@@ -32,7 +33,6 @@ from holdfast.store.rows import chunks
 from holdfast.store.schedules import FiringRow, ScheduleRow
 from holdfast.store.session import EnqueuedRow, Session
 from holdfast.telemetry.metrics import Metrics
-from holdfast.text import iso_format
 
 log = logging.getLogger("holdfast.schedules")
 

@@ -28,6 +28,7 @@ from holdfast.core.limits import (
 )
 from holdfast.core.model import SYSTEM, EventType, Micros
 from holdfast.core.payloads import StalledPayload, decode
+from holdfast.core.text import format_seconds
 from holdfast.errors import HoldfastError, SignatureInvalid, Unavailable
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.requests import Request, is_locked
@@ -36,7 +37,6 @@ from holdfast.store.fleet import DutyStatus
 from holdfast.store.jobs import DueJobs, UnfinishedJobs
 from holdfast.store.session import Session
 from holdfast.telemetry.logs import JobFields, log_step
-from holdfast.text import format_seconds
 
 T = TypeVar("T")
 

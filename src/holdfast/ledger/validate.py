@@ -26,12 +26,12 @@ from holdfast.core.model import (
     StallReason,
     Status,
 )
+from holdfast.core.text import safe_str, truncate_bytes
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 from holdfast.ledger.dedupe_options import dedupe_options
 from holdfast.ledger.dependencies import Refs
 from holdfast.ledger.options import check_options
 from holdfast.ledger.public import EnqueueOptions, Job, to_micros
-from holdfast.text import safe_str, truncate_bytes
 
 E = TypeVar("E", bound=StrEnum)
 

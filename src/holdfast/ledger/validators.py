@@ -10,11 +10,11 @@ from holdfast.core import commands as c
 from holdfast.core import limits
 from holdfast.core.model import TERMINAL, Actor, Status
 from holdfast.core.model import JobRecord as Record
+from holdfast.core.text import safe_str, truncate_start
 from holdfast.errors import HoldfastError, RefusedByValidator, TransientError, ValidationError
 from holdfast.ledger.public import Job
 from holdfast.store.base import Store
 from holdfast.store.rows import chunks
-from holdfast.text import safe_str, truncate_start
 
 Validator = Callable[[Any, Any], Any]
 """Checks a job's result before it is recorded. It refuses the result by raising an error or returning False."""

@@ -11,10 +11,10 @@ from holdfast.agent.selection import format_idle
 from holdfast.core import limits
 from holdfast.core.explain import Explanation
 from holdfast.core.model import NEVER
+from holdfast.core.text import iso_format
 from holdfast.ledger.public import to_datetime
 from holdfast.mcp.schemas import AttemptEndResult, ContentsResult, EnqueueResult, TaskListResult, TaskResult
 from holdfast.telemetry.formatters import printable
-from holdfast.text import iso_format
 
 CONTENT_FIELDS = ("args", "checkpoint", "last_error", "result")
 _NEVER = to_datetime(NEVER)

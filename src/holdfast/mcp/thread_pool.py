@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TypeVar
 
-from holdfast.thread_calls import call_in_thread
+from holdfast.aio.thread_calls import call_in_thread
 
 log = logging.getLogger("holdfast.mcp")
 

@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.core.limits import INTEGER_MAX, NESTING_MAX
 from holdfast.core.model import Micros
+from holdfast.core.text import iso_format
 from holdfast.errors import LimitExceeded, ValidationError
-from holdfast.text import iso_format
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode

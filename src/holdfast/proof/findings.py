@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.text import truncate
+from holdfast.core.text import truncate
 
 SHOWN_CHARACTERS_MAX = 80
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")

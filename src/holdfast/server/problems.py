@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.text import iso_format
 from holdfast.errors import Conflict, HoldfastError, LimitExceeded, NotClaimable, NotStalledYet, TooManyRequests, Unavailable
-from holdfast.text import iso_format
 
 PROBLEM_TYPE = "application/problem+json"
 VALUE_CHARACTERS_MAX = 200

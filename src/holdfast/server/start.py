@@ -17,7 +17,7 @@ from holdfast.core import policy as policies
 from holdfast.core.access import AccessRole
 from holdfast.core.hosts import PORT_MAX, AllowedHosts, is_loopback, parse_host_and_port
 from holdfast.errors import ValidationError
-from holdfast.regular_file import read_regular
+from holdfast.files.regular import read_regular
 from holdfast.server.access import REDACT_FOR, CallerLimits
 from holdfast.server.connections import ConnectionLimits, allowed_connections
 from holdfast.server.origins import SiteOrigins, check_origins

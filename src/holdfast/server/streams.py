@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.core import limits, vocabulary
+from holdfast.core.text import iso_format
 from holdfast.errors import Conflict, ValidationError
 from holdfast.keeping.outage import Outage
 from holdfast.ledger import Event, Ledger
@@ -21,7 +22,6 @@ from holdfast.server.call import Call, Reply
 from holdfast.server.routes import route
 from holdfast.server.threads import WorkThreads
 from holdfast.server.throttles import StreamSlots
-from holdfast.text import iso_format
 
 KEEPALIVE_SECONDS = 15.0
 BOOKMARK_SECONDS = 10.0

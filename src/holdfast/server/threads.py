@@ -6,9 +6,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeVar
 
+from holdfast.aio.thread_calls import call_in_thread
 from holdfast.core import limits
 from holdfast.errors import Unavailable
-from holdfast.thread_calls import call_in_thread
 
 T = TypeVar("T")
 

@@ -10,12 +10,12 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core import policy as policies
+from holdfast.core.text import iso_format
 from holdfast.errors import ValidationError
 from holdfast.keeping.service import Service
 from holdfast.ledger import Ledger
 from holdfast.services.sinks.webhook import WebhookSink
 from holdfast.store.sealing import HeadRow
-from holdfast.text import iso_format
 
 log = logging.getLogger("holdfast.seal")
 

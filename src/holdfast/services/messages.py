@@ -11,10 +11,10 @@ from holdfast.core.explain.model import Remedy
 from holdfast.core.formatting import describe_event, is_retry
 from holdfast.core.model import ESCALATING, EventRecord, EventType, Micros, Status
 from holdfast.core.payloads import UNSET, EnqueuedPayload, StalledPayload, decode
+from holdfast.core.text import iso_format
 from holdfast.ledger import public
 from holdfast.ledger.public import public_event, public_policy, to_datetime
 from holdfast.store.outbox import JobOrigin
-from holdfast.text import iso_format
 
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
 """The reason of the first heartbeat that requests an operator's help."""

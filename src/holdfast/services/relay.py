@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.core.model import EventRecord, EventType, Micros
+from holdfast.core.text import safe_str, truncate_bytes
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Unavailable, ValidationError
 from holdfast.keeping.duty import TTL_SECONDS, Duties, Duty
@@ -22,7 +23,6 @@ from holdfast.services.messages import Message, messages, redacted_event, topics
 from holdfast.services.sinks import DeliveryFailed, Sink
 from holdfast.store.base import Waiter
 from holdfast.store.outbox import JobOrigin, SinkPosition
-from holdfast.text import safe_str, truncate_bytes
 
 log = logging.getLogger("holdfast.relay")
 

@@ -24,9 +24,9 @@ from holdfast.errors import (
     Unavailable,
     ValidationError,
 )
+from holdfast.files.regular import open_regular
 from holdfast.keeping.service import Service
 from holdfast.ledger import Ledger
-from holdfast.regular_file import open_regular
 from holdfast.supervise.heartbeats import ReceivedHeartbeat
 
 log = logging.getLogger("holdfast.supervise")

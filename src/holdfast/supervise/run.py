@@ -24,9 +24,9 @@ from holdfast.core.restart import (
     RestartPolicyConfig,
     TerminalReason,
 )
+from holdfast.core.text import truncate_bytes
 from holdfast.errors import Conflict, HoldfastError, ValidationError
 from holdfast.ledger.verbs.services import NEEDS_RESET, RunBody, Supervision
-from holdfast.text import truncate_bytes
 
 STALL_TIMEOUT_MS = 60_000
 """Default stall timeout of a program that has sent a heartbeat."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from holdfast.text import iso_format, safe_str, truncate
+from holdfast.core.text import iso_format, safe_str, truncate
 
 FIELDS = ("job_id", "attempt", "kind", "queue", "worker", "correlation_id", "trace_id")
 """The fields of a job that a log line has."""

@@ -10,12 +10,12 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from holdfast import settings
 from holdfast.composition import Clock, open
 from holdfast.core import limits
 from holdfast.core.schedule import Missed, Overlap
 from holdfast.errors import Forbidden, ValidationError
-from holdfast.keyfiles import KeySource
+from holdfast.files import settings
+from holdfast.files.keys import KeySource
 from holdfast.ledger import Job, Ledger, validate
 from holdfast.ledger.options import check_options
 from holdfast.ledger.public import CallOptions, Duration, HandlerOptions, PolicyFields

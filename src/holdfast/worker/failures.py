@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast.core.model import FailureStage, ReasonCode
+from holdfast.core.text import safe_str, truncate_start
 from holdfast.errors import GateDenied, PermanentError, RefusedByValidator, TransientError, ValidationError
-from holdfast.text import safe_str, truncate_start
 from holdfast.worker.signature import UnreadableArgs
 
 E = TypeVar("E", ReasonCode, FailureStage)

@@ -88,7 +88,7 @@ class WorkerRuntime:
 
     async def run_in_thread(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Call the function in a thread, so that it does not block the loop. Only workers with async handlers import asyncio."""
-        from holdfast.thread_calls import call_in_thread
+        from holdfast.aio.thread_calls import call_in_thread
 
         def start(run: Callable[[], None]) -> None:
             # Not the loop's own executor: a process waits for the threads of that before it ends.

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.limits import WRITE_CHUNK
 from holdfast.core.model import FailureStage, Fence, StallReason, Status
+from holdfast.core.text import iso_format
 from holdfast.errors import (
     GateDenied,
     HoldfastError,
@@ -32,7 +33,6 @@ from holdfast.ledger import Change, Job
 from holdfast.ledger.public import ClaimedJob
 from holdfast.store.rows import ClaimedJobs, row_attempt
 from holdfast.telemetry.logs import JobFields, bind_job, log_step
-from holdfast.text import iso_format
 from holdfast.worker.context import Context
 from holdfast.worker.failures import ClassifiedError, ClassifiedFailure, RetryRules, classify
 from holdfast.worker.runtime import WorkerRuntime, log

@@ -27,7 +27,7 @@ from holdfast.core.explain.formatting import (
 from holdfast.core.explain.model import AGENT_SEEN_US, WORKER_SEEN_US, SeenWorker
 from holdfast.core.model import Micros
 from holdfast.core.schedule import LATE_US
-from holdfast.text import format_duration, pluralize
+from holdfast.core.text import format_duration, pluralize
 
 DISK_FREE_BYTES_MIN = 1 << 30
 LOG_BYTES_MAX = 256 << 20

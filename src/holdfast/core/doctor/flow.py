@@ -8,7 +8,7 @@ from holdfast.core.explain.flow import missing_labels, show_limit
 from holdfast.core.explain.formatting import format_when, run_a_worker
 from holdfast.core.explain.model import AGENT_SEEN_US, SeenWorker
 from holdfast.core.model import Micros
-from holdfast.text import format_duration, join_some, pluralize
+from holdfast.core.text import format_duration, join_some, pluralize
 
 NAMED_MAX = 5
 

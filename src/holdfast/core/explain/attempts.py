@@ -29,8 +29,8 @@ from holdfast.core.explain.formatting import (
 from holdfast.core.explain.model import ExplanationPart, JobFacts, NextStep, Remedy, Situation
 from holdfast.core.model import LIVE, EventType, JobRecord, Micros, Phase, Policy, ReasonCode, Status
 from holdfast.core.policy import must_be_signed
+from holdfast.core.text import format_duration, pluralize
 from holdfast.core.undo import has_undo_due
-from holdfast.text import format_duration, pluralize
 
 
 def sweeper_name(facts: JobFacts) -> str:

@@ -18,7 +18,7 @@ from holdfast.core.explain.model import (
     Situation,
 )
 from holdfast.core.model import JobRecord, Micros
-from holdfast.text import join_some, pluralize
+from holdfast.core.text import join_some, pluralize
 
 NAMED_MAX = 5
 

@@ -12,7 +12,7 @@ from holdfast.core.formatting import format_error
 from holdfast.core.limits import TIME_US_MAX
 from holdfast.core.model import EventType, JobRecord, Micros, StallReason
 from holdfast.core.policy import must_be_signed
-from holdfast.text import format_duration, format_time_of_day, pluralize
+from holdfast.core.text import format_duration, format_time_of_day, pluralize
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ERROR_CHARACTERS_MAX = 200

@@ -39,7 +39,7 @@ from holdfast.core.explain.model import (
     Situation,
 )
 from holdfast.core.model import TERMINAL, JobRecord, Micros, StallReason
-from holdfast.text import format_duration, join_some
+from holdfast.core.text import format_duration, join_some
 
 NAMED_MAX = 5
 

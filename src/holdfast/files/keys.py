@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, ValidationError
+from holdfast.files.regular import read_regular
 from holdfast.ledger.keyring import Keyring
 from holdfast.proof.keys import KEY_FILE_BYTES_MAX, KeyFile, decode_key, encode_key
-from holdfast.regular_file import read_regular
 
 KeySource = str | os.PathLike[str] | KeyFile
 """A key, or the path of its file."""

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from holdfast.regular_file import read_regular
+from holdfast.files.regular import read_regular
 
 FILE_NAME = "holdfast.toml"
 BYTES_MAX = 65_536

@@ -1,0 +1,1 @@
+"""Files that a user names: the settings of a folder, and key files."""
