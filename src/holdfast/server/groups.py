@@ -54,10 +54,6 @@ class GroupJobsAnswer(msgspec.Struct, frozen=True):
     next_after: int | None
 
 
-def _shown(call: Call, found: Any) -> Any:
-    return found if call.redaction is None else call.redaction.fields(found)
-
-
 def _visible(call: Call) -> str:
     """Return the name in the path, after a check that the caller may see that group."""
     name = call.parameters["name"]
@@ -76,13 +72,13 @@ def _all_queues(call: Call) -> str:
 def groups(call: Call) -> Any:
     """List groups, by name."""
     found = call.visible_page(partial(call.ledger.groups, unfinished=call.query.unfinished), call.sees_group)
-    return {"groups": [_shown(call, one) for one in found]}
+    return {"groups": found}
 
 
 @route("GET", "/v1/groups/{name}", "reader", answer=OneGroup, verb="read")
 def group(call: Call) -> Any:
     """Return one group, with its counts."""
-    return {"group": _shown(call, call.visible_group(call.parameters["name"]))}
+    return {"group": call.visible_group(call.parameters["name"])}
 
 
 @route("PUT", "/v1/groups/{name}", "client_or_worker", body=GroupFields, answer=OneGroup)
@@ -91,7 +87,7 @@ def make_group(call: Call) -> Any:
     name = call.parameters["name"]
     _check_name(call, name)
     given = {"then": _item(call, "then", call.body.then), "on_dead": _item(call, "on_dead", call.body.on_dead)}
-    return {"group": _shown(call, call.ledger.group(name, request_id=call.request_id, actor=call.actor, **given))}
+    return {"group": call.ledger.group(name, request_id=call.request_id, actor=call.actor, **given)}
 
 
 def _check_name(call: Call, name: str) -> None:
@@ -127,20 +123,20 @@ def close_group(call: Call) -> Any:
         # The names of groups that the caller may not see are left out.
         action = "Close it when they are done."
         raise Conflict(f"the group {name!r} waits for follow-up jobs of other groups", action=action, group=name) from None
-    return {"group": _shown(call, found)}
+    return {"group": found}
 
 
 @route("POST", "/v1/groups/{name}/cancel", "client", body=GroupCancelBody, answer=GroupChange)
 def cancel_group(call: Call) -> Any:
     """Close a group, and cancel its jobs that have not ended."""
     name = _all_queues(call)
-    return _shown(call, call.ledger.cancel_group(name, reason=call.body.reason, hard=call.body.hard, actor=call.actor))
+    return call.ledger.cancel_group(name, reason=call.body.reason, hard=call.body.hard, actor=call.actor)
 
 
 @route("POST", "/v1/groups/{name}/replay", "operator", body=b.ReasonBody, answer=GroupChange)
 def replay_group(call: Call) -> Any:
     """Replay the jobs of a group that did not succeed."""
-    return _shown(call, call.ledger.replay_group(_all_queues(call), reason=call.body.reason, actor=call.actor))
+    return call.ledger.replay_group(_all_queues(call), reason=call.body.reason, actor=call.actor)
 
 
 @route("GET", "/v1/groups/{name}/jobs", "reader", query=GroupJobsQuery, answer=GroupJobsAnswer, verb="read")

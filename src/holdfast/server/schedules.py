@@ -50,21 +50,17 @@ def _visible(call: Call) -> ScheduleRecord:
     return found
 
 
-def _shown(call: Call, found: ScheduleRecord) -> Any:
-    return found if call.redaction is None else call.redaction.fields(found)
-
-
 @route("GET", "/v1/schedules", "reader", query=b.NameQuery, answer=SchedulesAnswer, verb="read")
 def schedules(call: Call) -> Any:
     """List schedules, by name."""
     found = call.visible_page(call.ledger.schedules, lambda one: call.principal.sees(one.queue))
-    return {"schedules": [_shown(call, one) for one in found]}
+    return {"schedules": found}
 
 
 @route("GET", "/v1/schedules/{name}", "reader", answer=OneSchedule, verb="read")
 def schedule(call: Call) -> Any:
     """Return one schedule."""
-    return {"schedule": _shown(call, _visible(call))}
+    return {"schedule": _visible(call)}
 
 
 @route("PUT", "/v1/schedules/{name}", "operator", body=ScheduleFields, answer=OneSchedule)
