@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.model import EventType, FailureStage, Phase, Policy, ReasonCode, StallReason, Status
 from holdfast.core.vocabulary import Dialect
 from holdfast.ledger import Event
-from holdfast.ledger.public import ClaimedJob, to_datetime
+from holdfast.ledger.public import JOB_TIMES, ClaimedJob, to_datetime
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job
@@ -115,32 +115,14 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     """The only worker that may have it, or the one that may have it first."""
 
 
-_TIMES = {
-    "available_at": "available_at",
-    "created_at": "created_at",
-    "updated_at": "updated_at",
-    "claimed_at": "claimed_at",
-    "claim_expires_at": "lease_expires_at",
-    "last_heartbeat_at": "last_beat_at",
-    "started_at": "started_at",
-    "finished_at": "finished_at",
-    "cancel_requested_at": "cancel_requested_at",
-    "progressed_at": "progressed_at",
-    "stalled_at": "stalled_at",
-    "revived_at": "revived_at",
-    "last_lease_expires_at": "last_lease_expires_at",
-    "wanted_at": "wanted_at",
-    "dedupe_until": "dedupe_until",
-}
-"""Fields of a view that are times, with their names in a job's record."""
 _DERIVED = {"attempts_max": "policy", "error": "last_error", "dead_letter": "note", "has_checkpoint": "checkpoint"}
 _OF_FLOW = ("partition", "limits", "requires", "for_worker")
 """Fields of a view that are made from others, with a field of the record that stands in their place until then."""
 _FIELDS = JobView.__struct_fields__
 assert _FIELDS[-len(_OF_FLOW) :] == _OF_FLOW
 _NO_FLOW: tuple[Any, ...] = (None, {}, (), None)
-_values = attrgetter(*({**_TIMES, **_DERIVED}.get(name, name) for name in _FIELDS[: -len(_OF_FLOW)]))
-_TIME_PLACES = tuple(_FIELDS.index(name) for name in _TIMES)
+_values = attrgetter(*({**JOB_TIMES, **_DERIVED}.get(name, name) for name in _FIELDS[: -len(_OF_FLOW)]))
+_TIME_PLACES = tuple(_FIELDS.index(name) for name in JOB_TIMES)
 _CONTENT_PLACES = tuple(map(_FIELDS.index, ("args", "result", "checkpoint", "last_error", "override")))
 _LAST_ERROR = _FIELDS.index("last_error")
 _ATTEMPTS_MAX, _ERROR, _DEAD_LETTER, _HAS_CHECKPOINT = map(_FIELDS.index, _DERIVED)

@@ -125,6 +125,26 @@ def to_micros(moment: datetime) -> Micros:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+JOB_TIMES = {
+    "available_at": "available_at",
+    "created_at": "created_at",
+    "updated_at": "updated_at",
+    "claimed_at": "claimed_at",
+    "claim_expires_at": "lease_expires_at",
+    "last_heartbeat_at": "last_beat_at",
+    "started_at": "started_at",
+    "finished_at": "finished_at",
+    "cancel_requested_at": "cancel_requested_at",
+    "progressed_at": "progressed_at",
+    "stalled_at": "stalled_at",
+    "revived_at": "revived_at",
+    "last_lease_expires_at": "last_lease_expires_at",
+    "wanted_at": "wanted_at",
+    "dedupe_until": "dedupe_until",
+}
+"""The times in the JSON of a job, with their names in its record."""
+
+
 def _time(name: str, doc: str = "") -> Any:
     def get(self: "Job") -> datetime | None:
         at = getattr(self.record, name)

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.core.model import ON_FAILURE_DEFAULT, Draw, Flow, JobRecord, Micros, Phase, Policy, Status
 from holdfast.errors import HoldfastError
-from holdfast.ledger.public import Beat, Change, Event, to_micros
+from holdfast.ledger.public import JOB_TIMES, Beat, Change, Event, to_micros
 from holdfast.remote.refusals import ProblemFields, error_of
 from holdfast.store.session import AppliedCommand
 
@@ -80,34 +80,16 @@ class RemoteJob(msgspec.Struct, frozen=True):
     for_worker: str | None = None
 
 
-_TIMES = {
-    "available_at": "available_at",
-    "created_at": "created_at",
-    "updated_at": "updated_at",
-    "claimed_at": "claimed_at",
-    "claim_expires_at": "lease_expires_at",
-    "last_heartbeat_at": "last_beat_at",
-    "started_at": "started_at",
-    "finished_at": "finished_at",
-    "progressed_at": "progressed_at",
-    "stalled_at": "stalled_at",
-    "revived_at": "revived_at",
-    "last_lease_expires_at": "last_lease_expires_at",
-    "cancel_requested_at": "cancel_requested_at",
-    "wanted_at": "wanted_at",
-    "dedupe_until": "dedupe_until",
-}
-"""Names of times in an answer, and in a record."""
 _BODIES = ("args", "result", "checkpoint", "last_error", "override")
 _SAME = tuple(
-    name for name in RemoteJob.__struct_fields__ if name in JobRecord.__struct_fields__ and name not in (*_TIMES, *_BODIES)
+    name for name in RemoteJob.__struct_fields__ if name in JobRecord.__struct_fields__ and name not in (*JOB_TIMES, *_BODIES)
 )
 
 
 def record_of(job: RemoteJob) -> JobRecord:
     """Return the record of a job. Its token is that of the fence, if the answer has one."""
     fields: dict[str, Any] = {name: getattr(job, name) for name in _SAME}
-    for name, column in _TIMES.items():
+    for name, column in JOB_TIMES.items():
         fields[column] = micros(getattr(job, name))
     return JobRecord(
         args=bytes(job.args),

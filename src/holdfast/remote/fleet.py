@@ -32,13 +32,13 @@ from holdfast.ledger.verbs.services import Outbox, RunState, Supervision
 from holdfast.proof.export_format import EndLine, ExportLine
 from holdfast.remote import answers as a
 from holdfast.remote import items
-from holdfast.remote.base import RemoteReads
+from holdfast.remote.base import RemoteVerbs
 from holdfast.remote.items import path
 from holdfast.remote.refusals import needs_store
 from holdfast.telemetry.metrics import Readings
 
 
-class RemoteFleetVerbs(RemoteReads):
+class RemoteFleetVerbs(RemoteVerbs):
     def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
         age_ms = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS)
         return self._field("/v1/counts", "counts", dict[str, dict[str, int]], max_age=age_ms / 1_000)

@@ -6,11 +6,11 @@ from typing import Any
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.core.flow import LimitBody, QueueSettings
-from holdfast.core.model import Actor, Role
-from holdfast.ledger import FlowStatus, LimitKeyRecord, LimitRecord, QueueSettingsRecord, validate
+from holdfast.core.model import Actor
+from holdfast.ledger import FlowStatus, LimitKeyRecord, LimitRecord, QueueSettingsRecord
 from holdfast.ledger.verbs.flow import FlowVerbs, rate_text
 from holdfast.remote import items
-from holdfast.remote.base import RemoteReads
+from holdfast.remote.base import RemoteVerbs
 from holdfast.remote.items import path
 
 
@@ -32,10 +32,9 @@ FLOW_SETTINGS: dict[str, Callable[..., tuple[str, str, dict[str, Any] | None, di
 """How limits and queues are set: method, path, query and body."""
 
 
-class RemoteFlowVerbs(RemoteReads, FlowVerbs):
+class RemoteFlowVerbs(RemoteVerbs, FlowVerbs):
     def remove_limit(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
-        who, key = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id) or self._entropy.nonce()
-        self._remote.call("DELETE", path("limits", limits.check_name("name", name)), type(None), actor=who, key=key)
+        self._send_change("DELETE", path("limits", limits.check_name("name", name)), type(None), actor, request_id)
 
     def limits(self) -> list[LimitRecord]:
         return self._field("/v1/limits", "limits", list[LimitRecord])

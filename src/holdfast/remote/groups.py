@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from holdfast.core import limits
 from holdfast.core import policy as policies
@@ -12,7 +12,7 @@ from holdfast.ledger.base import public_job
 from holdfast.ledger.verbs.groups import GroupVerbs
 from holdfast.remote import answers as a
 from holdfast.remote import items
-from holdfast.remote.base import RemoteReads
+from holdfast.remote.base import RemoteVerbs
 from holdfast.remote.items import path
 from holdfast.remote.waiting import POLL_SECONDS, STEP_SECONDS
 from holdfast.store.callers import stop_if_abandoned
@@ -24,7 +24,7 @@ GROUP_SETTINGS: dict[str, Callable[..., tuple[str, str, dict[str, Any] | None, d
 """How groups are made and closed: method, path, query and body."""
 
 
-class RemoteGroupVerbs(RemoteReads, GroupVerbs):
+class RemoteGroupVerbs(RemoteVerbs, GroupVerbs):
     def cancel_group(
         self, name: str, *, reason: str = "requested", hard: bool = False, actor: str | Actor | None = None
     ) -> GroupChange:
@@ -37,9 +37,7 @@ class RemoteGroupVerbs(RemoteReads, GroupVerbs):
         return self._change_group(name, "replay", sent, validate.actor(actor, Role.OPERATOR, self._actor))
 
     def _change_group(self, name: str, action: str, sent: dict[str, Any], who: Actor) -> GroupChange:
-        target = path("groups", limits.check_name("name", name), action)
-        found = self._remote.call("POST", target, GroupChange, actor=who, body=sent, key=self._entropy.nonce())
-        return cast(GroupChange, found)
+        return self._send_change("POST", path("groups", limits.check_name("name", name), action), GroupChange, who, body=sent)
 
     def get_group(self, name: str) -> GroupRecord:
         return self._field(path("groups", limits.check_name("name", name)), "group", GroupRecord)

@@ -26,14 +26,14 @@ from holdfast.ledger.public import R
 from holdfast.ledger.verbs.operators import filter_fields
 from holdfast.ledger.verbs.reading import Order, SearchedTime
 from holdfast.remote import answers as a
-from holdfast.remote.base import RemoteReads, time_text
+from holdfast.remote.base import RemoteVerbs, time_text
 from holdfast.remote.items import path
 from holdfast.remote.waiting import EventFollower, wait_for_end
 
 T = TypeVar("T")
 
 
-class RemoteReadVerbs(RemoteReads):
+class RemoteReadVerbs(RemoteVerbs):
     def now(self) -> datetime:
         return self._field("/v1/now", "now", datetime)
 

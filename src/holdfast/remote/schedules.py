@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from holdfast.core import limits
-from holdfast.core.model import Actor, Role
-from holdfast.ledger import Job, ScheduleRecord, validate
+from holdfast.core.model import Actor
+from holdfast.ledger import Job, ScheduleRecord
 from holdfast.ledger.public import Duration
 from holdfast.ledger.verbs.schedules import ScheduleVerbs, read_timing
 from holdfast.remote import answers as a
 from holdfast.remote import items
-from holdfast.remote.base import RemoteReads
+from holdfast.remote.base import RemoteVerbs
 from holdfast.remote.items import path
 
 SCHEDULE_SETTINGS: dict[str, Callable[..., tuple[str, str, dict[str, Any] | None, dict[str, Any] | None]]] = {
@@ -22,26 +22,21 @@ SCHEDULE_SETTINGS: dict[str, Callable[..., tuple[str, str, dict[str, Any] | None
 """How schedules are changed: method, path, query and body."""
 
 
-class RemoteScheduleVerbs(RemoteReads, ScheduleVerbs):
+class RemoteScheduleVerbs(RemoteVerbs, ScheduleVerbs):
     def declare_schedules(
         self, kind: str, schedules: Mapping[str, Mapping[str, Any]], *, actor: str | Actor | None = None
     ) -> list[str]:
-        who = validate.actor(actor, Role.OPERATOR, self._actor)
         read = self._read_schedules(limits.check_name("kind", kind), schedules)
         sent = {name: items.schedule_fields(name, body) for name, body in read.items()}
         target = path("schedule-declarations", limits.check_name("kind", kind))
-        answer = a.having("taken", list[str])
-        found = self._remote.call("PUT", target, answer, actor=who, body={"schedules": sent}, key=self._entropy.nonce())
-        return cast(list[str], found.taken)
+        return self._changed("PUT", target, "taken", list[str], actor, body={"schedules": sent})
 
     def remove_schedule(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> None:
-        who, key = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id) or self._entropy.nonce()
-        self._remote.call("DELETE", path("schedules", limits.check_name("name", name)), type(None), actor=who, key=key)
+        self._send_change("DELETE", path("schedules", limits.check_name("name", name)), type(None), actor, request_id)
 
     def run_schedule(self, name: str, *, request_id: str | None = None, actor: str | Actor | None = None) -> Job:
-        who, key = validate.actor(actor, Role.OPERATOR, self._actor), validate.request_id(request_id) or self._entropy.nonce()
         target = path("schedules", limits.check_name("name", name), "run")
-        found = self._remote.call("POST", target, a.FoundAnswer, actor=who, body={}, key=key)
+        found = self._send_change("POST", target, a.FoundAnswer, actor, request_id, body={})
         return Job(found.job.id, a.record_of(found.job), is_new=found.is_new)
 
     def schedules(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> list[ScheduleRecord]:

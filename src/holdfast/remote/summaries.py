@@ -11,11 +11,11 @@ from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Ov
 from holdfast.ledger.public import Duration
 from holdfast.ledger.verbs.letters import LetterGroups, group_fields
 from holdfast.ledger.verbs.timeline import JobGraph, timeline_view
-from holdfast.remote.base import RemoteReads, time_text
+from holdfast.remote.base import RemoteVerbs, time_text
 from holdfast.remote.items import path
 
 
-class RemoteSummaryVerbs(RemoteReads):
+class RemoteSummaryVerbs(RemoteVerbs):
     def overview(self) -> Overview:
         """Return everything that the first page of a dashboard shows. A server makes it once a second at most."""
         return self._get("/v1/overview", Overview)
