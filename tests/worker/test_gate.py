@@ -11,7 +11,7 @@ from holdfast.errors import GateDenied, HoldfastError, ValidationError
 from holdfast.liveness import HealthVerdict
 from holdfast.testing import ManualClock, drain
 from holdfast.worker.failures import RetryRules, classify
-from holdfast.worker.heartbeats import HeartbeatLoop
+from holdfast.worker.heartbeats import WorkerLeases
 from holdfast.worker.runtime import WorkerRuntime
 from tests.contract.builders import WINDOW
 from tests.worker.conftest import Starter, ended
@@ -25,7 +25,7 @@ class WorkerParts:
         self.ledger = app.ledger
         self.runtime = WorkerRuntime(app.ledger, app.registry, "ada", clock.monotonic)
         self.runtime.serve({"default"})
-        self.beater = HeartbeatLoop(self.runtime, app.ledger, _never)
+        self.beater = WorkerLeases(self.runtime, app.ledger, _never)
 
     def hold(self, *, start: bool = True, **options: Any) -> Context:
         """Claim a new job and return its context."""

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import App, Context
-from holdfast.worker.heartbeats import HeartbeatLoop
+from holdfast.worker.heartbeats import WorkerLeases
 from tests.worker.conftest import became
 
 
@@ -38,7 +38,7 @@ def test_a_heartbeat_that_comes_after_the_outcome_loses_no_lease(app: App, hande
     assert job.fence is not None
     app.ledger.complete(job.fence)
     context.is_settling = handed
-    HeartbeatLoop(runtime, app.ledger, doomed.append).tick()
+    WorkerLeases(runtime, app.ledger, doomed.append).tick()
     assert not runtime.leases
     assert context.lost is not handed
     assert bool(doomed) is not handed

@@ -122,10 +122,10 @@ def test_a_worker_that_stops_releases_the_jobs_of_a_lost_answer(
 ) -> None:
     monkeypatch.setattr("holdfast.worker.claim_loop.RETRY_SECONDS", 600.0)
     runs = Runs(cut_off)
+    job = direct.ledger.enqueue("work")  # before the start: the answer to an empty claim would be lost else
     with cut_off.worker(name="w", shutdown_timeout=0) as worker:
         proxy.cut("after", then_gone=True, statement=CLAIM)
         worker.start()
-        job = direct.ledger.enqueue("work")
         assert proxy.was_cut.wait(30)
         wait_until(lambda: "claim: unavailable" in caplog.text)
         proxy.come_back()

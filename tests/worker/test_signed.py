@@ -107,7 +107,7 @@ def test_a_late_outcome_waits_for_a_process_with_the_server_key(
     app: App, server: Ledger, start: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without heartbeats the lease expires. The worker cannot record that, but a sweeper with the key can."""
-    monkeypatch.setattr("holdfast.worker.heartbeats.HeartbeatLoop.tick", lambda self: None)
+    monkeypatch.setattr("holdfast.worker.heartbeats.WorkerLeases.tick", lambda self: None)
     free = threading.Event()
 
     @app.handler(policy={**TIGHT, **ALL, "resume_window": 600})

@@ -105,8 +105,8 @@ class _RecordingContext(Context):
         """Request a cancel: from now on `cancelled` is true and `check_cancelled` raises JobCancelled."""
         self.cancel_requested = True
 
-    def queue_progress(self, unsent: dict[str, Any]) -> None:
-        self.told.append(unsent)
+    def queue_fields(self, fields: Mapping[str, Any]) -> None:
+        self.told.append(dict(fields))
 
     def _send_beat(self, **fields: Any) -> Beat:
         checked = validate.beat(**{"stage": None, "progress": None, "assist_requested": None, **fields})

@@ -39,7 +39,7 @@ class InlineRuntime(WorkerRuntime):
     running: Context | None = None
 
     def wake_heartbeats(self) -> None:
-        if self.running is not None and self.running.has_unsent_progress:
+        if self.running is not None and self.running.has_unsent:
             self.renew_overdue(self.running)
 
     def renew_overdue(self, context: Context) -> None:

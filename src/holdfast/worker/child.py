@@ -71,7 +71,7 @@ class ChildRuntime(WorkerRuntime):
         self.context: Context | None = None
 
     def wake_heartbeats(self) -> None:
-        progress = None if self.context is None else self.context.take_unsent_progress()
+        progress = None if self.context is None else self.context.take_unsent()
         if progress:
             self._send(ChildReply(progress=progress))
 

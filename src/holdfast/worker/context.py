@@ -14,11 +14,11 @@ from holdfast.errors import (
     HoldfastError,
     JobCancelled,
     LeaseConflictError,
-    NotFound,
     SignatureInvalid,
     Unavailable,
     ValidationError,
 )
+from holdfast.keeping.leases import KeptLease
 from holdfast.ledger import Beat, Change, Job
 from holdfast.ledger.options import check_options
 from holdfast.ledger.public import ChildOptions, to_micros
@@ -81,35 +81,23 @@ class LastBeat(NamedTuple):
         return receipt_of(held, self.at)
 
 
-class Context(EnqueueMethods):
+class Context(EnqueueMethods, KeptLease):
     """One attempt at one job, as its handler sees it. All threads of the handler may use it."""
 
-    lost = False
-    """The lease is over: another worker may hold the job. The ledger refuses every write of this attempt."""
-    refusal: HoldfastError | None = None
-    """The error with which the ledger refused the fence."""
     is_loss_logged = False
     """The loss of the lease has been logged. That is done once."""
-    cancel_requested = False
-    """A soft cancel was requested."""
     release_requested = False
     """The worker is stopping and asks the handler to stop, so that the job can be released."""
     signature_refusal: SignatureInvalid | None = None
     """The error of the newest heartbeat, if it was refused because of its signature. The ledger then records nothing it does."""
     timed_out = False
     abandoned = False
-    is_settling = False
-    """Its outcome is being sent to the ledger."""
     began = ended = -1.0
     """By the monotonic clock; negative until then."""
     deadline: float | None = None
     traceparent: str | None = None
     """The span that the handler ran in, if this program traces."""
     on_interrupt: "Callable[[Context], None] | None" = None
-    _unsent_progress: dict[str, Any] | None = None
-    """Stage and progress that no heartbeat has sent yet."""
-    _progress_in_flight: dict[str, Any] | None = None
-    """Stage and progress that the worker is sending now. They may not be recorded yet."""
     _last_progress: dict[str, Any] | None = None
     """The last stage and progress that the handler reported, or None."""
     _last_beat: LastBeat | None = None
@@ -117,12 +105,9 @@ class Context(EnqueueMethods):
     _new_checkpoint: Any = msgspec.UNSET
 
     def __init__(self, job: Job, handler: Any, runtime: "WorkerRuntime", period: float, ttl: float, claimed: float) -> None:
+        KeptLease.__init__(self, period, ttl, claimed)
         self.job = job
         self.handler = handler
-        self.period = period
-        self.ttl = ttl
-        self.due = claimed + period
-        self.expires = claimed + ttl
         self._claimed = claimed
         self._runtime = runtime
 
@@ -213,7 +198,7 @@ class Context(EnqueueMethods):
     def progress(self, done: int | None = None, *, stage: str | None = None) -> None:
         """Report how far the job is. The next heartbeat sends it, within about a second. This never waits for the ledger."""
         self._runtime.check_progress(stage, done)
-        self.queue_progress(_given_fields(stage, done))
+        self.queue_fields(_given_fields(stage, done))
 
     def checkpoint(self, state: Any) -> None:
         """Save `state` (any JSON value) in the ledger. After a crash the next attempt finds it in `restored`."""
@@ -243,11 +228,11 @@ class Context(EnqueueMethods):
 
     def _send_beat(self, **fields: Any) -> Beat:
         sent = self._runtime.monotonic()
-        unsent = self.take_unsent_progress() or {}
+        unsent = self.take_unsent() or {}
         try:
             answer = self._runtime.ledger.heartbeat(self.fence, **{**unsent, **fields})
         except Unavailable:
-            self._unsent_progress = {**unsent, **(self.take_unsent_progress() or {})} or None
+            self.requeue_fields(unsent)
             raise
         except HoldfastError as error:
             self.apply_answer(error, sent)
@@ -261,44 +246,19 @@ class Context(EnqueueMethods):
 
     # For the worker
 
-    def take_unsent_progress(self) -> dict[str, Any] | None:
-        unsent, self._unsent_progress = self._unsent_progress, None
-        return unsent
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        return {"job_id": self.job.id, "attempt": self.job.attempt}
 
-    def queue_progress(self, unsent: dict[str, Any]) -> None:
-        """Add progress to the next heartbeat. It replaces older progress that is not sent yet."""
-        self._last_progress = {**(self._last_progress or {}), **unsent}
-        self._unsent_progress = {**(self._unsent_progress or {}), **unsent}
+    def queue_fields(self, fields: Mapping[str, Any]) -> None:
+        self._last_progress = {**(self._last_progress or {}), **fields}
+        super().queue_fields(fields)
         self._runtime.wake_heartbeats()
-
-    def begin_sending(self) -> dict[str, Any] | None:
-        """Return the progress for the worker's next heartbeat. `finish_sending` has to follow.
-
-        Return None once the attempt has ended: the settler then sends the progress together with the outcome.
-        """
-        self._progress_in_flight = None if self.is_settling else self.take_unsent_progress()
-        return self._progress_in_flight
-
-    def finish_sending(self, *, resend: bool) -> None:
-        """Note the answer to the heartbeat. With `resend`, queue its progress once more, except what newer progress replaces."""
-        unsent, self._progress_in_flight = self._progress_in_flight, None
-        if unsent and resend:
-            self._unsent_progress = {**unsent, **(self._unsent_progress or {})}
-            self._runtime.wake_heartbeats()
 
     @property
     def has_progress(self) -> bool:
         """Whether the handler has reported stage or progress."""
         return self._last_progress is not None
-
-    @property
-    def has_unsent_progress(self) -> bool:
-        return self._unsent_progress is not None
-
-    @property
-    def is_sending(self) -> bool:
-        """Whether the worker is sending a heartbeat with the handler's progress."""
-        return self._progress_in_flight is not None
 
     def unrecorded_progress(self) -> dict[str, Any] | None:
         """Return the handler's last progress, or None if a heartbeat has certainly recorded it."""
@@ -306,7 +266,7 @@ class Context(EnqueueMethods):
         if reported is None:
             return None
         newest = self.last_beat
-        is_recorded = self._progress_in_flight is None and (newest.stage, newest.progress) == (
+        is_recorded = not self.is_sending and (newest.stage, newest.progress) == (
             reported.get("stage", newest.stage),
             reported.get("progress", newest.progress),
         )
@@ -322,35 +282,21 @@ class Context(EnqueueMethods):
         self._last_beat = newest
 
     def apply_answer(self, answer: Beat | HoldfastError, sent: float, fields: Mapping[str, Any] | None = None) -> None:
-        """Apply the ledger's answer to a heartbeat that was sent with `fields` at the monotonic time `sent`."""
         if isinstance(answer, Beat):
             self.signature_refusal = None
             self.last_beat = self.last_beat.apply_answer(answer, sent, fields or {})
-            self.due = sent + self.period
-            if answer.status is not Status.STALLED:
-                self.expires = sent + self.ttl
-            if answer.cancel_requested and not self.cancel_requested:
-                self.cancel_requested = True
-                self._interrupt()
-        elif isinstance(answer, LeaseConflictError | NotFound) or answer.code == "invalid_transition":
-            self.refusal = answer
-            self.mark_lost()
         elif isinstance(answer, SignatureInvalid):
             self.signature_refusal = answer
+        super().apply_answer(answer, sent, fields)
 
     def apply_start(self, change: Change, sent: float) -> None:
         """Apply the answer to a start, which counts as a heartbeat."""
         self.last_beat = self.last_beat.apply_start(change, sent)
 
-    def apply_resume(self, job: Job, sent: float) -> None:
-        """Note that the attempt had stalled and holds its job again."""
-        self.expires = sent + self.ttl
+    def apply_resume(self, job: Job | None, sent: float) -> None:
+        super().apply_resume(job, sent)
+        assert job is not None
         self.last_beat = LastBeat.of(job.record, sent)
-
-    def mark_lost(self) -> None:
-        if not self.lost:
-            self.lost = True
-            self._interrupt()
 
     def request_release(self) -> None:
         if not self.release_requested:

@@ -103,7 +103,7 @@ class ChildProcess:
         try:
             self._send(_encode(task) + b"\n")
             while (reply := self._read_reply(task.number)).progress is not None:
-                context.queue_progress(reply.progress)
+                context.queue_fields(reply.progress)
         except (OSError, EOFError) as error:
             raise self._death_error() from error
         except (ValueError, msgspec.DecodeError) as error:

@@ -29,7 +29,7 @@ from holdfast.worker.batches import BatchPool
 from holdfast.worker.claim_loop import ClaimLoop, QueueOrder, claim_groups
 from holdfast.worker.context import Context
 from holdfast.worker.handlers import Handler, HandlerRegistry
-from holdfast.worker.heartbeats import GRACE_SECONDS, Deadlines, HeartbeatLoop
+from holdfast.worker.heartbeats import GRACE_SECONDS, Deadlines, WorkerLeases
 from holdfast.worker.runtime import WorkerRuntime, log
 from holdfast.worker.settlement import Settler
 from holdfast.worker.thread_pool import AttemptPool, ThreadPool
@@ -115,7 +115,7 @@ class Worker:
         self._claim_loop = ClaimLoop(runtime, claim_groups(served, self._pools), QueueOrder(self._queues), self._settler.released)
         runtime.on_slot_freed = self._claim_loop.notify_capacity
         self._deadlines = Deadlines(runtime, self._settler.timed_out, self._abandon)
-        self._heartbeats = HeartbeatLoop(runtime, beats, self._deadlines.expect_stop)
+        self._heartbeats = WorkerLeases(runtime, beats, self._deadlines.expect_stop)
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
         self._prune = PruneService(ledger, holder, jobs=keep_jobs, failed=keep_failed, beats=keep_beats)
