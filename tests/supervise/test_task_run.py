@@ -204,7 +204,7 @@ def test_a_soft_cancel_is_noticed_with_the_first_beat_of_a_long_claim(ledger: Le
     ledger.cancel(job.id)
     now[0] += task_attempt.BEAT_SECONDS_MAX
     lease.tick()
-    assert (lease.every_s, lease.cancel_requested) == (task_attempt.BEAT_SECONDS_MAX, True)
+    assert (lease.period, lease.cancel_requested) == (task_attempt.BEAT_SECONDS_MAX, True)
 
 
 def test_a_lost_claim_ends_the_command(ledger: Ledger, start: Start, folder: Path) -> None:
@@ -346,9 +346,9 @@ def test_a_cancel_is_noticed_within_15_seconds_under_any_ttl(ledger: Ledger) -> 
     assert policy is not None
     lease = task_attempt.TaskLease(ada, task, policy, now[0], lambda: now[0], lambda: None)
     ledger.cancel(job.id)
-    now[0] = lease.every_s
+    now[0] = lease.period
     lease.tick()
-    assert (lease.every_s, lease.cancel_requested) == (task_attempt.BEAT_SECONDS_MAX, True)
+    assert (lease.period, lease.cancel_requested) == (task_attempt.BEAT_SECONDS_MAX, True)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.keeping.outage import Outage
+from holdfast.keeping.service import STOP_SECONDS
 from holdfast.ledger import Beat, Job
 
 TICK_SECONDS = 0.25
@@ -100,10 +101,10 @@ class KeptLease:
         self._in_flight = None if self.is_settling else self.take_unsent()
         return self._in_flight
 
-    def finish_sending(self, *, resend: bool) -> None:
+    def finish_sending(self, fields: Fields | None, *, resend: bool) -> None:
         """Note the answer to the heartbeat. With `resend`, queue its fields once more."""
-        if resend and self._in_flight:
-            self.requeue_fields(self._in_flight)
+        if resend and fields:
+            self.requeue_fields(fields)
         self._in_flight = None
 
     @property
@@ -184,11 +185,11 @@ class LeaseKeeper(ABC, Generic[L]):
         self._thread.start()
 
     def close(self) -> None:
-        """Send no further heartbeats."""
+        """Send no further heartbeats. Wait for the answers to those under way, but not longer than STOP_SECONDS."""
         self._closing = True
         self.wake.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
         while not self._closing:
@@ -232,7 +233,7 @@ class LeaseKeeper(ABC, Generic[L]):
         self._note_locked(lease, answer)
         # After these the process still holds the job. A missing key may be added later, or another process has it.
         is_open = isinstance(answer, Unavailable | SignatureInvalid)
-        lease.finish_sending(resend=is_open)
+        lease.finish_sending(fields, resend=is_open)
         if lease.is_settling and not is_open and not isinstance(answer, Beat):
             # Its outcome arrived before this heartbeat, or will be refused and logged for the same reason.
             self.forget(lease)

@@ -3,9 +3,8 @@
 import logging
 import math
 import os
-import threading
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,88 +24,61 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.files.regular import open_regular
-from holdfast.keeping.service import Service
-from holdfast.ledger import Ledger
-from holdfast.supervise.heartbeats import ReceivedHeartbeat
+from holdfast.keeping.leases import Fields, KeptLease, LeaseKeeper
+from holdfast.ledger import Beat, Job, Ledger
 
 log = logging.getLogger("holdfast.supervise")
 
 
-class Lease(Service):
-    """A lease that is renewed while a command runs. Each tick sends a heartbeat, in a thread of its own."""
+class CommandLease(KeptLease, LeaseKeeper["CommandLease"]):
+    """A lease that is renewed while a command runs, and its keeper. `wake_loop` is called when it is lost or cancelled."""
 
-    name = "lease"
-
-    def __init__(self, job_id: int, monotonic: Callable[[], float], wake: Callable[[], None]) -> None:
+    def __init__(self, job_id: int, monotonic: Callable[[], float], wake_loop: Callable[[], None]) -> None:
+        LeaseKeeper.__init__(self, "lease", monotonic, log)
         self.job_id = job_id
-        self._monotonic = monotonic
-        self._wake_loop = wake
-        self._lock = threading.Lock()
-        self._unsent: dict[str, Any] = {}
-        """Fields of the child's heartbeats that were not sent yet."""
-        self.expires_at = float("inf")
-        """On this process's clock, counted from before the last answered heartbeat. After it, another holder may have the job."""
-        self.lost = False
-        self._ended = False
-        """The outcome is recorded. Heartbeats are refused from now on."""
-        self.cancel_requested = False
+        self._wake_loop = wake_loop
 
-    def _start_renewing(self, policy: Policy, began: float, every_s_max: float = math.inf) -> None:
-        """Start from the lease that a call beginning at `began` was granted. Heartbeats are at most `every_s_max` apart."""
-        self._silence_max_s = min(policy.lease_ttl_ms, policy.stall_after_ms) / 1_000
-        self.every_s = min(policy.heartbeat_interval_ms / 1_000, self._silence_max_s / 3, every_s_max)
-        self._set_expiry(began)
-
-    def _set_expiry(self, began: float) -> None:
-        self.expires_at = began + self._silence_max_s
-        self._due_at = began + self.every_s / 2
-
-    def queue_fields(self, heartbeat: ReceivedHeartbeat) -> None:
-        """Send the fields of the child's heartbeat with the next heartbeat to the ledger."""
-        with self._lock:
-            self._unsent |= heartbeat.fields
+    def _set_times(self, policy: Policy, began: float, period_max: float = math.inf) -> None:
+        """Start from the lease that a call beginning at `began` was granted. Heartbeats are at most `period_max` apart."""
+        ttl = min(policy.lease_ttl_ms, policy.stall_after_ms) / 1_000
+        KeptLease.__init__(self, min(policy.heartbeat_interval_ms / 1_000, ttl / 3, period_max), ttl, began)
 
     @property
-    def has_unsent_fields(self) -> bool:
-        """Whether the child has reported fields that were not sent yet."""
-        return bool(self._unsent)
+    def log_fields(self) -> dict[str, Any]:
+        return {"job_id": self.job_id}
 
-    def tick(self) -> None:
-        """Send a heartbeat, unless the lease was just renewed and there are no unsent fields."""
-        began = self._monotonic()
-        if self.lost or self._ended or (began < self._due_at and not self._unsent):
-            return
-        with self._lock:
-            fields, self._unsent = self._unsent, {}
-        try:
-            cancel_requested = self._beat(fields)
-        except Unavailable:
-            with self._lock:
-                self._unsent = fields | self._unsent
-            raise
-        except (ValidationError, LimitExceeded) as error:  # the fields are dropped, and the next heartbeat is a plain one
-            log.warning("the fields of a heartbeat were refused", extra={"job_id": self.job_id, "error": error.message})
-        except HoldfastError as error:
-            if not self._ended:
-                log.warning("lease lost", extra={"job_id": self.job_id, "error": error.code})
-                self.mark_lost()
-        else:
-            self._set_expiry(began)
-            if cancel_requested and not self.cancel_requested:
-                self.cancel_requested = True
-                self._wake_loop()
+    def leases(self) -> Collection["CommandLease"]:
+        return () if self.lost or self.is_settling else (self,)
+
+    def send(self, beats: Sequence[tuple["CommandLease", Fields | None]], left_s: float) -> Sequence[Beat | HoldfastError]:
+        return [self._send(fields or {}) for _, fields in beats]
 
     @abstractmethod
-    def _beat(self, fields: dict[str, Any]) -> bool:
-        """Send one heartbeat. Return whether the job's cancellation was requested."""
+    def _send(self, fields: Fields) -> Beat:
+        """Send one heartbeat."""
 
-    def mark_lost(self) -> None:
-        self.lost = True
+    def send_unsent(self) -> None:
+        """Send the fields that the command has reported last. Raise Unavailable if the ledger is out of reach."""
+        if self.has_unsent:
+            [answer] = self.beat([self])
+            if isinstance(answer, Unavailable):
+                raise answer
+
+    def forget(self, lease: "CommandLease") -> None:
+        """Do nothing: a lease that is lost or has ended is not kept."""
+
+    def on_lost(self, lease: "CommandLease") -> None:
+        code = None if self.refusal is None else self.refusal.code
+        log.warning("lease lost", extra={"job_id": self.job_id, "error": code})
+
+    def _interrupt(self) -> None:
         self._wake_loop()
 
 
-class JobLease(Lease):
+class JobLease(CommandLease):
     """The lease of a run's job. The run holds it, so a later supervisor of the same run holds it too."""
+
+    sends_fields_early = False
 
     def __init__(
         self, ledger: Ledger, job_id: int, worker: str, incarnation: str, monotonic: Callable[[], float], wake: Callable[[], None]
@@ -119,13 +91,13 @@ class JobLease(Lease):
     def claim(self) -> None:
         """Claim and start the job. Raise the ledger's error if it cannot be claimed."""
         self._check_key()
-        began = self._monotonic()
+        began = self.monotonic()
         job = self._ledger.claim_job(self.job_id, self._worker, incarnation=self._incarnation)
         assert job.fence is not None and job.policy is not None
         self.fence: Fence = job.fence
         if job.status is Status.CLAIMED:
             self._ledger.start(self.fence)
-        self._start_renewing(job.policy, began)
+        self._set_times(job.policy, began)
         self.cancel_requested = job.cancel_requested_at is not None
 
     def _check_key(self) -> None:
@@ -140,11 +112,11 @@ class JobLease(Lease):
             message = f"job {self.job_id} has to be signed by worker {self._worker!r}: {error.message}"
             raise SignatureInvalid(message, job_id=self.job_id, **error.context) from None
 
-    def _beat(self, fields: dict[str, Any]) -> bool:
-        beat = self._ledger.heartbeat(self.fence, **fields)
-        if beat.status is Status.STALLED:
-            self._ledger.resume(self.fence)
-        return beat.cancel_requested
+    def _send(self, fields: Fields) -> Beat:
+        return self._ledger.heartbeat(self.fence, **fields)
+
+    def resume(self, lease: CommandLease) -> Job:
+        return self._ledger.resume(self.fence)
 
     @property
     def episode(self) -> bytes:
@@ -155,19 +127,19 @@ class JobLease(Lease):
     def complete(self, result: bytes | None) -> None:
         value = None if result is None else msgspec.Raw(result)
         self._ledger.complete(self.fence, value, request_id=self._request_id("complete"))
-        self._ended = True
+        self.is_settling = True
 
     def fail(self, error: dict[str, Any], *, retryable: bool, **details: Any) -> None:
         self._ledger.fail(self.fence, error, retryable=retryable, request_id=self._request_id("fail"), **details)
-        self._ended = True
+        self.is_settling = True
 
     def release(self) -> None:
         self._ledger.release(self.fence, request_id=self._request_id("release"))
-        self._ended = True
+        self.is_settling = True
 
     def acknowledge_cancel(self) -> None:
         self._ledger.acknowledge_cancel(self.fence, request_id=self._request_id("cancel"))
-        self._ended = True
+        self.is_settling = True
 
     def _request_id(self, verb: str) -> str:
         return f"{self._incarnation}-{self.fence.job_id}-{self.fence.attempt}-{verb}"
@@ -175,8 +147,7 @@ class JobLease(Lease):
 
 def record_job_end(lease: JobLease, reason: TerminalReason, result: Path, error: dict[str, Any]) -> None:
     """Send the unsent fields, then end the job. Raise the ledger's refusal. May be called again after Unavailable."""
-    if lease.has_unsent_fields:
-        lease.tick()
+    lease.send_unsent()
     if lease.lost:
         raise FenceLost(f"the lease of job {lease.fence.job_id} is lost", job_id=lease.fence.job_id)
     body = read_result(result)

@@ -15,7 +15,6 @@ from holdfast.core.limits import check_name
 from holdfast.core.liveness import HealthVerdict
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError, Unavailable
-from holdfast.keeping.service import ServiceLoop
 from holdfast.ledger import Ledger
 from holdfast.signals import STOP_SIGNALS, SignalReader
 from holdfast.supervise import keeper
@@ -366,9 +365,8 @@ class Supervisor(RunLifecycle):
         incarnation, wake = self.run.body.incarnation, self._signals.wake
         self.lease = JobLease(self._ledger, self._job_id, self.name, incarnation, self._monotonic, wake)
         self.lease.claim()
-        beats = ServiceLoop([self.lease])
-        beats.start()
-        stack.callback(beats.close)
+        self.lease.start()
+        stack.callback(self.lease.close)
 
     def _clean_up(self) -> None:
         if self.child is not None:
@@ -392,7 +390,7 @@ class Supervisor(RunLifecycle):
         if self.monitor is not None and self.monitor.record(self.tick(), heartbeat):
             self._timers.call_within(CHANGE_SECONDS, self._publish_receipt)
         if self.lease is not None:
-            self.lease.queue_fields(heartbeat)
+            self.lease.queue_fields(heartbeat.fields)
 
     def _on_signals(self) -> None:
         for number in self._signals.read():
@@ -424,7 +422,7 @@ class Supervisor(RunLifecycle):
         lease = self.lease
         if lease is None:
             return
-        if not lease.lost and self._monotonic() >= lease.expires_at:
+        if not lease.lost and self._monotonic() >= lease.expires:
             log.warning("the lease could not be renewed in time", extra={"job_id": self._job_id})
             lease.mark_lost()
         if lease.lost:
@@ -432,7 +430,7 @@ class Supervisor(RunLifecycle):
             return
         if lease.cancel_requested:
             self._stop_for_cancel()
-        self._timers.call_later(lease.expires_at - self._monotonic(), self._wake_for_lease_check)
+        self._timers.call_later(lease.expires - self._monotonic(), self._wake_for_lease_check)
 
     def _stop_for_cancel(self) -> None:
         if self.child is None:

@@ -23,11 +23,12 @@ from holdfast.errors import (
     Unavailable,
     ValidationError,
 )
-from holdfast.keeping.service import ServiceLoop
+from holdfast.keeping.leases import Fields
+from holdfast.ledger import Beat
 from holdfast.signals import STOP_SIGNALS
 from holdfast.supervise.event_loop import Timers
 from holdfast.supervise.heartbeats import ReceivedHeartbeat
-from holdfast.supervise.lease import Lease
+from holdfast.supervise.lease import CommandLease
 from holdfast.supervise.process import KEEPER_SECONDS, CommandProcess
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ _AFTER_FAILURE = {
 }
 
 
-class TaskLease(Lease):
+class TaskLease(CommandLease):
     """An agent's claim on a task, renewed and ended by the agent's verbs."""
 
     def __init__(
@@ -118,10 +119,16 @@ class TaskLease(Lease):
         super().__init__(task.id, monotonic, wake)
         self._agent, self.attempt = agent, task.attempt
         self.cancel_requested = task.cancel_requested
-        self._start_renewing(policy, began, BEAT_SECONDS_MAX)
+        self._set_times(policy, began, BEAT_SECONDS_MAX)
 
-    def _beat(self, fields: dict[str, Any]) -> bool:
-        return self._agent.heartbeat(self.job_id, attempt=self.attempt, **fields).cancel_requested
+    def _send(self, fields: Fields) -> Beat:
+        task = self._agent.heartbeat(self.job_id, attempt=self.attempt, **fields)
+        assert task.last_heartbeat_at is not None
+        status, at = Status(task.status), task.last_heartbeat_at
+        return Beat(task.id, task.rev, status, task.claim_expires_at, task.cancel_requested, at)
+
+    def resume(self, lease: CommandLease) -> None:
+        """Do nothing: an agent has no fence. A sweep resumes the task."""
 
     # Each end may be sent again after a lost answer, with the same request id.
 
@@ -168,7 +175,6 @@ class TaskAttempt:
     def __init__(self, loop: "TaskLoop", lease: TaskLease) -> None:
         self._loop, self._lease = loop, lease
         self._timers = Timers(loop.monotonic)
-        self._beats = ServiceLoop([lease])
         self._child: CommandProcess | None = None
         self._stopping = False
         """The command got a signal to stop."""
@@ -185,8 +191,8 @@ class TaskAttempt:
         If the command cannot be started, release the task and raise CommandNotStarted.
         """
         with contextlib.ExitStack() as stack:
-            stack.callback(self._beats.close)
-            self._beats.start()
+            stack.callback(self._lease.close)
+            self._lease.start()
             pipes = [
                 stack.enter_context(contextlib.closing(_OutputPipe(on_data))) for on_data in (self._on_output, self._on_errors)
             ]
@@ -202,7 +208,7 @@ class TaskAttempt:
             else:
                 self._wait_for_exit(child)
                 number = child.errno
-            self._beats.close()
+            self._lease.close()
             for pipe in pipes:
                 pipe.read_remaining()
             self._flush_errors()
@@ -245,7 +251,7 @@ class TaskAttempt:
 
     def _check_lease(self) -> None:
         """Kill the command if another agent may hold the task. Stop it if cancellation was requested."""
-        lease, left_s = self._lease, self._lease.expires_at - self._loop.monotonic()
+        lease, left_s = self._lease, self._lease.expires - self._loop.monotonic()
         if not lease.lost and (left_s <= 0 or self._loop.lock.lost):
             lease.mark_lost()
         if lease.lost:
@@ -266,9 +272,9 @@ class TaskAttempt:
         if heartbeat.refused is not None and not self._is_refusal_reported:
             self._is_refusal_reported = True
             self._loop.report(f"Task {self._lease.job_id}: a line on descriptor 3 is not recorded: {heartbeat.refused}.")
-        self._lease.queue_fields(heartbeat)
-        if self._lease.has_unsent_fields:
-            self._timers.call_within(FIELDS_SECONDS, self._beats.wake)
+        self._lease.queue_fields(heartbeat.fields)
+        if self._lease.has_unsent:
+            self._timers.call_within(FIELDS_SECONDS, self._lease.wake.set)
 
     def _on_output(self, chunk: bytes) -> None:
         """Keep the output up to one byte more than the limit, so that a too long output is noticed."""
@@ -392,13 +398,12 @@ class TaskAttempt:
         waiting = False
         while not lease.lost:
             try:
-                if lease.has_unsent_fields:
-                    lease.tick()
+                lease.send_unsent()
                 if not lease.lost:
                     end(request)
                     return outcome
             except Unavailable as error:
-                if not error.retryable or loop.stopping > 1 or loop.monotonic() >= lease.expires_at:
+                if not error.retryable or loop.stopping > 1 or loop.monotonic() >= lease.expires:
                     loop.report(f"Task {lease.job_id}: its end could not be recorded: {error.message}.")
                     return "lost"
                 if not waiting:
