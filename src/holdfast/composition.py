@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +18,7 @@ from holdfast.files.regular import read_regular
 from holdfast.ledger import Ledger
 from holdfast.ledger.public import to_micros
 from holdfast.ledger.sweep import Entropy
-from holdfast.ledger.validators import HookSource, Validator, read_source
+from holdfast.ledger.validators import HookSource, read_source
 from holdfast.proof.keys import SEED_BYTES, KeyFile, KeyRole, SecretKey
 from holdfast.store.base import Store
 from holdfast.telemetry.metrics import Metrics
@@ -63,7 +63,7 @@ def open(
     metrics: Metrics | None = None,
     keys: Iterable[KeySource] | None = None,
     create: bool = True,
-    validators: Mapping[str, Validator | Sequence[Validator]] | HookSource | None = None,
+    validators: HookSource | None = None,
     token: str | None = None,
     token_file: str | os.PathLike[str] | None = None,
     ca_file: str | os.PathLike[str] | None = None,
@@ -74,8 +74,8 @@ def open(
     `clock` replaces the ledger's time in tests. `actor` is the name of the caller for verbs that are not given one.
     `metrics` collects the counts. Pass the same object to several ledgers to count them together. The default is a new one.
     `keys` are the keys, or key files, that this process signs with. The default are the files that HOLDFAST_KEYS names.
-    `validators` check results before they are recorded. They are functions of a job and its result, by kind, or an app with its
-    validators and conflict detectors. If one refuses a result, RefusedByValidator is raised and the job stays running.
+    `validators` is an app. Its validators and conflict detectors check results before they are recorded. If one refuses a result,
+    RefusedByValidator is raised and the job stays running.
 
     A url that starts with https:// is that of a Holdfast server. `token` names the caller. Without one, it is read from
     `token_file`, from HOLDFAST_TOKEN, or from the file that HOLDFAST_TOKEN_FILE names. `ca_file` has the certificate of an

@@ -16,6 +16,7 @@ from holdfast import App, Context, Unavailable
 from holdfast.aio import CALLS_MAX, WAITS_MAX, AsyncLedger
 from holdfast.composition import SystemEntropy
 from holdfast.errors import LimitExceeded, NotFound, ValidationError
+from tests.support.validating import validating
 
 SECONDS = 20.0
 """How long a test waits for something that should happen at once."""
@@ -80,7 +81,7 @@ def test_a_running_verb_does_not_block_the_loop(tmp_path: Path) -> None:
         assert seen.wait(SECONDS)
 
     async def main() -> None:
-        async with holdfast.aio.open(f"sqlite:///{tmp_path}/jobs.db", validators={"slow": validator}) as ledger:
+        async with holdfast.aio.open(f"sqlite:///{tmp_path}/jobs.db", validators=validating("slow", validator)) as ledger:
             await ledger.enqueue("slow")
             [held] = await ledger.claim("worker", start=True)
             assert held.fence is not None
@@ -111,7 +112,7 @@ def test_a_cancelled_call_can_be_repeated_with_its_request_id(tmp_path: Path) ->
         assert go_on.wait(SECONDS)
 
     async def main() -> None:
-        async with holdfast.aio.open(f"sqlite:///{tmp_path}/jobs.db", validators={"slow": validator}) as ledger:
+        async with holdfast.aio.open(f"sqlite:///{tmp_path}/jobs.db", validators=validating("slow", validator)) as ledger:
             job = await ledger.enqueue("slow")
             [held] = await ledger.claim("worker", start=True)
             assert held.fence is not None
@@ -137,7 +138,7 @@ def test_a_call_may_finish_after_its_loop_is_closed(tmp_path: Path, caplog: pyte
         assert go_on.wait(SECONDS)
 
     async def main() -> AsyncLedger:
-        ledger = await holdfast.aio.open(f"sqlite:///{tmp_path}/jobs.db", validators={"slow": validator})
+        ledger = await holdfast.aio.open(f"sqlite:///{tmp_path}/jobs.db", validators=validating("slow", validator))
         await ledger.enqueue("slow")
         [held] = await ledger.claim("worker", start=True)
         assert held.fence is not None
@@ -182,7 +183,7 @@ def test_a_call_that_is_cancelled_while_it_waits_for_a_thread_does_not_run(tmp_p
         assert go_on.wait(SECONDS)
 
     async def main() -> None:
-        async with holdfast.aio.open(f"sqlite:///{tmp_path}/jobs.db", validators={"slow": validator}) as ledger:
+        async with holdfast.aio.open(f"sqlite:///{tmp_path}/jobs.db", validators=validating("slow", validator)) as ledger:
             await ledger.enqueue_many([{"kind": "slow"}] * CALLS_MAX)
             held = await ledger.claim("worker", limit=CALLS_MAX, start=True)
             running = [asyncio.create_task(ledger.complete(one.fence)) for one in held if one.fence is not None]

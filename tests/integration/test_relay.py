@@ -177,18 +177,6 @@ def test_many_killed_relays_lose_nothing_and_keep_the_order(store_url: str, real
     kill_often(store_url, real, lives=50)
 
 
-def test_a_sink_writes_lines_to_standard_output(store_url: str, real: Ledger) -> None:
-    job = real.enqueue("schön", queue="himmel blau")
-    with Program("relaying", store_url, "stdout", 0) as program:
-        first = program.answer()
-        real.cancel(job.id, reason="nicht nötig")
-        second = program.answer()
-        program.tell()
-        program.wait()
-    assert (first["data"]["kind"], first["data"]["queue"]) == ("schön", "himmel blau")
-    assert (second["data"]["to"], second["data"]["reason"]) == ("cancelled", "nicht nötig")
-
-
 # The cost of idle relays
 
 

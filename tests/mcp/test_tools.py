@@ -17,6 +17,7 @@ from holdfast.mcp.server import INSTRUCTIONS, SESSION_INSTRUCTIONS, agent_name
 from holdfast.mcp.tools import TOOLS
 from holdfast.testing import ManualClock
 from tests.mcp.conftest import ToolClient, new_sessions, tool_client
+from tests.support.validating import validating
 
 pytestmark = pytest.mark.anyio
 
@@ -157,7 +158,7 @@ async def test_a_result_that_a_validator_refuses_keeps_the_task_with_its_client(
     ledger: Ledger, store_url: str, clock: ManualClock
 ) -> None:
     job = ledger.enqueue("draft").id
-    with holdfast.open(store_url, clock=clock, validators={"draft": lambda job, result: result != "bad"}) as strict:
+    with holdfast.open(store_url, clock=clock, validators=validating("draft", lambda job, result: result != "bad")) as strict:
         async with tool_client(new_sessions(strict)) as ask:
             await ask("claim_job", id=job)
             found = await ask.refused("complete", id=job, result="bad")

@@ -1,7 +1,7 @@
 """Validators and conflict detectors: functions that check a result before it is recorded."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -47,19 +47,6 @@ class HookSource(Protocol):
         """Return False if no kind has hooks. Results are then recorded without loading their jobs."""
 
     def hooks_of(self, kind: str) -> Hooks: ...
-
-
-class HooksByKind:
-    """Validators given as a mapping by the kind of job."""
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._hooks = {limits.check_name("kind", kind): Hooks(callables("validators", found)) for kind, found in given.items()}
-
-    def has_hooks(self) -> bool:
-        return bool(self._hooks)
-
-    def hooks_of(self, kind: str) -> Hooks:
-        return self._hooks.get(kind, Hooks())
 
 
 class Completion(Job):
@@ -126,12 +113,12 @@ class Validation:
 
 
 def read_source(given: Any) -> HookSource | None:
-    """Check and convert the `validators` argument of `holdfast.open`."""
+    """Check the `validators` argument of `holdfast.open`."""
     if given is None or isinstance(given, HookSource):
         return given
-    if not isinstance(given, Mapping):
-        raise ValidationError("validators must be an app, or functions by the kind of job", field="validators")
-    return HooksByKind(given)
+    refused = ValidationError("validators must be an app", field="validators")
+    refused.action = "Register them in an app, and give that: validators=app."
+    raise refused
 
 
 def callables(what: str, given: Any) -> tuple[Callable[..., Any], ...]:

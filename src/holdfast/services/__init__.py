@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.services.messages import CloudEvent, Message, StatusData, Topic
     from holdfast.services.relay import Relay
     from holdfast.services.sealer import Sealer
-    from holdfast.services.sinks import CallableSink, DeliveryFailed, Sink, StdoutSink, WebhookSink
+    from holdfast.services.sinks import CallableSink, DeliveryFailed, Sink, WebhookSink
 
 __all__ = [
     "CallableSink",
@@ -25,7 +25,6 @@ __all__ = [
     "Sealer",
     "Sink",
     "StatusData",
-    "StdoutSink",
     "Topic",
     "WebhookAnchor",
     "WebhookSink",
@@ -33,7 +32,7 @@ __all__ = [
 
 _MODULES = {
     **dict.fromkeys(("CloudEvent", "Message", "StatusData", "Topic"), "messages"),
-    **dict.fromkeys(("CallableSink", "DeliveryFailed", "Sink", "StdoutSink", "WebhookSink"), "sinks"),
+    **dict.fromkeys(("CallableSink", "DeliveryFailed", "Sink", "WebhookSink"), "sinks"),
     **dict.fromkeys(("FileAnchor", "WebhookAnchor"), "anchors"),
     "HistoryService": "history",
     "Relay": "relay",

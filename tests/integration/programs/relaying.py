@@ -7,7 +7,7 @@ import threading
 from datetime import datetime
 
 import holdfast
-from holdfast.services import Message, Relay, StdoutSink, WebhookSink
+from holdfast.services import Message, Relay, WebhookSink
 from tests.support.receiver import SECRET
 
 DUTY_TTL = "1s"
@@ -28,12 +28,9 @@ class KillingSink(WebhookSink):
 
 def main(url: str, receiver: str, lives: int) -> None:
     with holdfast.open(url) as ledger:
-        if receiver == "stdout":
-            relay = Relay(ledger, [StdoutSink(start="beginning")], duty_ttl=DUTY_TTL)
-        else:
-            sink = KillingSink(receiver, secret=SECRET, allow_private=True, start="beginning", timeout=20)
-            sink.lives = lives
-            relay = Relay(ledger, [sink], duty_ttl=DUTY_TTL)
+        sink = KillingSink(receiver, secret=SECRET, allow_private=True, start="beginning", timeout=20)
+        sink.lives = lives
+        relay = Relay(ledger, [sink], duty_ttl=DUTY_TTL)
         stop = threading.Event()
         thread = threading.Thread(target=relay.run, args=(stop,))
         thread.start()

@@ -1,7 +1,5 @@
-"""The base class of sinks, and sinks within this process: a function, and standard output."""
+"""The base class of sinks, and the sink that calls a function."""
 
-import json
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -96,14 +94,3 @@ class CallableSink(Sink):
 
     def deliver(self, message: Message, at: datetime) -> None:
         self._fn(message)
-
-
-class StdoutSink(Sink):
-    """Print each message as one flushed line of JSON. It is ASCII, so that no terminal, locale or line reader changes it."""
-
-    def __init__(self, *, name: str = "stdout", **options: Any) -> None:
-        super().__init__(name=name, **options)
-
-    def deliver(self, message: Message, at: datetime) -> None:
-        sys.stdout.write(json.dumps(message.as_dict(), separators=(",", ":")) + "\n")
-        sys.stdout.flush()
