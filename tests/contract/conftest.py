@@ -62,6 +62,7 @@ NOT_SERVED = {
     "test_settle_many.py::test_only_jobs_of_one_claim_can_be_settled_alike": OF_A_STORE,
     "test_settle_many.py::test_settling_a_claim_again_changes_nothing": OF_A_STORE,
     "test_settle_many.py::test_settling_a_claim_leaves_out_jobs_that_were_lost": OF_A_STORE,
+    "test_until_ready.py::test_queues_with_a_job_that_can_be_claimed_now": "a server asks its own ledger",
 }
 """Tests of what a remote ledger does not have, and why."""
 

@@ -164,7 +164,6 @@ WORKS: dict[str, Call] = {
     "prune": lambda x: x.prune(jobs_before=LONG_AGO),
     "queue_settings": lambda x: x.queue_settings(),
     "queues": lambda x: x.queues(),
-    "ready_queues": lambda x: x.ready_queues([queued(x).queue]),
     "release": lambda x: x.release(fence(x)),
     "remove_limit": lambda x: x.remove_limit(x.set_limit("api", concurrent=1).name),
     "remove_schedule": lambda x: x.remove_schedule(schedule(x)),

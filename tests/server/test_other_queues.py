@@ -42,7 +42,6 @@ def _path(route: Route) -> str:
     more = {
         "/v1/wake": "?wait_s=0",
         "/v1/until-ready": "?queues=hidden-queue",
-        "/v1/ready-queues": "?queues=hidden-queue",
         "/v1/jobs": "?kind=hidden-kind",
         "/v1/dead-letters": "?kind=hidden-kind",
     }

@@ -1004,13 +1004,6 @@ class AsyncLedger(AsyncLedgerBase):
         """
         return await self._call(lambda ledger: ledger.queues(totals=totals))
 
-    async def ready_queues(self, queues: Sequence[str]) -> builtins.list[str]:
-        """Return those of these queues from which a job can be claimed now, in the given order.
-
-        This is for a program that claims for many workers: one statement says for which of them a claim is worth its cost.
-        """
-        return await self._call(lambda ledger: ledger.ready_queues(queues))
-
     async def release(
         self, fence: Fence, *, reason: str | None = None, request_id: str | None = None, expected_rev: int | None = None
     ) -> Job:

@@ -74,9 +74,6 @@ class RemoteFleetVerbs(RemoteVerbs):
         found = self._get("/v1/until-ready", a.having("seconds", float | None), **asked)
         return cast(float | None, found.seconds)
 
-    def ready_queues(self, queues: Sequence[str]) -> list[str]:
-        return self._field("/v1/ready-queues", "queues", list[str], queues=validate.names("queues", queues))
-
     def wants_sweeping(self, holder: str) -> bool:
         limits.check_name("holder", holder)
         answer = a.having("wanted", bool)

@@ -11,7 +11,6 @@ from typing import Any
 REPEATED_ROUTES = frozenset({
     ("GET", "/v1/wake"),
     ("GET", "/v1/until-ready"),
-    ("GET", "/v1/ready-queues"),
     ("PUT", "/v1/workers/{name}"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),

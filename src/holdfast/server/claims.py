@@ -13,6 +13,7 @@ from holdfast.core import limits
 from holdfast.errors import HoldfastError, TooManyRequests, Unavailable
 from holdfast.keeping.outage import Outage
 from holdfast.ledger import Job, Ledger
+from holdfast.ledger.verbs.fleet import ready_queues
 from holdfast.server.call import Call
 from holdfast.server.threads import WorkThreads
 from holdfast.store.rows import chunks
@@ -191,8 +192,8 @@ class Claims:
             return
         following = next(line, None)
         if following is not None:
-            found: list[str] = await self._reads.call(partial(self._ledger.ready_queues, waiting.key[0]))
-            if found:
+            ready: set[str] = await self._reads.call(partial(ready_queues, self._ledger, waiting.key[0]))
+            if ready:
                 following.woken.set()
 
     def _wake_first(self, key: ClaimKey) -> None:
@@ -224,7 +225,7 @@ class Claims:
                 self._looked_at = self._changes
                 names = sorted({queue for queues, _, _ in self._waiting for queue in queues})
                 for part in chunks(names, limits.NAMES_PER_CLAIM_MAX):
-                    ready = set(await self._reads.call(partial(self._ledger.ready_queues, part)))
+                    ready: set[str] = await self._reads.call(partial(ready_queues, self._ledger, part))
                     for key in list(self._waiting):
                         if not ready.isdisjoint(key[0]):
                             self._wake_first(key)

@@ -158,20 +158,6 @@ def _visible_queues(call: Call) -> list[str]:
     return call.query.queues  # type: ignore[no-any-return]
 
 
-class ReadyQueuesQuery(b.Body, frozen=True):
-    queues: list[str]
-
-
-class ReadyQueuesAnswer(msgspec.Struct, frozen=True):
-    queues: list[str]
-
-
-@route("GET", "/v1/ready-queues", "worker", query=ReadyQueuesQuery, answer=ReadyQueuesAnswer, verb="claim")
-def ready_queues(call: Call) -> Any:
-    """Return those of these queues from which a job can be claimed now."""
-    return {"queues": call.ledger.ready_queues(_visible_queues(call))}
-
-
 class WakeQuery(b.Body, frozen=True):
     wait_s: float = 25.0
     after: str | None = None

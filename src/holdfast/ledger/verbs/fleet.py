@@ -97,14 +97,13 @@ class FleetVerbs(LedgerBase):
         first = min(ready, default=NEVER)
         return None if first == NEVER else max(0, first - found.now) / 1_000_000
 
-    def ready_queues(self, queues: Sequence[str]) -> list[str]:
-        """Return those of these queues from which a job can be claimed now, in the given order.
 
-        This is for a program that claims for many workers: one statement says for which of them a claim is worth its cost.
-        """
-        names = validate.names("queues", queues)
-        found = set(self._store.read_statement(lambda session: session.ready_queues(names)))
-        return [name for name in names if name in found]
+def ready_queues(ledger: LedgerBase, queues: Sequence[str]) -> set[str]:
+    """Return those of these queues from which a job can be claimed now.
+
+    This is for a server, which claims for many workers: one statement says for which of them a claim is worth its cost.
+    """
+    return set(ledger._store.read_statement(lambda session: session.ready_queues(queues)))  # noqa: SLF001 - the same module
 
 
 def _flow_next_at(
