@@ -89,7 +89,8 @@ def open(
     ring, hooks = keyring(keys), read_source(validators)
     source = entropy or SystemEntropy()
     if is_remote(url):
-        from holdfast.remote import RemoteLedger, Transport
+        from holdfast.remote.ledger import RemoteLedger
+        from holdfast.remote.transport import Transport
 
         transport = Transport(
             parse_remote_url(url),

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from holdfast import Event, Job, Ledger
 from holdfast.core import model
 from holdfast.core.audit import check_history
-from holdfast.remote import RemoteLedger
+from holdfast.remote.ledger import RemoteLedger
 from holdfast.store.events import EventFilter
 from holdfast.store.jobs import JobFilter
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from holdfast.core.limits import PAGE_MAX, PAYLOAD_BYTES_MAX
 from holdfast.core.urls import RemoteUrl
 from holdfast.errors import Unavailable
-from holdfast.sockets import DeadlineSocket, RequestDeadline
+from holdfast.remote.sockets import DeadlineSocket, RequestDeadline
 
 IDLE_SECONDS = 60.0
 """A connection that was idle for longer is not used again. Servers and proxies close idle connections after about this time."""

@@ -36,7 +36,7 @@ from holdfast.remote.connections import (
     read_body,
 )
 from holdfast.remote.refusals import ProblemFields, error_of
-from holdfast.sockets import RequestDeadline
+from holdfast.remote.sockets import RequestDeadline
 from holdfast.version import __version__
 
 T = TypeVar("T")

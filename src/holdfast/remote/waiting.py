@@ -18,8 +18,8 @@ from holdfast.errors import HoldfastError, TooManyRequests, Unavailable
 from holdfast.ledger import Event
 from holdfast.remote import answers as a
 from holdfast.remote.items import path
+from holdfast.remote.sockets import RequestDeadline
 from holdfast.remote.transport import PendingAnswer, Transport
-from holdfast.sockets import RequestDeadline
 from holdfast.store.callers import stop_if_abandoned
 
 POLL_SECONDS = 0.25

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.errors import ValidationError
+from holdfast.remote.sockets import DeadlineSocket, RequestDeadline
 from holdfast.services.sinks.base import DeliveryFailed
-from holdfast.sockets import DeadlineSocket, RequestDeadline
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], Sequence[str]]

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
 from holdfast.ledger import validate
+from holdfast.remote.sockets import RequestDeadline
 from holdfast.services.messages import Message
 from holdfast.services.sinks.base import DeliveryFailed, Sink
 from holdfast.services.sinks.http_client import (
@@ -24,7 +25,6 @@ from holdfast.services.sinks.http_client import (
     post,
     system_resolver,
 )
-from holdfast.sockets import RequestDeadline
 
 PREFIX = "whsec_"
 KEY_BYTES_MIN = 24
