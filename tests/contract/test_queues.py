@@ -49,19 +49,20 @@ def test_the_reason_of_a_pause_is_shown(ledger: Ledger):
     assert words.endswith("by ada: reindexing")
 
 
-def test_queues_with_the_numbers_of_the_totals(ledger: Ledger, clock: ManualClock):
+def test_queues_are_the_same_whether_a_service_has_counted_or_not(ledger: Ledger, clock: ManualClock):
     for kind in ("a", "b"):
         ledger.enqueue(kind, queue="mail")
         clock.advance(10)
     ledger.cancel(ledger.enqueue("a", queue="crawl").id)
     ledger.pause("robots", reason="rain")
     exact = ledger.queues()
-    assert ledger.queues(totals=True) == exact
+    assert [(queue.name, queue.counts) for queue in exact] == [
+        ("crawl", {"cancelled": 1}),
+        ("mail", {"queued": 2}),
+        ("robots", {}),
+    ]
     while near(ledger).history_writer.advance(100):
         pass
-    assert ledger.queues(totals=True) == exact
+    assert ledger.queues() == exact
     ledger.enqueue("a", queue="crawl")
-    assert [queue.counts for queue in ledger.queues(totals=True)] == [queue.counts for queue in exact]
-    with builders.refused("validation_error") as caught:
-        ledger.queues(totals=1)  # type: ignore[arg-type]
-    assert caught.value.context["field"] == "totals"
+    assert ledger.queues()[0].counts == {"cancelled": 1, "queued": 1}

@@ -26,6 +26,11 @@ def check(ledger: Ledger) -> None:
     assert totals == Counter((job.queue, job.kind, job.status.value) for job in all_jobs(ledger))
 
 
+def kept(ledger: Ledger) -> int:
+    """The number of jobs that the service has counted."""
+    return sum(row.n for row in ledger._store.read(lambda session: session.totals()))
+
+
 def test_an_event_that_commits_late_is_counted_once(postgres_url: str, on_postgres: Ledger) -> None:
     on_postgres.enqueue("before")
     counted(on_postgres)
@@ -34,7 +39,9 @@ def test_an_event_that_commits_late_is_counted_once(postgres_url: str, on_postgr
         on_postgres.enqueue("quick")
         # The position of "quick" is above that of "late", which may still be committed.
         on_postgres.history_writer.advance(500)
-        assert on_postgres.job_totals().statuses == {"queued": 1}
+        assert on_postgres.job_totals().statuses == {"queued": 2}
+        assert kept(on_postgres) == 1
+    assert on_postgres.job_totals().statuses == {"queued": 3}
     check(on_postgres)
     assert on_postgres.job_totals().statuses == {"queued": 3}
 
@@ -118,3 +125,46 @@ def test_a_job_that_is_moved_while_it_is_counted_under_the_lock_is_counted_once(
         on_postgres.history_writer.advance(500)
         assert not interruptions
         check(on_postgres)
+
+
+def test_a_reader_that_may_not_write_says_how_far_events_are_counted(
+    store_url: str, real: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.ledger.counted.BEHIND_MAX", 5)
+    real.enqueue("first")
+    counted(real)
+    then = real.job_totals().as_of
+    with open_for_reading(store_url) as reader:
+        for _ in range(5):
+            real.enqueue("later")
+        assert reader.job_totals().statuses == {"queued": 6}
+        real.enqueue("last")
+        found = reader.job_totals()
+        assert (found.statuses, found.as_of.pos) == ({"queued": 1}, then.pos)
+        assert found.as_of.at is not None
+        assert then.at is not None
+        assert found.as_of.at <= then.at
+        assert reader.overview().as_of == found.as_of
+        assert reader.counts() == {"default": {"queued": 1}}
+    assert real.job_totals().statuses == {"queued": 7}
+
+
+def test_a_reader_counts_what_cannot_be_kept_yet(postgres_url: str, on_postgres: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction is open, so none of the later events may be counted for good."""
+    monkeypatch.setattr("holdfast.ledger.counted.BEHIND_MAX", 2)
+    with psycopg.connect(postgres_url) as connection:
+        on_postgres.enqueue("late", connection=connection)
+        for _ in range(5):
+            on_postgres.enqueue("quick")
+        assert on_postgres.job_totals().statuses == {"queued": 5}
+        assert kept(on_postgres) == 0
+    assert on_postgres.job_totals().statuses == {"queued": 6}
+
+
+def open_for_reading(url: str) -> Ledger:
+    """Open a ledger that cannot write: its connection is read-only, as on a read replica or a read-only disk."""
+    if url.startswith("sqlite"):
+        ledger = holdfast.open(url)
+        ledger._store._take_writer().pragma("query_only", True)  # type: ignore[attr-defined]
+        return ledger
+    return holdfast.open(f"{url}{'&' if '?' in url else '?'}options=-c%20default_transaction_read_only%3Don", create=False)

@@ -285,8 +285,8 @@ IN_A_FILE = {
         "delete_batches",
         "batches_of_jobs",
     ),
-    "jobs and events": ("leaf_events", "leaf_events_of_job", "events", "events_of_jobs", "find_event", "ended_jobs"),
-    "events": ("page_end", "next_block", "events_after", "event_types", "forget_blocks"),
+    "jobs and events": ("leaf_events", "leaf_events_of_job", "events", "events_of_jobs", "find_event"),
+    "events": ("page_end", "next_block", "events_after", "forget_blocks"),
 }
 """Statements about batches, by the tables they read."""
 

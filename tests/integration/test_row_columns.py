@@ -13,6 +13,7 @@ import pytest
 
 import holdfast.store
 from holdfast import Ledger
+from holdfast.core.histogram import edge_of
 from holdfast.store.rows import ClaimedRow, EventRow
 from holdfast.store.sqlite.session import SQL, _Guard
 
@@ -66,6 +67,7 @@ def described_by_postgres(connection: "psycopg.Connection[Any]", statement: str)
 def test_records_have_the_columns_of_their_statements_in_a_file(on_sqlite: Ledger, sqlite_url: str) -> None:
     assert len(RECORDS) > 25
     connection = apsw.Connection(sqlite_url.removeprefix("sqlite:///"))
+    connection.create_scalar_function("holdfast_edge_of", edge_of, 1)  # type: ignore[arg-type]
     try:
         found = {
             name: described_by_sqlite(connection, SQL[name])

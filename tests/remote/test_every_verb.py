@@ -241,7 +241,6 @@ NEEDS_STORE: dict[str, Call] = {
     "outbox": lambda x: x.outbox,
     "sealed_log": lambda x: x.sealed_log,
     "supervision": lambda x: x.supervision,
-    "totals": lambda x: x.totals(),
     "touch_session": lambda x: x.touch_session(SECRET),
     "touch_token": lambda x: x.touch_token(token(x)),
 }

@@ -1,4 +1,4 @@
-"""Metrics by themselves: bounds, estimates, forks."""
+"""Metrics by themselves: bounds, quantiles, forks."""
 
 import math
 import os
@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import ValidationError
 from holdfast.telemetry import Metrics, Quantiles, families
-from holdfast.telemetry.metrics import BOUNDS_US, NAMES_MAX, OUTCOMES_MAX, Histogram
+from holdfast.telemetry.metrics import NAMES_MAX, OUTCOMES_MAX
 
 
 def test_runs_are_counted_by_kind_and_outcome() -> None:
@@ -64,30 +64,17 @@ def test_an_unknown_counter_is_refused() -> None:
         Metrics().value("claims")
 
 
-def test_durations_fall_into_the_first_bucket_that_holds_them() -> None:
-    timing = Histogram()
-    timing.add([BOUNDS_US[1], 0, BOUNDS_US[0], BOUNDS_US[0] + 1, BOUNDS_US[-1] + 1])
-    assert timing.buckets[:3] == [2, 2, 0]
-    assert timing.buckets[-1] == 1
-    assert timing.count == 5
-
-
-def test_quantiles_lie_evenly_within_their_bucket() -> None:
+def test_quantiles_are_within_5_percent() -> None:
     metrics = Metrics()
     assert metrics.quantiles("a") == Quantiles(None, None, None, None)
     metrics.ran_many("a", "succeeded", [0.7] * 50)
     metrics.ran_many("a", "failed", [1.7] * 50)
 
     found = metrics.quantiles("a")
-    assert (found.wait_p50, found.wait_p95, found.run_p50) == (None, None, 1.0)
-    assert found.run_p95 == pytest.approx(1.0 + 1.5 * 45 / 50)
+    assert (found.wait_p50, found.wait_p95) == (None, None)
+    assert found.run_p50 == pytest.approx(0.7, rel=0.05)
+    assert found.run_p95 == pytest.approx(1.7, rel=0.05)
     assert metrics.quantiles("b") == Quantiles(None, None, None, None)
-
-
-def test_quantiles_beyond_the_last_bucket_are_its_bound() -> None:
-    metrics = Metrics()
-    metrics.ran("a", "succeeded", 10 * 86_400.0)
-    assert metrics.quantiles("a").run_p95 == 86_400.0
 
 
 def test_a_snapshot_does_not_change() -> None:

@@ -1,68 +1,41 @@
-"""The rules of the history: buckets, percentiles, and what an event changes."""
-
-import math
-import random
+"""The rules of the history: what an event changes, and who has a history."""
 
 import pytest
 
 from holdfast.core import history as rules
 from holdfast.core import limits
+from holdfast.core.histogram import Histogram
 from holdfast.core.history import CountedEvents, Move, Tally
 
 HOUR = 3_600_000_000
 
 
-def test_there_are_28_buckets_from_a_millisecond_to_a_week():
-    assert len(rules.BOUNDS_US) == rules.BUCKETS == 28
-    assert rules.BOUNDS_US[0] == 1_000
-    assert math.isclose(rules.BOUNDS_US[-1], 7 * 86_400_000_000)
-
-
-@pytest.mark.parametrize(
-    ("us", "bucket"), [(-5, 0), (0, 0), (1, 0), (1_000, 0), (1_001, 1), (2_114, 1), (2_116, 2), (10**18, 27)]
-)
-def test_a_time_is_in_the_first_bucket_that_is_not_shorter(us: int, bucket: int):
-    assert rules.bucket_of(us) == bucket
-
-
-def test_no_time_has_no_percentile():
-    assert rules.percentile_us({}, 0.5) is None
-
-
-def test_a_percentile_is_within_the_stated_factor():
-    chance = random.Random(7)
-    for _ in range(200):
-        times = sorted(chance.lognormvariate(14, 3) for _ in range(chance.randrange(1, 50)))
-        buckets: dict[int, int] = {}
-        for us in times:
-            buckets[rules.bucket_of(us)] = buckets.get(rules.bucket_of(us), 0) + 1
-        for share in (0.5, 0.95):
-            true = times[max(0, math.ceil(share * len(times)) - 1)]
-            found = rules.percentile_us(buckets, share)
-            assert found is not None
-            if 1_000 < true < rules.LONGEST_US:
-                assert true / rules.RATIO <= found * 1.000001
-                assert found <= true * rules.RATIO * 1.000001
-
-
-def test_the_first_bucket_begins_at_zero():
-    assert rules.percentile_us({0: 4}, 0.5) == 500
-
-
 def counted(type_: str, from_status: str | None, to_status: str, **fields: object) -> CountedEvents:
-    values = {"starts": False, "wait": None, "run": None, "n": 3, **fields}
+    values = {"starts": False, "wait": None, "run": None, "wait_us": 0, "run_us": 0, "n": 3, **fields}
     return CountedEvents(0, "q", "k", type_, from_status, to_status, **values)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("found", "changes", "tally"),
     [
-        (counted("enqueued", None, "queued"), {"queued": 3}, Tally(enqueued=3, queued=3)),
-        (counted("claimed", "queued", "claimed", wait=4), {"queued": -3, "claimed": 3}, Tally(queued=-3, wait={4: 3})),
-        (counted("claimed", "queued", "claimed", starts=True), {"queued": -3, "running": 3}, Tally(queued=-3, started=3)),
-        (counted("succeeded", "running", "succeeded", run=2), {"running": -3, "succeeded": 3}, Tally(succeeded=3, run={2: 3})),
-        (counted("requeued", "stalled", "queued"), {"stalled": -3, "queued": 3}, Tally(requeued=3, queued=3)),
-        (counted("discarded", "failed", "failed"), {}, Tally()),
+        (counted("enqueued", None, "queued"), {"queued": 3}, Tally(events={"enqueued": 3}, queued=3)),
+        (
+            counted("claimed", "queued", "claimed", wait=4, wait_us=11),
+            {"queued": -3, "claimed": 3},
+            Tally(events={"claimed": 3}, queued=-3, wait=Histogram(11, {4: 3})),
+        ),
+        (
+            counted("claimed", "queued", "claimed", starts=True),
+            {"queued": -3, "running": 3},
+            Tally(events={"claimed": 3, "started": 3}, queued=-3),
+        ),
+        (
+            counted("succeeded", "running", "succeeded", run=2, run_us=6),
+            {"running": -3, "succeeded": 3},
+            Tally(events={"succeeded": 3}, run={"succeeded": Histogram(6, {2: 3})}),
+        ),
+        (counted("requeued", "stalled", "queued"), {"stalled": -3, "queued": 3}, Tally(events={"requeued": 3}, queued=3)),
+        (counted("discarded", "failed", "failed"), {}, Tally(events={"discarded": 3})),
     ],
     ids=repr,
 )
@@ -72,9 +45,20 @@ def test_events_change_totals_and_history(found: CountedEvents, changes: dict[st
 
 
 def test_tallies_add_up():
-    first, second = Tally(enqueued=1, queued=-2, wait={1: 1}), Tally(enqueued=2, failed=1, wait={1: 2, 3: 1}, run={0: 1})
-    assert rules.sum_tallies([first, second]) == Tally(enqueued=3, failed=1, queued=-2, wait={1: 3, 3: 1}, run={0: 1})
-    assert first == Tally(enqueued=1, queued=-2, wait={1: 1})
+    first = Tally(events={"enqueued": 1}, queued=-2, wait=Histogram(9, {1: 1}))
+    second = Tally(events={"enqueued": 2, "failed": 1}, wait=Histogram(1, {1: 2, 3: 1}), run={"failed": Histogram(2, {0: 1})})
+    assert rules.sum_tallies([first, second]) == Tally(
+        events={"enqueued": 3, "failed": 1},
+        queued=-2,
+        wait=Histogram(10, {1: 3, 3: 1}),
+        run={"failed": Histogram(2, {0: 1})},
+    )
+    assert first == Tally(events={"enqueued": 1}, queued=-2, wait=Histogram(9, {1: 1}))
+
+
+def test_a_stall_for_a_transient_error_is_a_stall():
+    tally = Tally(events={"stalled": 1, "retried": 2})
+    assert (tally.count("stalled"), tally.count("retried"), tally.count("failed")) == (3, 2, 0)
 
 
 def test_names_beyond_the_limit_have_no_history_of_their_own():
@@ -82,6 +66,15 @@ def test_names_beyond_the_limit_have_no_history_of_their_own():
     assert rules.is_other("late", own)
     assert not rules.is_other("queue-0", own)
     assert not rules.is_other("late", own - {"queue-0"})
+
+
+def test_names_get_a_history_in_the_order_of_their_first_use(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "HISTORY_NAMES_MAX", 2)
+    used = {("queue", "a"): 1, ("queue", "b"): 1, ("kind", "a"): 1, ("kind", "c"): 1}
+    assert rules.with_own_history({("queue", "old")}, used) == {("queue", "old"), ("queue", "a"), ("kind", "a"), ("kind", "c")}
+    now = 91 * 24 * HOUR
+    pages = [(("all", ""), 0), (("queue", "a"), now // 60_000_000), (("queue", "b"), 0)]
+    assert rules.last_hours(pages, now) == {("queue", "a"): now}
 
 
 def test_the_queue_of_a_job_that_was_moved():

@@ -33,7 +33,6 @@ from holdfast.ledger.verbs.schedules import ScheduleRecord
 from holdfast.ledger.verbs.services import RunState, SinkState
 from holdfast.ledger.verbs.timeline import JobGraph
 from holdfast.proof.export_format import EndLine
-from holdfast.telemetry.metrics import Readings
 
 
 class AsyncLedger(AsyncLedgerBase):
@@ -257,7 +256,10 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(lambda ledger: ledger.complete_many(results, request_id=request_id))
 
     async def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
-        """Return the number of jobs of each status, by queue. The answer may be up to `max_age` seconds old."""
+        """Return the number of jobs of each status, by queue. The answer may be up to `max_age` seconds old.
+
+        The numbers are those of `job_totals`, so the time that it takes does not depend on the number of jobs.
+        """
         return await self._call(lambda ledger: ledger.counts(max_age=max_age))
 
     async def dead_letter(
@@ -719,10 +721,10 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(lambda ledger: ledger.inclusion(job_id))
 
     async def job_totals(self) -> JobTotals:
-        """Return the number of jobs by queue, kind and status, exactly as of a position.
+        """Return the number of jobs by queue, kind and status, with every change that was committed before.
 
-        A service keeps these numbers. If none has run yet, `as_of.pos` is 0 and there are no numbers: `counts` counts the jobs
-        themselves.
+        These numbers are kept. What happened since they were written is added. If that is more than 10,000 events, they are
+        counted first. A process that may not write then returns what is counted: `as_of` says up to where.
         """
         return await self._call(lambda ledger: ledger.job_totals())
 
@@ -996,13 +998,12 @@ class AsyncLedger(AsyncLedgerBase):
         """Return the settings of all queues that have any, by queue."""
         return await self._call(lambda ledger: ledger.queue_settings())
 
-    async def queues(self, *, totals: bool = False) -> builtins.list[QueueRecord]:
-        """Return every queue that has jobs or is paused, by name. This counts every job, so it is slow on a large ledger.
+    async def queues(self) -> builtins.list[QueueRecord]:
+        """Return every queue that has jobs or is paused, by name.
 
-        With `totals`, the numbers are those of `job_totals`, which takes the same time on any ledger. If nothing is counted
-        there yet, the jobs are counted.
+        The numbers are those of `job_totals`, so the time that it takes does not depend on the number of jobs.
         """
-        return await self._call(lambda ledger: ledger.queues(totals=totals))
+        return await self._call(lambda ledger: ledger.queues())
 
     async def release(
         self, fence: Fence, *, reason: str | None = None, request_id: str | None = None, expected_rev: int | None = None
@@ -1464,13 +1465,6 @@ class AsyncLedger(AsyncLedgerBase):
     async def tokens(self, *, after: str = "", limit: int = core_limits.PAGE_MAX) -> builtins.list[TokenRecord]:
         """Return tokens by id, also revoked and expired ones. For the next page, pass the last id of this one as `after`."""
         return await self._call(lambda ledger: ledger.tokens(after=after, limit=limit))
-
-    async def totals(self, *, max_age: float = 0) -> Readings:
-        """Return counts and times of the whole ledger, written by any process, since the first call in this process.
-
-        The answer may be up to `max_age` seconds old. See the guide on observability for the names.
-        """
-        return await self._call(lambda ledger: ledger.totals(max_age=max_age))
 
     async def touch_session(self, secret: str) -> None:
         """Record that a session is used, which moves its end. This writes at most once a minute for each session."""

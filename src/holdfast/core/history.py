@@ -1,80 +1,51 @@
-"""The history of a ledger by minute and by hour: what is counted, and the percentiles of times.
+"""The history of a ledger by minute and by hour, and since it is counted: what is counted."""
 
-Times are counted in 28 buckets. The first one ends at 1 ms, the last one at 7 d, and each bound is 2.12 times the one before.
-So a percentile is at most a factor of 2.12 away from the true one.
-"""
-
-import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from holdfast.core import limits
+from holdfast.core.formatting import RETRIED
+from holdfast.core.histogram import Histogram
 from holdfast.core.model import EventType, Micros, Status
 
-BUCKETS = 28
-SHORTEST_US = 1_000
-LONGEST_US = 7 * 86_400_000_000
-LOG_RATIO = math.log(LONGEST_US / SHORTEST_US) / (BUCKETS - 1)
-RATIO = math.exp(LOG_RATIO)
-BOUNDS_US = tuple(SHORTEST_US * RATIO**number for number in range(BUCKETS))
-"""The upper bound of each bucket. A longer time is in the last one."""
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
 STEPS_US = {"minute": MINUTE_US, "hour": HOUR_US}
 KEPT_US = {"minute": 48 * HOUR_US, "hour": 90 * 24 * HOUR_US}
 """How long the rows of each step are kept."""
-
-
-def bucket_of(us: float) -> int:
-    """Return the bucket of a time. The statements of both stores compute the same."""
-    return max(0, min(BUCKETS - 1, math.ceil(math.log(max(us, 1) / SHORTEST_US) / LOG_RATIO)))
-
-
-def percentile_us(buckets: Mapping[int, int], share: float) -> float | None:
-    """Return the time that this share of the times does not exceed, interpolated within its bucket. None without times."""
-    left = share * sum(buckets.values())
-    for bucket, count in sorted(buckets.items()):
-        if left <= count:
-            low = BOUNDS_US[bucket - 1] if bucket else 0.0
-            return low + (BOUNDS_US[bucket] - low) * left / count
-        left -= count
-    return None
+EVER = "ever"
+"""The step of the rows that are about all time: those of all jobs and those of each kind, at time 0."""
 
 
 class Tally(msgspec.Struct, omit_defaults=True):
-    """What happened in one minute or one hour."""
+    """What happened in one minute, in one hour or ever."""
 
-    enqueued: int = 0
-    started: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    dead_lettered: int = 0
-    stalled: int = 0
-    requeued: int = 0
+    events: dict[str, int] = {}
+    """The number of events of each type. A stall for a transient error counts as `retried`."""
     queued: int = 0
     """How many more jobs were queued at the end than at the beginning."""
-    wait: dict[int, int] = {}
-    """Claims by the time that the job had been available, by bucket."""
-    run: dict[int, int] = {}
-    """Ends of jobs by the time since the start of the attempt, by bucket."""
+    wait: Histogram = msgspec.field(default_factory=Histogram)
+    """Claims by the time that the job had been available."""
+    run: dict[str, Histogram] = {}
+    """Ends of jobs by the time since the start of the attempt, for each outcome."""
 
     def add(self, other: "Tally") -> None:
-        for name in COUNTED:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name, n in other.events.items():
+            self.events[name] = self.events.get(name, 0) + n
         self.queued += other.queued
-        _add_buckets(self.wait, other.wait)
-        _add_buckets(self.run, other.run)
+        self.wait.merge(other.wait)
+        for outcome, times in other.run.items():
+            self.run.setdefault(outcome, Histogram()).merge(times)
+
+    def count(self, type_: str) -> int:
+        """Return the number of events of a type. Stalls for transient errors are stalls here."""
+        return self.events.get(type_, 0) + (self.events.get(RETRIED, 0) if type_ == EventType.STALLED else 0)
 
 
 COUNTED = ("enqueued", "started", "succeeded", "failed", "cancelled", "dead_lettered", "stalled", "requeued")
-"""The types of events that are counted."""
-
-
-def _add_buckets(buckets: dict[int, int], others: Mapping[int, int]) -> None:
-    for bucket, count in others.items():
-        buckets[bucket] = buckets.get(bucket, 0) + count
+"""The types of events that charts and kinds show."""
+OUTCOMES = ("succeeded", "failed", "cancelled", "dead_lettered")
 
 
 def sum_tallies(tallies: Iterable[Tally]) -> Tally:
@@ -96,7 +67,11 @@ class CountedEvents(msgspec.Struct, frozen=True):
     starts: bool
     """The same jobs were claimed and started by one statement."""
     wait: int | None
+    """The bucket of the wait, if it is known."""
     run: int | None
+    wait_us: int
+    """The sum of the waits."""
+    run_us: int
     n: int
 
 
@@ -113,15 +88,13 @@ def changes_of(found: CountedEvents) -> dict[str, int]:
 
 def tally_of(found: CountedEvents) -> Tally:
     """Return these events as part of the history of their minute."""
-    tally = Tally(queued=changes_of(found).get(Status.QUEUED, 0))
-    if found.type in COUNTED:
-        setattr(tally, found.type, found.n)
+    tally = Tally(events={found.type: found.n}, queued=changes_of(found).get(Status.QUEUED, 0))
     if found.starts:
-        tally.started = found.n
+        tally.events["started"] = found.n
     if found.wait is not None:
-        tally.wait[found.wait] = found.n
+        tally.wait.count_in(found.wait, found.n, found.wait_us)
     if found.run is not None:
-        tally.run[found.run] = found.n
+        tally.run[found.type] = Histogram(found.run_us, {found.run: found.n})
     return tally
 
 
@@ -143,9 +116,39 @@ def is_other(name: str, own: Collection[str]) -> bool:
     return name not in own and len(own) >= limits.HISTORY_NAMES_MAX
 
 
+SeriesKey = tuple[str, str]
+"""A scope (`all`, `queue` or `kind`) and a name."""
+
+
+def is_kept(step: str, scope: str, slot: Micros, now: Micros) -> bool:
+    """Return whether there is a row for a slot. Queues have none for all time."""
+    return scope != "queue" if step == EVER else slot + STEPS_US[step] > now - KEPT_US[step]
+
+
+def last_hours(used: Iterable[tuple[SeriesKey, int]], now: Micros) -> dict[SeriesKey, Micros]:
+    """Return the last hour of each queue and kind, from the minutes in which they were used. Hours that are over are left out."""
+    hours: dict[SeriesKey, Micros] = {}
+    for (scope, name), minute in sorted(used, key=lambda one: one[1]):
+        hour = slot_of(minute * MINUTE_US, "hour")
+        if scope != "all" and hour >= now - KEPT_US["hour"]:
+            hours[scope, name] = hour
+    return hours
+
+
+def with_own_history(known: Collection[SeriesKey], used: Iterable[SeriesKey]) -> set[SeriesKey]:
+    """Return the queues and kinds that have a history of their own after some were used, in this order."""
+    found = set(known)
+    room = {name: limits.HISTORY_NAMES_MAX - sum(scope == name for scope, _ in found) for name in ("queue", "kind")}
+    for scope, name in used:
+        if (scope, name) not in found and room[scope] > 0:
+            room[scope] -= 1
+            found.add((scope, name))
+    return found
+
+
 def slot_of(at: Micros, step: str) -> Micros:
     """Return the beginning of the minute or hour of a time."""
-    return at - at % STEPS_US[step]
+    return 0 if step == EVER else at - at % STEPS_US[step]
 
 
 CHART_STEPS_S = (60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400)

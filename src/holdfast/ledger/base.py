@@ -14,9 +14,9 @@ from holdfast.core.model import JobRecord as Record
 from holdfast.errors import HoldfastError
 from holdfast.ledger import validate
 from holdfast.ledger.commit import CommitPipeline, only_answer
+from holdfast.ledger.counted import HistoryWriter
 from holdfast.ledger.keyring import KeyBookCache, Keyring
 from holdfast.ledger.limit_keys import LimitKeys
-from holdfast.ledger.metrics import Totals
 from holdfast.ledger.public import Beat, Change, Job, to_datetime
 from holdfast.ledger.requests import Request, is_repeated, repeats
 from holdfast.ledger.signing import Signer
@@ -65,7 +65,7 @@ class LedgerBase:
         self._sweeper = Sweeper(store, self._pipeline, entropy, monotonic, self._fire_schedules, self._realign_schedules)
         self.step_transactions = StepTransactions(store, self._pipeline, self._signer, entropy, self.metrics)
         """Runs several commands in one transaction, for the verbs of agents."""
-        self._totals = Totals(store)
+        self._history = HistoryWriter(store, self._pipeline, monotonic)
         self._enqueues = validate.EnqueueReader()
         self.validation = None if validators is None else Validation(store, validators)
         """Runs validators on results before they are recorded. None if there are no validators."""

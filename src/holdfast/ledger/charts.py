@@ -10,16 +10,16 @@ import msgspec
 from holdfast.core import history as rules
 from holdfast.core import limits
 from holdfast.core import policy as policies
+from holdfast.core.histogram import ERROR, P50, P95, Histogram, merged
 from holdfast.core.history import Tally
 from holdfast.core.model import Micros, Status
 from holdfast.errors import LimitExceeded, ValidationError
 from holdfast.ledger import validate
+from holdfast.ledger.counted import AsOf, Counted, queued, sum_statuses
 from holdfast.ledger.public import to_datetime, to_micros
-from holdfast.store.history import OTHER, HistoryProgress
-from holdfast.store.session import Session
+from holdfast.store.history import OTHER
 
 DEFAULT_RANGE_US = rules.HOUR_US
-P50, P95 = 0.5, 0.95
 
 
 class Metric(StrEnum):
@@ -35,13 +35,6 @@ class Metric(StrEnum):
 # Answers
 
 
-class AsOf(msgspec.Struct, frozen=True):
-    """Up to where events are counted. The position is 0 if none has ever been: no service has run."""
-
-    pos: int
-    at: datetime | None
-
-
 class JobTotal(msgspec.Struct, frozen=True):
     """The number of jobs of one queue, kind and status."""
 
@@ -52,7 +45,7 @@ class JobTotal(msgspec.Struct, frozen=True):
 
 
 class JobTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs there are. The time to read this does not depend on their number."""
+    """How many jobs there are, with every change that was committed before."""
 
     as_of: AsOf
     complete_from: datetime | None
@@ -101,9 +94,9 @@ class Times(msgspec.Struct, frozen=True):
     p95_ms: float | None
 
 
-def times_of(buckets: dict[int, int]) -> Times:
+def times_of(histogram: Histogram) -> Times:
     """Return the distribution of times that are counted by bucket."""
-    return Times(sum(buckets.values()), _ms(rules.percentile_us(buckets, P50)), _ms(rules.percentile_us(buckets, P95)))
+    return Times(histogram.count, _ms(histogram.quantile_us(P50)), _ms(histogram.quantile_us(P95)))
 
 
 def _ms(us: float | None) -> float | None:
@@ -111,32 +104,25 @@ def _ms(us: float | None) -> float | None:
 
 
 def _plain(names: Sequence[str]) -> Callable[[Tally], dict[str, float | int | None]]:
-    return lambda tally: {name: getattr(tally, name) for name in names}
+    return lambda tally: {name: tally.count(name) for name in names}
 
 
 _VALUES: dict[Metric, Callable[[Tally], dict[str, float | int | None]]] = {
     Metric.THROUGHPUT: _plain(("enqueued", "started", "succeeded", "failed", "cancelled", "dead_lettered")),
     Metric.ERRORS: _plain(("failed", "dead_lettered", "stalled", "requeued")),
     Metric.WAIT: lambda tally: msgspec.structs.asdict(times_of(tally.wait)),
-    Metric.RUN: lambda tally: msgspec.structs.asdict(times_of(tally.run)),
+    Metric.RUN: lambda tally: msgspec.structs.asdict(times_of(merged(tally.run))),
 }
 
 
-def progress_of(session: Session) -> tuple[HistoryProgress, AsOf]:
-    """Return how far events are counted. If no position was drawn since, that is now."""
-    progress = session.history_progress()
-    at = session.now() if progress.pos and session.last_pos() <= progress.pos else progress.at
-    return progress, AsOf(progress.pos, None if at is None else to_datetime(at))
-
-
-def totals_of(session: Session) -> JobTotals:
-    progress, as_of = progress_of(session)
-    rows = session.totals(limits.TOTALS_MAX + 1)
+def totals_of(counted: Counted) -> JobTotals:
+    totals = counted.totals()
+    rows = [JobTotal(queue, kind, Status(status), n) for (queue, kind, status), n in totals.items()]
     return JobTotals(
-        as_of=as_of,
-        complete_from=None if progress.since_at is None else to_datetime(progress.since_at),
-        statuses=session.sum_totals(),
-        rows=[JobTotal(row.queue, row.kind, Status(row.status), row.n) for row in rows[: limits.TOTALS_MAX]],
+        as_of=counted.as_of,
+        complete_from=counted.complete_from,
+        statuses=sum_statuses(totals),
+        rows=rows[: limits.TOTALS_MAX],
         cut=len(rows) > limits.TOTALS_MAX,
     )
 
@@ -172,8 +158,8 @@ class Span(NamedTuple):
         )
 
 
-def chart_of(session: Session, metric: Metric, series: Series, span: Span) -> LedgerHistory:
-    return _Chart(session, metric, *series, _range(session.now(), *span)).answer()
+def chart_of(counted: Counted, metric: Metric, series: Series, span: Span) -> LedgerHistory:
+    return _Chart(counted, metric, *series, _range(counted.now, *span)).answer()
 
 
 class _Range(NamedTuple):
@@ -217,17 +203,16 @@ def _range(now: Micros, since: Micros | None, until: Micros | None, step_s: int 
 class _Chart:
     """Makes the points of a chart from the rows of one series."""
 
-    def __init__(self, session: Session, metric: Metric, scope: str, name: str, chosen: _Range) -> None:
-        self._session = session
+    def __init__(self, counted: Counted, metric: Metric, scope: str, name: str, chosen: _Range) -> None:
+        self._counted = counted
         self._metric = metric
         self._scope, self._name = scope, name
         self._chosen = chosen
-        self._progress, self._as_of = progress_of(session)
-        self._own = names_with_history(session, scope)
+        self._own = counted.own_names(scope)
         self._is_other = scope != "all" and rules.is_other(name, self._own)
 
     def answer(self) -> LedgerHistory:
-        chosen, since_at = self._chosen, self._progress.since_at
+        chosen = self._chosen
         return LedgerHistory(
             metric=self._metric,
             queue=self._name if self._scope == "queue" else None,
@@ -236,33 +221,34 @@ class _Chart:
             step_s=chosen.step_s,
             since=to_datetime(chosen.start),
             points=self._points(),
-            as_of=self._as_of,
-            complete_from=None if since_at is None else to_datetime(since_at),
-            error=f"within a factor of {rules.RATIO:.2f}",
+            as_of=self._counted.as_of,
+            complete_from=self._counted.complete_from,
+            error=ERROR,
         )
 
     def _points(self) -> list[HistoryPoint]:
         chosen = self._chosen
         tallies: dict[int, Tally] = {}
-        for row in self._session.history_series(chosen.step, self._scope, OTHER if self._is_other else self._name, chosen.start):
-            tallies.setdefault(chosen.place(row.at), Tally()).add(row.tally())
+        name = OTHER if self._is_other else self._name
+        for at, tally in self._counted.series(chosen.step, self._scope, name, chosen.start).items():
+            tallies.setdefault(chosen.place(at), Tally()).add(tally)
         depths = self._depths(tallies) if self._metric is Metric.DEPTH else {}
-        counted = 0 if self._as_of.at is None else to_micros(self._as_of.at)
+        as_of, since = self._counted.as_of.at, self._counted.complete_from
+        counted = 0 if as_of is None else to_micros(as_of)
+        known_from = None if since is None else to_micros(since)
         found = []
         for number in range(chosen.points):
             begin = chosen.start + number * chosen.step_s * 1_000_000
             end = begin + chosen.step_s * 1_000_000
             values: dict[str, float | int | None] | None = None
-            if self._is_known(begin, end, counted):
+            if known_from is not None and end > known_from and self._is_kept(begin, counted):
                 values = {"depth": depths[number]} if depths else _VALUES[self._metric](tallies.get(number, Tally()))
             found.append(HistoryPoint(to_datetime(begin), begin <= counted < end, values))
         return found
 
-    def _is_known(self, begin: Micros, end: Micros, counted: Micros) -> bool:
+    def _is_kept(self, begin: Micros, counted: Micros) -> bool:
         """Return whether the events of this time are counted, and still there."""
-        since = self._progress.since_at
-        oldest = counted - rules.KEPT_US[self._chosen.step]
-        return since is not None and end > since and begin <= counted and begin >= oldest
+        return counted - rules.KEPT_US[self._chosen.step] <= begin <= counted
 
     def _depths(self, tallies: dict[int, Tally]) -> dict[int, int]:
         """Return the number of queued jobs at the end of each point: the present one, less what came later."""
@@ -275,13 +261,7 @@ class _Chart:
         return found
 
     def _queued_now(self) -> int:
+        totals = self._counted.totals()
         if not self._is_other:
-            named = {} if self._scope == "all" else {self._scope: self._name}
-            return self._session.sum_totals(**named).get(Status.QUEUED, 0)
-        queued = self._session.sum_totals().get(Status.QUEUED, 0)
-        return queued - sum(self._session.sum_totals(**{self._scope: name}).get(Status.QUEUED, 0) for name in self._own)
-
-
-def names_with_history(session: Session, scope: str) -> set[str]:
-    """Return the queues or the kinds that have a history of their own."""
-    return {row.name for row in session.history_names() if row.scope == scope}
+            return queued(totals, self._scope, self._name)
+        return queued(totals, "all", OTHER) - sum(queued(totals, self._scope, name) for name in self._own)

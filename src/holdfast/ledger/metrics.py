@@ -1,6 +1,5 @@
-"""Counts and times: those of this process from its calls, and those of the whole ledger from its events."""
+"""Counts and times of this process, from its calls."""
 
-import threading
 from collections import Counter, defaultdict
 
 from holdfast.core.decide import Decision
@@ -8,11 +7,9 @@ from holdfast.core.model import EventType, Micros, Role, StallReason, Status
 from holdfast.core.payloads import is_release
 from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, NotClaimable
 from holdfast.ledger.requests import FoundJob, Request, Result
-from holdfast.store.base import Store
-from holdfast.store.outbox import EndedJob
-from holdfast.store.session import EnqueuedRow, Session
+from holdfast.store.session import EnqueuedRow
 from holdfast.telemetry import families
-from holdfast.telemetry.metrics import Labels, Metrics, Readings
+from holdfast.telemetry.metrics import Labels, Metrics
 
 EXPIRIES = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED, StallReason.NO_PROGRESS})
 
@@ -116,57 +113,3 @@ def _count_events(request: Request, outcome: Decision, counts: Counts, waits: Wa
                 counts[families.FAILURES, (job.kind,)] += 1
             case EventType.DEAD_LETTERED:
                 counts[families.DEAD_LETTERS, (job.kind, event.reason or "")] += 1
-
-
-PAGE = 10_000
-
-Times = defaultdict[Labels, list[Micros]]
-
-
-class Totals:
-    """Counts of the ledger's events since the first read. Each read adds only what was committed after the last one."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._metrics = Metrics(families.LEDGER_COUNTERS, families.LEDGER_HISTOGRAMS)
-        self._pos: int | None = None
-        self._read_at = float("-inf")
-        self._lock = threading.Lock()
-
-    def read(self, now: float, max_age: float) -> Readings:
-        """Return the counts. `now` is a monotonic time. Counts that are less than `max_age` seconds old are not read again."""
-        with self._lock:
-            if now - self._read_at >= max_age:
-                self._update(self._store.stable_pos())
-                self._read_at = now
-            return self._metrics.read()
-
-    def _update(self, until: int) -> None:
-        after = until if self._pos is None else self._pos
-        while after < until:
-            after = self._add(after, until)
-            self._pos = after
-        self._pos = until
-
-    def _add(self, after: int, until: int) -> int:
-        """Count one page of jobs that ended, and the events up to there."""
-
-        def work(session: Session) -> tuple[list[EndedJob], int, dict[str, int]]:
-            ended = session.ended_jobs(after, until, PAGE)
-            end = ended[-1].pos if len(ended) == PAGE else until
-            return ended, end, session.event_types(after, end)
-
-        ended, end, events = self._store.read(work)
-        counts: Counter[tuple[str, Labels]] = Counter()
-        waits: Times = defaultdict(list)
-        runs: Times = defaultdict(list)
-        for type_, count in events.items():
-            counts[families.LEDGER_EVENTS, (type_,)] += count
-        for job in ended:
-            counts[families.LEDGER_ENDED, (job.kind, job.outcome)] += 1
-            if job.claimed_at is not None:
-                waits[job.kind,].append(max(0, job.claimed_at - max(job.available_at, job.created_at)))
-            if job.started_at is not None and job.finished_at is not None:
-                runs[job.kind, job.outcome].append(max(0, job.finished_at - job.started_at))
-        self._metrics.add(counts, {families.LEDGER_WAIT: waits, families.LEDGER_RUN: runs})
-        return end

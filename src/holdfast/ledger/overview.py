@@ -11,14 +11,15 @@ from holdfast.core import history as rules
 from holdfast.core import limits
 from holdfast.core.doctor import diagnose
 from holdfast.core.doctor.model import HealthFinding, ReadyJobs
-from holdfast.core.history import Tally
+from holdfast.core.histogram import merged
 from holdfast.core.model import ESCALATING, Actor, EventType, Micros, Phase, Status
-from holdfast.ledger.charts import AsOf, Times, names_with_history, progress_of, times_of
-from holdfast.ledger.public import to_datetime
+from holdfast.ledger.charts import Times, times_of
+from holdfast.ledger.counted import AsOf, Counted, sum_statuses
+from holdfast.ledger.public import to_datetime, to_micros
 from holdfast.ledger.verbs.explaining import census_of, seen
 from holdfast.ledger.verbs.fleet import QueueRecord
 from holdfast.store.fleet import PauseRow, WorkerRow
-from holdfast.store.history import OTHER, TotalRow
+from holdfast.store.history import OTHER, TotalKey
 from holdfast.store.readings import AttentionJob
 from holdfast.store.session import Session
 
@@ -65,9 +66,9 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     as_of: AsOf
     complete_from: datetime | None
     counts: dict[str, int]
-    """The number of jobs of each status. Empty if nothing is counted yet."""
+    """The number of jobs of each status."""
     rates: Rates | None
-    """None if nothing is counted yet."""
+    """None if nothing is counted yet and this process may not write."""
     failed_24h: int | None
     """Jobs that failed or were dead-lettered in the last 24 full hours and the present one."""
     stalled: int
@@ -153,30 +154,31 @@ class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
     """The position up to which the agent was shown events."""
 
 
-def _ready(session: Session, totals: list[TotalRow]) -> tuple[ReadyJobs, ...]:
-    """Return the first ready jobs by queue and kind. Their number is that of all queued jobs, if that is known."""
-    queued = {(row.queue, row.kind): row.n for row in totals if row.status == Status.QUEUED}
+def _ready(session: Session, totals: dict[TotalKey, int]) -> tuple[ReadyJobs, ...]:
+    """Return the first ready jobs by queue and kind. Their number is that of all queued jobs."""
     found = session.first_ready(limits.READY_HEADS_MAX, limits.PAGE_MAX)
-    return tuple(ReadyJobs(one.queue, one.kind, max(one.jobs, queued.get((one.queue, one.kind), 0)), one.since) for one in found)
+    return tuple(
+        ReadyJobs(one.queue, one.kind, max(one.jobs, totals.get((one.queue, one.kind, Status.QUEUED), 0)), one.since)
+        for one in found
+    )
 
 
-def overview_of(session: Session, ledger_id: str, store: "StoreHealth") -> Overview:
+def overview_of(counted: Counted, ledger_id: str, store: "StoreHealth") -> Overview:
     """Return the overview of a ledger. `store` is the health of its store."""
-    totals = session.totals(limits.TOTALS_MAX)
+    session, totals, as_of = counted.session, counted.totals(), counted.as_of
     census = census_of(session, ready=_ready(session, totals))
     diagnosis = diagnose(ledger_id, store, census)
-    progress, as_of = progress_of(session)
     since: dict[str, Micros] = {}
     for ready in census.ready:
         since.setdefault(ready.queue, ready.since)  # longest waiting first
-    counts = session.sum_totals()
+    counts = sum_statuses(totals)
     return Overview(
         now=to_datetime(census.now),
         as_of=as_of,
-        complete_from=None if progress.since_at is None else to_datetime(progress.since_at),
+        complete_from=counted.complete_from,
         counts=counts,
-        rates=None if progress.at is None else _rates(session, progress.at),
-        failed_24h=None if progress.at is None else _failed_lately(session, census.now),
+        rates=None if as_of.at is None else _rates(counted, to_micros(as_of.at)),
+        failed_24h=None if as_of.at is None else _failed_lately(counted),
         stalled=counts.get(Status.STALLED, 0),
         dead_letters=census.dead_letters - census.replayed,
         oldest=[OldestWaiting(queue, to_datetime(at)) for queue, at in since.items()],
@@ -188,24 +190,24 @@ def overview_of(session: Session, ledger_id: str, store: "StoreHealth") -> Overv
     )
 
 
-def _rates(session: Session, counted_at: Micros) -> Rates:
-    until = rules.slot_of(counted_at, "minute")
-    rows = session.history_series("minute", "all", OTHER, until - RATE_MINUTES * rules.MINUTE_US)
-    found = rules.sum_tallies(row.tally() for row in rows if row.at < until)
-    failed = found.failed + found.dead_lettered
-    return Rates(*(count / RATE_MINUTES for count in (found.enqueued, found.started, found.succeeded, failed)))
+def _rates(counted: Counted, until: Micros) -> Rates:
+    until = rules.slot_of(until, "minute")
+    rows = counted.series("minute", "all", OTHER, until - RATE_MINUTES * rules.MINUTE_US)
+    found = rules.sum_tallies(tally for at, tally in rows.items() if at < until)
+    failed = found.count("failed") + found.count("dead_lettered")
+    return Rates(*(count / RATE_MINUTES for count in (*map(found.count, ("enqueued", "started", "succeeded")), failed)))
 
 
-def _failed_lately(session: Session, now: Micros) -> int:
-    since = rules.slot_of(now, "hour") - DAY_HOURS * rules.HOUR_US
-    found = rules.sum_tallies(row.tally() for row in session.history_series("hour", "all", OTHER, since))
-    return found.failed + found.dead_lettered
+def _failed_lately(counted: Counted) -> int:
+    since = rules.slot_of(counted.now, "hour") - DAY_HOURS * rules.HOUR_US
+    found = rules.sum_tallies(counted.series("hour", "all", OTHER, since).values())
+    return found.count("failed") + found.count("dead_lettered")
 
 
-def _largest_queues(totals: list[TotalRow], since: dict[str, Micros], pauses: dict[str, PauseRow]) -> list[QueueRecord]:
+def _largest_queues(totals: dict[TotalKey, int], since: dict[str, Micros], pauses: dict[str, PauseRow]) -> list[QueueRecord]:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in totals:
-        counts[row.queue][row.status] += row.n
+    for (queue, _, status), n in totals.items():
+        counts[queue][status] += n
     for name in pauses:
         counts[name] += Counter()
     largest = sorted(counts, key=lambda name: (-counts[name][Status.QUEUED], name not in pauses, name))
@@ -291,16 +293,13 @@ def _job_items(job: AttentionJob, *, is_covered: bool) -> list[AttentionItem]:
     return found
 
 
-def kinds_of(session: Session) -> list[KindRecord]:
-    now = session.now()
-    since = rules.slot_of(now, "minute") - rules.HOUR_US
+def kinds_of(counted: Counted) -> list[KindRecord]:
+    session = counted.session
+    since = rules.slot_of(counted.now, "minute") - rules.HOUR_US
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in session.totals(limits.TOTALS_MAX):
-        counts[row.kind][row.status] += row.n
-    tallies: dict[str, Tally] = defaultdict(Tally)
-    for found in session.history_since("minute", "kind", since):
-        tallies[found.name].add(found.tally())
-    own = names_with_history(session, "kind")
+    for (_, kind, status), n in counted.totals().items():
+        counts[kind][status] += n
+    tallies, own = counted.by_name("minute", "kind", since), counted.own_names("kind")
     errors: dict[str, Counter[str]] = defaultdict(Counter)
     for error in session.recent_errors(since, limits.ERRORS_READ_MAX):
         if (name := _error_class(error.type, error.payload)) is not None:
@@ -310,10 +309,10 @@ def kinds_of(session: Session) -> list[KindRecord]:
         KindRecord(
             kind=kind,
             counts=dict(sorted(of_kind.items())),
-            last_hour={name: getattr(tallies[kind], name) for name in rules.COUNTED},
+            last_hour={name: tallies[kind].count(name) for name in rules.COUNTED},
             errors=[ErrorCount(name, n) for name, n in errors[kind].most_common(limits.KIND_ERRORS_MAX)],
             wait=times_of(tallies[kind].wait),
-            run=times_of(tallies[kind].run),
+            run=times_of(merged(tallies[kind].run)),
             workers=len({worker.name for worker in workers if worker.kinds is None or kind in worker.kinds}),
             is_other=rules.is_other(kind, own),
         )

@@ -23,10 +23,10 @@ from holdfast.ledger import (
     WorkerRecord,
     validate,
 )
+from holdfast.ledger.counted import HistoryWriter
 from holdfast.ledger.export import Progress, Write
 from holdfast.ledger.verbs.access import TokenRecord
 from holdfast.ledger.verbs.explaining import skew_of
-from holdfast.ledger.verbs.history import HistoryWriter
 from holdfast.ledger.verbs.proofs import SealedLog
 from holdfast.ledger.verbs.services import Outbox, RunState, Supervision
 from holdfast.proof.export_format import EndLine, ExportLine
@@ -35,7 +35,6 @@ from holdfast.remote import items
 from holdfast.remote.base import RemoteVerbs
 from holdfast.remote.items import path
 from holdfast.remote.refusals import needs_store
-from holdfast.telemetry.metrics import Readings
 
 
 class RemoteFleetVerbs(RemoteVerbs):
@@ -43,9 +42,8 @@ class RemoteFleetVerbs(RemoteVerbs):
         age_ms = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS)
         return self._field("/v1/counts", "counts", dict[str, dict[str, int]], max_age=age_ms / 1_000)
 
-    def queues(self, *, totals: bool = False) -> list[QueueRecord]:
-        query = {"totals": "true" if validate.switch("totals", totals) else None}
-        return self._field("/v1/queues", "queues", list[QueueRecord], **query)
+    def queues(self) -> list[QueueRecord]:
+        return self._field("/v1/queues", "queues", list[QueueRecord])
 
     def paused(self) -> dict[str, datetime]:
         return {queue.name: queue.paused_at for queue in self.queues() if queue.paused_at is not None}
@@ -168,7 +166,4 @@ class RemoteFleetVerbs(RemoteVerbs):
 
     @property
     def supervision(self) -> Supervision:
-        raise needs_store()
-
-    def totals(self, *, max_age: float = 0) -> Readings:
         raise needs_store()

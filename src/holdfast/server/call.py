@@ -266,7 +266,7 @@ def claimable_queues(principal: Principal, ledger: Ledger) -> list[str] | None:
         return None
     named = [pattern for pattern in principal.queues if ANY not in pattern]
     if len(named) < len(principal.queues):
-        named += [queue.name for queue in ledger.queues(totals=True) if principal.sees(queue.name) and queue.name not in named]
+        named += [queue.name for queue in ledger.queues() if principal.sees(queue.name) and queue.name not in named]
     if not named:
         action = f"Name the queues. This token covers {', '.join(principal.queues)}."
         raise ValidationError("this token covers no queue that has jobs", action=action, field="queues")

@@ -16,15 +16,10 @@ from holdfast.server.routes import Nothing, route
 # Queues
 
 
-class QueuesQuery(b.Body, frozen=True):
-    totals: bool = False
-    """Take the numbers from the totals that are kept, instead of counting every job."""
-
-
-@route("GET", "/v1/queues", "reader", query=QueuesQuery, answer=b.QueuesAnswer, verb="read")
+@route("GET", "/v1/queues", "reader", answer=b.QueuesAnswer, verb="read")
 def queues(call: Call) -> Any:
     """List every queue that has jobs or is paused."""
-    return {"queues": [queue for queue in call.ledger.queues(totals=call.query.totals) if call.principal.sees(queue.name)]}
+    return {"queues": [queue for queue in call.ledger.queues() if call.principal.sees(queue.name)]}
 
 
 @route("GET", "/v1/queues/{name}", "reader", answer=QueueRecord, verb="read")

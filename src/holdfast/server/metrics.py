@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from holdfast.core.histogram import SECOND_US
 from holdfast.errors import Unavailable
 from holdfast.telemetry import families
 from holdfast.telemetry.families import SERVER_COUNTERS, SERVER_GAUGES, SERVER_HISTOGRAMS
-from holdfast.telemetry.metrics import OTHER, SECOND_US, Labels, Metrics
+from holdfast.telemetry.metrics import OTHER, Labels, Metrics
 from holdfast.telemetry.prometheus import AGE_SECONDS_MAX, counters, gauge, histograms
 
 if TYPE_CHECKING:

@@ -81,7 +81,7 @@ def _part_of(call: Call, found: Overview) -> Overview:
 
 @route("GET", "/v1/totals", "reader", answer=JobTotals, verb="read")
 def job_totals(call: Call) -> Any:
-    """Return the number of jobs by queue, kind and status, exactly as of a position."""
+    """Return the number of jobs by queue, kind and status, with every change that was committed before."""
     found = call.ledger.job_totals()
     if call.principal.sees_all:
         return found

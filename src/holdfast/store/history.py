@@ -9,9 +9,9 @@ import msgspec
 
 from holdfast.core import history as rules
 from holdfast.core import payloads
-from holdfast.core.history import CountedEvents, Move, Tally
-from holdfast.core.limits import HISTORY_NAMES_MAX
-from holdfast.core.model import Micros
+from holdfast.core.histogram import EDGES_US
+from holdfast.core.history import CountedEvents, Move, SeriesKey, Tally
+from holdfast.core.model import EventType, Micros
 from holdfast.store.rows import BATCH_EVENTS_MAX
 from holdfast.store.sealing import ANY_EVENT
 from holdfast.store.statement_session import StatementSession
@@ -20,8 +20,6 @@ OTHER = ""
 """The name of the history that queues, or kinds, without one of their own share. No queue and no kind has this name."""
 TotalKey = tuple[str, str, str]
 """A queue, a kind and a status."""
-SeriesKey = tuple[str, str]
-"""A scope (`all`, `queue` or `kind`) and a name."""
 _bodies = msgspec.json.Decoder(Tally)
 _encode = msgspec.json.Encoder().encode
 
@@ -87,6 +85,8 @@ class _MovedEvent(NamedTuple):
     starts: bool
     wait: int | None
     run: int | None
+    wait_us: int
+    run_us: int
 
 
 class _CountedJob(NamedTuple):
@@ -109,6 +109,8 @@ class EventTally(NamedTuple):
     progress: HistoryProgress
     """How far the events were counted before this page."""
     until: int
+    newest: int
+    """The position of its last event."""
     is_last: bool
     """There were no more events when the page was read."""
     totals: dict[TotalKey, int]
@@ -124,25 +126,31 @@ class SqlHistory(StatementSession):
     def history_progress(self) -> HistoryProgress:
         return self.record(HistoryProgress, "history_progress") or HistoryProgress()
 
-    def tally(self, until: int, limit: int) -> EventTally | None:
-        """Count the next `limit` events or a few more, up to a position. Return None if there are none. Nothing is written."""
+    def next_page(self, until: int, limit: int) -> EventTally | None:
+        """Return the page of the next `limit` events or a few more, up to a position, without counts. None: there are none."""
         progress = self.history_progress()
         if progress.pos >= until:
             return None
         [(end, count)] = self.rows("page_end", after=progress.pos, until=until, limit=limit, **ANY_EVENT)
+        newest = progress.pos if end is None else min(end, until)
         is_last = end is None or count < limit
-        page = EventTally(progress, until if is_last else min(end, until), is_last, Counter(), defaultdict(Tally))
-        if end is not None:
+        return EventTally(progress, until if is_last else newest, newest, is_last, Counter(), defaultdict(Tally))
+
+    def tally(self, page: EventTally) -> EventTally:
+        """Count the events of a page. Nothing is written."""
+        if page.newest > page.progress.pos:
             self._read_page(page)
         return page
 
     def _read_page(self, page: EventTally) -> None:
         has_moves = bool(self.value("has_moves"))
-        chosen = {"after": page.progress.pos, "until": page.until, "buckets": rules.BUCKETS, "log_ratio": rules.LOG_RATIO}
-        for row in self.rows("tally_events", has_moves=has_moves, **chosen):
+        chosen = {"after": page.progress.pos, "until": page.until}
+        for row in self.rows("tally_events", has_moves=has_moves, edges=self._list(EDGES_US), **chosen):
             _count(page, CountedEvents(*row))
         if has_moves:
-            self._read_moved(page, self.records(_MovedEvent, "tally_moved", **chosen))
+            self._read_moved(page, self.records(_MovedEvent, "tally_moved", edges=self._list(EDGES_US), **chosen))
+        for minute, n in self.rows("tally_heartbeats", **chosen):
+            page.history[("all", OTHER), minute].add(Tally(events={EventType.HEARTBEAT.value: n}))
 
     def _read_moved(self, page: EventTally, events: Sequence[_MovedEvent]) -> None:
         moves = self._moves({event.job_id for event in events})
@@ -153,6 +161,7 @@ class SqlHistory(StatementSession):
                 for queue, n in ((move.from_queue, -1), (move.queue, 1)):
                     page.totals[queue, event.kind, event.to_status] += n
                     page.history[("queue", queue), event.minute].add(Tally(queued=n))
+                _add(page, event.minute, move.queue, event.kind, Tally(events={event.type: 1}))
                 continue
             queue = rules.queue_at(of_job, event.rev, of_job[-1].queue)
             _count(page, CountedEvents(event.minute, queue, *event[3:], n=1))
@@ -197,11 +206,11 @@ class SqlHistory(StatementSession):
     def _save_history(self, found: Mapping[tuple[SeriesKey, int], Tally], now: Micros) -> None:
         named = self._named(found, now)
         rows: list[tuple[Any, ...]] = []
-        for step, step_us in rules.STEPS_US.items():
+        for step in (*rules.STEPS_US, rules.EVER):
             slots: dict[tuple[SeriesKey, Micros], Tally] = defaultdict(Tally)
             for ((scope, name), minute), tally in found.items():
                 slot = rules.slot_of(minute * rules.MINUTE_US, step)
-                if slot + step_us > now - rules.KEPT_US[step]:
+                if rules.is_kept(step, scope, slot, now):
                     slots[(scope, name if (scope, name) in named else OTHER), slot].add(tally)
             for saved in self._saved(step, {slot for _, slot in slots}):
                 if ((saved.scope, saved.name), saved.at) in slots:
@@ -216,24 +225,12 @@ class SqlHistory(StatementSession):
     def _named(self, found: Iterable[tuple[SeriesKey, int]], now: Micros) -> set[SeriesKey]:
         """Return which of these series have rows of their own, and note that they are in use."""
         known = {(row.scope, row.name): row.last_at for row in self.history_names()}
-        room = {
-            scope: HISTORY_NAMES_MAX - sum(1 for known_scope, _ in known if known_scope == scope) for scope in ("queue", "kind")
-        }
-        hours: dict[SeriesKey, Micros] = {}
-        for key, minute in sorted(found, key=lambda one: one[1]):
-            hours[key] = rules.slot_of(minute * rules.MINUTE_US, "hour")
-        noted = []
-        for (scope, name), hour in hours.items():
-            if scope == "all" or hour < now - rules.KEPT_US["hour"]:
-                continue
-            if (scope, name) not in known and room[scope] > 0:
-                room[scope] -= 1
-                known[scope, name] = 0
-            if known.get((scope, name), hour) < hour:
-                noted.append((scope, name, hour))
+        hours = rules.last_hours(found, now)
+        named = rules.with_own_history(known, hours)
+        noted = [(*key, hour) for key, hour in hours.items() if key in named and known.get(key, 0) < hour]
         if noted:
             self._write_rows("save_history_names", ("scope", "name", "last_at"), noted)
-        return set(known)
+        return named
 
     @abstractmethod
     def _write_rows(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -246,6 +243,7 @@ class SqlHistory(StatementSession):
             before = rules.slot_of(now - kept_us, step)
             deleted += len(self.rows("delete_history", step=step, before_at=before, limit=limit))
         self.rows("delete_history_names", before_at=now - rules.KEPT_US["hour"])
+        self.rows("delete_unnamed_history")
         return deleted
 
     # What deletions take back
@@ -297,11 +295,8 @@ class SqlHistory(StatementSession):
 
     # Reading
 
-    def totals(self, limit: int) -> list[TotalRow]:
-        return self.records(TotalRow, "totals", limit=limit)
-
-    def sum_totals(self, queue: str | None = None, kind: str | None = None) -> dict[str, int]:
-        return dict(self.rows("sum_totals", queue=queue, kind=kind))
+    def totals(self) -> list[TotalRow]:
+        return self.records(TotalRow, "totals")
 
     def history_names(self) -> list[HistoryName]:
         return self.records(HistoryName, "history_names")
@@ -318,6 +313,9 @@ class SqlHistory(StatementSession):
 def _count(page: EventTally, found: CountedEvents) -> None:
     for status, n in rules.changes_of(found).items():
         page.totals[found.queue, found.kind, status] += n
-    tally = rules.tally_of(found)
-    for key in (("all", OTHER), ("queue", found.queue), ("kind", found.kind)):
-        page.history[key, found.minute].add(tally)
+    _add(page, found.minute, found.queue, found.kind, rules.tally_of(found))
+
+
+def _add(page: EventTally, minute: int, queue: str, kind: str, tally: Tally) -> None:
+    for key in (("all", OTHER), ("queue", queue), ("kind", kind)):
+        page.history[key, minute].add(tally)

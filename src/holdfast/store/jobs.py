@@ -414,9 +414,6 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
         )
         return self.values("list_jobs", after=after, limit=limit, **dict.fromkeys(names))
 
-    def counts(self) -> list[tuple[str, str, int]]:
-        return [(queue, status, count) for queue, status, count in self.rows("counts")]
-
     def due(self, after: int, limit: int) -> DueJobs:
         rows = self.records(_DueRow, "due", now_at=self.stamp(), after=after, limit=limit)
         first, ids = rows[0], [row.id for row in rows if row.id is not None]

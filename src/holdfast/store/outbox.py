@@ -32,19 +32,6 @@ class JobOrigin(NamedTuple):
     tier: str | None = None
 
 
-class EndedJob(NamedTuple):
-    """The times of a job that has ended, and the position and type of the event that ended it."""
-
-    pos: int
-    kind: str
-    outcome: str
-    created_at: Micros
-    available_at: Micros
-    claimed_at: Micros | None
-    started_at: Micros | None
-    finished_at: Micros | None
-
-
 class SqlSinks(StatementSession):
     """The part of a transaction that the outbox uses."""
 
@@ -76,14 +63,6 @@ class SqlSinks(StatementSession):
         """Count the events after a position. The count stops at a limit."""
         [(rows, batched)] = self.rows("events_after", pos=pos, limit=EVENTS_COUNTED_MAX)
         return min(int(rows) + int(batched), EVENTS_COUNTED_MAX)
-
-    def event_types(self, after: int, until: int) -> dict[str, int]:
-        """Count the events of each type between two positions. A stall for a transient error counts as `retried`."""
-        return dict(self.rows("event_types", after=after, until=until))
-
-    def ended_jobs(self, after: int, until: int, limit: int) -> list[EndedJob]:
-        """Return jobs that ended between two positions, in the order of their last events."""
-        return self.records(EndedJob, "ended_jobs", after=after, until=until, limit=limit)
 
     def origins(self, ids: Iterable[int]) -> dict[int, JobOrigin]:
         return {

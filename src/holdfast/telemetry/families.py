@@ -77,19 +77,19 @@ LEDGER_COUNTERS = (
     ),
 )
 LEDGER_HISTOGRAMS = (
-    Family(LEDGER_WAIT, "histogram", ("kind",), "time from when a job could be claimed until its last claim; jobs that ended"),
-    Family(LEDGER_RUN, "histogram", ("kind", "outcome"), "time from the start of the last attempt to its end; jobs that ended"),
+    Family(LEDGER_WAIT, "histogram", ("kind",), "time from when a job could be claimed until its claim"),
+    Family(LEDGER_RUN, "histogram", ("kind", "outcome"), "time from the start of the last attempt to the end of the job"),
 )
-"""Computed from the ledger's events and times, of all processes, agents and commands."""
+"""Counted from the ledger's events, of all processes, agents and commands, since they are counted."""
 GAUGES = (
-    Family(f"{WAIT}_p50", "gauge", ("kind",), "median of the waits since the process started, estimated"),
-    Family(f"{WAIT}_p95", "gauge", ("kind",), "95th percentile of the waits since the process started, estimated"),
-    Family(f"{RUN}_p50", "gauge", ("kind",), "median of the runs since the process started, estimated"),
-    Family(f"{RUN}_p95", "gauge", ("kind",), "95th percentile of the runs since the process started, estimated"),
-    Family(f"{LEDGER_WAIT}_p50", "gauge", ("kind",), "median of the waits of jobs that ended, estimated"),
-    Family(f"{LEDGER_WAIT}_p95", "gauge", ("kind",), "95th percentile of the waits of jobs that ended, estimated"),
-    Family(f"{LEDGER_RUN}_p50", "gauge", ("kind",), "median of the runs of jobs that ended, estimated"),
-    Family(f"{LEDGER_RUN}_p95", "gauge", ("kind",), "95th percentile of the runs of jobs that ended, estimated"),
+    Family(f"{WAIT}_p50", "gauge", ("kind",), "median of the waits since the process started, within 5 %"),
+    Family(f"{WAIT}_p95", "gauge", ("kind",), "95th percentile of the waits since the process started, within 5 %"),
+    Family(f"{RUN}_p50", "gauge", ("kind",), "median of the runs since the process started, within 5 %"),
+    Family(f"{RUN}_p95", "gauge", ("kind",), "95th percentile of the runs since the process started, within 5 %"),
+    Family(f"{LEDGER_WAIT}_p50", "gauge", ("kind",), "median of the waits of the last hour, within 5 %"),
+    Family(f"{LEDGER_WAIT}_p95", "gauge", ("kind",), "95th percentile of the waits of the last hour, within 5 %"),
+    Family(f"{LEDGER_RUN}_p50", "gauge", ("kind",), "median of the runs of the last hour, within 5 %"),
+    Family(f"{LEDGER_RUN}_p95", "gauge", ("kind",), "95th percentile of the runs of the last hour, within 5 %"),
     Family(JOBS, "gauge", ("queue", "status"), "jobs in the ledger, at most five seconds old"),
     Family(UP, "gauge", (), "1 if the ledger could be read within the last five seconds, else 0"),
     Family(LIMIT_USED, "gauge", ("limit",), "units of the limit that are held, over all of its keys"),

@@ -4,70 +4,12 @@ import math
 import os
 import threading
 import weakref
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
+from holdfast.core.histogram import P50, P95, SECOND_US, Histogram
 from holdfast.errors import ValidationError
 from holdfast.telemetry.families import COMPLETED, COUNTERS, HISTOGRAMS, RUN, WAIT, Family
-
-MS_US = 1_000
-SECOND_US = 1_000_000
-
-BOUNDS_US = (
-    1 * MS_US, 2_500, 5 * MS_US, 10 * MS_US, 25 * MS_US, 50 * MS_US, 100 * MS_US, 250 * MS_US, 500 * MS_US,
-    1 * SECOND_US, 2_500 * MS_US, 5 * SECOND_US, 10 * SECOND_US, 30 * SECOND_US, 60 * SECOND_US, 120 * SECOND_US, 300 * SECOND_US,
-    600 * SECOND_US, 1_800 * SECOND_US, 3_600 * SECOND_US, 14_400 * SECOND_US, 86_400 * SECOND_US,
-)  # fmt: skip
-"""The upper bound of each bucket in microseconds. The last bucket has no bound and is not listed."""
-
-
-class Histogram:
-    """Durations of one series. It is not thread-safe: its owner holds a lock."""
-
-    __slots__ = ("buckets", "sum_us")
-
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(BOUNDS_US) + 1)
-        self.sum_us = 0
-
-    @property
-    def count(self) -> int:
-        return sum(self.buckets)
-
-    def add(self, durations_us: list[int]) -> None:
-        """Add durations. Sorts the list in place: one search per bucket is cheaper than one per duration."""
-        durations_us.sort()
-        self.sum_us += sum(durations_us)
-        start, count = 0, len(durations_us)
-        for index, bound in enumerate(BOUNDS_US):
-            end = bisect_right(durations_us, bound, start)
-            self.buckets[index] += end - start
-            start = end
-            if start == count:
-                return
-        self.buckets[-1] += count - start
-
-    def merged(self, other: "Histogram") -> "Histogram":
-        both = Histogram()
-        both.buckets = [ours + theirs for ours, theirs in zip(self.buckets, other.buckets, strict=True)]
-        both.sum_us = self.sum_us + other.sum_us
-        return both
-
-    def quantile(self, share: float) -> float | None:
-        """Return a quantile in seconds, or None without durations. Durations are assumed to be spread evenly within a bucket.
-        Beyond the last bound, return that bound."""
-        rank = self.count * share
-        if not rank:
-            return None
-        seen = 0
-        for count, (low, high) in zip(self.buckets, pairwise((0, *BOUNDS_US)), strict=False):
-            if seen + count >= rank:
-                return (low + (high - low) * (rank - seen) / count) / SECOND_US
-            seen += count
-        return BOUNDS_US[-1] / SECOND_US
-
 
 NAMES_MAX = 200
 """The most distinct kinds, and the most distinct queues. Later ones are counted together as `other`."""
@@ -94,6 +36,8 @@ class Readings(NamedTuple):
 
     counters: dict[str, dict[Labels, int]]
     timings: dict[str, dict[Labels, Histogram]]
+    recent: dict[str, dict[Labels, Histogram]]
+    """The timings that quantiles are about: those since the start of the process, or those of the last hour of the ledger."""
 
 
 class _BoundedNames:
@@ -188,18 +132,15 @@ class Metrics:
             return self._counters[name].get(tuple(labels[label] for label in self._labels[name]), 0)
 
     def quantiles(self, kind: str) -> Quantiles:
-        """Return the median and the 95th percentile of a kind's waits and runs since the process started, from buckets."""
+        """Return the median and the 95th percentile of a kind's waits and runs since the process started, within 5 %."""
         return quantiles(self.read(), kind)
 
     def read(self) -> Readings:
         with self._lock:
-            return Readings(
-                {name: dict(series) for name, series in self._counters.items()},
-                {
-                    name: {labels: timing.merged(Histogram()) for labels, timing in series.items()}
-                    for name, series in self._timings.items()
-                },
-            )
+            timings = {
+                name: {labels: timing.copy() for labels, timing in series.items()} for name, series in self._timings.items()
+            }
+            return Readings({name: dict(series) for name, series in self._counters.items()}, timings, timings)
 
     def _forked(self) -> None:
         self._lock = threading.RLock()
@@ -209,10 +150,10 @@ def quantiles(readings: Readings, kind: str, names: tuple[str, str] = (WAIT, RUN
     found = []
     for name in names:
         total = Histogram()
-        for labels, timing in readings.timings[name].items():
+        for labels, timing in readings.recent[name].items():
             if labels[0] == kind:
-                total = total.merged(timing)
-        found += [total.quantile(0.5), total.quantile(0.95)]
+                total.merge(timing)
+        found += [total.quantile(P50), total.quantile(P95)]
     return Quantiles(*found)
 
 

@@ -1,14 +1,13 @@
 """Metrics in the text format of Prometheus, and the HTTP endpoint that serves them."""
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from holdfast.core.histogram import BOUNDS_US, SECOND_US, Histogram
 from holdfast.core.limits import check_integer
 from holdfast.errors import Unavailable, ValidationError
 from holdfast.telemetry.families import (
@@ -30,7 +29,7 @@ from holdfast.telemetry.families import (
     WAIT,
     Family,
 )
-from holdfast.telemetry.metrics import BOUNDS_US, SECOND_US, Histogram, Labels, Metrics, Readings, quantiles
+from holdfast.telemetry.metrics import Labels, Metrics, Readings, quantiles
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -125,7 +124,7 @@ class MetricsEndpoint:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AGE_SECONDS_MAX = 5
-"""Counting jobs reads all of them, so scrapes within this time share one count."""
+"""Scrapes within this time share one count of jobs."""
 _GAUGES = {family.name: family for family in GAUGES}
 
 
@@ -153,6 +152,12 @@ class FlowReading(Protocol):
     def unroutable(self) -> Mapping[str, int]: ...
 
 
+class LedgerCounts(Protocol):
+    """What a ledger has counted of its events."""
+
+    def readings(self) -> Readings: ...
+
+
 class MetricsSource(Protocol):
     """The attributes of a ledger that the endpoint needs."""
 
@@ -160,7 +165,8 @@ class MetricsSource(Protocol):
 
     def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]: ...
 
-    def totals(self, *, max_age: float = 0) -> Readings: ...
+    @property
+    def history_writer(self) -> LedgerCounts: ...
 
     def flow_status(self, *, max_age: float = 0) -> FlowReading: ...
 
@@ -182,11 +188,9 @@ def serve(ledger: MetricsSource, port: int, host: str = "127.0.0.1") -> MetricsE
     """Serve `/metrics` and `/healthz` from a daemon thread until `close()`. Port 0 selects a free port: see `.port`.
 
     `/healthz` reports that this process is alive. It does not check the ledger: restarting the process would not repair a
-    database. Ledger-wide metrics are counted from this call on, or from the first scrape that reaches the ledger.
+    database.
     """
     _client()
-    with contextlib.suppress(Unavailable):
-        ledger.totals()
     return MetricsEndpoint(host, port, {"/metrics": (CONTENT_TYPE, lambda: render(ledger))})
 
 
@@ -252,11 +256,11 @@ def _labels(item: tuple[Labels, Histogram]) -> Labels:
 
 def _buckets(timing: Histogram) -> list[tuple[str, float]]:
     bounds = [*(str(bound / SECOND_US) for bound in BOUNDS_US), "+Inf"]
-    return list(zip(bounds, map(float, accumulate(timing.buckets)), strict=True))
+    return list(zip(bounds, map(float, timing.up_to_bounds()), strict=True))
 
 
 def _quantiles(readings: Readings, wait: str, run: str) -> "Iterator[Metric]":
-    kinds = sorted({labels[0] for series in readings.timings.values() for labels in series})
+    kinds = sorted({labels[0] for series in readings.recent.values() for labels in series})
     found = {kind: quantiles(readings, kind, (wait, run)) for kind in kinds}
     for field, name in (("wait", wait), ("run", run)):
         for share in ("p50", "p95"):
@@ -266,7 +270,7 @@ def _quantiles(readings: Readings, wait: str, run: str) -> "Iterator[Metric]":
 
 def _ledger_metrics(source: MetricsSource) -> "Iterator[Metric]":
     try:
-        counted, totals = source.counts(max_age=AGE_SECONDS_MAX), source.totals(max_age=AGE_SECONDS_MAX)
+        counted, totals = source.counts(max_age=AGE_SECONDS_MAX), source.history_writer.readings()
         flow = source.flow_status(max_age=AGE_SECONDS_MAX)
     except Unavailable:
         yield gauge(_GAUGES[UP], [((), 0)])

@@ -1,7 +1,8 @@
 """Verbs for workers, duties, queues, the liveness sweep and retention."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from holdfast.core.model import NEVER, Actor, Micros, Role
 from holdfast.errors import ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
+from holdfast.ledger.counted import Counted
 from holdfast.ledger.public import WorkerRecord, public_worker, to_datetime
 from holdfast.store.session import Session
 
@@ -221,29 +223,21 @@ class QueueVerbs(LedgerBase):
         """Return the paused queues, each with the time at which it was paused."""
         return {pause.queue: to_datetime(pause.at) for pause in self._store.read(lambda session: session.pauses())}
 
-    def queues(self, *, totals: bool = False) -> list[QueueRecord]:
-        """Return every queue that has jobs or is paused, by name. This counts every job, so it is slow on a large ledger.
+    def queues(self) -> list[QueueRecord]:
+        """Return every queue that has jobs or is paused, by name.
 
-        With `totals`, the numbers are those of `job_totals`, which takes the same time on any ledger. If nothing is counted
-        there yet, the jobs are counted.
+        The numbers are those of `job_totals`, so the time that it takes does not depend on the number of jobs.
         """
-        use_totals = validate.switch("totals", totals)
-        return self._store.read(lambda session: _records(session, use_totals=use_totals))
+        return self._history.read(_records)
 
 
-def _counts(session: Session, *, use_totals: bool) -> Iterable[tuple[str, str, int]]:
-    if use_totals and session.history_progress().pos:
-        return [(row.queue, row.status, row.n) for row in session.totals(limits.TOTALS_MAX)]
-    return session.counts()
-
-
-def _records(session: Session, *, use_totals: bool) -> list[QueueRecord]:
-    counts: dict[str, dict[str, int]] = {}
-    for queue, status, jobs in _counts(session, use_totals=use_totals):
-        of_queue = counts.setdefault(queue, {})
-        of_queue[status] = of_queue.get(status, 0) + jobs
+def _records(counted: Counted) -> list[QueueRecord]:
+    session = counted.session
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for (queue, _, status), jobs in counted.totals().items():
+        counts[queue][status] += jobs
     since: dict[str, datetime] = {}
-    for ready in session.first_ready(1, PAGE_MAX) if use_totals else session.ready(PAGE_MAX):
+    for ready in session.first_ready(1, PAGE_MAX):
         since.setdefault(ready.queue, to_datetime(ready.since))  # ordered by time, the oldest first
     pauses = {pause.queue: pause for pause in session.pauses()}
     found = []
@@ -252,5 +246,5 @@ def _records(session: Session, *, use_totals: bool) -> list[QueueRecord]:
         paused = (
             {} if pause is None else {"paused_at": to_datetime(pause.at), "paused_by": pause.by, "pause_reason": pause.reason}
         )
-        found.append(QueueRecord(name=name, counts=counts.get(name, {}), ready_since=since.get(name), **paused))  # type: ignore[arg-type]
+        found.append(QueueRecord(name=name, counts=dict(counts.get(name, {})), ready_since=since.get(name), **paused))  # type: ignore[arg-type]
     return found

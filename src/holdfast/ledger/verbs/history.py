@@ -3,12 +3,10 @@
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from holdfast.core.model import Micros
 from holdfast.ledger import validate
-from holdfast.ledger.base import LedgerBase, ServiceAccess
+from holdfast.ledger.base import LedgerBase
+from holdfast.ledger.counted import HistoryWriter
 from holdfast.ledger.public import Duration
-from holdfast.store.history import EventTally
-from holdfast.store.session import Session
 
 if TYPE_CHECKING:
     from holdfast.ledger.charts import JobTotals, LedgerHistory
@@ -16,14 +14,14 @@ if TYPE_CHECKING:
 
 class HistoryVerbs(LedgerBase):
     def job_totals(self) -> "JobTotals":
-        """Return the number of jobs by queue, kind and status, exactly as of a position.
+        """Return the number of jobs by queue, kind and status, with every change that was committed before.
 
-        A service keeps these numbers. If none has run yet, `as_of.pos` is 0 and there are no numbers: `counts` counts the jobs
-        themselves.
+        These numbers are kept. What happened since they were written is added. If that is more than 10,000 events, they are
+        counted first. A process that may not write then returns what is counted: `as_of` says up to where.
         """
         from holdfast.ledger.charts import totals_of
 
-        return self._store.read(totals_of)
+        return self._history.read(totals_of)
 
     def history(
         self,
@@ -45,43 +43,9 @@ class HistoryVerbs(LedgerBase):
 
         wanted = validate.choice("metric", Metric, metric)
         series, span = Series.chosen(queue, kind), Span.chosen(since, until, step)
-        return self._store.read(lambda session: chart_of(session, wanted, series, span))
+        return self._history.read(lambda counted: chart_of(counted, wanted, series, span))
 
     @property
-    def history_writer(self) -> "HistoryWriter":
+    def history_writer(self) -> HistoryWriter:
         """The interface for the service that counts events."""
-        return HistoryWriter(self._store, self._pipeline, self._entropy, self._monotonic)
-
-
-class HistoryWriter(ServiceAccess):
-    """Counts events. Safe to use from many threads and processes: a page is counted once."""
-
-    def advance(self, limit: int) -> bool:
-        """Count the next `limit` events or a few more, in the total order. Return whether there may be more at once."""
-        now = self.now()
-        until = self._store.stable_pos()
-        page = self._tally(until, limit)
-        if page is None:
-            return False
-        if self._pipeline.transact(lambda session: session.save_tally(page, now)):
-            return not page.is_last
-        # Another process has counted it, or some of its jobs were deleted meanwhile.
-        return self._pipeline.transact(lambda session: self._count_locked(session, until, limit, now))
-
-    def _tally(self, until: int, limit: int) -> EventTally | None:
-        """Read a page on one snapshot: its statements must not disagree on the queue of a job that is moved meanwhile."""
-        return self._store.read(lambda session: session.tally(until, limit))
-
-    def _count_locked(self, session: Session, until: int, limit: int, now: Micros) -> bool:
-        """Count the next events while none can be counted or deleted by others. Return whether there may be more.
-
-        The page is read beside the transaction that has the lock, because its statements have no common snapshot on PostgreSQL.
-        """
-        session.lock_history()
-        page = self._tally(until, limit)
-        return page is not None and not (session.save_tally(page, now) and page.is_last)
-
-    def delete_old(self, limit: int) -> int:
-        """Delete rows that are older than they are kept, at most `limit` of each step. Return how many."""
-        now = self.now()
-        return self._pipeline.transact(lambda session: session.delete_history(now, limit))
+        return self._history

@@ -18,13 +18,13 @@ class OverviewVerbs(LedgerBase):
         from holdfast.ledger.overview import overview_of
 
         health = self._store.vitals()
-        return self._store.read(lambda session: overview_of(session, self.id, health))
+        return self._history.read(lambda counted: overview_of(counted, self.id, health))
 
     def kinds(self) -> "list[KindRecord]":
         """Return every kind that has jobs, by name, with its events, errors, waits and runs of the last hour."""
         from holdfast.ledger.overview import kinds_of
 
-        return self._store.read(kinds_of)
+        return self._history.read(kinds_of)
 
     def attention(self, *, limit: int = limits.ATTENTION_MAX) -> "list[AttentionItem]":
         """Return what waits for a person, oldest first. If it is more than `limit`, requests for assistance stay in the list.

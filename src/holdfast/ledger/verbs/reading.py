@@ -25,7 +25,6 @@ from holdfast.store.callers import stop_if_abandoned
 from holdfast.store.events import EventFilter
 from holdfast.store.jobs import JobFilter
 from holdfast.store.session import Session
-from holdfast.telemetry.metrics import Readings
 
 ERROR_CHARACTERS_MAX = 1_000
 """The part of a job's error that a message quotes. `context` has all of it."""
@@ -191,23 +190,19 @@ class ReadVerbs(LedgerBase):
         return [{"kind": step.kind, "args": msgspec.json.decode(step.args)} for step in self._store.read(work)]
 
     def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
-        """Return the number of jobs of each status, by queue. The answer may be up to `max_age` seconds old."""
+        """Return the number of jobs of each status, by queue. The answer may be up to `max_age` seconds old.
+
+        The numbers are those of `job_totals`, so the time that it takes does not depend on the number of jobs.
+        """
         age_ms, asked_at, last = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS), self._monotonic(), self._counted
         if last is not None and (asked_at - last[0]) * 1_000 < age_ms:
             return {queue: dict(statuses) for queue, statuses in last[1].items()}
         found: dict[str, dict[str, int]] = {}
-        for queue, status, count in self._store.read(lambda session: session.counts()):
-            found.setdefault(queue, {})[status] = count
+        for (queue, _, status), count in self._history.read(lambda counted: counted.totals()).items():
+            of_queue = found.setdefault(queue, {})
+            of_queue[status] = of_queue.get(status, 0) + count
         self._counted = (asked_at, {queue: dict(statuses) for queue, statuses in found.items()})
         return found
-
-    def totals(self, *, max_age: float = 0) -> Readings:
-        """Return counts and times of the whole ledger, written by any process, since the first call in this process.
-
-        The answer may be up to `max_age` seconds old. See the guide on observability for the names.
-        """
-        age_ms = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS)
-        return self._totals.read(self._monotonic(), age_ms / 1_000)
 
     def check(self, job_id: int) -> builtins.list[Violation]:
         """Check a job's history, its signatures and its row. Return the violations: an empty list if there are none."""

@@ -28,7 +28,8 @@ SELECT job_id, rev, payload FROM holdfast.event_rows WHERE job_id {in_ids} AND t
 -- The events of moved jobs, one by one.
 
 -- name: tally_moved
-SELECT minute, job_id, rev, kind, type, from_status, to_status, starts, {wait_bucket} AS wait, {run_bucket} AS run
+SELECT minute, job_id, rev, kind, type, from_status, to_status, starts, {wait_bucket} AS wait, {run_bucket} AS run,
+    coalesce(wait_us, 0) AS wait_us, coalesce(run_us, 0) AS run_us
 FROM {counted_events} e
 WHERE EXISTS (SELECT 1 FROM holdfast.event_rows m WHERE m.job_id = e.job_id AND m.type = 'moved')
 ORDER BY job_id, rev;
@@ -37,12 +38,7 @@ ORDER BY job_id, rev;
 DELETE FROM holdfast.totals WHERE n = 0;
 
 -- name: totals
-SELECT queue, kind, status, n FROM holdfast.totals ORDER BY queue, kind, status LIMIT :limit;
-
--- name: sum_totals
-SELECT status, CAST(sum(n) AS bigint) FROM holdfast.totals
-WHERE (CAST(:queue AS text) IS NULL OR queue = CAST(:queue AS text)) AND (CAST(:kind AS text) IS NULL OR kind = CAST(:kind AS text))
-GROUP BY status ORDER BY status;
+SELECT queue, kind, status, n FROM holdfast.totals;
 
 -- name: history_names
 SELECT scope, name, last_at FROM holdfast.history_names;
@@ -56,6 +52,12 @@ SELECT scope, name, at, body FROM holdfast.history WHERE step = :step AND at >= 
 
 -- name: delete_history_names
 DELETE FROM holdfast.history_names WHERE last_at < :before_at;
+
+-- What ever happened to kinds that have no history of their own any more.
+
+-- name: delete_unnamed_history
+DELETE FROM holdfast.history WHERE step = 'ever' AND scope = 'kind' AND name <> ''
+  AND NOT EXISTS (SELECT 1 FROM holdfast.history_names n WHERE n.scope = 'kind' AND n.name = holdfast.history.name);
 
 -- What the counted events say about jobs that are deleted now. A job may have events that are not counted if it is `near`:
 -- the events of one statement are at the position that it drew, which its jobs have in common, and at those after it.

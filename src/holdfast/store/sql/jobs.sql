@@ -5,9 +5,6 @@ SELECT id FROM holdfast.jobs
 WHERE replay_of = :job_id AND replay_of IS NOT NULL AND status IN ('queued', 'claimed', 'running', 'stalled')
 ORDER BY id LIMIT 1;
 
--- name: counts
-SELECT queue, status, count(*) FROM holdfast.jobs GROUP BY queue, status ORDER BY queue, status;
-
 -- name: checkpoints
 SELECT j.id, e.payload
 FROM {wanted_jobs}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
+from holdfast.core.histogram import edge_of
 from holdfast.core.model import EventRecord, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import Lane, Schema, StatementFailed, Waiter
@@ -92,6 +93,7 @@ class SqliteStore:
         self._files.check()
         connection = apsw.Connection(self._files.path, flags=flags)
         forks.register_connection(connection)
+        connection.create_scalar_function("holdfast_edge_of", edge_of, 1, deterministic=True)  # type: ignore[arg-type]
         try:
             connection.set_busy_timeout(BUSY_MS)
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -16384", "wal_autocheckpoint = 4000"):

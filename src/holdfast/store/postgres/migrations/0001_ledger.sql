@@ -662,10 +662,11 @@ CREATE TABLE holdfast.totals (
     PRIMARY KEY (queue, kind, status)
 ) WITH (fillfactor = 50);
 
--- What happened in each minute and each hour, to all jobs, to those of a queue and to those of a kind. The body is a JSON object:
--- counts of events, the change of the number of queued jobs, and histograms of waits and runs.
+-- What happened in each minute and each hour, to all jobs, to those of a queue and to those of a kind, and what ever happened to all
+-- jobs and to those of a kind, at time 0. The body is a JSON object: counts of events, the change of the number of queued jobs, and
+-- histograms of waits and runs. A histogram is its sum and the number of times of each bucket that has any, in microseconds.
 CREATE TABLE holdfast.history (
-    step  text COLLATE "C" NOT NULL CHECK (step IN ('minute', 'hour')),
+    step  text COLLATE "C" NOT NULL CHECK (step IN ('minute', 'hour', 'ever')),
     scope text COLLATE "C" NOT NULL CHECK (scope IN ('all', 'queue', 'kind')),
     name  text COLLATE "C" NOT NULL,
     at    timestamptz NOT NULL,
@@ -674,6 +675,11 @@ CREATE TABLE holdfast.history (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 CREATE INDEX history_time ON holdfast.history (step, at);
+
+-- The bucket of a time: the first of these edges that is not less, or the last one.
+CREATE FUNCTION holdfast.edge_of(us bigint, edges bigint[]) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN us IS NOT NULL THEN edges[least(width_bucket(us - 1, edges) + 1, cardinality(edges))] END
+$$;
 
 -- The queues and kinds that have a history of their own. All others share the one with an empty name.
 CREATE TABLE holdfast.history_names (

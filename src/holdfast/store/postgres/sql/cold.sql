@@ -212,24 +212,6 @@ SELECT payload FROM holdfast.event_rows
 WHERE job_id = %(job_id)s AND type = 'heartbeat' AND position('"undo":'::bytea IN payload) > 0
 ORDER BY rev;
 
--- name: event_types
--- A transient error that is retried is reported as `retried`, not as a stall.
-SELECT type, sum(count)::bigint FROM (
-    SELECT CASE WHEN type = 'stalled' AND reason = 'TRANSIENT_ERROR' THEN 'retried' ELSE type END AS type, count(*)
-    FROM holdfast.event_rows WHERE pos > %(after)s AND pos <= %(until)s GROUP BY 1
-    UNION ALL
-    SELECT type, CASE WHEN starts THEN size / 2 ELSE size END FROM holdfast.event_batches
-    WHERE pos > %(after)s AND pos <= %(until)s
-    UNION ALL
-    SELECT 'started', size / 2 FROM holdfast.event_batches WHERE pos > %(after)s AND pos <= %(until)s AND starts
-) AS counted GROUP BY type;
-
--- name: ended_jobs
-SELECT e.pos, j.kind, e.type AS outcome, j.created_at, j.available_at, j.claimed_at, j.started_at, j.finished_at
-FROM holdfast.events_between(%(after)s, %(until)s) e JOIN holdfast.jobs j ON j.id = e.job_id
-WHERE e.type IN ('succeeded', 'failed', 'cancelled', 'dead_lettered')
-ORDER BY e.pos LIMIT %(limit)s;
-
 -- name: due
 WITH {clock}, {policy_times}
 SELECT clock.at AS now, d.id, (SELECT {fresh_since}) AS fresh_since,

@@ -1,33 +1,36 @@
 -- Totals and history.
 
--- The buckets of a wait and of a run: `bucket_of` in SQL.
+-- The buckets of a wait and of a run.
 
 -- part: wait_bucket
-greatest(0, least(%(buckets)s - 1, ceil(ln(greatest(e.wait_s, 1e-6) * 1000) / %(log_ratio)s::float8)))::integer
-    + CASE WHEN e.wait_s IS NOT NULL THEN 0 END;
+holdfast.edge_of(e.wait_us, %(edges)s::bigint[]);
 
 -- part: run_bucket
-greatest(0, least(%(buckets)s - 1, ceil(ln(greatest(e.run_s, 1e-6) * 1000) / %(log_ratio)s::float8)))::integer
-    + CASE WHEN e.run_s IS NOT NULL THEN 0 END;
+holdfast.edge_of(e.run_us, %(edges)s::bigint[]);
 
 -- The events after %(after)s and up to %(until)s that totals and history count. A page never ends within a batch. A wait is known
--- while the job still has the claim that ended it: available_at has not been changed by a requeue since.
+-- while the job still has the claim that ended it: available_at has not been changed by a requeue since. A stall for a transient
+-- error is `retried`.
 
 -- part: counted_events
 (
-    SELECT floor(date_part('epoch', e.received_at) / 60)::bigint AS minute, e.job_id, e.rev, j.queue, j.kind, e.type, e.from_status,
-        e.to_status, false AS starts, true AS is_apart, NULL::float8 AS wait_s,
+    SELECT floor(date_part('epoch', e.received_at) / 60)::bigint AS minute, e.job_id, e.rev, j.queue, j.kind,
+        CASE WHEN e.type = 'stalled' AND e.reason = 'TRANSIENT_ERROR' THEN 'retried' ELSE e.type END AS type,
+        e.from_status, e.to_status, false AS starts, true AS is_apart,
+        CASE WHEN e.type = 'claimed' AND e.from_status = 'queued' AND j.claim_pos = e.pos AND j.available_at <= e.received_at
+            THEN greatest(0, extract(epoch FROM e.received_at - greatest(j.available_at, j.created_at)) * 1000000)::bigint END AS wait_us,
         CASE WHEN e.type IN ('succeeded', 'failed', 'cancelled', 'dead_lettered') AND e.from_status IN ('running', 'stalled')
-            THEN date_part('epoch', e.received_at - j.started_at) END AS run_s
+            THEN greatest(0, extract(epoch FROM e.received_at - j.started_at) * 1000000)::bigint END AS run_us
     FROM holdfast.event_rows e
-    CROSS JOIN LATERAL (SELECT queue, kind, started_at FROM holdfast.jobs WHERE id = e.job_id OFFSET 0) AS j
+    CROSS JOIN LATERAL (
+        SELECT queue, kind, started_at, available_at, created_at, claim_pos FROM holdfast.jobs WHERE id = e.job_id OFFSET 0) AS j
     WHERE e.pos > %(after)s AND e.pos <= %(until)s AND e.type <> 'heartbeat'
     UNION ALL
     SELECT floor(date_part('epoch', t.at) / 60)::bigint, i.job_id, coalesce(i.rev, b.rev), j.queue, j.kind, b.type, b.from_status,
         b.to_status, b.starts, b.times IS NOT NULL,
         CASE WHEN b.type = 'claimed' AND b.from_status = 'queued' AND j.claim_pos = b.pos AND j.available_at <= t.at
-            THEN date_part('epoch', t.at - greatest(j.available_at, j.created_at)) END,
-        CASE WHEN b.type = 'succeeded' THEN date_part('epoch', t.at - j.started_at) END
+            THEN greatest(0, extract(epoch FROM t.at - greatest(j.available_at, j.created_at)) * 1000000)::bigint END,
+        CASE WHEN b.type = 'succeeded' THEN greatest(0, extract(epoch FROM t.at - j.started_at) * 1000000)::bigint END
     FROM holdfast.event_batches b
     CROSS JOIN LATERAL unnest(b.jobs, b.revs, b.times) AS i (job_id, rev, received_at)
     CROSS JOIN LATERAL (SELECT coalesce(i.received_at, b.received_at)) AS t (at)
@@ -40,26 +43,29 @@ greatest(0, least(%(buckets)s - 1, ceil(ln(greatest(e.run_s, 1e-6) * 1000) / %(l
 -- their jobs. Sorting the groups of one batch is faster than sorting all events.
 
 -- name: tally_events
-SELECT minute, queue, kind, type, from_status, to_status, starts, wait, run, sum(n)::bigint AS n
+SELECT minute, queue, kind, type, from_status, to_status, starts, wait, run,
+    coalesce(sum(wait_us), 0)::bigint AS wait_us, coalesce(sum(run_us), 0)::bigint AS run_us, sum(n)::bigint AS n
 FROM (
-    SELECT minute, queue, kind, type, from_status, to_status, starts, {wait_bucket} AS wait, {run_bucket} AS run, 1 AS n
+    SELECT minute, queue, kind, type, from_status, to_status, starts, {wait_bucket} AS wait, {run_bucket} AS run, wait_us, run_us,
+        1 AS n
     FROM {counted_events} e
     WHERE e.is_apart AND {is_unmoved}
     UNION ALL
     SELECT floor(date_part('epoch', b.received_at) / 60)::bigint, g.queue, g.kind, b.type, b.from_status, b.to_status, b.starts,
-        g.wait, g.run, g.n
+        g.wait, g.run, g.wait_us, g.run_us, g.n
     FROM holdfast.event_batches b
     CROSS JOIN LATERAL (
-        SELECT e.queue, e.kind, {wait_bucket} AS wait, {run_bucket} AS run, count(*) AS n
+        SELECT e.queue, e.kind, {wait_bucket} AS wait, {run_bucket} AS run, sum(e.wait_us) AS wait_us, sum(e.run_us) AS run_us,
+            count(*) AS n
         FROM (
             SELECT j.id AS job_id, j.queue, j.kind,
                 CASE WHEN b.type = 'claimed' AND b.from_status = 'queued' AND j.claim_pos = b.pos AND j.available_at <= b.received_at
-                    THEN date_part('epoch', b.received_at - greatest(j.available_at, j.created_at)) END AS wait_s,
-                CASE WHEN b.type = 'succeeded' THEN date_part('epoch', b.received_at - j.started_at) END AS run_s
+                    THEN greatest(0, extract(epoch FROM b.received_at - greatest(j.available_at, j.created_at)) * 1000000)::bigint END AS wait_us,
+                CASE WHEN b.type = 'succeeded' THEN greatest(0, extract(epoch FROM b.received_at - j.started_at) * 1000000)::bigint END AS run_us
             FROM holdfast.jobs j WHERE j.id = ANY (b.jobs) OFFSET 0
         ) AS e
         WHERE {is_unmoved}
-        GROUP BY e.queue, e.kind, {wait_bucket}, {run_bucket}
+        GROUP BY 1, 2, 3, 4
     ) AS g
     WHERE b.pos > %(after)s AND b.pos <= %(until)s AND b.type <> 'heartbeat' AND b.times IS NULL
 ) AS counted
@@ -67,6 +73,15 @@ GROUP BY minute, queue, kind, type, from_status, to_status, starts, wait, run;
 
 -- part: is_unmoved
 (NOT %(has_moves)s OR NOT EXISTS (SELECT FROM holdfast.event_rows m WHERE m.job_id = e.job_id AND m.type = 'moved'));
+
+-- name: tally_heartbeats
+SELECT minute, sum(n)::bigint FROM (
+    SELECT floor(date_part('epoch', received_at) / 60)::bigint AS minute, count(*) AS n FROM holdfast.event_rows
+    WHERE pos > %(after)s AND pos <= %(until)s AND type = 'heartbeat' GROUP BY 1
+    UNION ALL
+    SELECT floor(date_part('epoch', received_at) / 60)::bigint, sum(size) FROM holdfast.event_batches
+    WHERE pos > %(after)s AND pos <= %(until)s AND type = 'heartbeat' GROUP BY 1
+) AS beats GROUP BY minute;
 
 -- The lock lasts until the transaction ends. It keeps events from being counted and deleted at the same time.
 

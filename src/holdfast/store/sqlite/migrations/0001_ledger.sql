@@ -583,10 +583,11 @@ CREATE TABLE holdfast_totals (
     PRIMARY KEY (queue, kind, status)
 ) STRICT, WITHOUT ROWID;
 
--- What happened in each minute and each hour, to all jobs, to those of a queue and to those of a kind. The body is a JSON object:
--- counts of events, the change of the number of queued jobs, and histograms of waits and runs.
+-- What happened in each minute and each hour, to all jobs, to those of a queue and to those of a kind, and what ever happened to all
+-- jobs and to those of a kind, at time 0. The body is a JSON object: counts of events, the change of the number of queued jobs, and
+-- histograms of waits and runs. A histogram is its sum and the number of times of each bucket that has any, in microseconds.
 CREATE TABLE holdfast_history (
-    step  TEXT NOT NULL CHECK (step IN ('minute', 'hour')),
+    step  TEXT NOT NULL CHECK (step IN ('minute', 'hour', 'ever')),
     scope TEXT NOT NULL CHECK (scope IN ('all', 'queue', 'kind')),
     name  TEXT NOT NULL,
     at    INTEGER NOT NULL,

@@ -200,23 +200,6 @@ SELECT payload FROM holdfast_event_rows
 WHERE job_id = :job_id AND type = 'heartbeat' AND instr(payload, CAST('"undo":' AS BLOB)) > 0
 ORDER BY rev;
 
--- name: event_types
--- A transient error that is retried is reported as `retried`, not as a stall.
-SELECT type, sum(count) FROM (
-    SELECT CASE WHEN type = 'stalled' AND reason = 'TRANSIENT_ERROR' THEN 'retried' ELSE type END AS type, count(*) AS count
-    FROM holdfast_event_rows WHERE pos > :after AND pos <= :until GROUP BY 1
-    UNION ALL
-    SELECT type, size / (1 + starts) FROM holdfast_event_batches WHERE pos > :after AND pos <= :until
-    UNION ALL
-    SELECT 'started', size / 2 FROM holdfast_event_batches WHERE pos > :after AND pos <= :until AND starts
-) GROUP BY type;
-
--- name: ended_jobs
-SELECT e.pos, j.kind, e.type AS outcome, j.created_at, j.available_at, j.claimed_at, j.started_at, j.finished_at
-FROM {events_between} e CROSS JOIN holdfast_jobs j ON j.id = e.job_id
-WHERE e.type IN ('succeeded', 'failed', 'cancelled', 'dead_lettered')
-ORDER BY e.pos LIMIT :limit;
-
 -- name: due
 WITH {policy_times}
 SELECT :now_at AS now, d.id, (SELECT pos FROM holdfast_cursors WHERE name = 'fresh') AS fresh_since,

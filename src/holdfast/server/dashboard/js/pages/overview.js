@@ -23,13 +23,7 @@ export const title = () => "Overview";
 export async function load({ signal }) {
   const found = await get("/v1/overview", signal);
   showCounts(found);
-  if (found.as_of.pos > 0) return found;
-  // Nothing has counted the events yet: count the jobs themselves.
-  const counts = {};
-  for (const row of Object.values((await get("/v1/counts", signal)).counts)) {
-    for (const [status, n] of Object.entries(row)) counts[status] = (counts[status] ?? 0) + n;
-  }
-  return { ...found, counts };
+  return found;
 }
 
 /** A number that leads to what it counts. @param {string} name @param {string} href @param {string} sign */

@@ -90,7 +90,7 @@ export function chart(options) {
     const isEmpty = data.points.every((/** @type {any} */ point) => point.values === null || series.every((one) => !valueOf(point, one)));
     const picture = svg("svg", { class: "chart", height: HEIGHT, viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": sentence() }, ...grid, ...labels(), ...shapes, cursor);
     place.replaceChildren(picture);
-    if (isEmpty) said.textContent = data.complete_from ? `Nothing happened. There is history since ${fullTime(Date.parse(data.complete_from))}.` : "There is no history yet. A server or a worker counts events.";
+    if (isEmpty) said.textContent = data.complete_from ? `Nothing happened. There is history since ${fullTime(Date.parse(data.complete_from))}.` : "There is no history yet.";
     else if (said.dataset.at === undefined) said.textContent = "";
   }
 
