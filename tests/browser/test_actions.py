@@ -193,7 +193,7 @@ def test_a_bulk_action_is_stopped_between_batches(served: RunningServer, ledger:
             page.get_by_role("button", name="Stop").evaluate("(button) => button.click()")
         route.continue_()
 
-    page.route("**/v1/batches/cancel", stop_with_the_first)
+    page.route("**/v1/batches", stop_with_the_first)
     page.click("[data-confirm]")
 
     expect(page.locator("dialog")).to_contain_text("200 done, 250 not sent")

@@ -145,8 +145,13 @@ def test_a_replay_that_was_cancelled_does_not_count(dlq_here: Letters) -> None:
     assert dlq_here("replay", first).out.endswith("\n1 replayed.\n")
     [third] = dlq_here.ledger.list(replay_of=first, after=made.id)
     dlq_here.ledger.cancel(third.id)
-    dlq_here.ledger.replay(third.id)
-    assert f"was replayed before, as {third.id} (cancelled)" in dlq_here("replay", first).out
+    last = dlq_here.ledger.replay(third.id)
+    assert f"job {first} is replayed as {last.id}, which was live already" in dlq_here("replay", first).out
+    fence = dlq_here.ledger.claim_job(last.id, worker="ada").fence
+    assert fence is not None
+    dlq_here.ledger.start(fence)
+    dlq_here.ledger.complete(fence)
+    assert f"was replayed before, as {last.id} (succeeded): give --again to replay it once more" in dlq_here("replay", first).out
 
 
 @pytest.mark.parametrize("everything", [False, True])

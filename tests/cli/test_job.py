@@ -389,7 +389,6 @@ def test_each_job_that_was_refused_has_a_line(here: JobCommands, verb: str, opti
         ["enqueue", "index", "--queue", "default", "--args", "@deep.json"],
         ["enqueue", "--lines", "deep.json"],
         ["enqueue", "index", "--queue", "default", "--at", "tomorrow"],
-        ["cancel", "1", "2", "--request-id", "r"],
         ["cancel", "1", "2", "--expected-rev", "1"],
         ["cancel"],
         ["cancel", "1", "--all"],
@@ -592,15 +591,29 @@ def test_the_command_that_explain_gives_works(here: JobCommands) -> None:
     assert here.said("explain", id_)["situation"] == "ready"
 
 
-def test_a_request_id_is_drawn_for_one_job(here: JobCommands) -> None:
+def test_a_request_id_is_drawn_for_each_command(here: JobCommands) -> None:
     made = here("job", "enqueue", "index", "--queue", "default", "--json").answer
     assert here.ledger.events(made["data"]["job"]["id"])[0].request_id == made["request_id"]
     ids = [here.ledger.enqueue("index").id for _ in range(3)]
     one = here("job", "cancel", ids[0], "--json").answer
     assert here.ledger.events(ids[0])[-1].request_id == one["request_id"]
     assert here("job", "cancel", ids[0], "--request-id", one["request_id"], "--json").answer == one
-    assert "request_id" not in here("job", "cancel", *ids[1:], "--json").answer
-    assert here("job", "cancel", *ids[1:], "--request-id", "r", "--json").answer["error_code"] == "usage"
+    several = here("job", "cancel", *ids[1:], "--json").answer
+    assert {here.ledger.events(id_)[-1].request_id for id_ in ids[1:]} == {several["request_id"]}
+    assert here("job", "cancel", *ids[1:], "--request-id", several["request_id"], "--json").answer == several
+    here.ledger.enqueue("index")
+    assert "request_id" not in here("job", "cancel", "--all", "--json").answer
+
+
+def test_more_jobs_than_one_batch_are_changed_with_one_command(here: JobCommands) -> None:
+    ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 450)]
+    said = here.said("job", "cancel", *ids, "--request-id", "r")
+    assert [job["job_id"] for job in said["cancelled"]] == ids and all(job["changed"] for job in said["cancelled"])
+    requests = [here.ledger.events(ids[place])[-1].request_id for place in (0, 199, 200, 400)]
+    assert requests == ["r", "r", "r.1", "r.2"]
+    assert here.said("job", "cancel", *ids, "--request-id", "r") == said
+    assert len(here.said("job", "replay", *ids)["replayed"]) == 450
+    assert here.said("job", "cancel", "--all", "--limit", 401)["count"] == 401
 
 
 def test_the_ledger_may_be_named_before_the_noun(here: JobCommands, folder: Path) -> None:

@@ -105,9 +105,9 @@ main(sys.argv[1:])
     ("words", "said", "last"),
     [
         ("events export --out all.jsonl", "positions exported: ", "are in all.jsonl"),
-        ("dlq replay --all", "replayed: 2", "2 replayed."),
-        ("dlq discard 2 3", "jobs done: 1 of 2", "2 discarded: 2, 3."),
-        ("job cancel 1", "jobs done: 0 of 1", "Job 1 is cancelled."),
+        ("dlq replay --all", "jobs done: 0", "2 replayed."),
+        ("dlq discard 2 3", "jobs done: 0", "2 discarded: 2, 3."),
+        ("job cancel 1", "jobs done: 0", "Job 1 is cancelled."),
         ("seal --once --key main.key", "leaves sealed: ", "Sealed up to position"),
     ],
 )

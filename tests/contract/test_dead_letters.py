@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import HoldfastError, Job, Ledger
 from holdfast.testing import ManualClock
-from tests.contract.builders import WORKER, failed, queued, refused, refused_without_trace, running
+from tests.contract.builders import WORKER, failed, queued, refused_without_trace, running
 
 
 def _dead(ledger: Ledger, *, code: str = "timeout", stage: str = "exec", **options: Any) -> int:
@@ -125,30 +125,28 @@ def test_wrong_filters_are_refused(ledger: Ledger, fields: dict[str, Any], code:
     _dead(ledger)
     with refused_without_trace(ledger, code):
         ledger.dead_letters(**fields)
-    with refused_without_trace(ledger, code):
-        ledger.replay_many(**fields)
 
 
 # Replaying
 
 
+def _replay(ledger: Ledger, **options: Any) -> list[Job | HoldfastError]:
+    """Replay all dead letters."""
+    return ledger.on_jobs("replay", _ids(ledger.dead_letters()), **options)
+
+
 def test_each_letter_is_replayed_and_linked(ledger: Ledger):
     ids = [_dead(ledger, queue="crawl") for _ in range(3)]
-    fresh = _jobs(ledger.replay_many(queue="crawl"))
+    fresh = _jobs(_replay(ledger))
     assert [(job.replay_of, job.status, job.is_new) for job in fresh] == [(id_, "queued", True) for id_ in ids]
     assert [ledger.check(job.id) for job in fresh] == [[], [], []]
     assert ledger.events(fresh[0].id)[0].actor == "operator:client"
 
 
-def test_replaying_nothing_returns_an_empty_list(ledger: Ledger):
-    assert ledger.replay_many() == []
-    assert ledger.replay_many(request_id="r") == []
-
-
 def test_replaying_again_returns_the_live_replays(ledger: Ledger):
     for _ in range(3):
         _dead(ledger)
-    first, second = _jobs(ledger.replay_many()), _jobs(ledger.replay_many())
+    first, second = _jobs(_replay(ledger)), _jobs(_replay(ledger))
     assert _ids(second) == _ids(first)
     assert {job.is_new for job in second} == {False}
 
@@ -175,23 +173,23 @@ def _replayed(ledger: Ledger, job_id: int, end: str) -> int:
 @pytest.mark.parametrize("end", ["queued", "succeeded"])
 def test_a_replayed_letter_is_skipped(ledger: Ledger, end: str):
     replay = _replayed(ledger, _dead(ledger), end)
-    assert [(job.id, job.is_new) for job in _jobs(ledger.replay_many())] == [(replay, False)]
-    assert [job.is_new for job in _jobs(ledger.replay_many(again=True))] == [end == "succeeded"]
+    assert [(job.id, job.is_new) for job in _jobs(_replay(ledger))] == [(replay, False)]
+    assert [job.is_new for job in _jobs(_replay(ledger, again=True))] == [end == "succeeded"]
 
 
 def test_a_dead_lettered_replay_is_replayed_instead_of_its_original(ledger: Ledger):
     letter = _dead(ledger)
     replay = _replayed(ledger, letter, "dead_lettered")
-    assert [(job.replay_of, job.is_new) for job in _jobs(ledger.replay_many())] == [(letter, False), (replay, True)]
+    assert [(job.replay_of, job.is_new) for job in _jobs(_replay(ledger))] == [(letter, False), (replay, True)]
 
 
 def test_repeated_replays_of_all_letters_create_no_more_jobs(ledger: Ledger):
     _dead(ledger)
     for _ in range(3):
-        [fresh] = [job for job in _jobs(ledger.replay_many()) if job.is_new]
+        [fresh] = [job for job in _jobs(_replay(ledger)) if job.is_new]
         ledger.dead_letter(fresh.id, reason_code="timeout")
     assert len(ledger.dead_letters()) == 4
-    assert [job.is_new for job in _jobs(ledger.replay_many())] == [False, False, False, True]
+    assert [job.is_new for job in _jobs(_replay(ledger))] == [False, False, False, True]
     assert len(ledger.list(status="queued")) == 1
 
 
@@ -199,45 +197,37 @@ def test_repeated_replays_of_all_letters_create_no_more_jobs(ledger: Ledger):
 def test_a_replay_that_did_not_succeed_does_not_count(ledger: Ledger, end: str):
     letter = _dead(ledger)
     _replayed(ledger, letter, end)
-    assert [(job.replay_of, job.is_new) for job in _jobs(ledger.replay_many())] == [(letter, True)]
+    assert [(job.replay_of, job.is_new) for job in _jobs(_replay(ledger))] == [(letter, True)]
 
 
 def test_the_replay_of_a_failed_replay_counts(ledger: Ledger):
     letter = _dead(ledger)
     in_vain = _replayed(ledger, letter, "failed")
-    _replayed(ledger, in_vain, "succeeded")
-    assert [(job.id, job.is_new) for job in _jobs(ledger.replay_many())] == [(in_vain, False)]
+    good = _replayed(ledger, in_vain, "succeeded")
+    assert [(job.id, job.is_new) for job in _jobs(_replay(ledger))] == [(good, False)]
 
 
-def test_skipped_letters_do_not_count_for_the_limit(ledger: Ledger):
-    ids = [_dead(ledger) for _ in range(5)]
-    made = [[job.replay_of for job in _jobs(ledger.replay_many(limit=2)) if job.is_new] for _ in range(4)]
-    assert made == [ids[:2], ids[2:4], ids[4:], []]
+def test_the_newest_replay_that_counts_is_the_answer(ledger: Ledger):
+    letter = _dead(ledger)
+    counts = _replayed(ledger, letter, "succeeded")
+    in_vain = ledger.on_jobs("replay", [letter], again=True)[0]
+    assert isinstance(in_vain, Job)
+    ledger.cancel(in_vain.id)
+    assert [(job.id, job.is_new) for job in _jobs(_replay(ledger))] == [(counts, False)]
+
+
+def test_a_failed_job_that_was_replayed_is_skipped_like_a_letter(ledger: Ledger):
+    job_id = failed(ledger).id
+    replay = _replayed(ledger, job_id, "succeeded")
+    assert [job.id for job in _jobs(ledger.on_jobs("replay", [job_id]))] == [replay]
+    assert ledger.replay(job_id).is_new, "the verb on one job replays it again"
 
 
 def test_the_option_again_is_part_of_the_request(ledger: Ledger):
     _replayed(ledger, _dead(ledger), "succeeded")
-    ledger.replay_many(request_id="r")
-    with refused("idempotency_conflict"):
-        ledger.replay_many(request_id="r", again=True)
-    with refused("validation_error"):
-        ledger.replay_many(again=1)  # type: ignore[arg-type]
-
-
-def test_only_matching_letters_are_replayed(ledger: Ledger):
-    _dead(ledger, code="parse_error")
-    discarded = _dead(ledger)
-    wanted = _dead(ledger)
-    ledger.discard(discarded)
-    assert [job.replay_of for job in _jobs(ledger.replay_many(reason_code="timeout"))] == [wanted]
-
-
-def test_letters_are_replayed_in_pages(ledger: Ledger):
-    ids = [_dead(ledger) for _ in range(5)]
-    seen: list[int] = []
-    while page := _jobs(ledger.replay_many(limit=2, after=seen[-1] if seen else 0)):
-        seen += [job.replay_of or 0 for job in page]
-    assert seen == ids
+    _replay(ledger, request_id="r")
+    [answer] = _replay(ledger, request_id="r", again=True)
+    assert isinstance(answer, HoldfastError) and answer.code == "idempotency_conflict"
 
 
 def test_a_refused_replay_does_not_affect_the_others(ledger: Ledger):
@@ -245,29 +235,17 @@ def test_a_refused_replay_does_not_affect_the_others(ledger: Ledger):
     taken = _dead(ledger, queue="crawl", dedupe_key="page")
     last = _dead(ledger, queue="crawl")
     ledger.enqueue("index_page", queue="crawl", dedupe_key="page")
-    answers = ledger.replay_many(queue="crawl")
+    answers = _replay(ledger)
     refusal = answers[1]
     assert isinstance(refusal, HoldfastError)
     assert (refusal.code, refusal.context["job_id"]) == ("conflict", taken)
     assert [job.replay_of for job in answers if isinstance(job, Job)] == [first, last]
 
 
-def test_a_repeated_request_has_the_same_answer(ledger: Ledger):
-    _dead(ledger, queue="crawl", dedupe_key="page")
-    _dead(ledger, queue="crawl")
-    ledger.enqueue("index_page", queue="crawl", dedupe_key="page")
-    first = ledger.replay_many(queue="crawl", request_id="r")
-    _dead(ledger, queue="crawl")
-    again = ledger.replay_many(queue="crawl", request_id="r")
-    assert [getattr(answer, "code", answer) for answer in again] == [getattr(answer, "code", answer) for answer in first]
-    with refused("idempotency_conflict"):
-        ledger.replay_many(queue="other", request_id="r")
-
-
 def test_a_client_may_not_replay(ledger: Ledger):
     from holdfast import Actor, Role
 
     _dead(ledger)
-    [answer] = ledger.replay_many(actor=Actor(Role.CLIENT, "shop"))
+    [answer] = _replay(ledger, actor=Actor(Role.CLIENT, "shop"))
     assert isinstance(answer, HoldfastError)
     assert answer.code == "forbidden"

@@ -287,7 +287,9 @@ def test_a_whole_graph_of_dead_letters_is_replayed(ledger: Ledger) -> None:
     second = after(ledger, first.id, on_dependency_failure="dead_letter")
     after(ledger, second, on_dependency_failure="dead_letter")
     ledger.dead_letter(first.id, reason_code="timeout")
-    replays = [replay for replay in ledger.replay_many() if isinstance(replay, Job)]
+    replays = [
+        replay for replay in ledger.on_jobs("replay", [job.id for job in ledger.dead_letters()]) if isinstance(replay, Job)
+    ]
     assert [replay.waits_for for replay in replays] == [(), (replays[0].id,), (replays[1].id,)]
     sound(ledger)
 

@@ -117,6 +117,7 @@ OPTIONS = (
 )  # fmt: skip
 MORE = {
     "enqueue": OPTIONS,
+    "on_jobs": ("hard", "reason"),
     "set_policy": Policy.__struct_fields__,
     "declare_policy": Policy.__struct_fields__,
 }
@@ -147,6 +148,8 @@ class Place(NamedTuple):
             return 0.0
         if verb in ("wait", "result") and name == "job":
             return self.ledger.enqueue("note")
+        if (verb, name) == ("on_jobs", "jobs"):
+            return [self.ledger.enqueue("note").id]
         makers: dict[str, Callable[[], Any]] = {
             "fence": self.held,
             "job_id": lambda: self.ledger.enqueue("note").id,
@@ -178,6 +181,7 @@ class Place(NamedTuple):
             "events": list,
             "dialect": lambda: "liveness",
             "priority": lambda: 1,
+            "verb": lambda: "cancel",
             "schedules": lambda: {"hourly": {"every": "1h"}},
         }
         return makers[name]()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Ledger
+from holdfast import HoldfastError, Job, Ledger
 from holdfast.agent import Agent
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
@@ -25,6 +25,13 @@ from tests.contract.builders import (
 
 WHY = "the lobby is closed"
 Verb = Callable[..., Any]
+
+
+def _replay_many(ledger: Ledger, made: Any, **why: Any) -> Job:
+    [answer] = ledger.on_jobs("replay", [made.id], **why)
+    if isinstance(answer, HoldfastError):
+        raise answer
+    return answer
 
 
 def _waited(ledger: Ledger) -> Made:
@@ -55,7 +62,7 @@ VERBS: dict[str, tuple[Callable[..., Made], Verb, str]] = {
         lambda ledger, made, **why: ledger.replay(made.id, **why),
         "enqueued",
     ),
-    "replay many": (dead_lettered, lambda ledger, made, **why: ledger.replay_many(**why)[0], "enqueued"),
+    "replay many": (dead_lettered, _replay_many, "enqueued"),
 }
 
 

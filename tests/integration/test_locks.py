@@ -161,7 +161,7 @@ def test_a_locked_letter_does_not_prevent_replays_of_the_others(
     for job in jobs:
         ledger.dead_letter(job.id, reason_code="timeout", failure_stage="exec")
     lock(other_session, pg_url, jobs[0])
-    refused, replayed = ledger.replay_many()
+    refused, replayed = ledger.on_jobs("replay", [job.id for job in jobs])
     assert isinstance(refused, Unavailable) and refused.locked
     assert isinstance(replayed, Job) and replayed.replay_of == jobs[1].id
 

@@ -338,7 +338,7 @@ class Model:
         command = c.Replay(actor=who, request_id=request, job_id=job_id, expected_rev=expected_rev, reason=reason)
         return self._one(who.name, request_id, ("replay", job_id, expected_rev, reason), lambda: self._replay(command))
 
-    def _replay(self, command: c.Replay) -> Seen:
+    def _replay(self, command: c.Replay, before: int | None = None) -> Seen:
         job = self.jobs.get(command.job_id)
         if job is None:
             raise NotFound("no such job", job_id=command.job_id)
@@ -348,6 +348,8 @@ class Model:
         living = [other for other in self.jobs.values() if other.replay_of == job.id and other.status in LIVE]
         if living:
             return Seen(living[0], is_new=False)
+        if before is not None:
+            return Seen(self.jobs[before], is_new=False)
         if job.dedupe_until is not None:
             self.lost.add(job.id)
         made = self._make_all([fresh if isinstance(fresh, c.EnqueueLinked) else _linked(fresh)])[0]
@@ -712,43 +714,37 @@ class Model:
         ]
         return sorted(found, key=lambda job: job.id)[:limit]
 
-    def replay_many(
+    def on_jobs(
         self,
+        verb: str,
+        ids: list[int],
         *,
         again: bool = False,
         reason: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
-        **chosen: Any,
     ) -> list[Seen | HoldfastError]:
+        """Replay jobs."""
+        assert verb == "replay"
         who = actor if isinstance(actor, Actor) else Actor(Role.OPERATOR, actor or self.actor)
         request = request_id or self.draws.nonce()
 
         def work() -> list[Any]:
-            limit = chosen.get("limit", 100)
-            found = self.dead_letters(**{**chosen, "limit": limit if again else 1_000})
-            skipped = {} if again else {job.id: replay for job in found if (replay := self._replayed(job.id)) is not None}
-            answers: list[Any] = []
-            for job in found:
-                if job.id in skipped:
-                    answers.append(Seen(self.jobs[skipped[job.id]], is_new=False))
-                elif limit:
-                    limit -= 1
-                    command = c.Replay(actor=who, request_id=request, job_id=job.id, reason=reason)
-                    answers.append(_refusal(partial(self._replay, command)))
-                else:
-                    break
-            return answers
+            before = {} if again else {id_: replay for id_ in ids if (replay := self._replayed(id_)) is not None}
+            commands = [c.Replay(actor=who, request_id=request, job_id=id_, reason=reason, again=again) for id_ in ids]
+            return [_refusal(partial(self._replay, command, before.get(command.job_id))) for command in commands]
 
-        return self._once(who.name, request_id, ("replay_many", sorted(chosen.items()), reason, again), work)
+        try:
+            return self._once(who.name, request_id, (verb, ids, reason, again), work)
+        except IdempotencyConflict as error:
+            return [error] * len(ids)
 
     def _replayed(self, job_id: int) -> int | None:
-        """The newest replay of a dead letter that has been replayed."""
+        """The newest replay that counts of a job that has been replayed."""
         replays = [job for job in self.jobs.values() if job.replay_of == job_id]
         in_vain = (Status.FAILED, Status.CANCELLED)
-        if any(job.status not in in_vain or self._replayed(job.id) is not None for job in replays):
-            return max(job.id for job in replays)
-        return None
+        found = [self._replayed(job.id) if job.status in in_vain else job.id for job in replays]
+        return max((id_ for id_ in found if id_ is not None), default=None)
 
     def _notice_steps(self) -> None:
         """If the clock has stepped since the last sweep, every holder gets a fresh interval."""

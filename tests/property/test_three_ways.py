@@ -335,7 +335,7 @@ class ThreeWays(RuleBasedStateMachine):
                 twin.ledger._store._marks = LowWaterMarks()  # type: ignore[attr-defined]
             translated = {name: twin.translated(value) for name, value in kwargs.items()}
             answer = outcome(getattr(twin.ledger, verb), twin.translated(args), translated)
-            if verb in ("enqueue", "enqueue_many", "replay", "replay_many"):
+            if verb in ("enqueue", "enqueue_many", "replay", "on_jobs"):
                 self._meet(twin, expected, answer)
             if verb == "sweep":
                 for ours, theirs in zip(sorted(self.model.jobs.keys() - self.known.keys()), twin.unnamed_jobs(), strict=True):
@@ -816,18 +816,17 @@ class ThreeWays(RuleBasedStateMachine):
             case _:
                 self.call_all(verb, job_id, reason=reason, **said)
 
-    @precondition(lambda self: self.model.dead_letters())
+    @precondition(lambda self: self.model.jobs)
     @rule(
-        chosen=st.fixed_dictionaries(
-            {}, optional={"queue": st.sampled_from(QUEUES), "reason_code": reason_codes, "limit": st.integers(1, 3)}
-        ),
+        places=st.lists(picks, min_size=1, max_size=3),
         again=st.booleans(),
         reason=st.one_of(st.none(), texts),
         request=requests,
         actor=actors,
     )
-    def replay_many(self, chosen: dict[str, Any], again: bool, reason: Any, request: str, actor: Any) -> None:
-        self.call_all("replay_many", **chosen, again=again, reason=reason, actor=actor, **self.request(request))
+    def replay_many(self, places: list[int], again: bool, reason: Any, request: str, actor: Any) -> None:
+        ids = list(dict.fromkeys(self.pick(place, TERMINAL - {Status.SUCCEEDED}) for place in places))
+        self.call_all("on_jobs", "replay", ids, again=again, reason=reason, actor=actor, **self.request(request))
 
     # The ledger as a whole
 
@@ -906,7 +905,9 @@ class ThreeWays(RuleBasedStateMachine):
                 kwargs = kwargs | {"correlation_id": "another"}
             case "enqueue_many":
                 args = ([*args[0], {"kind": "k"}],)
-            case "claim" | "replay_many":
+            case "on_jobs":
+                kwargs = kwargs | {"reason": "another"}
+            case "claim":
                 kwargs = kwargs | {"limit": kwargs.get("limit", 1) + 1}
             case "complete":
                 args = (args[0], "another")

@@ -18,23 +18,23 @@ def codes(answers: list[Job | HoldfastError]) -> list[str]:
 
 
 def test_the_refusal_of_a_single_job_is_its_answer(remote: Ledger) -> None:
-    assert codes(remote.cancel_many([77])) == ["not_found"]
-    assert codes(remote.replay_jobs([(77, 1)])) == ["not_found"]
+    assert codes(remote.on_jobs("cancel", [77])) == ["not_found"]
+    assert codes(remote.on_jobs("replay", [(77, 1)])) == ["not_found"]
 
 
 def test_a_request_id_may_have_the_greatest_length(remote: Ledger, behind: Ledger) -> None:
     ids = [remote.enqueue("index_page").id for _ in range(3)]
-    assert codes(remote.cancel_many(ids, request_id=LONGEST_KEY)) == ["cancelled"] * 3
-    assert codes(remote.cancel_many(ids, request_id=LONGEST_KEY)) == ["cancelled"] * 3
+    assert codes(remote.on_jobs("cancel", ids, request_id=LONGEST_KEY)) == ["cancelled"] * 3
+    assert codes(remote.on_jobs("cancel", ids, request_id=LONGEST_KEY)) == ["cancelled"] * 3
     assert [len(behind.events(id_)) for id_ in ids] == [2, 2, 2]
 
 
 @lost
 def test_a_lost_batch_changes_each_job_once(remote: Ledger, behind: Ledger, line: Proxy, when: Lost) -> None:
     failed = behind.enqueue_many([{"kind": "index_page"}] * 3)
-    behind.cancel_many([job.id for job in failed])
-    line.cut(when, statement=b"POST /v1/batches/replay")
-    replays = remote.replay_jobs([job.id for job in failed])
+    behind.on_jobs("cancel", [job.id for job in failed])
+    line.cut(when, statement=b"POST /v1/batches")
+    replays = remote.on_jobs("replay", [job.id for job in failed])
     assert line.was_cut.is_set()
     assert [job.replay_of for job in replays if isinstance(job, Job)] == [job.id for job in failed]
     assert len(behind.list()) == 6
@@ -45,14 +45,14 @@ def test_a_server_that_is_away_fails_the_call_and_not_each_job(remote: Ledger, l
     remote.patience = 0.3
     line.go_away()
     with pytest.raises(Unavailable):
-        remote.cancel_many(range(1, 1_001))
+        remote.on_jobs("cancel", range(1, 1_001))
 
 
 def test_a_locked_job_is_the_answer_for_that_job() -> None:
     locked = refusal(503, "unavailable", retryable=True, context={"outcome": "none", "locked": True})[2]
     answer = {"answers": [{"job_id": 7, "problem": locked}]}
     with Scripted((200, JSON, answer, {})) as script, holdfast.open(script.url, token=ANY) as ledger:
-        [found] = ledger.cancel_many([7])
+        [found] = ledger.on_jobs("cancel", [7])
     assert isinstance(found, Unavailable)
     assert found.locked
-    assert script.asked[-1][1] == "/v1/batches/cancel?return=jobs"
+    assert script.asked[-1][1] == "/v1/batches?return=jobs"

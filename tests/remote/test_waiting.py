@@ -95,7 +95,7 @@ def test_more_waits_than_connections_are_all_answered(remote: Ledger, behind: Le
     jobs = remote.enqueue_many([{"kind": "index_page"}] * (transport.CONNECTIONS_MAX["wait"] + 3))
     with ThreadPoolExecutor(len(jobs)) as pool:
         waiting = [pool.submit(remote.wait, job, timeout=SECONDS) for job in jobs]
-        behind.cancel_many([job.id for job in jobs])
+        behind.on_jobs("cancel", [job.id for job in jobs])
         assert [found.result(SECONDS).status for found in waiting] == ["cancelled"] * len(jobs)
 
 

@@ -1,12 +1,13 @@
 """What each role may do, which queues a caller sees, and the actor of what it changes."""
 
+from contextlib import nullcontext
 from typing import Any, get_args
 
 import pytest
 
 from holdfast.core.access import AccessRole
 from holdfast.core.model import Actor, Role
-from holdfast.errors import HoldfastError
+from holdfast.errors import Forbidden, HoldfastError
 from holdfast.server.principal import ALLOWED, Least, Principal, anonymous
 
 MAY: dict[str, set[str]] = {
@@ -27,7 +28,9 @@ def test_every_requirement_is_known() -> None:
 def test_each_role_may_what_the_table_says(role: AccessRole, least: Least) -> None:
     caller = Principal("kim", role)
     assert caller.may(least) == (least in MAY[role])
-    assert (role.value in caller.roles_that_may(least)) == (least in MAY[role])
+    with pytest.raises(Forbidden) if least not in MAY[role] else nullcontext() as refused:
+        caller.check_role(least, "cancel", "cancel a job")
+    assert refused is None or role.value not in refused.value.context["allowed"]
 
 
 def test_an_anonymous_caller_may_use_only_what_is_open_to_all() -> None:

@@ -2,6 +2,9 @@
 
 import gzip
 import json
+from typing import Any
+
+import pytest
 
 from holdfast import Ledger
 from holdfast.services import HistoryService
@@ -44,25 +47,70 @@ def test_a_batch_skips_jobs_that_have_changed(served: RunningServer, ledger: Led
     ledger.reprioritise(ids[1], 7)
     operator = served.client("operator", "kim", queues=["mail"])
 
-    answers = operator.post("/v1/batches/cancel", {"jobs": [{"id": id_, "rev": 1} for id_ in ids]}).data["answers"]
+    answers = operator.post("/v1/batches", {"verb": "cancel", "jobs": [{"id": id_, "rev": 1} for id_ in ids]}).data["answers"]
 
     assert answers[0]["status"] == "cancelled"
     assert [answer["problem"]["code"] for answer in answers[1:]] == ["conflict", "not_found"]
     assert [ledger.get(id_).status for id_ in ids] == ["cancelled", "queued", "queued"]
-    replayed = admin.post("/v1/batches/replay", {"jobs": [{"id": ids[0]}]}).data["answers"]
+    replayed = admin.post("/v1/batches", {"verb": "replay", "jobs": [{"id": ids[0]}]}).data["answers"]
     assert replayed == [{"job_id": ids[0], "replay_id": 4, "is_new": True}]
-    [whole] = admin.post("/v1/batches/replay?return=jobs", {"jobs": [{"id": ids[0]}]}).data["answers"]
+    [whole] = admin.post("/v1/batches?return=jobs", {"verb": "replay", "jobs": [{"id": ids[0]}]}).data["answers"]
     assert (whole["is_new"], whole["job"]["id"], whole["job"]["replay_of"]) == (False, 4, ids[0])
 
 
 def test_a_batch_happens_once(ledger: Ledger, admin: Client) -> None:
     job_id = ledger.enqueue("k").id
-    body = {"jobs": [{"id": job_id}], "reason_code": "timeout"}
+    body = {"verb": "dead_letter", "jobs": [{"id": job_id}], "reason_code": "timeout"}
 
-    first, second = (admin.post("/v1/batches/dead-letter", body, Idempotency_Key="once").data for _ in range(2))
+    first, second = (admin.post("/v1/batches", body, Idempotency_Key="once").data for _ in range(2))
 
     assert first == second
     assert [event.type for event in ledger.events(job_id)] == ["enqueued", "dead_lettered"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"verb": "complete"}, 400),
+        ({"verb": "cancel", "again": True}, 400),
+        ({"verb": "dead_letter"}, 400),
+        ({"verb": "move"}, 400),
+        ({"verb": "replay", "limit": 7}, 400),
+        ({}, 400),
+    ],
+    ids=str,
+)
+def test_a_wrong_batch_is_refused_as_a_whole(ledger: Ledger, admin: Client, body: dict[str, Any], status: int) -> None:
+    job_id = ledger.enqueue("k").id
+    assert admin.post("/v1/batches", {**body, "jobs": [{"id": job_id}]}).status == status
+    assert len(ledger.events(job_id)) == 1
+
+
+def test_a_client_cancels_many_jobs_and_does_nothing_else_to_them(served: RunningServer, ledger: Ledger) -> None:
+    jobs = [{"id": ledger.enqueue("k").id}]
+    client = served.client("client", "shop")
+    for verb in ("dead_letter", "discard", "move", "replay", "reprioritise", "requeue", "reschedule"):
+        refused = client.post("/v1/batches", {"verb": verb, "jobs": jobs})
+        assert (refused.status, refused.data["code"], refused.data["context"]["verb"]) == (403, "forbidden", verb)
+    [done] = client.post("/v1/batches", {"verb": "cancel", "jobs": jobs}).data["answers"]
+    assert done["status"] == "cancelled"
+
+
+def test_every_option_of_a_verb_is_sent_with_it(ledger: Ledger, admin: Client) -> None:
+    jobs = [{"id": ledger.enqueue("k").id}]
+    for body in (
+        {"verb": "move", "queue": "other", "reason": "why"},
+        {"verb": "reprioritise", "priority": 7},
+        {"verb": "reschedule", "delay": "2h"},
+        {"verb": "reschedule", "available_at": "2999-01-01T00:00:00Z"},
+        {"verb": "dead_letter", "reason_code": "timeout", "failure_stage": "fetch", "error": {"n": 1.50}},
+        {"verb": "replay", "again": True},
+    ):
+        [answer] = admin.post("/v1/batches", {**body, "jobs": jobs}).data["answers"]
+        assert "problem" not in answer, answer
+    job = ledger.get(jobs[0]["id"])
+    assert (job.queue, job.priority, job.available_at.year) == ("other", 7, 2999)
+    assert job.dead_letter is not None and job.dead_letter["last_error"] == {"n": 1.5}
 
 
 def test_data_is_compressed_for_those_who_take_that(served: RunningServer, admin: Client) -> None:

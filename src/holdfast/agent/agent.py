@@ -20,7 +20,6 @@ from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import HELD, EventType, FailureStage, JobRecord, ReasonCode
 from holdfast.errors import FenceLost, HoldfastError, SignatureInvalid
 from holdfast.ledger import Ledger, validate
-from holdfast.ledger.base import optional_reason
 from holdfast.ledger.transaction import FailureReport, JobSteps
 from holdfast.ledger.validators import Submission, held_by
 from holdfast.store.agents import AgentState
@@ -310,7 +309,7 @@ class Agent(AgentBase):
             "task_release",
             id,
             attempt,
-            optional_reason(why),
+            (why,),
             lambda steps, job: steps.release(job, why),
             request_id,
             forget_last=True,

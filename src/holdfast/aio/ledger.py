@@ -22,12 +22,12 @@ from holdfast.ledger.export import Progress, Write
 from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
 from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event, Job, JobPage, R, WorkerRecord
 from holdfast.ledger.verbs.access import NewToken, SessionRecord, TokenRecord
-from holdfast.ledger.verbs.bulk import ChosenJob
 from holdfast.ledger.verbs.declarations import DeclarationRecord
 from holdfast.ledger.verbs.fleet import QueueRecord
 from holdfast.ledger.verbs.flow import FlowStatus, LimitKeyRecord, LimitRecord, QueueSettingsRecord
 from holdfast.ledger.verbs.groups import GroupChange, GroupRecord
 from holdfast.ledger.verbs.letters import LetterGroups
+from holdfast.ledger.verbs.on_jobs import ChosenJob, VerbOnJobs
 from holdfast.ledger.verbs.proofs import Inclusion, KeyRecord, PublicLike, TreeHead
 from holdfast.ledger.verbs.schedules import ScheduleRecord
 from holdfast.ledger.verbs.services import RunState, SinkState
@@ -139,24 +139,6 @@ class AsyncLedger(AsyncLedgerBase):
         interrupted, call it again: it goes on with the jobs that are left.
         """
         return await self._call(lambda ledger: ledger.cancel_group(name, reason=reason, hard=hard, actor=actor))
-
-    async def cancel_many(
-        self,
-        jobs: Iterable[ChosenJob],
-        *,
-        hard: bool = False,
-        reason: str = "requested",
-        request_id: str | None = None,
-        actor: str | Actor | None = None,
-    ) -> builtins.list[Job | HoldfastError]:
-        """Cancel jobs, each given by its id or as (id, revision), 1,000 at most. Return one answer each, in order.
-
-        The answer is the job, or the error that `cancel` would raise. A job that is no longer at its revision is a Conflict and
-        is not changed. 200 jobs at a time share a transaction.
-        """
-        return await self._call(
-            lambda ledger: ledger.cancel_many(jobs, hard=hard, reason=reason, request_id=request_id, actor=actor)
-        )
 
     async def check(self, job_id: int) -> builtins.list[Violation]:
         """Check a job's history, its signatures and its row. Return the violations: an empty list if there are none."""
@@ -304,22 +286,6 @@ class AsyncLedger(AsyncLedgerBase):
         """
         return await self._call(lambda ledger: ledger.dead_letter_groups(by, queue=queue, kind=kind, letters=letters))
 
-    async def dead_letter_many(
-        self,
-        jobs: Iterable[ChosenJob],
-        *,
-        reason_code: ReasonCode | str,
-        failure_stage: FailureStage | str | None = None,
-        request_id: str | None = None,
-        actor: str | Actor | None = None,
-    ) -> builtins.list[Job | HoldfastError]:
-        """Dead-letter live jobs. The jobs and the answers are those of `cancel_many`."""
-        return await self._call(
-            lambda ledger: ledger.dead_letter_many(
-                jobs, reason_code=reason_code, failure_stage=failure_stage, request_id=request_id, actor=actor
-            )
-        )
-
     async def dead_letters(
         self,
         *,
@@ -416,17 +382,6 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.discard(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
-
-    async def discard_many(
-        self,
-        jobs: Iterable[ChosenJob],
-        *,
-        reason: str | None = None,
-        request_id: str | None = None,
-        actor: str | Actor | None = None,
-    ) -> builtins.list[Job | HoldfastError]:
-        """Note on finished jobs that they need no more attention. The jobs and the answers are those of `cancel_many`."""
-        return await self._call(lambda ledger: ledger.discard_many(jobs, reason=reason, request_id=request_id, actor=actor))
 
     async def drop_duty(self, name: str, holder: str) -> None:
         """Drop a duty, so that another holder can take it at once. If another holder has the duty, nothing happens."""
@@ -891,6 +846,27 @@ class AsyncLedger(AsyncLedgerBase):
         """Return the ledger's time. Every deadline is measured by it."""
         return await self._call(lambda ledger: ledger.now())
 
+    async def on_jobs(
+        self,
+        verb: VerbOnJobs,
+        jobs: Iterable[ChosenJob],
+        *,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        **options: Any,
+    ) -> builtins.list[Job | HoldfastError]:
+        """Use a verb on jobs, each given by its id or as (id, revision), 1,000 at most. Return one answer each, in order.
+
+        The options are those of the verb. The answer is the job, or the error that the verb would raise. A job that is no longer
+        at its revision is a Conflict and is not changed. 200 jobs at a time share a transaction, in the given order.
+
+        The answer to "replay" is the replay. A job that was replayed before is not replayed, unless `again` is true: its answer
+        is that replay, with `is_new` false. It was replayed before if one of its replays is live, has succeeded or was
+        dead-lettered. A replay that failed or was cancelled does not count, but its own replays do. With `again`, a live replay
+        is still returned instead of a second one.
+        """
+        return await self._call(lambda ledger: ledger.on_jobs(verb, jobs, request_id=request_id, actor=actor, **options))
+
     async def overview(self) -> Overview:
         """Return everything that the first page of a dashboard shows, in one answer.
 
@@ -1043,66 +1019,6 @@ class AsyncLedger(AsyncLedgerBase):
         """
         return await self._call(lambda ledger: ledger.replay_group(name, reason=reason, actor=actor))
 
-    async def replay_jobs(
-        self,
-        jobs: Iterable[ChosenJob],
-        *,
-        reason: str | None = None,
-        request_id: str | None = None,
-        actor: str | Actor | None = None,
-    ) -> builtins.list[Job | HoldfastError]:
-        """Replay failed, cancelled or dead-lettered jobs. The jobs and the answers are those of `cancel_many`.
-
-        The answer to each is its replay. If a replay of it is live already, that one is returned, with `is_new` false.
-        `replay_many` chooses dead letters by a filter instead.
-        """
-        return await self._call(lambda ledger: ledger.replay_jobs(jobs, reason=reason, request_id=request_id, actor=actor))
-
-    async def replay_many(
-        self,
-        *,
-        queue: str | None = None,
-        kind: str | None = None,
-        reason_code: ReasonCode | str | None = None,
-        failure_stage: FailureStage | str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        discarded: bool = False,
-        after: int = 0,
-        limit: int = 100,
-        again: bool = False,
-        reason: str | None = None,
-        request_id: str | None = None,
-        actor: str | Actor | None = None,
-    ) -> builtins.list[Job | HoldfastError]:
-        """Replay the dead letters that `dead_letters` returns for the same filter, in one transaction. Return one answer each.
-
-        A dead letter that has been replayed is skipped, unless `again` is true: its answer is its newest replay, with `is_new`
-        false. It has been replayed if one of its replays is live, has succeeded or was dead-lettered. A replay that failed or was
-        cancelled does not count, unless it was replayed itself. With `again`, a live replay is still returned instead of a second
-        one.
-
-        At most `limit` are replayed, and at most 1,000 are examined. For the next page, pass the last `replay_of` of this one as
-        `after`. `reason` says why they are replayed. `reason_code` is part of the filter.
-        """
-        return await self._call(
-            lambda ledger: ledger.replay_many(
-                queue=queue,
-                kind=kind,
-                reason_code=reason_code,
-                failure_stage=failure_stage,
-                since=since,
-                until=until,
-                discarded=discarded,
-                after=after,
-                limit=limit,
-                again=again,
-                reason=reason,
-                request_id=request_id,
-                actor=actor,
-            )
-        )
-
     async def reprioritise(
         self,
         job_id: int,
@@ -1133,17 +1049,6 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._call(
             lambda ledger: ledger.requeue(job_id, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
         )
-
-    async def requeue_many(
-        self,
-        jobs: Iterable[ChosenJob],
-        *,
-        reason: str | None = None,
-        request_id: str | None = None,
-        actor: str | Actor | None = None,
-    ) -> builtins.list[Job | HoldfastError]:
-        """Queue stalled jobs again. The jobs and the answers are those of `cancel_many`."""
-        return await self._call(lambda ledger: ledger.requeue_many(jobs, reason=reason, request_id=request_id, actor=actor))
 
     async def reschedule(
         self,

@@ -1,12 +1,11 @@
-"""Cancel, replay and discard several jobs with one command. If one job is refused, the others are still processed."""
+"""Change several jobs with one command. If one job is refused, the others are still changed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from holdfast.cli.command import CommandResult, GeneratedRequestId, exit_code_of
-from holdfast.cli.output import REQUEST_ID, CommandError, Page, ProgressLine, usage_error
+from holdfast.cli.command import CommandResult, exit_code_of
+from holdfast.cli.output import CommandError, Page, ProgressLine, usage_error
 from holdfast.cli.values import resolve_since
 from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import Phase, Status
@@ -15,28 +14,52 @@ from holdfast.errors import Conflict, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
+    from holdfast.ledger.verbs.on_jobs import ChosenJob, VerbOnJobs
 
 
+BATCH = 200
+"""Jobs in one request."""
 NO_JOB = 0
-"""Used instead of a job id for an error that concerns a whole page of jobs."""
+"""Used instead of a job id for an error that concerns a whole batch of jobs."""
 Outcomes = dict[int, "Job | HoldfastError"]
 """The changed job or the error, by job id."""
 
 
-def apply_to_each(ids: Iterable[int], verb: "Callable[[int], Job]") -> Outcomes:
-    """Call `verb` for each job and collect the outcomes. Continue after a refusal, and stop if the store is out of reach."""
+def change_jobs(
+    ledger: "Ledger",
+    verb: "VerbOnJobs",
+    chosen: "Iterable[ChosenJob]",
+    *,
+    request_id: str | None = None,
+    limit: int | None = None,
+    counts: "Callable[[Job | HoldfastError], bool]" = lambda _: True,
+    **options: Any,
+) -> Outcomes:
+    """Use a verb on jobs, in batches. Continue after a refusal, and stop if the store is out of reach.
+
+    With `limit`, stop after so many outcomes for which `counts` is true.
+    """
     done: Outcomes = {}
-    unique = dict.fromkeys(ids)
+    left, jobs, number = limit, iter(chosen), 0
     with ProgressLine("jobs done") as progress:
-        for id_ in unique:
-            progress(len(done), len(unique))
+        while part := list(islice(jobs, BATCH if left is None else min(BATCH, left))):
+            progress(len(done), limit)
             try:
-                done[id_] = verb(id_)
+                answers = ledger.on_jobs(verb, part, request_id=request_id_of_batch(request_id, number), **options)
             except HoldfastError as error:
-                done[id_] = error
-                if error.fault == "store":
-                    break
+                if not done:
+                    raise
+                return {**done, NO_JOB: error}
+            done.update(zip((one if isinstance(one, int) else one[0] for one in part), answers, strict=True))
+            if any(isinstance(answer, HoldfastError) and answer.fault == "store" for answer in answers):
+                break
+            left, number = None if left is None else left - sum(map(counts, answers)), number + 1
     return done
+
+
+def request_id_of_batch(request_id: str | None, number: int) -> str | None:
+    """Return the request id for one of the batches of a command."""
+    return request_id if request_id is None or number == 0 else f"{request_id}.{number}"
 
 
 def refusal_error(done: Outcomes, so_far: dict[str, Any], verb: str) -> CommandError | None:
@@ -83,19 +106,6 @@ _STATUS_PHRASES: dict[object, str] = {
 }
 
 
-def request_id_for(ids: tuple[int, ...], request_id: str) -> str | None:
-    """Return the request id for a command on one job.
-
-    For several jobs, drop a generated id, because the ledger generates one for each job, and refuse one that was typed.
-    """
-    if len(ids) == 1:
-        return request_id
-    if not isinstance(request_id, GeneratedRequestId):
-        require_single_job(ids, request_id=request_id)
-    del click.get_current_context().meta[REQUEST_ID]
-    return None
-
-
 def require_single_job(ids: tuple[int, ...], **given: object) -> None:
     """Raise if an option that concerns one job is given for several."""
     for name, value in given.items():
@@ -103,60 +113,31 @@ def require_single_job(ids: tuple[int, ...], **given: object) -> None:
             raise usage_error(f"--{name.replace('_', '-')} goes with one job, not with {len(ids)}")
 
 
-_COUNTS = (Status.SUCCEEDED, Status.DEAD_LETTERED)
-_COUNTS_IF_REPLAYED = (Status.FAILED, Status.CANCELLED)
-
-
-def find_previous_replay(ledger: "Ledger", id_: int, request_id: str | None = None) -> "Job | None":
-    """Return the newest finished replay of a job that makes another replay a duplicate, or None.
-
-    The rule is that of `replay_many`: a replay that failed or was cancelled does not count, unless it was replayed itself. If a
-    replay is live, return None: the ledger then answers with that replay. Likewise if this same request made a replay: the
-    ledger repeats its answer.
-    """
-    replays = ledger.list(replay_of=id_, order="newest", limit=PAGE_MAX)
-    if not replays or (request_id is not None and _is_made_by_request(ledger, replays, request_id)):
-        return None
-    replayed = ledger.newest_replays(job.id for job in replays if job.status in _COUNTS_IF_REPLAYED)
-    if any(job.finished_at is None for job in replays):
-        return None
-    return next((job for job in replays if job.status in _COUNTS or job.id in replayed), None)
-
-
-def _is_made_by_request(ledger: "Ledger", replays: "list[Job]", request_id: str) -> bool:
-    return any(ledger.events(job.id, types=["enqueued"], limit=1)[0].request_id == request_id for job in replays)
-
-
-def replay_ids(
-    ledger: "Ledger", ids: tuple[int, ...], *, again: bool, reason: str | None, request_id: str | None = None
-) -> "tuple[Outcomes, dict[int, Job]]":
+def replay_jobs(ledger: "Ledger", ids: Iterable[int], *, again: bool, **options: Any) -> "tuple[Outcomes, dict[int, Job]]":
     """Replay jobs. Return the outcome of each, and the earlier replay of each job that was skipped."""
-    skipped: dict[int, Job] = {}
-
-    def verb(id_: int) -> "Job":
-        before = None if again else find_previous_replay(ledger, id_, request_id)
-        if before is None:
-            return ledger.replay(id_, reason=reason, request_id=request_id)
-        skipped[id_] = before
-        return before
-
-    done = apply_to_each(ids, verb)
+    done = change_jobs(ledger, "replay", ids, again=again, **options)
+    skipped = {id_: answer for id_, answer in done.items() if not isinstance(answer, HoldfastError) and _is_over(answer)}
     return {id_: answer for id_, answer in done.items() if id_ not in skipped}, skipped
+
+
+def _is_over(replay: "Job") -> bool:
+    """Return whether a replay was made before, and has ended."""
+    return not replay.is_new and replay.finished_at is not None
 
 
 def replay_result(done: Outcomes, skipped: "dict[int, Job]", more: dict[str, Any] | None = None) -> CommandResult:
     """Return the answer about replayed and skipped jobs. `more` has further fields of the answer."""
-    made = [job for job in done.values() if not isinstance(job, HoldfastError)]
+    made = {id_: job for id_, job in done.items() if not isinstance(job, HoldfastError)}
     data = {
-        "replayed": [{"job_id": job.replay_of, "replayed_as": job.id, "is_new": job.is_new} for job in made],
+        "replayed": [{"job_id": id_, "replayed_as": job.id, "is_new": job.is_new} for id_, job in made.items()],
         "skipped": len(skipped),
         "skipped_jobs": [{"job_id": id_, "replayed_as": job.id, "status": job.status} for id_, job in skipped.items()],
         **(more or {}),
     }
 
     def show(page: Page) -> None:
-        for job in made:
-            page.line(f"  job {job.replay_of} is replayed as {job.id}" + ("" if job.is_new else ", which was live already"))
+        for id_, job in made.items():
+            page.line(f"  job {id_} is replayed as {job.id}" + ("" if job.is_new else ", which was live already"))
         for id_, job in skipped.items():
             page.line(f"  {describe_previous_replay(id_, job)}")
         show_refused(page, done, "replayed")
@@ -169,12 +150,10 @@ def replay_result(done: Outcomes, skipped: "dict[int, Job]", more: dict[str, Any
 
 def describe_previous_replay(id_: int, replay: "Job") -> str:
     """Return a text like `job 5 was replayed before, as 17 (dead_lettered): replay 17, or give --again`."""
-    text = f"job {id_} was replayed before, as {replay.id} ({replay.status.value})"
+    instead = "give --again to replay it once more"
     if replay.status is Status.DEAD_LETTERED:
-        return f"{text}: replay {replay.id}, or give --again"
-    return (
-        f"{text}{', which was replayed too' if replay.status in _COUNTS_IF_REPLAYED else ''}: give --again to replay it once more"
-    )
+        instead = f"replay {replay.id}, or give --again"
+    return f"job {id_} was replayed before, as {replay.id} ({replay.status.value}): {instead}"
 
 
 def require_ids_or_filters(ids: Sequence[int], everything: bool, filters: Mapping[str, object]) -> None:
@@ -189,46 +168,30 @@ def filtered_dead_letter_ids(ledger: "Ledger", limit: int | None, replayed: bool
     """Yield the ids of dead letters that are not discarded, page by page; with `replayed`, only of those that were replayed."""
     filters = {**filters, "since": resolve_since(ledger, filters["since"])}
     after, count = 0, 0
-    while page := ledger.dead_letters(**filters, after=after, limit=PAGE_MAX):
-        after = page[-1].id
+    while True:
+        page = ledger.dead_letters(**filters, after=after, limit=PAGE_MAX)
         ids = [job.id for job in page]
         wanted = sorted(ledger.newest_replays(ids)) if replayed else ids
         for id_ in wanted if limit is None else wanted[: limit - count]:
             count += 1
             yield id_
-        if count == limit:
+        if count == limit or len(page) < PAGE_MAX:
             return
+        after = page[-1].id
 
 
 def replay_filtered(
-    ledger: "Ledger", limit: int | None, filters: dict[str, Any], *, again: bool = False, reason: str | None = None
+    ledger: "Ledger", limit: int | None, filters: dict[str, Any], *, again: bool, **options: Any
 ) -> tuple[Outcomes, int]:
-    """Replay dead letters page by page, each page in one transaction. Return the outcomes and the number of skipped ones.
+    """Replay dead letters. Return the outcomes, and the number of those that were replayed before and are skipped."""
 
-    Dead letters that have been replayed are skipped, unless `again` is true. `reason` is recorded with each replay.
-    """
-    filters = {**filters, "since": resolve_since(ledger, filters["since"]), "again": again, "reason": reason}
-    done: Outcomes = {}
-    after = skipped = 0
-    with ProgressLine("replayed") as progress:
-        while limit is None or len(done) < limit:
-            size = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(done))
-            try:
-                found = ledger.replay_many(**filters, after=after, limit=size)
-            except HoldfastError as error:
-                if not done:
-                    raise
-                return {**done, NO_JOB: error}, skipped
-            for answer in found:
-                after = answer.context["job_id"] if isinstance(answer, HoldfastError) else answer.replay_of or 0
-                if isinstance(answer, HoldfastError) or answer.is_new or again:
-                    done[after] = answer
-                else:
-                    skipped += 1
-            progress(len(done), limit)
-            if len(found) < size:
-                break
-    return done, skipped
+    def counts(answer: "Job | HoldfastError") -> bool:
+        return isinstance(answer, HoldfastError) or answer.is_new or again
+
+    letters = filtered_dead_letter_ids(ledger, None, replayed=False, filters=filters)
+    found = change_jobs(ledger, "replay", letters, limit=limit, counts=counts, again=again, **options)
+    done = {id_: answer for id_, answer in found.items() if counts(answer)}
+    return done, len(found) - len(done)
 
 
 def require_ids_or_all(ids: tuple[int, ...], everything: bool, filters: Mapping[str, object]) -> None:
@@ -260,25 +223,17 @@ def cancel_filtered(
     found = _filtered_jobs(ledger, limit, {**filters, "status": status or (Status.QUEUED.value,)})
     if dry_run:
         return _dry_run_result(sum(1 for _ in found))
-    done: Outcomes = {}
-    before: set[int] = set()
+    asked: set[int] = set()
     """Jobs whose cancellation had been requested before."""
-    skipped = 0
-    with ProgressLine("jobs cancelled") as progress:
-        for job in found:
-            rev = job.rev if job.status is Status.QUEUED else None
-            try:
-                done[job.id] = answer = ledger.cancel(job.id, expected_rev=rev, **options)
-                if job.phase is Phase.ABORTING and answer.finished_at is None:
-                    before.add(job.id)
-            except Conflict:
-                skipped += 1
-            except HoldfastError as error:
-                done[job.id] = error
-                if error.fault == "store":
-                    break
-            progress(len(done), limit)
-    return _cancel_result(done, before, skipped)
+
+    def seen(job: "Job") -> tuple[int, int | None]:
+        if job.phase is Phase.ABORTING:
+            asked.add(job.id)
+        return job.id, job.rev if job.status is Status.QUEUED else None
+
+    done = change_jobs(ledger, "cancel", map(seen, found), **options)
+    kept = {id_: answer for id_, answer in done.items() if not isinstance(answer, Conflict)}
+    return _cancel_result(kept, asked, len(done) - len(kept))
 
 
 def _filtered_jobs(ledger: "Ledger", limit: int | None, filters: dict[str, Any]) -> "Iterator[Job]":
@@ -301,7 +256,7 @@ def _cancel_result(done: Outcomes, before: set[int], skipped: int) -> CommandRes
     jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
     over = [job.id for job in jobs if job.finished_at is not None]
     stopping = [job.id for job in jobs if job.finished_at is None]
-    listed = [cancelled_fields(job, changed=job.id not in before) for job in jobs]
+    listed = [cancelled_fields(job, changed=job.finished_at is not None or job.id not in before) for job in jobs]
     data = {"cancelled": listed, "count": len(jobs), "skipped": skipped, "dry_run": False}
 
     def show(page: Page) -> None:

@@ -1,17 +1,18 @@
 """`holdfast dlq`: list, show, replay and discard dead letters."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.bulk import (
-    apply_to_each,
+    Outcomes,
+    change_jobs,
     filtered_dead_letter_ids,
     refusal_error,
     replay_filtered,
-    replay_ids,
+    replay_jobs,
     replay_result,
     require_ids_or_filters,
     show_refused,
@@ -168,9 +169,9 @@ def replay(
     if everything:
         done, skipped = replay_filtered(ledger, limit, filters, again=again, reason=reason)
     else:
-        done, before = replay_ids(ledger, ids, again=again, reason=reason)
-    made = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    discarded = [_discard_replayed(ledger, job) for job in made] if discard_replayed else []
+        done, before = replay_jobs(ledger, dict.fromkeys(ids), again=again, reason=reason)
+    made = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
+    discarded = _ids_done(change_jobs(ledger, "discard", made, reason="replayed")) if discard_replayed else []
     more: dict[str, Any] = {"discarded": discarded, **({"skipped": skipped} if everything else {})}
     answer = replay_result(done, before, more)
 
@@ -184,9 +185,8 @@ def replay(
     return CommandResult(answer.data, show, answer.failed)
 
 
-def _discard_replayed(ledger: "Ledger", replay: "Job") -> int:
-    assert replay.replay_of is not None
-    return ledger.discard(replay.replay_of, reason=f"replayed as {replay.id}").id
+def _ids_done(done: Outcomes) -> list[int]:
+    return [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 
 
 @dlq.command()
@@ -220,9 +220,10 @@ def discard(
       holdfast dlq discard 12 13 --reason "a typo of ours"
     """
     require_ids_or_filters(ids, everything, {**filters, "limit": limit, "replayed": only_replayed or None})
-    found = filtered_dead_letter_ids(ledger, limit, only_replayed, filters) if everything else ids
-    done = apply_to_each(found, lambda id_: _discard(ledger, id_, reason))
-    discarded = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
+    refused = {} if everything else _not_letters(ledger, ids)
+    found = filtered_dead_letter_ids(ledger, limit, only_replayed, filters) if everything else dict.fromkeys(ids)
+    done = refused | change_jobs(ledger, "discard", (id_ for id_ in found if id_ not in refused), reason=reason)
+    discarded = _ids_done(done)
 
     def show(page: Page) -> None:
         if discarded:
@@ -234,12 +235,18 @@ def discard(
     return CommandResult({"discarded": discarded}, show, refusal_error(done, {"discarded": discarded}, "discarded"))
 
 
-def _discard(ledger: "Ledger", id_: int, reason: str | None) -> "Job":
-    """Discard a dead letter. `ledger.discard` accepts any finished job, but this command accepts dead letters only."""
-    job = ledger.get(id_)
-    if job.dead_letter is None:
-        raise _not_dead_lettered(job)
-    return ledger.discard(id_, reason=reason)
+def _not_letters(ledger: "Ledger", ids: Iterable[int]) -> Outcomes:
+    """Return the refusals of jobs that are not dead letters. The ledger discards any finished job, but this command does not."""
+    refused: Outcomes = {}
+    for id_ in ids:
+        try:
+            job = ledger.get(id_)
+        except NotFound as error:
+            refused[id_] = error
+        else:
+            if job.dead_letter is None:
+                refused[id_] = _not_dead_lettered(job)
+    return refused
 
 
 def _not_dead_lettered(job: "Job") -> NotFound:

@@ -1,20 +1,18 @@
 """`holdfast job`: enqueue, show, list, cancel, move, requeue, replay and discard jobs."""
 
-import uuid
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.bulk import (
-    apply_to_each,
     cancel_filtered,
     cancelled_fields,
+    change_jobs,
     refusal_error,
-    replay_ids,
+    replay_jobs,
     replay_result,
-    request_id_for,
+    request_id_of_batch,
     require_ids_or_all,
     require_single_job,
     show_refused,
@@ -23,7 +21,7 @@ from holdfast.cli.command import CommandResult, GeneratedRequestId, NounGroup, r
 from holdfast.cli.completion import QUEUE
 from holdfast.cli.job_enqueue import enqueue
 from holdfast.cli.job_outcomes import dead_letter, requeue
-from holdfast.cli.output import Page, usage_error
+from holdfast.cli.output import REQUEST_ID, Page, usage_error
 from holdfast.cli.values import (
     JOB_ID,
     EventTypes,
@@ -42,6 +40,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
+    from holdfast.ledger.verbs.on_jobs import VerbOnJobs
 
 
 reason_option = click.option("--reason", help="Why, for the record.")
@@ -246,25 +245,18 @@ def cancel(
       holdfast job cancel 12 13 --reason "not needed any more"
     """
     require_ids_or_all(ids, everything, filters)
-    options = {} if reason is None else {"reason": reason}
+    options: dict[str, Any] = {} if reason is None else {"reason": reason}
     if everything:
         if expected_rev is not None or not isinstance(request_id, GeneratedRequestId):
-            raise usage_error("--expected-rev and --request-id go with one job, not with --all")
-        request_id_for((), request_id)
+            raise usage_error("--expected-rev and --request-id go with ids, not with --all")
+        del click.get_current_context().meta[REQUEST_ID]
         return cancel_filtered(ledger, {**options, "hard": hard}, **filters)
     require_single_job(ids, expected_rev=expected_rev)
-    single_request = request_id_for(ids, request_id)
-    changed: set[int] = set()
-
-    def cancel_one(id_: int) -> "Job":
-        request = single_request or uuid.uuid4().hex
-        job = ledger.cancel(id_, hard=hard, expected_rev=expected_rev, request_id=request, **options)
-        if any(event.request_id == request for event in ledger.events(id_, types=["cancel_requested", "cancelled"])):
-            changed.add(id_)
-        return job
-
-    done = apply_to_each(ids, cancel_one)
+    chosen = [(id_, expected_rev) for id_ in dict.fromkeys(ids)]
+    done = change_jobs(ledger, "cancel", chosen, request_id=request_id, hard=hard, **options)
     jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
+    requests = {request_id_of_batch(request_id, number) for number in range(len(done))}
+    changed = {job.id for job in jobs if _is_cancelled_by(ledger, job.id, requests)}
     data = [cancelled_fields(job, changed=job.id in changed) for job in jobs]
 
     def show(page: Page) -> None:
@@ -273,6 +265,11 @@ def cancel(
         show_refused(page, done, "cancelled")
 
     return CommandResult({"cancelled": data}, show, refusal_error(done, {"cancelled": data}, "cancelled"))
+
+
+def _is_cancelled_by(ledger: "Ledger", job_id: int, requests: set[str | None]) -> bool:
+    """Return whether one of these requests has changed the job."""
+    return any(event.request_id in requests for event in ledger.events(job_id, types=["cancel_requested", "cancelled"]))
 
 
 def _cancel_message(job: "Job", *, changed: bool) -> str:
@@ -296,7 +293,7 @@ def move(ledger: "Ledger", *, ids: tuple[int, ...], queue: str, **given: Any) ->
     Example:
       holdfast job move 12 13 --queue fetch
     """
-    return _placement_result(ids, given, lambda id_, more: ledger.move(id_, queue, **more), "moved")
+    return _placement_result(ledger, "move", ids, "moved", queue=queue, **given)
 
 
 @job.command()
@@ -314,7 +311,7 @@ def reprioritise(ledger: "Ledger", *, ids: tuple[int, ...], priority: int, **giv
     Example:
       holdfast job reprioritise 12 --priority 10
     """
-    return _placement_result(ids, given, lambda id_, more: ledger.reprioritise(id_, priority, **more), "reprioritised")
+    return _placement_result(ledger, "reprioritise", ids, "reprioritised", priority=priority, **given)
 
 
 @job.command()
@@ -334,15 +331,12 @@ def reschedule(
       holdfast job reschedule 12 13
     """
     times: dict[str, Any] = {"delay": delay, "available_at": available_at}
-    return _placement_result(ids, given, lambda id_, more: ledger.reschedule(id_, **times, **more), "rescheduled")
+    return _placement_result(ledger, "reschedule", ids, "rescheduled", **times, **given)
 
 
-def _placement_result(
-    ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[[int, dict[str, Any]], Job]", word: str
-) -> CommandResult:
-    """Change the queue, priority or time of queued jobs, each in its own transaction. `word` is like `moved`."""
-    given["request_id"] = request_id_for(ids, given["request_id"])
-    done = apply_to_each(ids, lambda id_: verb(id_, given))
+def _placement_result(ledger: "Ledger", verb: "VerbOnJobs", ids: tuple[int, ...], word: str, **options: Any) -> CommandResult:
+    """Change the queue, priority or time of queued jobs. `word` is like `moved`."""
+    done = change_jobs(ledger, verb, dict.fromkeys(ids), **options)
     jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
     data = [
         {"job_id": job.id, "queue": job.queue, "priority": job.priority, "available_at": job.available_at, "rev": job.rev}
@@ -409,8 +403,7 @@ def replay(ledger: "Ledger", *, ids: tuple[int, ...], again: bool, reason: str |
     Example:
       holdfast job replay 12 --reason "the page is back"
     """
-    single_request = request_id_for(ids, request_id)
-    return replay_result(*replay_ids(ledger, ids, again=again, reason=reason, request_id=single_request))
+    return replay_result(*replay_jobs(ledger, dict.fromkeys(ids), again=again, reason=reason, request_id=request_id))
 
 
 @job.command()
@@ -426,7 +419,7 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Co
     Example:
       holdfast job discard 12 13 --reason "a typo of ours"
     """
-    done = apply_to_each(ids, lambda id_: ledger.discard(id_, reason=reason))
+    done = change_jobs(ledger, "discard", dict.fromkeys(ids), reason=reason)
     discarded = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 
     def show(page: Page) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.bulk import apply_to_each, refusal_error, request_id_for, require_single_job, show_refused
+from holdfast.cli.bulk import change_jobs, refusal_error, require_single_job, show_refused
 from holdfast.cli.command import CommandResult, default_actor, request_option, with_ledger
 from holdfast.cli.output import Page
 from holdfast.cli.values import JOB_ID
@@ -14,7 +14,8 @@ from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.ledger import Job, Ledger
+    from holdfast.ledger import Ledger
+    from holdfast.ledger.verbs.on_jobs import VerbOnJobs
 
 
 def _ids_and_rev(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,7 +37,7 @@ def requeue(ledger: "Ledger", *, ids: tuple[int, ...], **given: Any) -> CommandR
     Example:
       holdfast job requeue 12 13 --reason "the worker is gone"
     """
-    return _outcome(ledger, ids, given, ledger.requeue, "requeued")
+    return _outcome(ledger, ids, given, "requeue", "requeued")
 
 
 @click.command("dead-letter")
@@ -64,17 +65,15 @@ def dead_letter(ledger: "Ledger", *, ids: tuple[int, ...], **given: Any) -> Comm
     Example:
       holdfast job dead-letter 12 --reason-code policy_violation
     """
-    return _outcome(ledger, ids, given, ledger.dead_letter, "dead-lettered")
+    return _outcome(ledger, ids, given, "dead_letter", "dead-lettered")
 
 
-def _outcome(
-    ledger: "Ledger", ids: tuple[int, ...], given: dict[str, Any], verb: "Callable[..., Job]", word: str
-) -> CommandResult:
+def _outcome(ledger: "Ledger", ids: tuple[int, ...], given: dict[str, Any], verb: "VerbOnJobs", word: str) -> CommandResult:
     """Apply a verb to each job, in the name of the person who types. `word` is like `requeued`."""
-    require_single_job(ids, expected_rev=given["expected_rev"])
-    given["request_id"] = request_id_for(ids, given["request_id"])
-    given["actor"] = default_actor(list(ledger.ring))  # the system requeues, on behalf of this name
-    done = apply_to_each(ids, lambda id_: verb(id_, **given))
+    rev = given.pop("expected_rev")
+    require_single_job(ids, expected_rev=rev)
+    actor = default_actor(list(ledger.ring))  # the system requeues, on behalf of this name
+    done = change_jobs(ledger, verb, [(id_, rev) for id_ in dict.fromkeys(ids)], actor=actor, **given)
     jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
     data = [{"job_id": job.id, "status": job.status, "rev": job.rev} for job in jobs]
 

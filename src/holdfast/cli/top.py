@@ -10,6 +10,7 @@ from holdfast.cli.command import CommandResult, as_json_option, db_option, key_o
 from holdfast.cli.config import ledger_url, without_password
 from holdfast.cli.output import Page
 from holdfast.cli.values import duration
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,12 +94,12 @@ def _action_handler(ledger: "Ledger") -> "Callable[[ViewAction], str | list[str]
 
 
 def _replay(ledger: "Ledger", job_id: int) -> str:
-    from holdfast.cli.bulk import find_previous_replay
-
-    before = find_previous_replay(ledger, job_id)
-    if before is not None:
-        return f"Job {job_id} was replayed before, as {before.id} ({before.status.value}): holdfast job replay {job_id} --again"
-    return f"Job {job_id} is replayed as {ledger.replay(job_id).id}."
+    [answer] = ledger.on_jobs("replay", [job_id])
+    if isinstance(answer, HoldfastError):
+        raise answer
+    if not answer.is_new and answer.finished_at is not None:
+        return f"Job {job_id} was replayed before, as {answer.id} ({answer.status.value}): holdfast job replay {job_id} --again"
+    return f"Job {job_id} is replayed as {answer.id}."
 
 
 def _queue_details(ledger: "Ledger", name: str) -> list[str]:

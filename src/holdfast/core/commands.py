@@ -311,21 +311,5 @@ class Annotate(JobCommand, frozen=True, kw_only=True):
 
 class Replay(JobCommand, frozen=True, kw_only=True):
     reason: str | None = None
-
-
-class ReplayMany(Command, frozen=True, kw_only=True):
-    """Replay each dead letter that matches."""
-
-    limit: int
-    """How many are replayed at most. With `again`, how many are looked at."""
-    again: bool = False
-    """Replay also dead letters that have been replayed."""
-    reason: str | None = None
-    after: int = 0
-    queue: str | None = None
-    kind: str | None = None
-    reason_code: ReasonCode | None = None
-    failure_stage: FailureStage | None = None
-    since: Micros | None = None
-    until: Micros | None = None
-    discarded: bool = False
+    again: bool = True
+    """Replay a job that has been replayed before, too."""

@@ -5,7 +5,6 @@ from holdfast.ledger.keyring import Keyring
 from holdfast.ledger.public import Beat, Change, Event, Job, JobPage, WorkerRecord
 from holdfast.ledger.signing import SignedFence
 from holdfast.ledger.verbs.access import LoginVerbs, NewToken, SessionRecord, SessionVerbs, TokenRecord
-from holdfast.ledger.verbs.bulk import BulkVerbs
 from holdfast.ledger.verbs.declarations import DeclarationRecord
 from holdfast.ledger.verbs.explaining import ExplainVerbs
 from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, UpkeepVerbs
@@ -62,7 +61,6 @@ class Ledger(
     OperatorVerbs,
     DeadLetterVerbs,
     GroupVerbs,
-    BulkVerbs,
     AppendVerbs,
     UpkeepVerbs,
     PolicyVerbs,

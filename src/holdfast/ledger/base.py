@@ -265,11 +265,6 @@ class WorkerActors(dict[str, Actor]):
         return actor
 
 
-def optional_reason(reason: str | None) -> tuple[str, ...]:
-    """Return a reason as part of a request's body. Without one, the body is the same as before verbs took reasons."""
-    return () if reason is None else (reason,)
-
-
 def body_of(command: Any) -> Any:
     rest = getattr(command, "payload", None) or getattr(command, "beat", None)
     return command.job_id, command.fence.attempt, command.fence.token, command.expected_rev, rest

@@ -17,7 +17,7 @@ from itertools import islice
 from operator import methodcaller
 from typing import Any, TypeVar
 
-from holdfast.core.commands import ClaimNext, Enqueue, Replay, ReplayMany
+from holdfast.core.commands import ClaimNext, Enqueue, Replay
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger import metrics
 from holdfast.ledger.dispatch import execute
@@ -476,7 +476,7 @@ def _lane(request: Request) -> Lane:
     first = request.commands[0]
     if isinstance(first, ClaimNext):
         return "claim"
-    if isinstance(first, Replay | ReplayMany):
+    if isinstance(first, Replay):
         return "keyed"
     if isinstance(first, Enqueue) and any(getattr(command, "dedupe_key", None) for command in request.commands):
         return "keyed"

@@ -6,13 +6,12 @@ refused command gets the error as its answer and changes nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from holdfast.core import commands as c
 from holdfast.core.decide import missing_job_error, replay_command, rev_conflict_error
-from holdfast.core.limits import PAGE_MAX
 from holdfast.core.model import SIGNED_SEPARATOR, EventRecord, Role
 from holdfast.core.payloads import counter_of
 from holdfast.errors import Conflict, HoldfastError, Unavailable
@@ -21,7 +20,6 @@ from holdfast.ledger.decisions import decide_each
 from holdfast.ledger.requests import FoundJob, Item, Request, Result, Runner, answer_repeats, keep_answers
 from holdfast.ledger.signing import Signer, TransactionSigner
 from holdfast.proof.signing import UNSIGNED_UNDER, is_plain_beat
-from holdfast.store.jobs import DeadLetterFilter
 from holdfast.store.session import AppliedCommand, EnqueuedRow, Session
 
 SETTLED = "settled"
@@ -189,66 +187,29 @@ def claim_next(session: Session, items: Sequence[Item], _: TransactionSigner) ->
 
 
 def replay(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
+    ids = [item.command.job_id for item in items]
+    wanted = [item.command.job_id for item in items if not item.command.again]
+    if wanted or len(ids) > 1:
+        session.lock(ids)  # at once: locking them one by one would lock them in any order
+    before = session.replayed(wanted) if wanted else {}
     for item in items:
         try:
-            item.answer(_replay_one(session, item, item.command))
+            item.answer(_replay_one(session, item, item.command, before))
         except HoldfastError as refusal:
             item.answer(refusal)
 
 
-def replay_many(session: Session, items: Sequence[Item], _: TransactionSigner) -> None:
-    """Replay each dead letter by itself, so that a refusal does not affect the others. Skip those already replayed."""
-    for item in items:
-        command: c.ReplayMany = item.command
-        ids, skipped = _dead_letters(session, command)
-        locked = session.try_lock([id_ for id_ in ids if id_ not in skipped])
-        if not command.again:
-            # Another transaction may have replayed some of them before this one locked them.
-            skipped |= session.replayed([id_ for id_ in ids if id_ not in skipped and id_ not in locked])
-        newest = session.newest_replays(skipped)
-        replays = session.load(sorted(newest.values()), lock=False)
-        answers: list[FoundJob | HoldfastError] = []
-        for id_ in ids:
-            if id_ in skipped:
-                answers.append(FoundJob(replays[newest[id_]], False))
-                continue
-            try:
-                if id_ in locked:
-                    raise Unavailable(f"job {id_} is locked by another transaction", locked=True)
-                replay_one = c.Replay(actor=command.actor, request_id=command.request_id, job_id=id_, reason=command.reason)
-                answers.append(_replay_one(session, item, replay_one))
-            except HoldfastError as refusal:
-                refusal.context.setdefault("job_id", id_)
-                answers.append(refusal)
-        item.answer(answers)
-
-
-def _dead_letters(session: Session, command: c.ReplayMany) -> tuple[list[int], set[int]]:
-    """Return the dead letters that the command selects, and those of them that are skipped.
-
-    The skipped ones do not count for the limit, so a second call with the same limit continues where the first one ended.
-    """
-    fields = {field: getattr(command, field) for field in DeadLetterFilter.__struct_fields__}
-    if command.again:
-        return session.dead_letters(DeadLetterFilter(**fields)), set()
-    ids = session.dead_letters(DeadLetterFilter(**{**fields, "limit": PAGE_MAX}))
-    skipped = session.replayed(ids)
-    unreplayed = [id_ for id_ in ids if id_ not in skipped]
-    if len(unreplayed) > command.limit:
-        ids = ids[: ids.index(unreplayed[command.limit])]
-    return ids, skipped.intersection(ids)
-
-
-def _replay_one(session: Session, item: Item, command: c.Replay) -> FoundJob:
+def _replay_one(session: Session, item: Item, command: c.Replay, before: Mapping[int, int]) -> FoundJob:
+    """Replay a job, unless a replay of it is live or is in `before`."""
     job = session.load([command.job_id], lock=True).get(command.job_id)
     if job is None:
         raise missing_job_error(command)
     if command.expected_rev is not None and command.expected_rev != job.rev:
         raise rev_conflict_error(job, command)
     enqueue_command = replay_command(job, command)
-    live_id = session.live_replay(job.id)
-    if live_id is not None:
-        return FoundJob(session.load([live_id], lock=False)[live_id], False)
+    known = session.live_replay(job.id) or before.get(job.id)
+    if known is not None:
+        return FoundJob(session.load([known], lock=False)[known], False)
     if job.dedupe_until is not None:
         session.take_key(job.id)  # the replay has it from now on
     place = None
@@ -414,7 +375,6 @@ _RUNNERS: dict[type[c.Command], Runner] = {
     c.EnqueueLinked: enqueue_linked,
     c.ClaimNext: claim_next,
     c.Replay: replay,
-    c.ReplayMany: replay_many,
     c.Compensate: decisions.compensate_each,
     c.ContinueCascade: decisions.continue_cascades,
     c.LinkDependencies: decisions.link_each,

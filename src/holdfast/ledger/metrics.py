@@ -32,7 +32,7 @@ def count_answers(metrics: Metrics, result: Result) -> None:
             _count_beats(result, counts)
         elif request.verb == "append" and not result.outcomes:
             counts[families.LEASE_RENEWALS, ()] += 1
-        elif request.verb in ("replay", "replay_jobs"):
+        elif request.verb == "replay":
             _count_replays(result, counts)
         for outcome in result.outcomes:
             _count_events(request, outcome, counts, waits)

@@ -150,7 +150,7 @@ def decode_answer(body: bytes) -> KeptAnswer:
 
 def encode_answer(result: Result) -> bytes:
     verb, answers = result.request.verb, result.answers
-    found = answers[0] if verb in ("claim", "replay_many") else answers
+    found = answers[0] if verb == "claim" else answers
     token = answers[0].token if verb == "claim_job" else getattr(result.request.commands[0], "token", None)
     if isinstance(found, ClaimedJobs):
         # The records of these jobs are made only if the caller reads them.
@@ -262,8 +262,6 @@ def _answer_again(session: Session, request: Request, kept: StoredRequest) -> li
     if (kept.verb, kept.body_hash) != (request.verb, request.body_hash):
         return [_conflict(kept)] * len(request.commands)
     saved = decode_answer(kept.answer)
-    if request.verb == "replay_many":
-        return [[item.error() or _job_at(session, "replay", item, None) for item in saved.all_items()]]
     if request.verb == "claim":
         found = session.load([item.job_id for item in saved.all_items()], lock=False)
         jobs = [found[item.job_id] for item in saved.all_items() if item.job_id in found]
@@ -281,7 +279,7 @@ def _job_at(session: Session, verb: str, item: KeptItem, token: str | None) -> A
     job = fold(session.events(EventFilter(job_id=item.job_id, rev_max=item.rev, limit=1_000_000)))
     if job is None:
         return IdempotencyConflict(f"job {item.job_id} has been pruned since", job_id=item.job_id)
-    if verb in ("enqueue", "replay", "replay_jobs"):
+    if verb in ("enqueue", "replay"):
         return FoundJob(job, item.is_new)
     if verb in ("start", "heartbeat", "complete"):
         return change_of(job)

@@ -17,7 +17,7 @@ from holdfast.core.model import SYSTEM, Actor, Fence, Role
 from holdfast.core.payloads import NO_BEAT
 from holdfast.errors import Forbidden, HoldfastError, SignatureInvalid, ValidationError
 from holdfast.ledger import metrics
-from holdfast.ledger.public import Beat, Change, to_datetime, to_micros
+from holdfast.ledger.public import Beat, Change, to_micros
 from holdfast.ledger.requests import FoundJob, Request, Result
 from holdfast.ledger.signing import Signer
 from holdfast.remote import answers as a
@@ -95,7 +95,7 @@ class RemotePipeline(StoreOnly):
             metrics.count_refusal(self._metrics, error)
             raise
         # The answer does not say whether it is a repeated one, nor how long jobs have waited.
-        result.changed = request.verb in ("enqueue", "heartbeat", "replay", "replay_jobs")
+        result.changed = request.verb in ("enqueue", "heartbeat", "replay")
         metrics.count_answers(self._metrics, result)
         return result
 
@@ -118,8 +118,6 @@ class RemotePipeline(StoreOnly):
                 return self._enqueue(request.commands)  # type: ignore[arg-type]
             case c.ClaimNext() as command:
                 return [self._claim(command)]
-            case c.ReplayMany() as command:
-                return [self._replay_many(command)]
             case c.Heartbeat() as command if command.request_id is None and command.expected_rev is None:
                 return self._answers_of_many(request)
         [only] = request.commands
@@ -207,10 +205,13 @@ class RemotePipeline(StoreOnly):
     def _on_chosen(self, request: Request) -> list[Any]:
         """Send one verb for many jobs, each with the revision at which it was seen."""
         commands: Sequence[Any] = request.commands
-        verb, options = items.ON_JOB[type(commands[0])](commands[0])
+        first = commands[0]
+        _, options = items.ON_JOB[type(first)](first)
+        if isinstance(first, c.Replay):
+            options["again"] = first.again
         jobs = [items.without_none(id=command.job_id, rev=command.expected_rev) for command in commands]
-        target, query = f"/v1/batches/{verb}", {"return": "jobs"}
-        found = self._send(commands[0], target, _ITEMS, {"jobs": jobs, **options}, query=query).answers
+        body = {"verb": request.verb, "jobs": jobs, **options}
+        found = self._send(first, "/v1/batches", _ITEMS, body, query={"return": "jobs"}).answers
         return [item.error or _job_of(command, item) for command, item in zip(commands, found, strict=True)]
 
     def _enqueue(self, commands: Sequence[c.Enqueue]) -> list[Any]:
@@ -244,23 +245,6 @@ class RemotePipeline(StoreOnly):
             labels=command.labels or None,
         )
         return [a.record_of(job) for job in self._send(command, "/v1/claims", a.PageAnswer, body).jobs]
-
-    def _replay_many(self, command: c.ReplayMany) -> list[Any]:
-        body = items.without_none(
-            queue=command.queue,
-            kind=command.kind,
-            reason_code=command.reason_code,
-            failure_stage=command.failure_stage,
-            since=None if command.since is None else to_datetime(command.since),
-            until=None if command.until is None else to_datetime(command.until),
-            discarded=command.discarded,
-            after=command.after,
-            limit=command.limit,
-            again=command.again,
-            reason=command.reason,
-        )
-        found = self._send(command, "/v1/dead-letters/replay", _ITEMS, body).answers
-        return [item.error or FoundJob(a.record_of(item.job), item.is_new) for item in found]
 
     def _beats(self, commands: Sequence[c.Heartbeat], *, wait: bool) -> list[Any]:
         """Send heartbeats in one request. They have no key: a fresh heartbeat follows one that is lost."""

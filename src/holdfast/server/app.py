@@ -278,15 +278,7 @@ class Server:
             record.principal, record.role, record.token_id = principal.name, principal.role_name, principal.token_id
         elif route.least != "none":
             raise Unauthenticated("a valid token is needed")
-        if not principal.may(route.least):
-            allowed = principal.roles_that_may(route.least)
-            done = f"{route.summary[:1].lower()}{route.summary[1:].rstrip('.')}"
-            raise Forbidden(
-                f"a token with the role {principal.role_name} does not allow this: {done}",
-                verb=route.verb,
-                allowed=allowed,
-                action=f"Use a token with the role {' or '.join(allowed)}.",
-            )
+        principal.check_role(route.least, route.verb, f"{route.summary[:1].lower()}{route.summary[1:].rstrip('.')}")
         if route.least == "admin" and not principal.sees_all:
             raise Forbidden("this is about the whole ledger, and this token covers some queues only", verb=route.verb)
         return principal

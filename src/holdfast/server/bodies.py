@@ -402,31 +402,6 @@ class DeadLettersAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     jobs: list[JobView] | msgspec.UnsetType = msgspec.UNSET
 
 
-class ReplayManyBody(Body, frozen=True):
-    queue: str | None = None
-    kind: str | None = None
-    reason_code: ReasonCode | None = None
-    failure_stage: FailureStage | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    discarded: bool = False
-    after: int = 0
-    limit: int = 100
-    again: bool = False
-    reason: str | None = None
-
-
-class ReplayItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    job: JobView | None = None
-    is_new: bool | None = None
-    """False if the job was replayed before: `job` is that replay."""
-    problem: Problem | None = None
-
-
-class ReplayManyAnswer(msgspec.Struct, frozen=True):
-    answers: list[ReplayItem]
-
-
 class NewestReplaysBody(Body, frozen=True):
     job_ids: list[int]
 

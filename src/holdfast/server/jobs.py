@@ -10,13 +10,12 @@ from holdfast.core import limits
 from holdfast.core.explain import Explanation
 from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
-from holdfast.errors import HoldfastError, NotFound, ValidationError
+from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import Event, Job
 from holdfast.ledger.verbs.explaining import explain_to
 from holdfast.ledger.verbs.jobs import EnqueueCall, EnqueuedJob
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
-from holdfast.server.problems import problem
 from holdfast.server.routes import route
 from holdfast.shapes import DeadLetterAnswer, EnqueueAnswer, EventPageAnswer, JobView, dead_letter_details, dead_letter_fields
 
@@ -309,20 +308,6 @@ def dead_letter_in_full(call: Call) -> Any:
         raise NotFound(f"job {job.id} is not a dead letter", job_id=job.id, status=job.status.value)
     types = [kind.value for kind in EventType if kind is not EventType.HEARTBEAT]
     return dead_letter_details(job, call.ledger.events(job.id, types=types), call.ledger.list(replay_of=job.id))
-
-
-@route("POST", "/v1/dead-letters/replay", "operator", body=b.ReplayManyBody, answer=b.ReplayManyAnswer)
-def replay_many(call: Call) -> Any:
-    """Replay the dead letters that a filter selects, page by page."""
-    call.check_scope(call.body.queue)
-    answers = call.ledger.replay_many(request_id=call.request_id, actor=call.actor, **msgspec.structs.asdict(call.body))
-    return {"answers": [_answer(call, answer) for answer in answers]}
-
-
-def _answer(call: Call, answer: Job | HoldfastError) -> dict[str, Any]:
-    if isinstance(answer, HoldfastError):
-        return {"problem": problem(answer)}
-    return {"job": call.view(answer), "is_new": answer.is_new}
 
 
 @route("POST", "/v1/newest-replays", "reader", body=b.NewestReplaysBody, answer=b.NewestReplaysAnswer, verb="read", pool="read")

@@ -85,9 +85,17 @@ class Principal(msgspec.Struct, frozen=True):
         """Return whether the caller's role may use a route. An anonymous caller may use only routes that ask for nothing."""
         return least == "none" if self.is_anonymous else self.role in ALLOWED[least]
 
-    def roles_that_may(self, least: Least) -> list[str]:
-        """Return the roles that may use a route, for the message of a refusal."""
-        return [role.value for role in AccessRole if role in ALLOWED[least]]
+    def check_role(self, least: Least, verb: str, done: str) -> None:
+        """Raise Forbidden if the caller's role may not use a route. `done` is what the route does, for the message."""
+        if self.may(least):
+            return
+        allowed = [role.value for role in AccessRole if role in ALLOWED[least]]
+        raise Forbidden(
+            f"a token with the role {self.role_name} does not allow this: {done}",
+            verb=verb,
+            allowed=allowed,
+            action=f"Use a token with the role {' or '.join(allowed)}.",
+        )
 
     def can(self, routes: Iterable[tuple[str, Least]]) -> list[str]:
         """Return the verbs that the caller may use, of pairs of a verb and what its route asks for."""

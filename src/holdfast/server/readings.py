@@ -7,7 +7,6 @@ import threading
 import time
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal
@@ -22,6 +21,7 @@ from holdfast.ledger import Job, Ledger
 from holdfast.ledger.charts import JobTotal, JobTotals, LedgerHistory, Times
 from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
 from holdfast.ledger.verbs.letters import LetterGroups
+from holdfast.ledger.verbs.on_jobs import VerbOnJobs
 from holdfast.ledger.verbs.timeline import JobGraph
 from holdfast.server import bodies as b
 from holdfast.server.call import Call
@@ -221,20 +221,21 @@ class ChosenBody(b.Body, frozen=True):
 
 
 class BatchBody(b.Body, frozen=True):
+    """A verb, the jobs, and the options of the verb."""
+
+    verb: VerbOnJobs
     jobs: list[ChosenBody]
-    reason: str | None = None
-
-
-class CancelBatchBody(b.Body, frozen=True):
-    jobs: list[ChosenBody]
-    reason: str = "requested"
-    hard: bool = False
-
-
-class DeadLetterBatchBody(b.Body, frozen=True):
-    jobs: list[ChosenBody]
-    reason_code: ReasonCode
-    failure_stage: FailureStage | None = None
+    reason: str | msgspec.UnsetType | None = msgspec.UNSET
+    hard: bool | msgspec.UnsetType = msgspec.UNSET
+    again: bool | msgspec.UnsetType = msgspec.UNSET
+    """Replay jobs that were replayed before, too."""
+    reason_code: ReasonCode | msgspec.UnsetType = msgspec.UNSET
+    failure_stage: FailureStage | msgspec.UnsetType | None = msgspec.UNSET
+    error: msgspec.Raw = msgspec.field(default_factory=b.absent)
+    queue: str | msgspec.UnsetType = msgspec.UNSET
+    priority: int | msgspec.UnsetType = msgspec.UNSET
+    available_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
+    delay: b.Duration | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class BatchQuery(b.Body, frozen=True):
@@ -258,16 +259,11 @@ class BatchAnswer(msgspec.Struct, frozen=True):
     answers: list[ManyAnswer]
 
 
-def _on_many(call: Call, verb: Callable[..., list[Job | HoldfastError]], **more: Any) -> Any:
-    """Use a verb on the chosen jobs. A job that the caller may not see is one that does not exist."""
-    limits.check_count("jobs", len(call.body.jobs), limits.BULK_MAX)
-    options = {name: getattr(call.body, name) for name in call.body.__struct_fields__ if name != "jobs"}
-    refused = {} if call.principal.sees_all else _unseen(call)
-    jobs = [(one.id, one.rev) for one in call.body.jobs if one.id not in refused]
-    changed = verb(jobs, request_id=call.request_id, **{"actor": call.actor, **options, **more})
-    answers = refused | dict(zip([id_ for id_, _ in jobs], changed, strict=True))
-    item = partial(_whole_item, call) if call.query.return_ == "jobs" else _item
-    return {"answers": [item(one.id, answers[one.id]) for one in call.body.jobs]}
+def _options(body: BatchBody) -> dict[str, Any]:
+    """Return the options that were sent."""
+    found = {name: getattr(body, name) for name in BatchBody.__struct_fields__ if name not in ("verb", "jobs", "error")}
+    error = {} if body.error is b.ABSENT else {"error": b.error_sent(body.error)}
+    return {name: value for name, value in found.items() if value is not msgspec.UNSET} | error
 
 
 def _unseen(call: Call) -> dict[int, Job | HoldfastError]:
@@ -293,38 +289,22 @@ def _whole_item(call: Call, job_id: int, answer: Job | HoldfastError) -> ManyAns
     return brief if isinstance(answer, HoldfastError) else msgspec.structs.replace(brief, job=call.view(answer))
 
 
-def _batch(name: str, least: Literal["client", "operator"], body: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return route(
-        "POST", f"/v1/batches/{name}", least, body=body, query=BatchQuery, answer=BatchAnswer, verb=name.replace("-", "_")
-    )
-
-
-@_batch("cancel", "client", CancelBatchBody)
-def cancel_many(call: Call) -> Any:
-    """Cancel jobs, each at the revision at which it was seen."""
-    return _on_many(call, call.ledger.cancel_many)
-
-
-@_batch("dead-letter", "operator", DeadLetterBatchBody)
-def dead_letter_many(call: Call) -> Any:
-    """Move live jobs to the dead letters."""
-    return _on_many(call, call.ledger.dead_letter_many)
-
-
-@_batch("discard", "operator", BatchBody)
-def discard_many(call: Call) -> Any:
-    """Note that jobs need no further action."""
-    return _on_many(call, call.ledger.discard_many)
-
-
-@_batch("requeue", "operator", BatchBody)
-def requeue_many(call: Call) -> Any:
-    """Queue stalled jobs again."""
+@route("POST", "/v1/batches", "client", body=BatchBody, query=BatchQuery, answer=BatchAnswer)
+def on_jobs(call: Call) -> Any:
+    """Use one verb on many jobs, each at the revision at which it was seen. Each has its own answer."""
+    verb, jobs = call.body.verb, call.body.jobs
+    if verb != "cancel":
+        call.principal.check_role("operator", verb, f"{verb} many jobs")
+    limits.check_count("jobs", len(jobs), limits.BULK_MAX)
+    options = _options(call.body)
+    if "queue" in options:
+        call.see_queue(options["queue"])
     # The system requeues. A name stands for the system on behalf of the caller.
-    return _on_many(call, call.ledger.requeue_many, actor=call.actor.name)
-
-
-@_batch("replay", "operator", BatchBody)
-def replay_jobs(call: Call) -> Any:
-    """Replay failed, cancelled or dead-lettered jobs."""
-    return _on_many(call, call.ledger.replay_jobs)
+    actor = call.actor.name if verb == "requeue" else call.actor
+    # A job that the caller may not see is one that does not exist.
+    refused = {} if call.principal.sees_all else _unseen(call)
+    chosen = [(one.id, one.rev) for one in jobs if one.id not in refused]
+    changed = call.ledger.on_jobs(verb, chosen, request_id=call.request_id, actor=actor, **options)
+    answers = refused | dict(zip([id_ for id_, _ in chosen], changed, strict=True))
+    item = partial(_whole_item, call) if call.query.return_ == "jobs" else _item
+    return {"answers": [item(one.id, answers[one.id]) for one in jobs]}

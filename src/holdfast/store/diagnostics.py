@@ -30,13 +30,13 @@ class SqlDiagnostics(StatementSession):
         """Return the newest replay of each of these jobs that was replayed."""
         return dict(self.rows("newest_replays", ids=self._list(ids)))
 
-    def replayed(self, ids: Iterable[int]) -> set[int]:
-        """Return those of these dead letters that have been replayed.
+    def replayed(self, ids: Iterable[int]) -> dict[int, int]:
+        """Return those of these jobs that have been replayed, each with the newest replay that counts.
 
         A replay that failed or was cancelled does not count, unless it was replayed itself. A replay that was dead-lettered
         counts, because it is a dead letter itself.
         """
-        return set(self.values("replayed", ids=self._list(ids)))
+        return dict(self.rows("replayed", ids=self._list(ids)))
 
     def failed_left(self, limit: int) -> int:
         """Count failed jobs that are neither discarded nor replayed, up to `limit`. A cancelled replay does not count."""

@@ -29,8 +29,8 @@ from holdfast.errors import Conflict, HoldfastError, NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import public_job
 from holdfast.ledger.public import Job, to_datetime
-from holdfast.ledger.verbs.bulk import BulkVerbs
 from holdfast.ledger.verbs.declarations import DeclarationVerb, declared_item, with_defaults
+from holdfast.ledger.verbs.on_jobs import OnJobsVerb
 from holdfast.store.callers import stop_if_abandoned
 from holdfast.store.groups import NOTHING_PENDING, ChildGroup, GroupRow, PendingChanges
 from holdfast.store.rows import chunks
@@ -93,7 +93,7 @@ class GroupChange(msgspec.Struct, frozen=True):
     """The first 100 refusals."""
 
 
-class GroupVerbs(BulkVerbs, DeclarationVerb):
+class GroupVerbs(OnJobsVerb, DeclarationVerb):
     def group(
         self,
         name: str,
@@ -134,8 +134,7 @@ class GroupVerbs(BulkVerbs, DeclarationVerb):
         """
         reason, hard = validate.reason(reason), validate.switch("hard", hard)
         self._close("cancel_group", name, None, actor, cancelled=True)
-        cancel = partial(self.cancel_many, hard=hard, reason=reason, actor=actor)
-        return self._on_jobs(name, LIVE, cancel)
+        return self._on_members(name, LIVE, partial(self.on_jobs, "cancel", hard=hard, reason=reason, actor=actor))
 
     def replay_group(self, name: str, *, reason: str | None = None, actor: str | Actor | None = None) -> GroupChange:
         """Replay the jobs of a group that failed, were cancelled or were dead-lettered. Each replay takes its job's place.
@@ -152,7 +151,7 @@ class GroupVerbs(BulkVerbs, DeclarationVerb):
                 session.uncancel_group(row.id)
 
         self._set("replay_group", (limits.check_name("name", name),), None, actor, work)
-        return self._on_jobs(name, sorted(DEAD), partial(self.replay_jobs, reason=reason, actor=actor))
+        return self._on_members(name, sorted(DEAD), partial(self.on_jobs, "replay", again=True, reason=reason, actor=actor))
 
     # Reading
 
@@ -250,7 +249,7 @@ class GroupVerbs(BulkVerbs, DeclarationVerb):
             close()
         return self.get_group(name)
 
-    def _on_jobs(
+    def _on_members(
         self, name: str, statuses: Sequence[str], change: Callable[[Sequence[int]], list[Job | HoldfastError]]
     ) -> GroupChange:
         """Change the jobs that are in these statuses now, BULK_MAX at a time."""

@@ -14,7 +14,7 @@ from holdfast.core.liveness import LivenessHeartbeatReceiptV1, check_gate, recei
 from holdfast.core.model import EventType, FailureStage, Fence, ReasonCode, Role
 from holdfast.errors import HoldfastError, SignatureInvalid, ValidationError
 from holdfast.ledger import validate
-from holdfast.ledger.base import JobOrFence, LedgerBase, WorkerActors, optional_reason, public_beat, public_change
+from holdfast.ledger.base import JobOrFence, LedgerBase, WorkerActors, public_beat, public_change
 from holdfast.ledger.commit import only_answer
 from holdfast.ledger.public import Beat, Change, ClaimedJob, Event, Job, public_event
 from holdfast.ledger.requests import Request
@@ -169,7 +169,7 @@ class HolderVerbs(LedgerBase):
     ) -> Job:
         """Return the job to its queue. It can be claimed at once, and the attempt does not count against `attempts_max`."""
         command = c.Release(reason=validate.reason_if_any(reason), **self._holder(fence, request_id, expected_rev))
-        return self._on_job("release", command, request_id, optional_reason(reason))
+        return self._on_job("release", command, request_id, (reason,))
 
     def acknowledge_cancel(
         self, fence: Fence, *, reason: str | None = None, request_id: str | None = None, expected_rev: int | None = None
@@ -179,7 +179,7 @@ class HolderVerbs(LedgerBase):
         `reason` is recorded beside the reason of the cancel.
         """
         command = c.AcknowledgeCancel(reason=validate.reason_if_any(reason), **self._holder(fence, request_id, expected_rev))
-        return self._on_job("acknowledge_cancel", command, request_id, optional_reason(reason))
+        return self._on_job("acknowledge_cancel", command, request_id, (reason,))
 
 
 def _beats(fences: Iterable[Any]) -> list[c.Heartbeat]:

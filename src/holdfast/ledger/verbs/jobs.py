@@ -16,7 +16,7 @@ from holdfast.core.model import Actor, Role
 from holdfast.core.model import JobRecord as Record
 from holdfast.errors import HoldfastError, Unavailable, ValidationError
 from holdfast.ledger import validate
-from holdfast.ledger.base import LedgerBase, claimed_job, optional_reason
+from holdfast.ledger.base import LedgerBase, claimed_job
 from holdfast.ledger.commit import only_answer
 from holdfast.ledger.public import ClaimedJob, EnqueueOptions, Job
 from holdfast.ledger.requests import Request, claim_token
@@ -113,28 +113,6 @@ class JobVerbs(LedgerBase):
     def _as_enqueued(self, made: EnqueuedRow, command: c.Enqueue) -> Record:
         correlation = command.correlation_id or default_correlation(self.id, made.job_id)
         return evolve(None, enqueued_event(made.job_id, command, made.at, correlation))
-
-    def replay(
-        self,
-        job_id: int,
-        *,
-        reason: str | None = None,
-        request_id: str | None = None,
-        actor: str | Actor | None = None,
-        expected_rev: int | None = None,
-    ) -> Job:
-        """Create a job that repeats a failed, cancelled or dead-lettered one. If a replay of it is live, return that one."""
-        command = c.Replay(
-            actor=validate.actor(actor, Role.OPERATOR, self._actor),
-            request_id=validate.request_id(request_id) or self._entropy.nonce(),
-            job_id=validate.job_id(job_id),
-            expected_rev=validate.rev(expected_rev),
-            reason=validate.reason_if_any(reason),
-        )
-        body = validate.body_hash("replay", job_id, expected_rev, *optional_reason(reason))
-        request = Request("replay", [command], request_id is not None, keep=True, body_hash=body)
-        found = only_answer(self._pipeline.submit(request))
-        return Job(found.job.id, found.job, is_new=found.is_new)
 
     def claim(
         self,

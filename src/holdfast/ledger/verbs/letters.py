@@ -1,6 +1,6 @@
 """Groups of dead letters of the same cause."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -77,9 +77,9 @@ class LetterGroupVerb(LedgerBase):
         of_kind = None if kind is None else limits.check_name("kind", kind)
         limit, in_full = limits.GROUPED_LETTERS_MAX, validate.switch("letters", letters)
 
-        def work(session: Session) -> tuple[Sequence[LetterRow], set[int]]:
+        def work(session: Session) -> tuple[Sequence[LetterRow], Mapping[int, int]]:
             found = session.letters(name, of_kind, limit + 1)
-            return found, session.replayed([row.id for row in found]) if in_full else set()
+            return found, session.replayed([row.id for row in found]) if in_full else {}
 
         rows, replayed = self._store.read(work)
         groups: dict[tuple[str | None, ...], list[LetterRow]] = {}
@@ -93,7 +93,7 @@ class LetterGroupVerb(LedgerBase):
         return LetterGroups(shown, min(len(rows), limit), len(rows) > limit or len(groups) > limits.GROUPS_MAX)
 
 
-def _group(key: dict[str, str | None], found: Sequence[LetterRow], replayed: set[int] | None) -> LetterGroup:
+def _group(key: dict[str, str | None], found: Sequence[LetterRow], replayed: Container[int] | None) -> LetterGroup:
     """Return a group. It has its letters if it is given which letters were replayed."""
     letters: tuple[GroupedLetter, ...] = ()
     if replayed is not None:

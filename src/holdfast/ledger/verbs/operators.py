@@ -7,17 +7,16 @@ from typing import Any, Literal
 from holdfast.core import commands as c
 from holdfast.core import limits
 from holdfast.core.model import Actor, EventType, FailureStage, ReasonCode, Role
-from holdfast.errors import HoldfastError, ValidationError
+from holdfast.errors import ValidationError
 from holdfast.ledger import validate
-from holdfast.ledger.base import JobOrFence, LedgerBase, optional_reason, public_job
-from holdfast.ledger.commit import only_answer
+from holdfast.ledger.base import JobOrFence, LedgerBase, public_job
 from holdfast.ledger.public import Duration, Job
-from holdfast.ledger.requests import Request
+from holdfast.ledger.verbs.on_jobs import OnJobsVerb
 from holdfast.store.jobs import DeadLetterFilter
 from holdfast.store.session import Session
 
 
-class OperatorVerbs(LedgerBase):
+class OperatorVerbs(OnJobsVerb):
     def stall(
         self,
         job: JobOrFence,
@@ -62,7 +61,7 @@ class OperatorVerbs(LedgerBase):
         The system can only resume a job after a heartbeat that came after the stall.
         """
         command = c.Resume(reason=validate.reason_if_any(reason), **self._target(job, request_id, expected_rev, actor))
-        return self._on_job("resume", command, request_id, optional_reason(reason))
+        return self._on_job("resume", command, request_id, (reason,))
 
     def requeue(
         self,
@@ -74,9 +73,7 @@ class OperatorVerbs(LedgerBase):
         expected_rev: int | None = None,
     ) -> Job:
         """Queue a stalled job again, to be claimed after its backoff. A job without attempts left is exhausted instead."""
-        who = self._outside(job_id, request_id, expected_rev, actor, Role.SYSTEM)
-        command = c.Requeue(jitter=self._entropy.jitter(), reason=validate.reason_if_any(reason), **who)
-        return self._on_job("requeue", command, request_id, optional_reason(reason))
+        return self._on_one("requeue", job_id, request_id, actor, expected_rev, reason=reason)
 
     def assist(
         self,
@@ -90,7 +87,7 @@ class OperatorVerbs(LedgerBase):
         """Record that an operator assists a running job."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR)
         command = c.Assist(on=True, reason=validate.reason_if_any(reason), **who)
-        return self._on_job("assist", command, request_id, optional_reason(reason))
+        return self._on_job("assist", command, request_id, (reason,))
 
     def unassist(
         self,
@@ -104,7 +101,7 @@ class OperatorVerbs(LedgerBase):
         """Record that the operator no longer assists the job."""
         who = self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR)
         command = c.Assist(on=False, reason=validate.reason_if_any(reason), **who)
-        return self._on_job("unassist", command, request_id, optional_reason(reason))
+        return self._on_job("unassist", command, request_id, (reason,))
 
     def cancel(
         self,
@@ -121,13 +118,7 @@ class OperatorVerbs(LedgerBase):
         A soft cancel requests the holder of a running job to stop. The holder learns of it with its next heartbeat. A hard
         cancel ends the job at once: its fence is no longer valid. A job that is not running is cancelled at once either way.
         """
-        who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
-        return self._on_job(
-            "cancel",
-            c.Cancel(hard=validate.switch("hard", hard), reason=validate.reason(reason), **who),
-            request_id,
-            (hard, reason),
-        )
+        return self._on_one("cancel", job_id, request_id, actor, expected_rev, hard=hard, reason=reason)
 
     def move(
         self,
@@ -140,9 +131,7 @@ class OperatorVerbs(LedgerBase):
         expected_rev: int | None = None,
     ) -> Job:
         """Move a queued job to another queue. If it is in that queue already, nothing changes."""
-        who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
-        command = c.MoveJob(queue=limits.check_name("queue", queue), reason=validate.reason_if_any(reason), **who)
-        return self._on_job("move", command, request_id, (command.queue, *optional_reason(reason)))
+        return self._on_one("move", job_id, request_id, actor, expected_rev, queue=queue, reason=reason)
 
     def reprioritise(
         self,
@@ -155,10 +144,7 @@ class OperatorVerbs(LedgerBase):
         expected_rev: int | None = None,
     ) -> Job:
         """Change the priority of a queued job."""
-        who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
-        wanted = limits.check_integer("priority", priority, -limits.PRIORITY_MAX, limits.PRIORITY_MAX)
-        command = c.Reprioritise(priority=wanted, reason=validate.reason_if_any(reason), **who)
-        return self._on_job("reprioritise", command, request_id, (wanted, *optional_reason(reason)))
+        return self._on_one("reprioritise", job_id, request_id, actor, expected_rev, priority=priority, reason=reason)
 
     def reschedule(
         self,
@@ -172,10 +158,20 @@ class OperatorVerbs(LedgerBase):
         expected_rev: int | None = None,
     ) -> Job:
         """Change when a queued job becomes available: at `available_at`, or after `delay`. With neither, it is available now."""
-        who = self._outside(job_id, request_id, expected_rev, actor, Role.CLIENT)
-        at, delay_us = validate.availability(available_at, delay)
-        command = c.Reschedule(available_at=at, delay_us=delay_us, reason=validate.reason_if_any(reason), **who)
-        return self._on_job("reschedule", command, request_id, (at, delay_us, *optional_reason(reason)))
+        times: dict[str, Any] = {"available_at": available_at, "delay": delay}
+        return self._on_one("reschedule", job_id, request_id, actor, expected_rev, **times, reason=reason)
+
+    def replay(
+        self,
+        job_id: int,
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        actor: str | Actor | None = None,
+        expected_rev: int | None = None,
+    ) -> Job:
+        """Create a job that repeats a failed, cancelled or dead-lettered one. If a replay of it is live, return that one."""
+        return self._on_one("replay", job_id, request_id, actor, expected_rev, reason=reason)
 
     def dead_letter(
         self,
@@ -192,14 +188,8 @@ class OperatorVerbs(LedgerBase):
 
         Without an `error`, the error and the stage are those of the newest attempt, if it failed. Otherwise the stage is exec.
         """
-        command = c.DeadLetter(
-            reason_code=validate.choice("reason_code", ReasonCode, reason_code),
-            failure_stage=None if failure_stage is None else validate.choice("failure_stage", FailureStage, failure_stage),
-            error=None if error is None else validate.error_value(error),
-            **self._outside(job_id, request_id, expected_rev, actor, Role.OPERATOR),
-        )
-        body = (command.reason_code, command.failure_stage, command.error)
-        return self._on_job("dead_letter", command, request_id, body)
+        where: dict[str, Any] = {"reason_code": reason_code, "failure_stage": failure_stage}
+        return self._on_one("dead_letter", job_id, request_id, actor, expected_rev, **where, error=error)
 
     def discard(
         self,
@@ -211,7 +201,7 @@ class OperatorVerbs(LedgerBase):
         expected_rev: int | None = None,
     ) -> Job:
         """Note on a finished job that it needs no more attention. The same as `annotate` with "discarded"."""
-        return self.annotate(job_id, "discarded", reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev)
+        return self._on_one("discard", job_id, request_id, actor, expected_rev, reason=reason)
 
     def annotate(
         self,
@@ -272,46 +262,6 @@ class DeadLetterVerbs(LedgerBase):
             return {id_: public_job(found[replay]) for id_, replay in newest.items()}
 
         return self._store.read(work)
-
-    def replay_many(
-        self,
-        *,
-        queue: str | None = None,
-        kind: str | None = None,
-        reason_code: ReasonCode | str | None = None,
-        failure_stage: FailureStage | str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        discarded: bool = False,
-        after: int = 0,
-        limit: int = 100,
-        again: bool = False,
-        reason: str | None = None,
-        request_id: str | None = None,
-        actor: str | Actor | None = None,
-    ) -> list[Job | HoldfastError]:
-        """Replay the dead letters that `dead_letters` returns for the same filter, in one transaction. Return one answer each.
-
-        A dead letter that has been replayed is skipped, unless `again` is true: its answer is its newest replay, with `is_new`
-        false. It has been replayed if one of its replays is live, has succeeded or was dead-lettered. A replay that failed or was
-        cancelled does not count, unless it was replayed itself. With `again`, a live replay is still returned instead of a second
-        one.
-
-        At most `limit` are replayed, and at most 1,000 are examined. For the next page, pass the last `replay_of` of this one as
-        `after`. `reason` says why they are replayed. `reason_code` is part of the filter.
-        """
-        chosen = filter_fields(queue, kind, reason_code, failure_stage, since, until, discarded, after, limit)
-        command = c.ReplayMany(
-            actor=validate.actor(actor, Role.OPERATOR, self._actor),
-            request_id=validate.request_id(request_id) or self._entropy.nonce(),
-            reason=validate.reason_if_any(reason),
-            again=validate.switch("again", again),
-            **chosen,
-        )
-        body = validate.body_hash("replay_many", sorted(chosen.items()), *optional_reason(reason), *(("again",) if again else ()))
-        request = Request("replay_many", [command], request_id is not None, keep=True, body_hash=body)
-        answers = only_answer(self._pipeline.submit(request))
-        return [a if isinstance(a, HoldfastError) else Job(a.job.id, a.job, is_new=a.is_new) for a in answers]
 
 
 def filter_fields(

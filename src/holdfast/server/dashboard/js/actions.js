@@ -77,8 +77,8 @@ const VERBS = [
   },
 ];
 
-/** The name by which `/v1/me` lists a verb. @param {Verb} verb */
-function permission(verb) {
+/** The name by which `/v1/me` lists a verb, and `/v1/batches` takes it. @param {Verb} verb */
+export function permission(verb) {
   return (verb.route ?? verb.name).replaceAll("-", "_");
 }
 

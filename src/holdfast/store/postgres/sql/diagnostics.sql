@@ -4,8 +4,8 @@
 SELECT replay_of, max(id) FROM holdfast.jobs
 WHERE replay_of {in_ids} AND replay_of IS NOT NULL GROUP BY replay_of;
 
--- Those of these dead letters that have been replayed: by a replay that has neither failed nor been cancelled, or by a replay of
--- one that has.
+-- Those of these jobs that have been replayed: by a replay that has neither failed nor been cancelled, or by a replay of one that
+-- has. With the newest of those that count.
 
 -- name: replayed
 WITH RECURSIVE line(letter, id, status) AS (
@@ -16,7 +16,7 @@ WITH RECURSIVE line(letter, id, status) AS (
     JOIN holdfast.jobs j ON j.replay_of = line.id AND j.replay_of IS NOT NULL
     WHERE line.status IN ('failed', 'cancelled')
 )
-SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
+SELECT letter, max(id) FROM line WHERE status NOT IN ('failed', 'cancelled') GROUP BY letter;
 
 -- Failed jobs that are not discarded and have no replay, except cancelled ones.
 

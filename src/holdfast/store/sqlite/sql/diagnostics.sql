@@ -5,8 +5,8 @@ SELECT j.replay_of, max(j.id) FROM json_each(:ids) wanted
 JOIN holdfast_jobs j INDEXED BY holdfast_jobs_replay ON j.replay_of = wanted.value AND j.replay_of IS NOT NULL
 GROUP BY j.replay_of;
 
--- Those of these dead letters that have been replayed: by a replay that has neither failed nor been cancelled, or by a replay of
--- one that has.
+-- Those of these jobs that have been replayed: by a replay that has neither failed nor been cancelled, or by a replay of one that
+-- has. With the newest of those that count.
 
 -- name: replayed
 WITH RECURSIVE line(letter, id, status) AS (
@@ -17,7 +17,7 @@ WITH RECURSIVE line(letter, id, status) AS (
     CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_replay ON j.replay_of = line.id AND j.replay_of IS NOT NULL
     WHERE line.status IN ('failed', 'cancelled')
 )
-SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled');
+SELECT letter, max(id) FROM line WHERE status NOT IN ('failed', 'cancelled') GROUP BY letter;
 
 -- Failed jobs that are not discarded and have no replay, except cancelled ones.
 

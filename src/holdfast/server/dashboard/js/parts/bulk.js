@@ -1,8 +1,8 @@
 /** Verbs on many jobs. What is confirmed is a list of ids and revisions, never a filter. */
 
-import { reasonField } from "../actions.js";
+import { permission, reasonField } from "../actions.js";
 import { post, Problem } from "../api.js";
-import { el, path } from "../dom.js";
+import { el } from "../dom.js";
 import { count, number } from "../format.js";
 import { loadNow } from "../live.js";
 import { guardLeaving } from "../router.js";
@@ -75,8 +75,8 @@ async function run(verb, jobs, given) {
   for (let n = 0; n < jobs.length && !stopped && !problem; n += BATCH) {
     const part = jobs.slice(n, n + BATCH);
     try {
-      const body = { ...verb.body, ...given, jobs: part.map((job) => ({ id: job.id, rev: job.rev })) };
-      const found = await post(path("v1", "batches", verb.route ?? verb.name), body);
+      const body = { verb: permission(verb), ...verb.body, ...given, jobs: part.map((job) => ({ id: job.id, rev: job.rev })) };
+      const found = await post("/v1/batches", body);
       for (const answer of found.answers) outcomes.push({ job_id: answer.job_id, outcome: answer.problem?.code ?? "done" });
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
