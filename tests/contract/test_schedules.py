@@ -83,7 +83,22 @@ def test_a_cron_schedule_follows_its_time_zone(ledger: Ledger, clock: ManualCloc
     assert times[0] == made.next_at
     assert {at.astimezone(UTC).hour for at in times} == {1, 2}  # summer and winter
     assert len(times) == 400
-    assert ledger.preview_schedule(cron="0 3 * * *", tz="Europe/Berlin", count=400) == times
+    assert ledger.next_firings(cron="0 3 * * *", tz="Europe/Berlin", count=400) == times
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({}, "cron"),
+        ({"name": "s", "every": "1h"}, "name"),
+        ({"name": "s", "tz": "Europe/Berlin"}, "name"),
+        ({"name": ""}, "name"),
+    ],
+)
+def test_firings_are_those_of_a_name_or_of_times(ledger: Ledger, given: dict[str, Any], field: str):
+    with refused_without_trace(ledger, "validation_error") as caught:
+        ledger.next_firings(**given)
+    assert caught.value.context["field"] == field
 
 
 @pytest.mark.parametrize(("missed", "made", "skipped"), [("skip", 0, 5), ("one", 1, 4), ("all", 5, 0)])

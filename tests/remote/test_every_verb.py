@@ -158,7 +158,6 @@ WORKS: dict[str, Call] = {
     "policy_of": lambda x: x.policy_of(queued(x).id),
     "policy_sources": lambda x: x.policy_sources(),
     "position": lambda x: x.position(),
-    "preview_schedule": lambda x: x.preview_schedule(every="1h"),
     "prune": lambda x: x.prune(jobs_before=LONG_AGO),
     "queue_settings": lambda x: x.queue_settings(),
     "queues": lambda x: x.queues(),

@@ -42,6 +42,7 @@ def _path(route: Route) -> str:
     more = {
         "/v1/wake": "?wait_s=0",
         "/v1/until-ready": "?queues=hidden-queue",
+        "/v1/firings": "?name=hidden",
         "/v1/jobs": "?kind=hidden-kind",
         "/v1/dead-letters": "?kind=hidden-kind",
     }
@@ -161,6 +162,7 @@ def test_a_schedule_of_a_hidden_queue_is_not_changed(served: RunningServer, ledg
     for action in ("pause", "resume", "run"):
         assert kim.post(f"/v1/schedules/{HIDDEN}/{action}").status == 404
     assert kim.send("DELETE", f"/v1/schedules/{HIDDEN}").status == 404
+    assert kim.get(f"/v1/firings?name={HIDDEN}").status == 404
     assert ledger.schedule(HIDDEN) == before
     assert kim.send("PUT", "/v1/schedules/own", fields).status == 200
     assert kim.send("PUT", "/v1/schedules/own", fields).status == 200
@@ -303,5 +305,6 @@ def test_the_limit_of_a_batch_holds_for_every_token(served: RunningServer) -> No
 
 def test_a_preview_takes_seconds_and_ends_with_the_calendar(served: RunningServer) -> None:
     reader = served.client("reader", "r-7")
-    assert len(reader.get("/v1/schedule-preview?every=5&count=3").data["times"]) == 3
-    assert reader.get("/v1/schedule-preview?cron=*+*+*+*+*&start=9999-12-31T23:59:59Z").data == {"times": []}
+    assert len(reader.get("/v1/firings?every=5&count=3").data["times"]) == 3
+    assert reader.get("/v1/firings?every=5&name=s").status == 400
+    assert reader.get("/v1/firings?cron=*+*+*+*+*&start=9999-12-31T23:59:59Z").data == {"times": []}

@@ -19,7 +19,7 @@ NAMES = {"scope": "kinds", "key_id": "0" * 16, "code": "conflict", "name": "defa
 QUERIES = {
     "/v1/wake": "?wait_s=0",
     "/v1/until-ready": "?queues=default",
-    "/v1/schedule-preview": "?every=1h",
+    "/v1/firings": "?every=1h",
     "/v1/jobs": "?text=card",
     "/v1/counts": "?max_age=0",
 }

@@ -24,7 +24,7 @@ REFUSED = {
     "/v1/jobs/{job_id}/inclusion": "not_found",
 }
 """What a reader does not get here: groups and proofs have hidden contents, the job has no holder, and there is no seal."""
-QUERIES = {"/v1/schedule-preview": "?every=1h"}
+QUERIES = {"/v1/firings": "?every=1h"}
 CONTENTS = {
     "/v1/dead-letters",
     "/v1/dead-letters/{job_id}",

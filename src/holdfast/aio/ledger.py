@@ -838,9 +838,21 @@ class AsyncLedger(AsyncLedgerBase):
         """Return the newest replay of each of these jobs. Jobs that were not replayed are left out."""
         return await self._call(lambda ledger: ledger.newest_replays(job_ids))
 
-    async def next_firings(self, name: str, *, count: int = 10) -> builtins.list[datetime]:
-        """Return the next planned times of a schedule, also if it is paused. Jitter is not included."""
-        return await self._call(lambda ledger: ledger.next_firings(name, count=count))
+    async def next_firings(
+        self,
+        name: str | None = None,
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str = "UTC",
+        start: datetime | None = None,
+        end: datetime | None = None,
+        count: int = 10,
+    ) -> builtins.list[datetime]:
+        """Return the next planned times of a schedule, also if it is paused, or of one with these times, without jitter."""
+        return await self._call(
+            lambda ledger: ledger.next_firings(name, cron=cron, every=every, tz=tz, start=start, end=end, count=count)
+        )
 
     async def now(self) -> datetime:
         """Return the ledger's time. Every deadline is measured by it."""
@@ -908,21 +920,6 @@ class AsyncLedger(AsyncLedgerBase):
     async def position(self) -> int:
         """Return the newest position that was assigned, to follow from. Its event may not be committed yet."""
         return await self._call(lambda ledger: ledger.position())
-
-    async def preview_schedule(
-        self,
-        *,
-        cron: str | None = None,
-        every: Duration | None = None,
-        tz: str = "UTC",
-        start: datetime | None = None,
-        end: datetime | None = None,
-        count: int = 10,
-    ) -> builtins.list[datetime]:
-        """Return the next planned times of a schedule that does not exist yet. Nothing is changed."""
-        return await self._call(
-            lambda ledger: ledger.preview_schedule(cron=cron, every=every, tz=tz, start=start, end=end, count=count)
-        )
 
     async def prove(self, job_id: int, write: Write) -> EndLine:
         """Export one job: call `write` with each line. Return how many lines of each kind there were.

@@ -279,7 +279,7 @@ def preview(ledger: "Ledger", *, name: str | None, count: int, **given: Any) -> 
     fields = {option: value for option, value in given.items() if value is not None}
     if name is None:
         zone = fields["tz"]
-        times = ledger.preview_schedule(count=count, **fields)
+        times = ledger.next_firings(count=count, **fields)
     elif fields != {"tz": "UTC"}:
         raise usage_error("name a schedule, or give its times with --cron or --every")
     else:

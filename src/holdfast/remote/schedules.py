@@ -8,7 +8,7 @@ from holdfast.core import limits
 from holdfast.core.model import Actor
 from holdfast.ledger import Job, ScheduleRecord
 from holdfast.ledger.public import Duration
-from holdfast.ledger.verbs.schedules import ScheduleVerbs, read_timing
+from holdfast.ledger.verbs.schedules import ScheduleVerbs, read_firings_query
 from holdfast.remote import answers as a
 from holdfast.remote import items
 from holdfast.remote.base import RemoteVerbs
@@ -48,12 +48,9 @@ class RemoteScheduleVerbs(RemoteVerbs, ScheduleVerbs):
     def schedule(self, name: str) -> ScheduleRecord:
         return self._field(path("schedules", limits.check_name("name", name)), "schedule", ScheduleRecord)
 
-    def next_firings(self, name: str, *, count: int = 10) -> list[datetime]:
-        limits.check_integer("count", count, 1, limits.FIRINGS_SHOWN_MAX)
-        return self._field(path("schedules", limits.check_name("name", name), "firings"), "times", list[datetime], count=count)
-
-    def preview_schedule(
+    def next_firings(
         self,
+        name: str | None = None,
         *,
         cron: str | None = None,
         every: Duration | None = None,
@@ -62,9 +59,10 @@ class RemoteScheduleVerbs(RemoteVerbs, ScheduleVerbs):
         end: datetime | None = None,
         count: int = 10,
     ) -> list[datetime]:
-        limits.check_integer("count", count, 1, limits.FIRINGS_SHOWN_MAX)
-        every_us = read_timing(cron, every, tz, 0, start, end)["every_us"]
+        timing = read_firings_query(name, cron, every, tz, start, end, count)
+        every_us = None if timing is None else timing["every_us"]
         query = {
+            "name": name,
             "cron": cron,
             "every": None if every_us is None else items.milliseconds(every_us // 1_000),
             "tz": tz,
@@ -72,4 +70,4 @@ class RemoteScheduleVerbs(RemoteVerbs, ScheduleVerbs):
             "end": end,
             "count": count,
         }
-        return self._field("/v1/schedule-preview", "times", list[datetime], **query)
+        return self._field("/v1/firings", "times", list[datetime], **query)

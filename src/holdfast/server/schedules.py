@@ -41,9 +41,8 @@ class FiringsAnswer(msgspec.Struct, frozen=True):
     times: list[datetime]
 
 
-def _visible(call: Call) -> ScheduleRecord:
-    """Return the schedule of the path. One of another queue does not exist for the caller."""
-    name = call.parameters["name"]
+def _visible(call: Call, name: str) -> ScheduleRecord:
+    """Return a schedule. One of another queue does not exist for the caller."""
     found = call.ledger.schedule(name)
     if not call.principal.sees(found.queue):
         raise NotFound(f"there is no schedule {name!r:.80}", schedule=name)
@@ -60,7 +59,7 @@ def schedules(call: Call) -> Any:
 @route("GET", "/v1/schedules/{name}", "reader", answer=OneSchedule, verb="read")
 def schedule(call: Call) -> Any:
     """Return one schedule."""
-    return {"schedule": _visible(call)}
+    return {"schedule": _visible(call, call.parameters["name"])}
 
 
 @route("PUT", "/v1/schedules/{name}", "operator", body=ScheduleFields, answer=OneSchedule)
@@ -97,58 +96,53 @@ def _fields(call: Call, given: ScheduleFields) -> dict[str, Any]:
 def remove_schedule(call: Call) -> Any:
     """Remove a schedule. Its jobs stay."""
     if not call.principal.sees_all:
-        _visible(call)
+        _visible(call, call.parameters["name"])
     call.ledger.remove_schedule(call.parameters["name"], request_id=call.request_id, actor=call.actor)
 
 
 @route("POST", "/v1/schedules/{name}/pause", "operator", body=Nothing, answer=OneSchedule)
 def pause_schedule(call: Call) -> Any:
     """Let a schedule make no jobs."""
-    name = _visible(call).name
+    name = _visible(call, call.parameters["name"]).name
     return {"schedule": call.ledger.pause_schedule(name, request_id=call.request_id, actor=call.actor)}
 
 
 @route("POST", "/v1/schedules/{name}/resume", "operator", body=Nothing, answer=OneSchedule)
 def resume_schedule(call: Call) -> Any:
     """Let a paused schedule make jobs again."""
-    name = _visible(call).name
+    name = _visible(call, call.parameters["name"]).name
     return {"schedule": call.ledger.resume_schedule(name, request_id=call.request_id, actor=call.actor)}
 
 
 @route("POST", "/v1/schedules/{name}/run", "operator", body=Nothing, answer=EnqueueAnswer, status=201)
 def run_schedule(call: Call) -> Reply:
     """Make a job of a schedule now."""
-    job = call.ledger.run_schedule(_visible(call).name, request_id=call.request_id, actor=call.actor)
+    job = call.ledger.run_schedule(_visible(call, call.parameters["name"]).name, request_id=call.request_id, actor=call.actor)
     headers = {"ETag": f'"{job.rev}"', "Location": f"/v1/jobs/{job.id}"}
     return Reply({"job": call.view(job), "is_new": job.is_new}, 201 if job.is_new else 200, headers)
 
 
 class FiringsQuery(b.Body, frozen=True):
-    count: int = 10
-
-
-class PreviewQuery(FiringsQuery, frozen=True):
+    name: str | None = None
+    """A schedule. Without it, the query has the times of one that does not exist."""
     cron: str | None = None
     every: str | None = None
     tz: str = "UTC"
     start: datetime | None = None
     end: datetime | None = None
+    count: int = 10
 
 
-@route("GET", "/v1/schedules/{name}/firings", "reader", query=FiringsQuery, answer=FiringsAnswer, verb="read")
+@route("GET", "/v1/firings", "reader", query=FiringsQuery, answer=FiringsAnswer, verb="read")
 def next_firings(call: Call) -> Any:
-    """Return the next planned times of a schedule."""
-    return {"times": call.ledger.next_firings(_visible(call).name, count=call.query.count)}
-
-
-@route("GET", "/v1/schedule-preview", "reader", query=PreviewQuery, answer=FiringsAnswer, verb="read")
-def preview_schedule(call: Call) -> Any:
-    """Return the planned times that a schedule would have."""
+    """Return the next planned times of a schedule, or those that a schedule with the given times would have."""
     given = msgspec.structs.asdict(call.query)
+    if given["name"] is not None:
+        _visible(call, given["name"])
     if given["every"] is not None:
         with contextlib.suppress(ValueError):  # a text such as 15m
             given["every"] = float(given["every"])
-    return {"times": call.ledger.preview_schedule(**given)}
+    return {"times": call.ledger.next_firings(**given)}
 
 
 class DeclaredSchedules(b.Body, frozen=True):

@@ -198,18 +198,9 @@ class ScheduleVerbs(DeclarationVerb):
         limits.check_name("name", name)
         return _record(self._store.read_statement(lambda session: _found(session, name)))
 
-    def next_firings(self, name: str, *, count: int = 10) -> list[datetime]:
-        """Return the next planned times of a schedule, also if it is paused. Jitter is not included."""
-        limits.check_integer("count", count, 1, limits.FIRINGS_SHOWN_MAX)
-
-        def look(session: Session) -> tuple[ScheduleRow, int]:
-            return _found(session, limits.check_name("name", name)), session.now()
-
-        row, now = self._store.read(look)
-        return _times(row.decoded(), now, count)
-
-    def preview_schedule(
+    def next_firings(
         self,
+        name: str | None = None,
         *,
         cron: str | None = None,
         every: Duration | None = None,
@@ -218,10 +209,16 @@ class ScheduleVerbs(DeclarationVerb):
         end: datetime | None = None,
         count: int = 10,
     ) -> list[datetime]:
-        """Return the next planned times of a schedule that does not exist yet. Nothing is changed."""
-        limits.check_integer("count", count, 1, limits.FIRINGS_SHOWN_MAX)
-        body = ScheduleBody(msgspec.Raw(b"{}"), **read_timing(cron, every, tz, 0, start, end))
-        return _times(body, self._store.read_statement(lambda session: session.now()), count)
+        """Return the next planned times of a schedule, also if it is paused, or of one with these times, without jitter."""
+        timing = read_firings_query(name, cron, every, tz, start, end, count)
+
+        def look(session: Session) -> tuple[ScheduleBody, int]:
+            if timing is not None:
+                return ScheduleBody(msgspec.Raw(b"{}"), **timing), session.now()
+            assert name is not None
+            return _found(session, name).decoded(), session.now()
+
+        return _times(*self._store.read(look), count)
 
     # Steps
 
@@ -293,6 +290,17 @@ def read_timing(cron: Any, every: Any, tz: Any, jitter: Any, start: Any, end: An
     if start_at is not None and end_at is not None and end_at < start_at:
         raise ValidationError("end is before start", field="end")
     return {"cron": cron, "every_us": every_us, "tz": tz, "jitter_us": jitter_us, "start_at": start_at, "end_at": end_at}
+
+
+def read_firings_query(name: Any, cron: Any, every: Any, tz: Any, start: Any, end: Any, count: Any) -> dict[str, Any] | None:
+    """Return when a schedule fires that does not exist, or None if `name` names one that exists."""
+    limits.check_integer("count", count, 1, limits.FIRINGS_SHOWN_MAX)
+    if name is None:
+        return read_timing(cron, every, tz, 0, start, end)
+    if (cron, every, tz, start, end) != (None, None, "UTC", None, None):
+        raise ValidationError("name a schedule, or give its times", field="name")
+    limits.check_name("name", name)
+    return None
 
 
 def _put(session: Session, name: str, body: ScheduleBody, kind: str, source: str, by: str) -> None:
