@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Unavailable,
         ValidationError,
     )
+    from holdfast.keeping import supervised
     from holdfast.ledger import (
         Beat,
         Change,
@@ -102,6 +103,7 @@ __all__ = [
     "draw_key",
     "errors",
     "open",
+    "supervised",
 ]
 
 _MODULES: dict[str, tuple[str, ...]] = {
@@ -165,14 +167,16 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "msgspec": ("Raw",),
 }
 """The module of each name. A module is imported when one of its names is first used: `task heartbeat` needs only a few."""
+_PACKAGES = {"aio": "holdfast", "errors": "holdfast", "supervised": "holdfast.keeping"}
+"""The package of each name that is a module."""
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in {"aio", "errors"}:
-        return import_module(f"holdfast.{name}")
+    if name in _PACKAGES:
+        return import_module(f"{_PACKAGES[name]}.{name}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.signals import REPEAT_SECONDS
+from holdfast.keeping.signals import REPEAT_SECONDS
 from tests.cli.conftest import Run, Start
 from tests.support.waiting import wait_until
 

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 import holdfast
+from holdfast.keeping.signals import REPEAT_SECONDS
 from holdfast.ledger import Ledger
 from holdfast.mcp.sessions import HeartbeatThread
-from holdfast.signals import REPEAT_SECONDS
 from holdfast.store.postgres import store as postgres
 from tests.mcp.conftest import INITIALIZE, RESUME, Serve, Served, Watch, beats, new_sessions, tool_client
 from tests.support.waiting import wait_until

@@ -15,7 +15,7 @@ import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import Conflict
-from holdfast.signals import REPEAT_SECONDS
+from holdfast.keeping.signals import REPEAT_SECONDS
 from holdfast.supervise import task_attempt, task_loop
 from tests.cli.conftest import Done, Running, command, environment
 from tests.supervise.conftest import is_alive

@@ -2,9 +2,9 @@
 
 import click
 
-from holdfast import supervised
 from holdfast.cli.command import CommandResult, as_json_option, print_result
 from holdfast.cli.output import CommandError
+from holdfast.keeping import supervised
 
 
 @click.command()

@@ -87,7 +87,7 @@ def _seal_all(sealer: "Sealer") -> bool:
 
 
 def _run(sealer: "Sealer", facts: dict[str, Any]) -> None:
-    from holdfast.signals import stop_on_signals
+    from holdfast.keeping.signals import stop_on_signals
     from holdfast.telemetry import logs
 
     logs.configure(json=not sys.stderr.isatty(), level="INFO")

@@ -14,11 +14,11 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from holdfast.core import limits
+from holdfast.keeping.signals import stop_on_signals
 from holdfast.ledger import Ledger, validate
 from holdfast.mcp.server import DEFAULT_AGENT_NAME, CallerResolver, build_server, new_session_name, quiet_sdk_logger
 from holdfast.mcp.sessions import SHUTDOWN_S, ClientSessions, HeartbeatThread
 from holdfast.mcp.stdio import STDIN, LineReader, MessageReader, MessageWriter, reserve_stdout
-from holdfast.signals import stop_on_signals
 
 log = logging.getLogger("holdfast.mcp")
 

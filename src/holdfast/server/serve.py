@@ -14,6 +14,7 @@ import uvicorn
 import uvloop
 
 from holdfast.errors import ValidationError
+from holdfast.keeping.signals import stop_on_signals
 from holdfast.ledger import Ledger
 from holdfast.server.access import AccessRules
 from holdfast.server.app import Server
@@ -22,7 +23,6 @@ from holdfast.server.connections import connection_class
 from holdfast.server.mcp_mount import McpMount
 from holdfast.server.sign_in import SignIn
 from holdfast.server.start import ServerOptions, StartPlan, check_start
-from holdfast.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from holdfast.services.sinks import Sink

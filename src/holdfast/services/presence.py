@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast import supervised
+from holdfast.keeping import supervised
 from holdfast.keeping.service import Service
 from holdfast.ledger import Ledger
 

@@ -15,8 +15,8 @@ from holdfast.core.limits import check_name
 from holdfast.core.liveness import HealthVerdict
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError, Unavailable
+from holdfast.keeping.signals import STOP_SIGNALS, SignalReader
 from holdfast.ledger import Ledger
-from holdfast.signals import STOP_SIGNALS, SignalReader
 from holdfast.supervise import keeper
 from holdfast.supervise.event_loop import FORWARDED_SIGNALS, Timers
 from holdfast.supervise.heartbeats import HeartbeatListener, HeartbeatMonitor, ReceivedHeartbeat, StopReason, shell_exit_code

@@ -24,8 +24,8 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.keeping.leases import Fields
+from holdfast.keeping.signals import STOP_SIGNALS
 from holdfast.ledger import Beat
-from holdfast.signals import STOP_SIGNALS
 from holdfast.supervise.event_loop import Timers
 from holdfast.supervise.heartbeats import ReceivedHeartbeat
 from holdfast.supervise.lease import CommandLease

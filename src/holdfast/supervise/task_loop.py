@@ -10,7 +10,6 @@ from typing import NamedTuple, get_args
 
 import msgspec
 
-from holdfast import supervised
 from holdfast.agent import Agent, Brief, Task
 from holdfast.agent.selection import IdleReason
 from holdfast.core.model import Policy
@@ -21,12 +20,13 @@ from holdfast.errors import (
     NotClaimable,
     Unavailable,
 )
+from holdfast.keeping import supervised
 from holdfast.keeping.duty import Duty
 from holdfast.keeping.outage import Outage
 from holdfast.keeping.service import Service, ServiceLoop
+from holdfast.keeping.signals import STOP_SIGNALS, SignalReader
 from holdfast.ledger import Ledger
 from holdfast.services.presence import SupervisorHeartbeat
-from holdfast.signals import STOP_SIGNALS, SignalReader
 from holdfast.supervise import keeper, task_attempt
 from holdfast.supervise.event_loop import FORWARDED_SIGNALS
 from holdfast.supervise.heartbeats import HeartbeatListener, ReceivedHeartbeat

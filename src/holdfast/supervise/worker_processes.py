@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from holdfast.core.restart import Allow, RestartController
-from holdfast.signals import STOP_SIGNALS, SignalReader, signal_when_parent_dies
+from holdfast.keeping.signals import STOP_SIGNALS, SignalReader, signal_when_parent_dies
 from holdfast.supervise.event_loop import FORWARDED_SIGNALS
 from holdfast.supervise.run import RunPolicy
 

@@ -28,9 +28,9 @@ import holdfast
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
+from holdfast.keeping.signals import signal_when_parent_dies
 from holdfast.ledger import Job, Ledger, validate
 from holdfast.proof.keys import KeyFile, decode_key
-from holdfast.signals import signal_when_parent_dies
 from holdfast.telemetry.logs import bind_job, configure
 from holdfast.telemetry.tracing import attached_to
 from holdfast.worker.context import Context, LastBeat

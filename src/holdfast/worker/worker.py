@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 import msgspec
 
-from holdfast import supervised
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.core.model import UNDO_KIND
 from holdfast.core.urls import hide_password
 from holdfast.errors import SignatureInvalid, ValidationError
+from holdfast.keeping import supervised
 from holdfast.keeping.duty import TTL_SECONDS
 from holdfast.keeping.service import Service, ServiceLoop
+from holdfast.keeping.signals import stop_on_signals
 from holdfast.ledger import Ledger, validate
 from holdfast.ledger.limit_keys import make_limit
 from holdfast.ledger.public import Duration
 from holdfast.services.presence import PresenceService, SupervisorHeartbeat
 from holdfast.services.pruner import KEEP_BEATS, PruneService
 from holdfast.services.sweeper import SweepService
-from holdfast.signals import stop_on_signals
 from holdfast.version import __version__
 from holdfast.worker.attempt import AttemptRunner
 from holdfast.worker.batches import BatchPool
