@@ -226,8 +226,7 @@ def get_task(ledger: Ledger, id_: int, *, bytes_max: int | None = None) -> TaskD
 def get_history(ledger: Ledger, id_: int, *, after: int = 0, limit: int = limits.PAGE_MAX) -> HistoryPage:
     """Return the events of a task after a position. Payloads are left out where a brief leaves them out."""
     id_ = validate.job_id(id_)
-    limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-    wanted = EventFilter(job_id=id_, after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX), limit=limit)
+    wanted = EventFilter(job_id=id_, **validate.page(after, limit))
 
     def work(session: Session) -> bytes:
         session.load_one(id_)

@@ -83,6 +83,21 @@ def job_id_of(given: Any) -> int:
     return job_id(given.id if isinstance(given, Job) else given)
 
 
+def page(after: Any, limit: Any) -> dict[str, Any]:
+    """Return the place and the length of a page of a list by ids or positions."""
+    return {
+        "after": limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
+        "limit": limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
+    }
+
+
+def page_by_name(after: Any, limit: Any) -> None:
+    """Check the place and the length of a page of a list by names. The first page is after ""."""
+    limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+    if after != "":
+        limits.check_name("after", after)
+
+
 def rev(given: Any) -> int | None:
     return None if given is None else limits.check_integer("expected_rev", given, 1, limits.REV_MAX)
 

@@ -98,8 +98,7 @@ class RemoteFleetVerbs(RemoteVerbs):
         return self._field("/v1/sinks", "sinks", list[SinkState])
 
     def runs(self, *, after: str = "", limit: int = 100) -> list[RunState]:
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        after = "" if after == "" else limits.check_name("after", after)
+        validate.page_by_name(after, limit)
         return self._field("/v1/runs", "runs", list[RunState], after=after, limit=limit)
 
     def diagnose(self, *, clock: Callable[[], datetime] | None = None) -> Diagnosis:
@@ -119,8 +118,7 @@ class RemoteFleetVerbs(RemoteVerbs):
         return cast(TreeHead | None, self._get("/v1/head", a.having("head", TreeHead | None)).head)
 
     def heads(self, *, after: int = 0, limit: int = limits.PAGE_MAX) -> list[TreeHead]:
-        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        validate.page(after, limit)
         return self._field("/v1/heads", "heads", list[TreeHead], after=after, limit=limit)
 
     def inclusion(self, job_id: int) -> Inclusion:
@@ -146,8 +144,7 @@ class RemoteFleetVerbs(RemoteVerbs):
         return end
 
     def tokens(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> list[TokenRecord]:
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        after = "" if after == "" else limits.check_name("after", after)
+        validate.page_by_name(after, limit)
         return self._field("/v1/tokens", "tokens", list[TokenRecord], after=after, limit=limit)
 
     # What has to be near the database

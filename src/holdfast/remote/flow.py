@@ -7,7 +7,7 @@ from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.core.flow import LimitBody, QueueSettings
 from holdfast.core.model import Actor
-from holdfast.ledger import FlowStatus, LimitKeyRecord, LimitRecord, QueueSettingsRecord
+from holdfast.ledger import FlowStatus, LimitKeyRecord, LimitRecord, QueueSettingsRecord, validate
 from holdfast.ledger.verbs.flow import FlowVerbs, rate_text
 from holdfast.remote import items
 from holdfast.remote.base import RemoteVerbs
@@ -45,10 +45,8 @@ class RemoteFlowVerbs(RemoteVerbs, FlowVerbs):
     def limit_keys(
         self, name: str, *, key: str | None = None, after: str | None = None, limit: int = 100
     ) -> list[LimitKeyRecord]:
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        validate.page_by_name("" if after is None else after, limit)
         target = path("limits", limits.check_name("name", name), "keys")
-        if after:
-            limits.check_name("after", after)
         key = None if key is None else limits.check_name("key", key)
         return self._field(target, "keys", list[LimitKeyRecord], key=key, after=after, limit=limit)
 

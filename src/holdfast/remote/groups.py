@@ -43,17 +43,14 @@ class RemoteGroupVerbs(RemoteVerbs, GroupVerbs):
         return self._field(path("groups", limits.check_name("name", name)), "group", GroupRecord)
 
     def groups(self, *, after: str = "", limit: int = limits.PAGE_MAX, unfinished: bool = False) -> list[GroupRecord]:
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        if after != "":
-            limits.check_name("after", after)
+        validate.page_by_name(after, limit)
         wanted = "true" if validate.switch("unfinished", unfinished) else None
         return self._field("/v1/groups", "groups", list[GroupRecord], after=after or None, limit=limit, unfinished=wanted)
 
     def group_jobs(
         self, name: str, *, status: str | Sequence[str] | None = None, after: int = 0, limit: int = limits.PAGE_MAX
     ) -> list[Job]:
-        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        validate.page(after, limit)
         found, _ = validate.statuses(status)
         query = {"status": None if found is None else ",".join(found), "after": after or None, "limit": limit}
         target = path("groups", limits.check_name("name", name), "jobs")

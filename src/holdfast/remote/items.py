@@ -29,17 +29,19 @@ def without_none(**fields: Any) -> Body:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def milliseconds(count: int) -> str:
-    """Return a duration as requests have it. A number of seconds may not be exact."""
-    return f"{count}ms"
+def milliseconds(count: int | None) -> str | None:
+    """Return a duration as requests have it, None for None. A number of seconds may not be exact."""
+    return None if count is None else f"{count}ms"
+
+
+def microseconds(count: int | None) -> str | None:
+    """Return whole milliseconds of a duration as requests have it. None stays None."""
+    return None if count is None else milliseconds(count // 1_000)
 
 
 def policy_fields(settings: Body) -> Body:
     """Return the fields of a policy by the names that callers use. None stays None."""
-    return {
-        name.removesuffix("_ms"): milliseconds(value) if name.endswith("_ms") and value is not None else value
-        for name, value in settings.items()
-    }
+    return {name.removesuffix("_ms"): milliseconds(value) if name.endswith("_ms") else value for name, value in settings.items()}
 
 
 def enqueue_items(commands: Sequence[c.Enqueue]) -> list[Body]:
@@ -57,13 +59,13 @@ def _enqueue_item(command: c.Enqueue, ref: str | None) -> Body:
         args=given.args,
         queue=command.queue,
         priority=given.priority or None,
-        delay=milliseconds(given.delay_us // 1_000) if given.delay_us else None,
+        delay=microseconds(given.delay_us or None),
         available_at=None if given.available_at is None else to_datetime(given.available_at),
         dedupe_key=given.dedupe_key,
         dedupe="forever" if given.dedupe_forever else None,
-        dedupe_for=milliseconds(given.dedupe_for_us // 1_000) if given.dedupe_for_us else None,
+        dedupe_for=microseconds(given.dedupe_for_us or None),
         on_duplicate=None if given.on_duplicate == "keep" else given.on_duplicate,
-        postpone_max=milliseconds(given.postpone_max_us // 1_000) if given.postpone_max_us else None,
+        postpone_max=microseconds(given.postpone_max_us or None),
         tier=given.tier,
         policy=None if isinstance(given.policy, msgspec.UnsetType) else policy_fields(msgspec.json.decode(given.policy)),
         correlation_id=command.correlation_id,
@@ -82,11 +84,11 @@ def schedule_fields(name: str, body: ScheduleBody) -> Body:
     return without_none(
         **_enqueue_item(job, None),
         cron=body.cron,
-        every=None if body.every_us is None else milliseconds(body.every_us // 1_000),
+        every=microseconds(body.every_us),
         tz=body.tz,
         missed=body.missed.value,
         overlap=body.overlap.value,
-        jitter=milliseconds(body.jitter_us // 1_000),
+        jitter=microseconds(body.jitter_us),
         start=None if body.start_at is None else to_datetime(body.start_at),
         end=None if body.end_at is None else to_datetime(body.end_at),
     )
@@ -142,13 +144,12 @@ def _complete(command: c.Complete) -> Body:
 
 
 def _fail(command: c.Fail) -> Body:
-    after = None if command.retry_after_us is None else milliseconds(command.retry_after_us // 1_000)
     return holder_fields(command) | without_none(
         error=msgspec.Raw(command.error),
         retryable=command.retryable,
         reason_code=command.reason_code,
         failure_stage=command.failure_stage,
-        retry_after=after,
+        retry_after=microseconds(command.retry_after_us),
     )
 
 
@@ -182,10 +183,7 @@ def _note(command: c.Annotate) -> tuple[str, Body]:
 Writer = Callable[[Any], tuple[str, Body]]
 
 ON_JOB: dict[type[c.Command], Writer] = {
-    c.ClaimJob: lambda x: (
-        "claim",
-        without_none(ttl=None if x.ttl_ms is None else milliseconds(x.ttl_ms), labels=x.labels or None),
-    ),
+    c.ClaimJob: lambda x: ("claim", without_none(ttl=milliseconds(x.ttl_ms), labels=x.labels or None)),
     c.Start: lambda x: ("start", holder_fields(x)),
     c.Heartbeat: lambda x: ("heartbeat", beat_body(x)),
     c.Complete: lambda x: ("complete", _complete(x)),
@@ -210,7 +208,7 @@ ON_JOB: dict[type[c.Command], Writer] = {
         "reschedule",
         without_none(
             available_at=None if x.available_at is None else to_datetime(x.available_at),
-            delay=milliseconds(x.delay_us // 1_000) if x.delay_us else None,
+            delay=microseconds(x.delay_us or None),
             reason=x.reason,
         ),
     ),

@@ -249,7 +249,7 @@ class RemoteLedger(
         return self._changed("POST", path("keys", key_id, "rotate"), "key", KeyRecord, actor, body=sent)
 
 
-def _token_time(given: Any) -> str:
+def _token_time(given: Any) -> str | None:
     return items.milliseconds(policies.duration_ms("expires", given, limits.TOKEN_MS_MIN, limits.TOKEN_MS_MAX))
 
 

@@ -79,8 +79,7 @@ class RemoteReadVerbs(RemoteVerbs):
             "time": validate.choice("time", SearchedTime, time).value,
             "cursor": cursor,
             "order": validate.choice("order", Order, order).value,
-            "after": limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
-            "limit": limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
+            **validate.page(after, limit),
         }
         if () in (statuses, phases):
             return JobPage([], None)
@@ -88,8 +87,7 @@ class RemoteReadVerbs(RemoteVerbs):
         return JobPage(map(_job, found.jobs), found.next_after, found.next_cursor, found.searched, stopped=found.stopped)
 
     def dependents(self, job_id: int, *, after: int = 0, limit: int = 100) -> builtins.list[Job]:
-        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        validate.page(after, limit)
         target = path("jobs", validate.job_id(job_id), "dependents")
         return [_job(job) for job in self._get(target, a.PageAnswer, after=after, limit=limit).jobs]
 
@@ -156,8 +154,7 @@ class RemoteReadVerbs(RemoteVerbs):
             "since": time_text("since", since),
             "until": time_text("until", until),
             "correlation_id": None if correlation_id is None else limits.check_key("correlation_id", correlation_id),
-            "after": limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
-            "limit": limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
+            **validate.page(after, limit),
         }
         return [] if kinds == "" else self._field(target, "events", list[Event], **query)
 
@@ -175,8 +172,7 @@ class RemoteReadVerbs(RemoteVerbs):
             after = page[-1].pos
 
     def stable_events(self, after: int, *, limit: int = 1_000) -> builtins.list[Event]:
-        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        validate.page(after, limit)
         return self._stable_page(after, limit).events
 
     def _stable_page(self, after: int, limit: int = limits.PAGE_MAX) -> a.StableEvents:

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.core import limits
 from holdfast.core.model import Actor
-from holdfast.ledger import Job, ScheduleRecord
+from holdfast.ledger import Job, ScheduleRecord, validate
 from holdfast.ledger.public import Duration
 from holdfast.ledger.verbs.schedules import ScheduleVerbs, read_firings_query
 from holdfast.remote import answers as a
@@ -40,9 +40,7 @@ class RemoteScheduleVerbs(RemoteVerbs, ScheduleVerbs):
         return Job(found.job.id, a.record_of(found.job), is_new=found.is_new)
 
     def schedules(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> list[ScheduleRecord]:
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        if after != "":
-            limits.check_name("after", after)
+        validate.page_by_name(after, limit)
         return self._field("/v1/schedules", "schedules", list[ScheduleRecord], after=after or None, limit=limit)
 
     def schedule(self, name: str) -> ScheduleRecord:
@@ -64,7 +62,7 @@ class RemoteScheduleVerbs(RemoteVerbs, ScheduleVerbs):
         query = {
             "name": name,
             "cron": cron,
-            "every": None if every_us is None else items.milliseconds(every_us // 1_000),
+            "every": items.microseconds(every_us),
             "tz": tz,
             "start": start,
             "end": end,

@@ -23,21 +23,17 @@ class _OneTask(msgspec.Struct, frozen=True):
     task: msgspec.Raw
 
 
-def _seconds(milliseconds: int | None) -> str | None:
-    return None if milliseconds is None else items.milliseconds(milliseconds)
-
-
 def _raw(text: str | None) -> msgspec.Raw | None:
     return None if text is None else msgspec.Raw(text.encode())
 
 
 def _fail(error: str, retryable: bool, code: Any, stage: Any, after_us: int | None) -> Body:
-    after = None if after_us is None else items.milliseconds(after_us // 1_000)
+    after = items.microseconds(after_us)
     return {"error": _raw(error), "retryable": retryable, "reason_code": code, "failure_stage": stage, "retry_after": after}
 
 
 _ON_TASK: dict[str, Callable[..., Body]] = {
-    "start": lambda ttl_ms: {"ttl": _seconds(ttl_ms)},
+    "start": lambda ttl_ms: {"ttl": items.milliseconds(ttl_ms)},
     "heartbeat": lambda stage, progress, checkpoint: {"stage": stage, "progress": progress, "checkpoint": _raw(checkpoint)},
     "complete": lambda payload: {"result": _results.decode(payload)["result"]},
     "fail": _fail,
@@ -45,7 +41,7 @@ _ON_TASK: dict[str, Callable[..., Body]] = {
 }
 """The body of each verb on a task, from what the agent's verb has checked. Its id and attempt come before."""
 _OTHERS: dict[str, Callable[..., Body]] = {
-    "resume": lambda ttl_ms, queues, kinds: {"ttl": _seconds(ttl_ms), "queues": queues, "kinds": kinds},
+    "resume": lambda ttl_ms, queues, kinds: {"ttl": items.milliseconds(ttl_ms), "queues": queues, "kinds": kinds},
     "gc": lambda limit: {"limit": limit},
 }
 

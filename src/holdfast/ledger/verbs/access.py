@@ -114,9 +114,7 @@ class TokenVerbs(LedgerBase):
 
     def tokens(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> list[TokenRecord]:
         """Return tokens by id, also revoked and expired ones. For the next page, pass the last id of this one as `after`."""
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        if after != "":
-            limits.check_name("after", after)
+        validate.page_by_name(after, limit)
         return [_public_token(row) for row in self._store.read_statement(lambda session: session.tokens(after, limit))]
 
     def revoke_token(self, token_id: str, *, actor: str | Actor | None = None) -> TokenRecord:

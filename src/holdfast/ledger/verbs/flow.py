@@ -183,8 +183,7 @@ class FlowVerbs(LedgerBase):
         """
         name = limits.check_name("name", name)
         key = None if key is None else limits.check_name("key", key)
-        after = limits.check_name("after", after) if after not in (None, "") else after
-        limit = limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        validate.page_by_name("" if after is None else after, limit)
 
         def work(session: Session) -> list[LimitKeyRecord]:
             body = session.limit_body(name)

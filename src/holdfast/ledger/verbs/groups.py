@@ -162,9 +162,7 @@ class GroupVerbs(OnJobsVerb, DeclarationVerb):
 
     def groups(self, *, after: str = "", limit: int = limits.PAGE_MAX, unfinished: bool = False) -> list[GroupRecord]:
         """Return groups by name, those after the name `after`. With `unfinished`, leave out those that are done."""
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        if after != "":
-            limits.check_name("after", after)
+        validate.page_by_name(after, limit)
         return self._store.read(partial(_read_page, after, limit, unfinished=validate.switch("unfinished", unfinished)))
 
     def group_jobs(
@@ -175,8 +173,7 @@ class GroupVerbs(OnJobsVerb, DeclarationVerb):
         A replay is here in the place of the job that it repeats.
         """
         limits.check_name("name", name)
-        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        validate.page(after, limit)
         found, _ = validate.statuses(status)
         statuses = tuple(Status) if found is None else found
 

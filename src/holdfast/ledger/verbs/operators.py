@@ -275,6 +275,5 @@ def filter_fields(
         "since": None if since is None else validate.moment("since", since),
         "until": None if until is None else validate.moment("until", until),
         "discarded": validate.switch("discarded", discarded),
-        "after": limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
-        "limit": limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
+        **validate.page(after, limit),
     }

@@ -270,8 +270,7 @@ class SealVerbs(LedgerBase):
 
     def heads(self, *, after: int = 0, limit: int = limits.PAGE_MAX) -> list[TreeHead]:
         """Return signed heads by size. For the next page, pass the last size of this one as `after`."""
-        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        validate.page(after, limit)
         return [_public_head(head) for head in self._store.read_statement(lambda session: session.heads(after, limit))]
 
     def inclusion(self, job_id: int) -> Inclusion:

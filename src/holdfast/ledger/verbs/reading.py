@@ -139,8 +139,7 @@ class ReadVerbs(LedgerBase):
         Jobs that wait for its replay instead are dependents of the replay.
         """
         job_id = validate.job_id(job_id)
-        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        validate.page(after, limit)
 
         def work(session: Session) -> Any:
             session.load_one(job_id)
@@ -167,8 +166,7 @@ class ReadVerbs(LedgerBase):
             since=None if since is None else validate.moment("since", since),
             until=None if until is None else validate.moment("until", until),
             correlation_id=None if correlation_id is None else limits.check_key("correlation_id", correlation_id),
-            after=limits.check_integer("after", after, 0, limits.JOB_ID_MAX),
-            limit=limits.check_integer("limit", limit, 1, limits.PAGE_MAX),
+            **validate.page(after, limit),
         )
         return [public_event(event) for event in self._store.read(lambda session: session.events(chosen))]
 
@@ -263,8 +261,7 @@ class ReadVerbs(LedgerBase):
 
     def stable_events(self, after: int, *, limit: int = 1_000) -> builtins.list[Event]:
         """Return the next events of the total order, up to the stable position. `follow` yields the same events as they come."""
-        limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
+        validate.page(after, limit)
         return [public_event(event) for event in self._store.stable_events(after, limit)]
 
     def position(self) -> int:

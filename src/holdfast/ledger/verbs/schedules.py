@@ -188,9 +188,7 @@ class ScheduleVerbs(DeclarationVerb):
 
     def schedules(self, *, after: str = "", limit: int = limits.PAGE_MAX) -> list[ScheduleRecord]:
         """Return schedules by name, those after the name `after`."""
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        if after != "":
-            limits.check_name("after", after)
+        validate.page_by_name(after, limit)
         return [_record(row) for row in self._store.read_statement(lambda session: session.schedules(after, limit))]
 
     def schedule(self, name: str) -> ScheduleRecord:

@@ -266,8 +266,7 @@ class RunVerbs(LedgerBase):
 
         For the next page, pass the last name as `after`.
         """
-        limits.check_integer("limit", limit, 1, limits.PAGE_MAX)
-        after = "" if after == "" else limits.check_name("after", after)
+        validate.page_by_name(after, limit)
         return [_public_run(row) for row in self._store.read_statement(lambda session: session.runs(after, limit))]
 
     def reset_run(self, name: str, *, actor: str | Actor | None = None) -> RunState:
