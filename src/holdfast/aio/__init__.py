@@ -7,7 +7,7 @@ Cancelling an `await` does not undo its call: the outcome is unknown. If that ma
 again. With `connection=`, the cancellation is raised after the call has ended.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from os import PathLike
 from typing import Any
 
@@ -19,7 +19,7 @@ from holdfast.core.model import Fence
 from holdfast.files.keys import KeySource
 from holdfast.ledger import Ledger, fences
 from holdfast.ledger.sweep import Entropy
-from holdfast.ledger.validators import HookSource, Validator
+from holdfast.ledger.validators import HookSource
 from holdfast.telemetry.metrics import Metrics
 
 __all__ = ["CALLS_MAX", "WAITS_MAX", "AsyncLedger", "AsyncWaiter", "Opening", "check_fence", "open"]
@@ -78,7 +78,7 @@ def open(
     metrics: Metrics | None = None,
     keys: Iterable[KeySource] | None = None,
     create: bool = True,
-    validators: Mapping[str, Validator | Sequence[Validator]] | HookSource | None = None,
+    validators: HookSource | None = None,
     token: str | None = None,
     token_file: str | PathLike[str] | None = None,
     ca_file: str | PathLike[str] | None = None,
