@@ -9,7 +9,7 @@ from holdfast.ledger import Ledger
 Need = Literal["read", "enqueue", "hold"]
 """What a tool does: it reads, adds jobs, or claims and holds jobs."""
 CLIENT_SCOPE_KEY = "holdfast.client"
-"""The key in a request's scope for its client: the index or the id of its token."""
+"""The key in a request's scope for its client: the id of its token."""
 RIGHTS_SCOPE_KEY = "holdfast.rights"
 """The key in a request's scope for the rights of its caller."""
 

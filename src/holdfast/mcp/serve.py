@@ -109,7 +109,7 @@ async def _run_stdio(server: Server[Any], shutdown: Shutdown) -> None:
         streams = cast("anyio.AsyncFile[str]", messages), cast("anyio.AsyncFile[str]", out)
         try:
             async with stdio_server(*streams) as (read, write):
-                log.info("serving MCP", extra={"url": "stdio"})
+                log.info("serving MCP")
                 await server.run(read, write, server.create_initialization_options())
         except* OSError as errors:
             log.info("the client has closed its input", extra={"error": str(errors.exceptions[0])})
