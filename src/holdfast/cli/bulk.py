@@ -113,6 +113,39 @@ def require_single_job(ids: tuple[int, ...], **given: object) -> None:
             raise usage_error(f"--{name.replace('_', '-')} goes with one job, not with {len(ids)}")
 
 
+def jobs_result(
+    done: Outcomes, word: str, fields: "Callable[[Job], dict[str, Any]]", text: "Callable[[Job], str]", *, key: str = "jobs"
+) -> CommandResult:
+    """Return the answer about changed jobs, with the fields and the text of each. `word` is like `cancelled`."""
+    jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
+    data = {key: [fields(job) for job in jobs]}
+
+    def show(page: Page) -> None:
+        for job in jobs:
+            page.line(text(job))
+        show_refused(page, done, word)
+
+    return CommandResult(data, show, refusal_error(done, data, word))
+
+
+def ids_done(done: Outcomes) -> list[int]:
+    return [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
+
+
+def discard_result(done: Outcomes) -> CommandResult:
+    """Return the answer about discarded jobs."""
+    discarded = ids_done(done)
+
+    def show(page: Page) -> None:
+        if discarded:
+            page.line(f"{len(discarded)} discarded: {join_some(discarded)}.")
+        elif not done:
+            page.line("There are no such dead letters.")
+        show_refused(page, done, "discarded")
+
+    return CommandResult({"discarded": discarded}, show, refusal_error(done, {"discarded": discarded}, "discarded"))
+
+
 def replay_jobs(ledger: "Ledger", ids: Iterable[int], *, again: bool, **options: Any) -> "tuple[Outcomes, dict[int, Job]]":
     """Replay jobs. Return the outcome of each, and the earlier replay of each job that was skipped."""
     done = change_jobs(ledger, "replay", ids, again=again, **options)
@@ -157,11 +190,11 @@ def describe_previous_replay(id_: int, replay: "Job") -> str:
 
 
 def require_ids_or_filters(ids: Sequence[int], everything: bool, filters: Mapping[str, object]) -> None:
-    """Raise unless the jobs are given either by ids or by filters."""
+    """Raise unless the jobs are given either by ids or by --all and filters."""
     if bool(ids) == everything:
         raise usage_error("name the jobs, or choose them with --all and filters")
-    if ids and any(value is not None for value in filters.values()):
-        raise usage_error("filters, --limit and --replayed go with --all, not with ids")
+    if ids and any(filters.values()):
+        raise usage_error("filters, --limit, --replayed and --dry-run go with --all, not with ids")
 
 
 def filtered_dead_letter_ids(ledger: "Ledger", limit: int | None, replayed: bool, filters: dict[str, Any]) -> Iterator[int]:
@@ -192,14 +225,6 @@ def replay_filtered(
     found = change_jobs(ledger, "replay", letters, limit=limit, counts=counts, again=again, **options)
     done = {id_: answer for id_, answer in found.items() if counts(answer)}
     return done, len(found) - len(done)
-
-
-def require_ids_or_all(ids: tuple[int, ...], everything: bool, filters: Mapping[str, object]) -> None:
-    """Raise unless the jobs are given either by ids or by --all and filters."""
-    if bool(ids) == everything:
-        raise usage_error("name the jobs, or choose them with --all and filters")
-    if ids and any(filters.values()):
-        raise usage_error("--queue, --kind, --status, --limit and --dry-run go with --all, not with ids")
 
 
 def cancelled_fields(job: "Job", *, changed: bool) -> dict[str, Any]:

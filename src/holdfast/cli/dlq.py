@@ -9,13 +9,13 @@ import click
 from holdfast.cli.bulk import (
     Outcomes,
     change_jobs,
+    discard_result,
     filtered_dead_letter_ids,
-    refusal_error,
+    ids_done,
     replay_filtered,
     replay_jobs,
     replay_result,
     require_ids_or_filters,
-    show_refused,
 )
 from holdfast.cli.command import CommandResult, NounGroup, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
@@ -24,8 +24,8 @@ from holdfast.cli.output import Page
 from holdfast.cli.values import JOB_ID, reason_code_option, resolve_since, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
 from holdfast.core.model import EventType, FailureStage
-from holdfast.core.text import format_age, join_some
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.core.text import format_age
+from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
@@ -47,9 +47,6 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         function = option(function)
     return function
-
-
-IDS_SHOWN_MAX = 20
 
 
 @click.group(cls=NounGroup)
@@ -170,8 +167,7 @@ def replay(
         done, skipped = replay_filtered(ledger, limit, filters, again=again, reason=reason)
     else:
         done, before = replay_jobs(ledger, dict.fromkeys(ids), again=again, reason=reason)
-    made = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
-    discarded = _ids_done(change_jobs(ledger, "discard", made, reason="replayed")) if discard_replayed else []
+    discarded = ids_done(change_jobs(ledger, "discard", ids_done(done), reason="replayed")) if discard_replayed else []
     more: dict[str, Any] = {"discarded": discarded, **({"skipped": skipped} if everything else {})}
     answer = replay_result(done, before, more)
 
@@ -183,10 +179,6 @@ def replay(
             page.line(f"{len(discarded)} discarded.")
 
     return CommandResult(answer.data, show, answer.failed)
-
-
-def _ids_done(done: Outcomes) -> list[int]:
-    return [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
 
 
 @dlq.command()
@@ -219,20 +211,10 @@ def discard(
     Example:
       holdfast dlq discard 12 13 --reason "a typo of ours"
     """
-    require_ids_or_filters(ids, everything, {**filters, "limit": limit, "replayed": only_replayed or None})
+    require_ids_or_filters(ids, everything, {**filters, "limit": limit, "replayed": only_replayed})
     refused = {} if everything else _not_letters(ledger, ids)
     found = filtered_dead_letter_ids(ledger, limit, only_replayed, filters) if everything else dict.fromkeys(ids)
-    done = refused | change_jobs(ledger, "discard", (id_ for id_ in found if id_ not in refused), reason=reason)
-    discarded = _ids_done(done)
-
-    def show(page: Page) -> None:
-        if discarded:
-            page.line(f"{len(discarded)} discarded: {join_some(discarded, IDS_SHOWN_MAX)}.")
-        elif not done:
-            page.line("There are no such dead letters.")
-        show_refused(page, done, "discarded")
-
-    return CommandResult({"discarded": discarded}, show, refusal_error(done, {"discarded": discarded}, "discarded"))
+    return discard_result(refused | change_jobs(ledger, "discard", (id_ for id_ in found if id_ not in refused), reason=reason))
 
 
 def _not_letters(ledger: "Ledger", ids: Iterable[int]) -> Outcomes:

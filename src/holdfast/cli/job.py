@@ -9,13 +9,14 @@ from holdfast.cli.bulk import (
     cancel_filtered,
     cancelled_fields,
     change_jobs,
-    refusal_error,
+    discard_result,
+    ids_done,
+    jobs_result,
     replay_jobs,
     replay_result,
     request_id_of_batch,
-    require_ids_or_all,
+    require_ids_or_filters,
     require_single_job,
-    show_refused,
 )
 from holdfast.cli.command import CommandResult, GeneratedRequestId, NounGroup, request_option, with_existing_ledger, with_ledger
 from holdfast.cli.completion import QUEUE
@@ -34,9 +35,7 @@ from holdfast.cli.values import (
 )
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX, PRIORITY_MAX, REV_MAX
 from holdfast.core.model import LIVE, TERMINAL, Phase, Status
-from holdfast.core.text import join_some
 from holdfast.core.vocabulary import Dialect
-from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
@@ -244,7 +243,7 @@ def cancel(
     Example:
       holdfast job cancel 12 13 --reason "not needed any more"
     """
-    require_ids_or_all(ids, everything, filters)
+    require_ids_or_filters(ids, everything, filters)
     options: dict[str, Any] = {} if reason is None else {"reason": reason}
     if everything:
         if expected_rev is not None or not isinstance(request_id, GeneratedRequestId):
@@ -254,17 +253,15 @@ def cancel(
     require_single_job(ids, expected_rev=expected_rev)
     chosen = [(id_, expected_rev) for id_ in dict.fromkeys(ids)]
     done = change_jobs(ledger, "cancel", chosen, request_id=request_id, hard=hard, **options)
-    jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
     requests = {request_id_of_batch(request_id, number) for number in range(len(done))}
-    changed = {job.id for job in jobs if _is_cancelled_by(ledger, job.id, requests)}
-    data = [cancelled_fields(job, changed=job.id in changed) for job in jobs]
-
-    def show(page: Page) -> None:
-        for job in jobs:
-            page.line(_cancel_message(job, changed=job.id in changed))
-        show_refused(page, done, "cancelled")
-
-    return CommandResult({"cancelled": data}, show, refusal_error(done, {"cancelled": data}, "cancelled"))
+    changed = {id_ for id_ in ids_done(done) if _is_cancelled_by(ledger, id_, requests)}
+    return jobs_result(
+        done,
+        "cancelled",
+        lambda job: cancelled_fields(job, changed=job.id in changed),
+        lambda job: _cancel_message(job, changed=job.id in changed),
+        key="cancelled",
+    )
 
 
 def _is_cancelled_by(ledger: "Ledger", job_id: int, requests: set[str | None]) -> bool:
@@ -336,20 +333,16 @@ def reschedule(
 
 def _placement_result(ledger: "Ledger", verb: "VerbOnJobs", ids: tuple[int, ...], word: str, **options: Any) -> CommandResult:
     """Change the queue, priority or time of queued jobs. `word` is like `moved`."""
-    done = change_jobs(ledger, verb, dict.fromkeys(ids), **options)
-    jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    data = [
-        {"job_id": job.id, "queue": job.queue, "priority": job.priority, "available_at": job.available_at, "rev": job.rev}
-        for job in jobs
-    ]
+    return jobs_result(change_jobs(ledger, verb, dict.fromkeys(ids), **options), word, _placement, _placement_text)
 
-    def show(page: Page) -> None:
-        for job in jobs:
-            when_ = "once others have succeeded" if job.waits_for else f"from {format_time(job.available_at)}"
-            page.line(f"Job {job.id} is queued in {job.queue}, priority {job.priority}, available {when_}.")
-        show_refused(page, done, word)
 
-    return CommandResult({"jobs": data}, show, refusal_error(done, {"jobs": data}, word))
+def _placement(job: "Job") -> dict[str, Any]:
+    return {"job_id": job.id, "queue": job.queue, "priority": job.priority, "available_at": job.available_at, "rev": job.rev}
+
+
+def _placement_text(job: "Job") -> str:
+    when_ = "once others have succeeded" if job.waits_for else f"from {format_time(job.available_at)}"
+    return f"Job {job.id} is queued in {job.queue}, priority {job.priority}, available {when_}."
 
 
 @job.command()
@@ -419,15 +412,7 @@ def discard(ledger: "Ledger", *, ids: tuple[int, ...], reason: str | None) -> Co
     Example:
       holdfast job discard 12 13 --reason "a typo of ours"
     """
-    done = change_jobs(ledger, "discard", dict.fromkeys(ids), reason=reason)
-    discarded = [id_ for id_, answer in done.items() if not isinstance(answer, HoldfastError)]
-
-    def show(page: Page) -> None:
-        if discarded:
-            page.line(f"{len(discarded)} discarded: {join_some(discarded)}.")
-        show_refused(page, done, "discarded")
-
-    return CommandResult({"discarded": discarded}, show, refusal_error(done, {"discarded": discarded}, "discarded"))
+    return discard_result(change_jobs(ledger, "discard", dict.fromkeys(ids), reason=reason))
 
 
 @job.command()

@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.bulk import change_jobs, refusal_error, require_single_job, show_refused
+from holdfast.cli.bulk import change_jobs, jobs_result, require_single_job
 from holdfast.cli.command import CommandResult, default_actor, request_option, with_ledger
-from holdfast.cli.output import Page
 from holdfast.cli.values import JOB_ID
 from holdfast.core.limits import REV_MAX
 from holdfast.core.model import FailureStage, ReasonCode
-from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
@@ -74,12 +72,9 @@ def _outcome(ledger: "Ledger", ids: tuple[int, ...], given: dict[str, Any], verb
     require_single_job(ids, expected_rev=rev)
     actor = default_actor(list(ledger.ring))  # the system requeues, on behalf of this name
     done = change_jobs(ledger, verb, [(id_, rev) for id_ in dict.fromkeys(ids)], actor=actor, **given)
-    jobs = [job for job in done.values() if not isinstance(job, HoldfastError)]
-    data = [{"job_id": job.id, "status": job.status, "rev": job.rev} for job in jobs]
-
-    def show(page: Page) -> None:
-        for job in jobs:
-            page.line(f"Job {job.id} is {job.status.value.replace('_', '-')}.")
-        show_refused(page, done, word)
-
-    return CommandResult({"jobs": data}, show, refusal_error(done, {"jobs": data}, word))
+    return jobs_result(
+        done,
+        word,
+        lambda job: {"job_id": job.id, "status": job.status, "rev": job.rev},
+        lambda job: f"Job {job.id} is {job.status.value.replace('_', '-')}.",
+    )
