@@ -1,12 +1,8 @@
 """Wide and combining characters take the columns that a terminal gives them."""
 
-import re
-
 import pytest
 
-from holdfast.cli.output import Page, clip, display_width, pad, shorten, wrap
-from holdfast.cli.top_screen import render_pane
-from holdfast.cli.top_view import PANES, PaneRow
+from holdfast.cli.output import Page, clip, display_width, pad, shorten
 
 
 @pytest.mark.parametrize(
@@ -36,10 +32,6 @@ def test_a_text_is_cut_to_fit_its_columns(text: str, columns: int, left: str) ->
     assert clip(text, columns) == left
     assert display_width(shorten(text * 9, 8)) <= 8
     assert display_width(pad(text, 9)) == display_width(pad(text, 9, to_right=True)) == 9
-    for room in (1, 2, 3, 7):
-        lines = wrap(text * 9, room)
-        assert "".join(lines) == text * 9
-        assert all(display_width(line) <= max(room, 2) for line in lines)
 
 
 NAMES = ["plain", "日本語のキュー", "e\u0301te\u0301", "🚀🚀", "한글", "x" * 300, "長" * 300]
@@ -49,9 +41,3 @@ def test_a_table_keeps_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
     Page().table(("name", "then"), [(name, "HERE") for name in NAMES])
     _, *lines = capsys.readouterr().out.splitlines()
     assert len({display_width(line[: line.index("HERE")]) for line in lines}) == 1
-
-
-def test_a_pane_keeps_its_columns() -> None:
-    rows = [PaneRow(name, (name, *["HERE"] * (len(PANES[0].heads) - 1))) for name in NAMES]
-    lines = [line.text for line in render_pane(PANES[0], rows, 20, 0, focused=True)]
-    assert len({display_width(line[: re.search("HERE", line).start()]) for line in lines[2:]}) == 1  # type: ignore[union-attr]

@@ -12,7 +12,7 @@ from holdfast import shapes
 from holdfast.agent.brief import Brief, TaskDetails
 from holdfast.agent.tasks import Collected, Task
 from holdfast.cli.output import SCHEMA_VERSION
-from holdfast.cli.top_view import LedgerSnapshot
+from holdfast.cli.top import LedgerOverview
 from holdfast.core.doctor import Diagnosis
 from holdfast.core.explain import Explanation
 from holdfast.core.liveness import HealthVerdict
@@ -443,7 +443,7 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "token list": (TokenListAnswer,),
     "token new": (NewTokenAnswer,),
     "token revoke": (TokenAnswer,),
-    "top": (LedgerSnapshot,),
+    "top": (LedgerOverview,),
     "verify": (VerifyAnswer, ProofAnswer),
     "worker list": (WorkerListAnswer,),
     "worker run": (WorkerRunAnswer, WorkersRunAnswer),

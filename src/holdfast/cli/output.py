@@ -58,16 +58,6 @@ def pad(text: str, columns: int, *, to_right: bool = False) -> str:
     return blanks + text if to_right else text + blanks
 
 
-def wrap(text: str, columns: int) -> list[str]:
-    """Split the text into lines that fit. A character that is wider than a line gets a line of its own."""
-    lines: list[str] = []
-    while text:
-        part = clip(text, columns) or text[0]
-        lines.append(part)
-        text = text[len(part) :]
-    return lines or [""]
-
-
 CELL_COLUMNS_MAX = 200
 
 

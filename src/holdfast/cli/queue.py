@@ -12,6 +12,7 @@ from holdfast.core.model import Status
 from holdfast.core.text import format_age
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
     from holdfast.ledger import Ledger, QueueRecord, QueueSettingsRecord
@@ -50,11 +51,7 @@ def list_(ledger: "Ledger") -> CommandResult:
         if not found:
             page.line("There are no queues.")
             return
-        rows = [
-            (one.name, queue_state(one, now), oldest_wait(one, now), *(one.counts.get(name, 0) for name in STATUSES))
-            for one in found
-        ]
-        page.table(("queue", "state", "oldest", *STATUSES), rows)
+        show_queues(page, found, now)
         for one in settings.values():
             page.line(f"Queue {one.queue} has {_settings_text(one)}.")
 
@@ -77,14 +74,23 @@ def get(ledger: "Ledger", *, name: str) -> CommandResult:
     found = next((one for one in ledger.queues() if one.name == name), None) or _without_jobs(name)
 
     def show(page: Page) -> None:
-        page.line(f"Queue {name} is {queue_state(found, now)}, and has {_settings_text(settings)}.")
+        page.line(f"Queue {name} is {_queue_state(found, now)}, and has {_settings_text(settings)}.")
         counts = [(status, found.counts[status]) for status in STATUSES if found.counts.get(status)]
         if not counts:
             page.line("It has no jobs.")
             return
-        page.fields([("oldest", oldest_wait(found, now)), *counts])
+        page.fields([("oldest", _oldest_wait(found, now)), *counts])
 
     return CommandResult({"queue": _queue_fields(found, settings)}, show)
+
+
+def show_queues(page: Page, found: "Sequence[QueueRecord]", now: "datetime") -> None:
+    """Print a table of queues."""
+    rows = [
+        (one.name, _queue_state(one, now), _oldest_wait(one, now), *(one.counts.get(name, 0) for name in STATUSES))
+        for one in found
+    ]
+    page.table(("queue", "state", "oldest", *STATUSES), rows)
 
 
 def _without_jobs(name: str) -> "QueueRecord":
@@ -103,7 +109,7 @@ def _settings_text(settings: "QueueSettingsRecord") -> str:
     return " ".join(part for part in parts if part) or "no settings"
 
 
-def queue_state(queue: "QueueRecord", now: "datetime") -> str:
+def _queue_state(queue: "QueueRecord", now: "datetime") -> str:
     """Return `open`, or how long ago the queue was paused, by which actor and why."""
     if queue.paused_at is None:
         return "open"
@@ -113,7 +119,7 @@ def queue_state(queue: "QueueRecord", now: "datetime") -> str:
     )
 
 
-def oldest_wait(queue: "QueueRecord", now: "datetime") -> str:
+def _oldest_wait(queue: "QueueRecord", now: "datetime") -> str:
     return "–" if queue.ready_since is None else format_age(now - queue.ready_since)
 
 

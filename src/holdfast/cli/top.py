@@ -1,25 +1,47 @@
-"""`holdfast top`: watch a ledger live in a terminal."""
+"""`holdfast top`: print the overview of a ledger. On a terminal, print it again each second."""
 
+import contextlib
+import os
+import signal
 import sys
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from holdfast.cli.command import CommandResult, as_json_option, db_option, key_option, load_keys, open_ledger, print_result
 from holdfast.cli.config import ledger_url, without_password
-from holdfast.cli.output import Page
+from holdfast.cli.output import Page, clip, usage_error
+from holdfast.cli.queue import STATUSES, show_queues
 from holdfast.cli.values import duration
+from holdfast.cli.worker import replaced_workers, show_workers
+from holdfast.core.doctor.model import Severity
+from holdfast.core.text import format_age
 from holdfast.errors import HoldfastError
+from holdfast.ledger import WorkerRecord
+from holdfast.ledger.overview import AgentSession, Overview
+from holdfast.telemetry.formatters import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from holdfast.cli.top_view import LedgerSnapshot, ViewAction
     from holdfast.ledger import Ledger
 
 EVERY_SECONDS_MIN = 0.1
-QUEUED_MAX = 50
+READING_SHARE_MAX = 0.2
+"""The share of time spent on reading. If reading takes long, the ledger is read less often."""
+ROWS_MAX, FINDINGS_MAX = 200, 10
+OPEN_SCREEN, CLOSE_SCREEN = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
+"""Begin a screen of its own without a cursor, and return to the one before."""
+HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+class LedgerOverview(msgspec.Struct, frozen=True):
+    """The overview of a ledger, its workers and its agents, 200 of each at most."""
+
+    overview: Overview
+    workers: list[WorkerRecord]
+    agents: list[AgentSession]
 
 
 @click.command()
@@ -31,7 +53,7 @@ QUEUED_MAX = 50
 def top(*, every: timedelta, once: bool, keys: tuple[str, ...], db: str | None, as_json: bool) -> None:
     """Watch a ledger live.
 
-    It shows queues and their rates, workers, running jobs, stalls, dead letters and limits. The key ? shows all keys.
+    It shows the numbers of jobs, the largest queues, workers, agents and what needs attention. Ctrl-C ends it.
 
     \b
     Try:
@@ -40,107 +62,111 @@ def top(*, every: timedelta, once: bool, keys: tuple[str, ...], db: str | None, 
     url, ring = ledger_url(db), load_keys(keys)
     with open_ledger(url, ring, create=False) as ledger:
         if once or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-            print_result(_snapshot(ledger), as_json)
+            found = read_overview(ledger)
+            print_result(CommandResult(found, lambda page: show_overview(page, found)), as_json)
         else:
-            _run_view(ledger, without_password(url), max(EVERY_SECONDS_MIN, every.total_seconds()))
+            _watch(ledger, without_password(url), max(EVERY_SECONDS_MIN, every.total_seconds()))
 
 
-def _run_view(ledger: "Ledger", title: str, every_s: float) -> None:
-    from holdfast.cli.top_screen import Terminal
-    from holdfast.cli.top_view import SnapshotPoller
-
-    with SnapshotPoller(ledger, every_s) as poller:
-        Terminal(poller, title, _action_handler(ledger)).run()
+def read_overview(ledger: "Ledger") -> LedgerOverview:
+    return LedgerOverview(ledger.overview(), ledger.workers(limit=ROWS_MAX), ledger.agents(limit=ROWS_MAX))
 
 
-def _snapshot(ledger: "Ledger") -> CommandResult:
-    from holdfast.cli.top_view import SnapshotReader
-
-    snapshot = SnapshotReader(ledger).read()
-    return CommandResult(snapshot, lambda page: _show(page, snapshot))
-
-
-def _show(page: Page, snapshot: "LedgerSnapshot") -> None:
-    from holdfast.cli.top_view import shown_panes
-
-    for number, pane in enumerate(shown_panes(snapshot)):
-        rows = pane.rows(snapshot)
-        if number:
-            page.line()
-        page.line(f"{pane.name} ({len(rows)})", bold=True)
-        if rows:
-            page.table(pane.heads, [row.cells for row in rows])
-
-
-def _action_handler(ledger: "Ledger") -> "Callable[[ViewAction], str | list[str]]":
-    def perform(action: "ViewAction") -> str | list[str]:
-        match action.verb:
-            case "cancel":
-                over = ledger.cancel(action.job_id).finished_at is not None
-                return f"Job {action.job_id} is {'cancelled' if over else 'asked to stop'}."
-            case "replay":
-                return _replay(ledger, action.job_id)
-            case "pause":
-                ledger.pause(action.queue)
-                return f"Queue {action.queue} is paused."
-            case "unpause":
-                ledger.unpause(action.queue)
-                return f"Queue {action.queue} is open."
-            case "open_queue":
-                return _queue_details(ledger, action.queue)
-        return _job_details(ledger, action.job_id)
-
-    return perform
+def show_overview(page: Page, found: LedgerOverview) -> None:
+    overview, now = found.overview, found.overview.now
+    counts, rates, workers = overview.counts, overview.rates, overview.workers
+    page.fields(
+        [
+            ("jobs", ", ".join(f"{counts[name]:,} {name.replace('_', '-')}" for name in STATUSES if name in counts) or "none"),
+            (
+                "a minute",
+                rates and ", ".join(f"{rate:g} {name}" for name, rate in msgspec.structs.asdict(rates).items()),
+            ),
+            ("failed in 24 h", overview.failed_24h),
+            ("dead letters", overview.dead_letters),
+            ("attention", overview.attention),
+        ]
+    )
+    page.heading(f"Queues, the largest {len(overview.queues)}")
+    if overview.queues:
+        show_queues(page, overview.queues, now)
+    page.heading(f"Workers: {workers.fresh} fresh, {workers.late} late, {workers.silent} silent")
+    if found.workers:
+        show_workers(page, found.workers, now, replaced_workers(found.workers))
+    if found.agents:
+        page.heading(f"Agents ({len(found.agents)})")
+        page.table(
+            ("agent", "session", "task", "holding", "seen"),
+            [
+                (one.name, one.session, one.focus or "–", one.holding, f"{format_age(now - one.seen_at)} ago")
+                for one in found.agents
+            ],
+        )
+    warnings = [finding for finding in overview.findings if finding.severity is Severity.WARNING]
+    if warnings:
+        page.heading("Findings")
+        for finding in warnings[:FINDINGS_MAX]:
+            page.line(f"  {finding.words}. {finding.action}")
 
 
-def _replay(ledger: "Ledger", job_id: int) -> str:
-    [answer] = ledger.on_jobs("replay", [job_id])
-    if isinstance(answer, HoldfastError):
-        raise answer
-    if not answer.is_new and answer.finished_at is not None:
-        return f"Job {job_id} was replayed before, as {answer.id} ({answer.status.value}): holdfast job replay {job_id} --again"
-    return f"Job {job_id} is replayed as {answer.id}."
-
-
-def _queue_details(ledger: "Ledger", name: str) -> list[str]:
-    """Return lines with the state of the queue and its first queued jobs."""
-    from holdfast.cli.job_views import JOB_HEADS, job_row
-    from holdfast.cli.queue import oldest_wait, queue_state
-
-    page, now = PageBuffer(), ledger.now()
-    for queue in ledger.queues():
-        if queue.name == name:
-            page.line(f"Queue {name}: {queue_state(queue, now)}")
-            page.fields([("oldest claimable job", oldest_wait(queue, now)), *queue.counts.items()])
-    found = ledger.list(queue=name, status="queued", limit=QUEUED_MAX)
-    page.heading(f"Queued, the first {QUEUED_MAX} by id")
-    if found:
-        page.table(JOB_HEADS, [job_row(job, now) for job in found])
-    return page.lines
-
-
-def _job_details(ledger: "Ledger", job_id: int) -> list[str]:
-    """Return lines with an explanation of the job's state, the job as `job get` shows it, and its events."""
-    from holdfast.cli.job_views import EVENT_HEADS, event_rows, show_job
-    from holdfast.core.model import EventType
-
-    page = PageBuffer()
-    if explain := getattr(ledger, "explain", None):
-        page.line(explain(job_id).text)
-        page.line()
-    show_job(page, ledger.get(job_id))
-    page.heading("History, without beats")
-    events = ledger.events(job_id, types=[kind.value for kind in EventType if kind is not EventType.HEARTBEAT])
-    page.table(EVENT_HEADS, event_rows(ledger, events))
-    return page.lines
-
-
-class PageBuffer(Page):
+class _Lines(Page):
     """A page that collects its lines instead of printing them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
 
-    def line(self, text: str = "", **style: Any) -> None:
-        self.lines.append(text)
+    def line(self, text: str = "", **_: Any) -> None:
+        self.lines.append(printable(text))
+
+
+def _watch(ledger: "Ledger", title: str, every_s: float) -> None:
+    """Draw the overview until Ctrl-C, a signal, or the end of the terminal."""
+    if os.environ.get("TERM", "dumb") in ("", "dumb"):
+        kind = os.environ.get("TERM", "")
+        raise usage_error(f"a terminal of type {kind!r:.40} is not supported", action="Use --once, or set TERM.")
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            _draw_frames(ledger, title, every_s)
+    finally:
+        with contextlib.suppress(OSError):
+            os.write(sys.stdout.fileno(), CLOSE_SCREEN)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _draw_frames(ledger: "Ledger", title: str, every_s: float) -> None:
+    lines = _Lines()
+    seen, is_terminal = "", _write(OPEN_SCREEN + HOME.encode())
+    while is_terminal:
+        began = time.monotonic()
+        try:
+            found = read_overview(ledger)
+            seen, lines = f"{found.overview.now:%H:%M:%S}", _Lines()
+            show_overview(lines, found)
+            heads = [f"Holdfast  {title}  {seen}", ""]
+        except HoldfastError as error:
+            heads = [f"Holdfast  STALE since {seen or 'the start'}  {title}", printable(f"{error.code}: {error.message}")]
+        is_terminal = _draw([*heads, *lines.lines])
+        time.sleep(max(every_s, (time.monotonic() - began) / READING_SHARE_MAX))
+
+
+def _draw(lines: list[str]) -> bool:
+    """Write over the screen in one piece, so that it does not flicker. Return False if the terminal is closed."""
+    try:
+        columns, rows = os.get_terminal_size(sys.stdout.fileno())
+    except OSError:
+        return False
+    if len(lines) > rows:
+        lines = [*lines[: rows - 1], f"… {len(lines) - rows + 1} more lines: holdfast top --once"]
+    return _write((HOME + "\r\n".join(clip(line, columns - 1) + END_OF_LINE for line in lines) + END_OF_SCREEN).encode())
+
+
+def _write(text: bytes) -> bool:
+    try:
+        while text:
+            text = text[os.write(sys.stdout.fileno(), text) :]
+    except OSError:
+        return False
+    return True

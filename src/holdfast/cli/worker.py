@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -243,6 +243,18 @@ def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> CommandResult:
     now = ledger.now()
     found = ledger.workers(seen_within=seen_within)
     gone = replaced_workers(found if seen_within is None else ledger.workers())
+
+    def show(page: Page) -> None:
+        if found:
+            show_workers(page, found, now, gone)
+        else:
+            page.line("No workers.")
+
+    return CommandResult({"workers": found, "now": now}, show)
+
+
+def show_workers(page: Page, found: "Sequence[WorkerRecord]", now: datetime, gone: set[tuple[str, str]]) -> None:
+    """Print a table of workers. `gone` is from `replaced_workers`."""
     heads: tuple[str, ...] = ("worker", "last seen", "holding", "queues", "up", "host, pid")
     if any(record.details.get("labels") for record in found):
         heads = (*heads, "labels")
@@ -258,14 +270,7 @@ def list_(ledger: "Ledger", *, seen_within: timedelta | None) -> CommandResult:
         )[: len(heads)]
         for record in found
     ]
-
-    def show(page: Page) -> None:
-        if rows:
-            page.table(heads, rows)
-        else:
-            page.line("No workers.")
-
-    return CommandResult({"workers": found, "now": now}, show)
+    page.table(heads, rows)
 
 
 def _join_names(names: object) -> str:
