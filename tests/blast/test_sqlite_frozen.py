@@ -13,7 +13,8 @@ import apsw
 import pytest
 
 import holdfast
-from holdfast import Ledger, PolicyFields, Unavailable, fast_heartbeat
+from holdfast import Ledger, PolicyFields, Unavailable
+from holdfast.program import fast_heartbeat
 from holdfast.store.sqlite import write_lock
 from tests.integration.conftest import Opener, opened
 from tests.support import forked

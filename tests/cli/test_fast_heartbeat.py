@@ -13,9 +13,10 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import Ledger, fast_heartbeat
+from holdfast import Ledger
 from holdfast.agent import Agent
-from holdfast.fast_heartbeat import try_heartbeat
+from holdfast.program import fast_heartbeat
+from holdfast.program.fast_heartbeat import try_heartbeat
 from holdfast.store.sqlite.store import BUSY_MS
 from holdfast.testing import ManualClock
 from tests.contract.builders import held, queued

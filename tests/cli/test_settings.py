@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast.agent import Agent
 from holdfast.cli import main
-from holdfast.fast_heartbeat import try_heartbeat
+from holdfast.program.fast_heartbeat import try_heartbeat
 from tests.cli.conftest import Run
 
 PLACES = ("typed", "env", "toml")

@@ -124,7 +124,7 @@ def _parse_number(value: str) -> int:
     return int(value)
 
 
-_STORE_FOLDER = Path(__file__).parent / "store" / "sqlite"
+_STORE_FOLDER = Path(__file__).parents[1] / "store" / "sqlite"
 _WAL_PAGES = 256
 """Checkpoint when the log has this many pages. Every process reads the whole log, and no other process may keep it short."""
 _BUSY_MS = 1_000

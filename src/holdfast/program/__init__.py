@@ -36,7 +36,7 @@ def _prepare_streams() -> None:
 
 def _try_heartbeat(arguments: list[str]) -> bool:
     """Record a plain heartbeat and return True, or return False if the command line has to run it."""
-    from holdfast.fast_heartbeat import try_heartbeat
+    from holdfast.program.fast_heartbeat import try_heartbeat
 
     output = try_heartbeat(arguments)
     if output is not None:
