@@ -1,6 +1,7 @@
 """What flow control costs: drains of jobs with limits, partitions and labels against a plain drain of the same run.
 
-Also the claim of a job that may start, beside a million jobs whose limit is used up, against one without them.
+Also the claim of a job that may start, beside a million jobs whose limit is used up, and beside 10,000 jobs for single workers,
+against one without them.
 """
 
 import time
@@ -22,6 +23,7 @@ HEADING = Heading("Flow control: batches of 500, one thread", ours="with", base=
 KEYS = 10_000
 ENQUEUED_AT_ONCE = 5_000
 LABELS = (["gpu"], ["gpu", "zone:berlin"], ["gripper"])
+WORKERS = 10_000
 SLOWER_MAX = 3.0
 
 
@@ -45,7 +47,7 @@ CASES: dict[str, tuple[Callable[[int], dict[str, Any]], float]] = {
 
 
 def measure(host: Host, sizes: Sizes) -> list[Row]:
-    return [*(_drain(host, sizes, name, *case) for name, case in CASES.items()), _blocked(host, sizes)]
+    return [*(_drain(host, sizes, name, *case) for name, case in CASES.items()), _blocked(host, sizes), _routed(host, sizes)]
 
 
 def _drain(host: Host, sizes: Sizes, name: str, options: Callable[[int], dict[str, Any]], target: float) -> Row:
@@ -89,22 +91,40 @@ def _flow(ledger: Ledger, queue: str, count: int) -> int:
 
 
 def _blocked(host: Host, sizes: Sizes) -> Row:
-    """Claims of one free job each, with and without jobs behind a used-up limit. The rates are claims a second."""
+    """Claims beside jobs behind a used-up limit."""
+
+    def fill(ledger: Ledger, queue: str) -> None:
+        ledger.set_limit(queue, concurrent=1)
+        ledger.enqueue("noop", queue=queue, limits=[queue])
+        ledger.claim("bench", [queue], start=True)
+        _fill(ledger, queue, sizes.large, partial(_drawing_on, queue))
+
+    return _beside(host, sizes, f"{sizes.large:,} blocked", fill)
+
+
+def _routed(host: Host, sizes: Sizes) -> Row:
+    """Claims beside jobs of which each is for another worker."""
+
+    def fill(ledger: Ledger, queue: str) -> None:
+        _fill(ledger, queue, WORKERS, lambda number: {"for_worker": f"robot-{number}"})
+
+    return _beside(host, sizes, f"{WORKERS:,} for other workers", fill)
+
+
+def _beside(host: Host, sizes: Sizes, others: str, fill: Callable[[Ledger, str], None]) -> Row:
+    """Claims of one free job each, with and without other jobs. The rates are claims a second."""
     with host.place() as place, holdfast.open(place.url) as ledger:
-        for queue, blocked in (("free", 0), ("behind", sizes.large)):
-            ledger.set_limit(queue, concurrent=1)
-            ledger.enqueue("noop", queue=queue, limits=[queue])
-            ledger.claim("bench", [queue], start=True)
-            _fill(ledger, queue, blocked, partial(_drawing_on, queue))
+        fill(ledger, "beside")
+        for queue in ("free", "beside"):
             _fill(ledger, queue, 2 * sizes.blocked_claims, lambda number: {"partition": f"p{number % 5}"})
         place.settle()
-        for queue in ("free", "behind"):
+        for queue in ("free", "beside"):
             sum(_claims(ledger, queue, sizes.blocked_claims))
-        behind, free = (list(_claims(ledger, queue, sizes.blocked_claims)) for queue in ("behind", "free"))
+        beside, free = (list(_claims(ledger, queue, sizes.blocked_claims)) for queue in ("beside", "free"))
         events = place.events("claimed")
-    rounds = {"with": [1 / one for one in behind], "without": [1 / one for one in free]}
-    what = f"{host.name}, claim of a free job beside {sizes.large:,} blocked"
-    return Row(what, 1 / median(behind), 1 / median(free), 1 / SLOWER_MAX, events, rounds)
+    rounds = {"with": [1 / one for one in beside], "without": [1 / one for one in free]}
+    what = f"{host.name}, claim of a free job beside {others}"
+    return Row(what, 1 / median(beside), 1 / median(free), 1 / SLOWER_MAX, events, rounds)
 
 
 def _drawing_on(limit: str, _: int) -> dict[str, Any]:
