@@ -112,7 +112,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     requires: tuple[str, ...]
     """The labels that its worker must have."""
     for_worker: str | None
-    """The only worker that may have it, or the one that may have it first."""
+    """The only worker that may have it."""
 
 
 _DERIVED = {"attempts_max": "policy", "error": "last_error", "dead_letter": "note", "has_checkpoint": "checkpoint"}

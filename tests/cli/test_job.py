@@ -574,6 +574,13 @@ def test_queued_jobs_are_moved_reprioritised_and_rescheduled(jobs_cli: JobComman
     assert later > jobs_cli.said("job", "reschedule", first)["jobs"][0]["available_at"]
     types = [event["type"] for event in jobs_cli.said("job", "events", first)["events"]]
     assert types == ["enqueued", "moved", "reprioritised", "rescheduled", "rescheduled"]
+    jobs_cli.said("job", "move", first, second, "--for-worker", "robot-7", "--reason", "robot-8 is broken")
+    assert [jobs_cli.ledger.get(id_).for_worker for id_ in (first, second)] == ["robot-7", "robot-7"]
+    assert "to the worker robot-7" in jobs_cli("job", "events", first).out
+    jobs_cli.said("job", "move", second, "--any-worker", "--queue", "other")
+    assert (jobs_cli.ledger.get(second).for_worker, jobs_cli.ledger.get(second).queue) == (None, "other")
+    assert jobs_cli.refused("job", "move", second)[:2] == (2, "usage")
+    assert jobs_cli.refused("job", "move", second, "--any-worker", "--for-worker", "w")[:2] == (2, "usage")
     jobs_cli.ledger.cancel(second)
     code, error, _ = jobs_cli.refused("job", "move", second, "--queue", "other")
     assert (code, error) == (1, "invalid_transition")

@@ -103,7 +103,7 @@ def test_jobs_that_wait_for_a_limit_are_counted(cli: Commands) -> None:
         (("queue", "set", "q", "--weight", "a=1", "--weight", "a=2"), 2),
         (("job", "enqueue", "k", "--queue", "q", "--limit", "api=x"), 2),
         (("job", "enqueue", "k", "--queue", "q", "--limit", "api"), 1),
-        (("job", "enqueue", "k", "--queue", "q", "--for-worker-for", "1m"), 1),
+        (("job", "enqueue", "k", "--queue", "q", "--requires", "worker:w"), 1),
     ],
 )
 def test_bad_values_are_refused(cli: Commands, arguments: tuple[str, ...], code: int) -> None:
@@ -143,7 +143,7 @@ def test_a_queue_is_shown(cli: Commands) -> None:
 def test_a_job_has_the_options_and_shows_them(cli: Commands) -> None:
     cli("limit", "set", "api", "--concurrent", "5")
     options = ("--limit", "api=3", "--partition", "t", "--requires", "gpu", "--requires", "zone:berlin")
-    worker = ("--for-worker", "robot-7", "--for-worker-for", "10m")
+    worker = ("--for-worker", "robot-7")
     job = cli.ask("job", "enqueue", "k", "--queue", "q", *options, *worker)["job"]
     assert (job["limits"], job["partition"], job["requires"], job["for_worker"]) == (
         {"api": 3},

@@ -191,6 +191,7 @@ def tasks(said: Said) -> None:
     said("task", "start", "--id", third, *who, "r-6")
     said("task", "release", "--id", third, *who, "r-7")
     said("job", "move", third, "--queue", "tasks")
+    said("job", "move", third, "--any-worker")
     said("job", "reprioritise", third, "--priority", 1)
     said("job", "reschedule", third)
     said("task", "list")

@@ -265,15 +265,19 @@ def test_a_missing_label_is_reported(ledger: Ledger, clock: ManualClock):
 
 
 def test_jobs_for_a_worker_that_is_gone_are_reported(ledger: Ledger, clock: ManualClock):
-    ledger.enqueue("k", for_worker="robot-7")
-    ledger.enqueue("k", for_worker="robot-7", for_worker_for="1h")
+    job = ledger.enqueue("k", for_worker="robot-7")
     clock.advance(61)
     ledger.sign_in("robot-8", body={"queues": ["default"], "kinds": ["k"]})
     assert ledger.claim("robot-8") == []
     found = wrong(ledger)["worker_missing"]
     assert "1 job of kind k in queue default" in found.words
     assert "only the worker robot-7 may have it, and it is not running" in found.words
+    assert found.action.endswith("Or let any worker have it: holdfast job move ID --any-worker.")
     ledger.sign_in("robot-7", body={"queues": ["default"], "kinds": ["k"]})
+    assert "worker_missing" not in wrong(ledger)
+    clock.advance(46)
+    assert "worker_missing" in wrong(ledger)
+    ledger.move(job.id, for_worker=None)
     assert "worker_missing" not in wrong(ledger)
 
 

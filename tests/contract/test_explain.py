@@ -113,11 +113,6 @@ def _no_label(ledger: Ledger, clock: ManualClock) -> int:
     return made
 
 
-@situation(Situation.RESERVED)
-def _reserved(ledger: Ledger, clock: ManualClock) -> int:
-    return served(ledger, for_worker="robot-7", for_worker_for="10m")
-
-
 @situation(Situation.CLAIMED)
 def _claimed(ledger: Ledger, clock: ManualClock) -> int:
     return builders.claimed(ledger).id
@@ -379,20 +374,19 @@ def test_the_missing_label_is_named(ledger: Ledger, clock: ManualClock):
     assert ledger.explain(made).situation is Situation.READY
 
 
-def test_the_worker_of_a_job_is_named_and_whether_it_runs(ledger: Ledger, clock: ManualClock):
-    made = _reserved(ledger, clock)
+def test_the_worker_of_a_job_is_named_and_how_to_free_the_job_if_it_is_gone(ledger: Ledger, clock: ManualClock):
+    made = served(ledger, for_worker="robot-7")
+    queue = ledger.get(made).queue
     found = ledger.explain(made)
-    assert "It is for the worker robot-7 for another 10 min" in found.text
-    assert "robot-7 is not signed in to this ledger." in found.text
-    assert [step.at for step in found.next] == [None, clock.now() + timedelta(minutes=10)]
-    ledger.sign_in("robot-7", body={"queues": [ledger.get(made).queue], "kinds": ["index_page"]})
-    assert "robot-7 is running: it was seen 0 s ago" in ledger.explain(made).text
+    assert found.situation is Situation.NO_WORKER_WITH_LABELS
+    assert "It is for the worker robot-7 only. robot-7 is not signed in to this ledger." in found.text
+    assert commands(found)[0] == f"holdfast job move {made} --any-worker"
+    ledger.sign_in("robot-7", body={"queues": [queue], "kinds": ["index_page"]})
+    assert "It may be claimed by the worker robot-7 only, and is the next of its kind" in ledger.explain(made).text
     clock.advance(60)
     assert "robot-7 fell silent 60 s ago" in ledger.explain(made).text
-    clock.advance(541)
-    ledger.sign_in("w-1", body={"queues": [ledger.get(made).queue], "kinds": ["index_page"]})
-    assert "The next sweep lets any worker have it." in ledger.explain(made).text
-    ledger.sweep()
+    ledger.sign_in("w-1", body={"queues": [queue], "kinds": ["index_page"]})
+    ledger.move(made, for_worker=None)
     assert ledger.explain(made).situation is Situation.READY
 
 

@@ -203,9 +203,9 @@ def test_a_claim_of_a_stalled_job_follows_its_labels(ledger: Ledger, clock: Manu
     assert not ledger.check(job.id)
 
 
-def test_a_claim_of_a_stalled_job_follows_its_reservation(ledger: Ledger, clock: ManualClock) -> None:
+def test_a_claim_of_a_stalled_job_follows_its_worker(ledger: Ledger, clock: ManualClock) -> None:
     job = _stalled(ledger, clock, for_worker="w1")
-    assert _why_not(ledger, job, "w2") == "reserved"
+    assert _why_not(ledger, job, "w2") == "label"
     assert ledger.claim_job(job.id, "w1").attempt == 2
 
 
@@ -429,18 +429,38 @@ def test_a_job_for_one_worker(ledger: Ledger) -> None:
     assert claimed(ledger, "robot-8") == []
     with refused("not_claimable") as refusal:
         ledger.claim_job(job.id, "robot-8")
-    assert refusal.value.context["why"] == "reserved"
+    assert refusal.value.context["why"] == "label"
+    assert "it is for the worker robot-7" in str(refusal.value)
     assert ids(claimed(ledger, "robot-7")) == [job.id]
 
 
-def test_after_its_time_any_worker_may_have_a_job(ledger: Ledger, clock: ManualClock) -> None:
-    job = ledger.enqueue("k", for_worker="robot-7", for_worker_for="10m", delay="1m")
-    clock.advance(10 * 60)
-    ledger.sweep()
-    assert claimed(ledger, "robot-8") == []
-    clock.advance(61)
-    ledger.sweep()
-    assert ids(claimed(ledger, "robot-8")) == [job.id]
+def test_a_worker_cannot_take_the_job_of_another_by_a_label(ledger: Ledger) -> None:
+    job = ledger.enqueue("k", for_worker="robot-7", requires=["gpu"])
+    for call in (
+        lambda: ledger.claim("robot-8", labels=["gpu", "worker:robot-7"]),
+        lambda: ledger.claim_job(job.id, "robot-8", labels=["gpu", "worker:robot-7"]),
+        lambda: ledger.until_ready(worker="robot-8", labels=["gpu", "worker:robot-7"]),
+        lambda: ledger.declare_policy("k", requires=["worker:robot-7"]),
+    ):
+        with refused("validation_error") as refusal:
+            call()
+        assert "labels that start with worker:" in str(refusal.value)
+        assert refusal.value.action == "Name the only worker of a job with for_worker."
+    assert claimed(ledger, "robot-8", labels=["gpu"]) == claimed(ledger, "robot-7") == []
+    assert ids(claimed(ledger, "robot-7", labels=["gpu"])) == [job.id]
+
+
+def test_the_own_label_of_a_worker_counts_for_no_limit(ledger: Ledger) -> None:
+    name, many = "r" * 200, [f"l{number}" for number in range(64)]
+    job = ledger.enqueue("k", for_worker=name, requires=many[:16])
+    assert (job.for_worker, len(job.requires)) == (name, 16)
+    assert ids(claimed(ledger, name, labels=many)) == [job.id]
+
+
+def test_an_option_that_is_gone_says_what_to_use_instead(ledger: Ledger) -> None:
+    with refused("validation_error") as refusal:
+        ledger.enqueue("k", for_worker="w", for_worker_for="1m")  # type: ignore[call-arg]
+    assert refusal.value.action == "Give the job to any worker later: ledger.move(id, for_worker=None)."
 
 
 def test_a_worker_takes_only_its_kinds(ledger: Ledger) -> None:
@@ -551,14 +571,14 @@ def test_an_unkept_claim_takes_jobs_of_subqueues(ledger: Ledger) -> None:
 
 def test_history_folds_to_the_row(ledger: Ledger) -> None:
     ledger.set_limit("api", concurrent=1, by="args.tenant")
-    job = ledger.enqueue("k", {"tenant": "a"}, limits={"api": 1}, partition="p", for_worker="w", for_worker_for="1m")
+    job = ledger.enqueue("k", {"tenant": "a"}, limits={"api": 1}, partition="p", requires=["gpu"], for_worker="w")
     payload = ledger.events(job.id)[0].payload
     assert payload["flow"] == {
         "partition": "p",
         "limits": [{"limit": "api", "key": "a"}],
-        "for_worker": "w",
-        "for_worker_us": 60_000_000,
+        "requires": ["worker:w", "gpu"],
     }
+    assert (job.for_worker, job.requires) == ("w", ("gpu",))
 
 
 # Bad input
@@ -587,8 +607,9 @@ def test_history_folds_to_the_row(ledger: Ledger) -> None:
         ({"requires": {"gpu": 1}}, "validation_error"),
         ({"requires": [f"l{n}" for n in range(17)]}, "limit_exceeded"),
         ({"requires": [""]}, "validation_error"),
-        ({"for_worker_for": "1m"}, "validation_error"),
-        ({"for_worker": "w", "for_worker_for": "x"}, "validation_error"),
+        ({"for_worker": "w", "for_worker_for": "1m"}, "validation_error"),
+        ({"requires": ["gpu", "worker:w"]}, "validation_error"),
+        ({"requires": ["worker:"]}, "validation_error"),
         ({"for_worker": ""}, "validation_error"),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_changed_job_has_the_key_of_its_last_arguments(ledger: Ledger, clock: 
 
 
 _NONE: dict[str, Any] = {}
-_ROUTED: dict[str, Any] = {"requires": ["gpu"], "for_worker": "w1", "for_worker_for": "1m", "partition": "p"}
+_ROUTED: dict[str, Any] = {"requires": ["gpu"], "for_worker": "w1", "partition": "p"}
 
 
 @pytest.mark.parametrize(("before", "after"), [(_NONE, _ROUTED), (_ROUTED, _NONE), ({"requires": ["fpga"]}, _ROUTED)])
@@ -188,11 +188,11 @@ def test_a_replaced_job_goes_where_the_last_call_sends_it(
     assert ledger.enqueue("k", **after, **change).rev == job.rev
     if after:
         assert ledger.claim("w1", labels=["fpga"]) == ledger.claim("w2", labels=["gpu"]) == []
-        clock.advance(61)
-        ledger.sweep()
+        ledger.move(first.id, for_worker=None)
     assert [one.id for one in ledger.claim("w2", labels=["gpu"])] == [first.id]
     assert ledger.check(first.id) == []
-    assert [event.type.value for event in ledger.events(first.id)] == ["enqueued", "replaced", "claimed"]
+    moved = ["moved"] if after else []
+    assert [event.type.value for event in ledger.events(first.id)] == ["enqueued", "replaced", *moved, "claimed"]
 
 
 def test_a_replaced_job_that_failed_is_replayed_with_its_last_limits(ledger: Ledger):

@@ -594,16 +594,18 @@ class Model:
         command = c.Cancel(hard=hard, reason=reason, **self._outside(job_id, Role.CLIENT, **rest))
         return self._on_job("cancel", command, rest.get("request_id"), (hard, reason))
 
-    def move(self, job_id: int, queue: str, *, reason: str | None = None, **rest: Any) -> Seen:
-        command = c.MoveJob(queue=queue, reason=reason, **self._outside(job_id, Role.CLIENT, **rest))
+    def move(
+        self, job_id: int, queue: str | None = None, *, for_worker: str | None = None, reason: str | None = None, **rest: Any
+    ) -> Seen:
+        command = c.MoveJob(queue=queue, for_worker=for_worker, reason=reason, **self._outside(job_id, Role.CLIENT, **rest))
 
         def work() -> Seen:
             job = self.jobs.get(job_id)
             has_key = job is not None and job.dedupe_key is not None and self._find_key(job.queue, job.dedupe_key) is job
-            holder = self._find_key(queue, job.dedupe_key) if job is not None and has_key else None
+            holder = self._find_key(queue, job.dedupe_key) if job is not None and has_key and queue is not None else None
             return Seen(self._decide(msgspec.structs.replace(command, key_holder=None if holder is None else holder.id)))
 
-        said = ("move", command.job_id, command.expected_rev, None, (queue, reason))
+        said = ("move", command.job_id, command.expected_rev, None, (queue, for_worker, reason))
         return self._one(command.actor.name, rest.get("request_id"), said, work)
 
     def reprioritise(self, job_id: int, priority: int, *, reason: str | None = None, **rest: Any) -> Seen:

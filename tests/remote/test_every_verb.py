@@ -143,7 +143,7 @@ WORKS: dict[str, Call] = {
     "limit_keys": lambda x: x.limit_keys(x.set_limit("api", concurrent=1).name, key="acme"),
     "limits": lambda x: x.limits(),
     "list": lambda x: x.list(),
-    "move": lambda x: x.move(queued(x).id, "other"),
+    "move": lambda x: x.move(queued(x).id, "other", for_worker="w"),
     "new_token": lambda x: x.new_token("reader", "ann"),
     "on_jobs": lambda x: x.on_jobs("cancel", [queued(x).id]),
     "newest_replays": lambda x: x.newest_replays([1]),

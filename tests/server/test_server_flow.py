@@ -42,7 +42,9 @@ def test_a_bad_limit_is_refused(served: RunningServer, ledger: Ledger) -> None:
     for body in ({}, {"rate": "600"}, {"concurrent": "1"}, {"concurrent": 1, "by": "x"}, {"concurrent": 1, "key": "a"}):
         assert kim.send("PUT", "/v1/limits/api", body).status == 400, body
     assert kim.send("PUT", "/v1/limits/api/keys/a", {"concurrent": 1}).status == 404
-    assert kim.send("PUT", "/v1/queues/crawl/settings", {"ageing": "+1/10m"}).status == 400
+    gone = kim.send("PUT", "/v1/queues/crawl/settings", {"ageing": "+1/10m"})
+    assert (gone.status, gone.data["code"]) == (400, "validation_error")
+    assert gone.data["action"] == "Raise the priority of a job that has waited too long with reprioritise."
     assert (ledger.limits(), ledger.queue_settings()) == ([], [])
 
 
@@ -83,7 +85,7 @@ def test_settings_of_queues(served: RunningServer, ledger: Ledger) -> None:
 def test_jobs_have_the_options_and_show_them(served: RunningServer, ledger: Ledger) -> None:
     ledger.set_limit("api", concurrent=5)
     shop, arm = served.client("client", "shop"), served.client("worker", "robot-7")
-    options = {"limits": {"api": 3}, "partition": "t", "requires": ["gpu"], "for_worker": "robot-7", "for_worker_for": "10m"}
+    options = {"limits": {"api": 3}, "partition": "t", "requires": ["gpu"], "for_worker": "robot-7"}
     made = shop.post("/v1/jobs", {"kind": "k", **options}).data["job"]
     assert [made[name] for name in ("limits", "partition", "requires", "for_worker")] == [{"api": 3}, "t", ["gpu"], "robot-7"]
     plain = shop.post("/v1/jobs", {"kind": "k", "limits": ["api"]}).data["job"]
@@ -146,6 +148,38 @@ def test_a_worker_asks_only_for_itself_when_a_job_is_ready(served: RunningServer
     assert (refused.status, refused.data["code"]) == (403, "forbidden")
     gate = served.client("worker", "gate", act_as=["worker:a*"])
     assert gate.get(f"{asked}&worker=arm").data == {"seconds": 10.0}
+
+
+def test_a_robot_cannot_take_the_job_of_another_by_a_label(served: RunningServer, ledger: Ledger) -> None:
+    job = ledger.enqueue("k", for_worker="arm")
+    arm, eve = served.client("worker", "arm"), served.client("worker", "eve")
+    for body in ({"labels": ["worker:arm"]}, {"labels": ["gpu", "worker:eve"]}):
+        refused = eve.post("/v1/claims", {"queues": ["default"], **body})
+        assert (refused.status, refused.data["code"]) == (400, "validation_error")
+        assert eve.post(f"/v1/jobs/{job.id}/claim", body).status == 400
+    assert eve.get("/v1/until-ready?queues=default&labels=worker:arm").status == 400
+    assert eve.post("/v1/claims", {"queues": ["default"]}).data == {"jobs": []}
+    assert eve.post(f"/v1/jobs/{job.id}/claim").data["context"]["why"] == "label"
+    assert [one["id"] for one in arm.post("/v1/claims", {"queues": ["default"]}).data["jobs"]] == [job.id]
+
+
+def test_an_operator_frees_the_job_of_a_worker_that_is_gone(served: RunningServer, ledger: Ledger) -> None:
+    job = ledger.enqueue("k", for_worker="gone")
+    kim, eve = served.client("operator", "kim"), served.client("worker", "eve")
+    at = f"/v1/jobs/{job.id}/move"
+    assert eve.post(at, {"for_worker": None}).status == 403
+    for body in ({}, {"for_worker": ""}, {"for_worker": 7}, {"for_worker_for": "1m", "queue": "q"}):
+        assert kim.post(at, body).status == 400, body
+    assert kim.post(at, {"for_worker": "arm"}).data["job"]["for_worker"] == "arm"
+    assert kim.post(at, {"for_worker": None, "reason": "arm is gone"}).data["job"]["for_worker"] is None
+    moves = kim.get(f"/v1/jobs/{job.id}/events").data["events"][1:]
+    assert [(one["type"], one["payload"]["for_worker"], one["payload"]["from_worker"], one["reason"]) for one in moves] == [
+        ("moved", "arm", "gone", None),
+        ("moved", "", "arm", "arm is gone"),
+    ]
+    hidden = served.client("operator", "mail", queues=["mail"])
+    assert hidden.post(at, {"for_worker": "eve"}).status == 404
+    assert [one["id"] for one in eve.post("/v1/claims", {"queues": ["default"]}).data["jobs"]] == [job.id]
 
 
 def test_hidden_arguments_are_not_shown_as_keys(ledger: Ledger) -> None:

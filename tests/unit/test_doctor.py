@@ -20,6 +20,7 @@ from holdfast.core.doctor.model import (
     StoredFile,
 )
 from holdfast.core.explain.model import QueuePause, SeenWorker
+from holdfast.core.model import required_labels
 from holdfast.core.policy import DAY_MS
 from tests.unit.histories import SECOND, T0
 
@@ -396,10 +397,8 @@ def test_counting_is_reported_once_events_were_counted():
 WAITED = T0 - 2 * MINUTE
 
 
-def routed(
-    for_worker: str = "", requires: tuple[str, ...] = (), jobs: int = 3, since: int = WAITED, kind: str = "k"
-) -> RoutedJobs:
-    return RoutedJobs("q", kind, for_worker, requires, jobs, since)
+def routed(only: str = "", requires: tuple[str, ...] = (), jobs: int = 3, since: int = WAITED, kind: str = "k") -> RoutedJobs:
+    return RoutedJobs("q", kind, required_labels(only, requires), jobs, since)
 
 
 def codes(**census: Any) -> set[str]:
@@ -431,10 +430,14 @@ def test_jobs_that_a_worker_may_have_are_not_reported():
 def test_jobs_for_one_worker_need_that_worker():
     found = finding("worker_missing", workers=(HERE,), routed=(routed("robot-7", jobs=1),))
     assert "only the worker robot-7 may have it, and it is not running" in found.words
-    assert found.action == "Start one: holdfast worker run MODULE:APP --queues q --name=robot-7."
+    assert found.action == (
+        "Start one: holdfast worker run MODULE:APP --queues q --name=robot-7. "
+        "Or let any worker have it: holdfast job move ID --any-worker."
+    )
     assert not codes(workers=(HERE,), routed=(routed("w-1"),)) & {"label_missing", "worker_missing"}
     has = SeenWorker("w-2", T0, frozenset({"q"}), frozenset({"k"}), labels=frozenset({"a"}))
-    assert "label_missing" in codes(workers=(HERE, has), routed=(routed("w-1", ("a",)),))
+    lacking = finding("label_missing", workers=(HERE, has), routed=(routed("w-1", ("a",)),))
+    assert lacking.action == "Start one: holdfast worker run MODULE:APP --queues q --name=w-1 --label=a."
 
 
 def test_limits_that_do_not_fit_are_reported():

@@ -158,28 +158,30 @@ def test_missing_labels_are_named():
 
 
 def test_the_worker_of_a_job_may_be_there():
-    flow, only = Flow(for_worker="w-1"), FlowFacts(reserved_for="w-1")
-    found = flowing(only, flow, ahead=3)
-    assert found.situation is Situation.RESERVED
-    assert "It is for the worker w-1 only. w-1 is running: it was seen 0 s ago" in found.text
-    gone = flowing(only, flow, workers=(SeenWorker("w-1", T0 - 60 * SECOND), GPU))
-    assert "w-1 fell silent 60 s ago" in gone.text
-    assert commands(gone)[0] == "holdfast worker run MODULE:APP --queues q --name=w-1"
-    elsewhere = flowing(only, flow, workers=(SeenWorker("w-1", T0, frozenset({"other"})), GPU))
+    flow = Flow(requires=("worker:w-1",))
+    found = flowing(flow=flow)
+    assert found.situation is Situation.READY
+    assert "It may be claimed by the worker w-1 only, and is the next" in found.text
+    assert "It may be claimed by the worker w-1 only, but 3 jobs like it come first." in flowing(flow=flow, ahead=3).text
+    assert "It may be claimed by the worker w-1 only;" in flowing(flow=flow, is_asked_to_claim=True, workers=(HERE,)).text
+    elsewhere = flowing(flow=flow, workers=(SeenWorker("w-1", T0, frozenset({"other"})), GPU))
     assert elsewhere.situation is Situation.NO_WORKER
-    asked = flowing(only, flow, is_asked_to_claim=True)
-    assert asked.situation is Situation.RESERVED
+    lacking = flowing(flow=Flow(requires=("worker:w-1", "gpu")), workers=(HERE, GPU))
+    assert lacking.situation is Situation.NO_WORKER_WITH_LABELS
+    assert "It requires the label gpu, which no running worker that serves k in q has." in lacking.text
 
 
-def test_a_reservation_that_is_over_waits_for_a_sweep():
-    flow = Flow(for_worker="w-1", for_worker_us=SECOND)
-    found = of(History(flow=flow), flow=FlowFacts(reserved_for="w-1"), workers=(GPU,))
-    assert "It is for the worker w-1 for another 1 s (until 00:00:01Z); then any worker may have it." in found.text
-    assert found.next[1].at == to_datetime(T0 + SECOND)
-    found = of(History(flow=flow).wait(2), flow=FlowFacts(reserved_for="w-1"), workers=(GPU,))
-    assert "It was for the worker w-1 until 1 s ago" in found.text
-    assert commands(found)[0] == "holdfast sweep"
-    assert of(History(flow=flow).wait(2), flow=FlowFacts(), workers=(GPU,)).situation is Situation.READY
+@pytest.mark.parametrize("is_asked_to_claim", [False, True])
+def test_any_worker_may_get_the_job_of_one_that_is_gone(is_asked_to_claim: bool):
+    flow = Flow(requires=("worker:w-1", "gpu"))
+    gone = flowing(flow=flow, workers=(SeenWorker("w-1", T0 - 60 * SECOND), GPU), is_asked_to_claim=is_asked_to_claim)
+    assert gone.situation is Situation.NO_WORKER_WITH_LABELS
+    assert "It is for the worker w-1 only. w-1 fell silent 60 s ago" in gone.text
+    assert commands(gone)[:2] == [
+        "holdfast job move 7 --any-worker",
+        "holdfast worker run MODULE:APP --queues q --name=w-1 --label=gpu",
+    ]
+    assert "w-1 is not signed in to this ledger." in flowing(flow=flow, workers=(GPU,)).text
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from holdfast.core.flow import (
     line_up,
     read_ratio,
 )
-from holdfast.core.model import Flow
+from holdfast.core.model import Flow, required_labels
 from holdfast.errors import LimitExceeded, NotClaimable, ValidationError
 from tests.unit.histories import SECOND, T0, History
 
@@ -355,10 +355,11 @@ def test_a_claim_by_id_is_refused_for_a_reason():
     assert (caught.value.context["why"], str(caught.value)) == ("limit", "job 7 cannot be claimed: the limit api is used up")
 
 
-def test_a_reservation_ends_if_it_has_a_time():
-    assert Flow(for_worker="w").reserved_until(T0) is None
-    assert Flow(for_worker="w", for_worker_us=SECOND).reserved_until(T0) == T0 + SECOND
-    assert Flow(for_worker_us=SECOND).reserved_until(T0) is None
+def test_a_job_for_one_worker_requires_its_own_label():
+    flow = Flow(requires=required_labels("w", ("a", "b")))
+    assert (flow.requires, flow.for_worker, flow.labels) == (("worker:w", "a", "b"), "w", ("a", "b"))
+    assert (Flow(requires=("a",)).for_worker, Flow(requires=("a",)).labels, Flow().for_worker) == ("", ("a",), "")
+    assert required_labels("", ["a"]) == ("a",)
 
 
 def test_a_removed_limit_has_no_rate() -> None:

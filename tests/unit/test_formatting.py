@@ -52,5 +52,8 @@ def test_the_text_of_an_event_has_what_happened_and_why(event: tuple[str, str | 
 
 def test_a_change_of_place_is_shown_with_both_values():
     assert describe_event("moved", None, {"queue": "b", "from_queue": "a"}) == ("moved", "from a to b")
+    here = {"queue": "a", "from_queue": "a", "for_worker": "w", "from_worker": ""}
+    assert describe_event("moved", None, here) == ("moved", "to the worker w")
+    assert describe_event("moved", None, here | {"queue": "b", "for_worker": ""}) == ("moved", "from a to b, to any worker")
     assert describe_event("reprioritised", None, {"priority": 5, "from_priority": 0}) == ("reprioritised", "from 0 to 5")
     assert describe_event("moved", "later", {}) == ("moved", "later")

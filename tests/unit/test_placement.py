@@ -6,7 +6,8 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.audit import check_history
-from holdfast.core.model import SYSTEM, UNDO_KIND, EventRecord, EventType, Status
+from holdfast.core.model import SYSTEM, UNDO_KIND, EventRecord, EventType, Flow, Status
+from holdfast.core.windows import changed_payload
 from tests.unit.histories import CLIENT, OPERATOR, SECOND, T0, History, code_of
 
 
@@ -29,6 +30,30 @@ def test_each_change_is_an_event_and_folds_to_the_row():
 )
 def test_values_that_a_job_already_has_are_no_change(kind: type[c.JobCommand], fields: dict[str, object]):
     assert History().do(kind, actor=CLIENT, **fields).types == ["enqueued"]
+
+
+def test_a_job_gets_another_worker_or_any():
+    history = History(flow=Flow(partition="p", requires=("worker:gone", "gpu")))
+    history.do(c.MoveJob, actor=OPERATOR, for_worker="w")
+    assert history.job.flow == Flow(partition="p", requires=("worker:w", "gpu"))
+    history.do(c.MoveJob, actor=OPERATOR, for_worker="w").do(c.MoveJob, actor=OPERATOR, queue="other")
+    assert (history.job.flow, history.job.queue) == (Flow(partition="p", requires=("worker:w", "gpu")), "other")
+    history.do(c.MoveJob, actor=OPERATOR, for_worker="")
+    assert history.job.flow == Flow(partition="p", requires=("gpu",))
+    assert history.types == ["enqueued", "moved", "moved", "moved"]
+    assert check_history(history.events, history.job) == []
+    payload = changed_payload(history.events[0].payload or b"", tuple(history.events))
+    assert payload is not None
+    assert payloads.decode(payloads.EnqueuedPayload, payload).flow == history.job.flow
+    assert changed_payload(history.events[0].payload or b"", (history.events[0], history.events[2])) is None
+
+
+def test_a_job_without_flow_control_gets_a_worker_and_loses_it():
+    history = History(kind=UNDO_KIND).do(c.MoveJob, actor=CLIENT, for_worker="w")
+    assert history.job.flow == Flow(requires=("worker:w",))
+    assert history.do(c.MoveJob, actor=CLIENT, for_worker="").job.flow is None
+    assert history.do(c.MoveJob, actor=CLIENT, for_worker="").types == ["enqueued", "moved", "moved"]
+    assert check_history(history.events, history.job) == []
 
 
 def test_other_roles_are_refused():
@@ -74,6 +99,9 @@ def _forged(history: History, kind: EventType, body: payloads.Payload) -> list[s
     [
         (EventType.MOVED, payloads.MovedPayload(queue="other", from_queue="elsewhere")),
         (EventType.MOVED, payloads.MovedPayload(queue="q", from_queue="q")),
+        (EventType.MOVED, payloads.MovedPayload(queue="q", from_queue="q", for_worker="w", from_worker="v")),
+        (EventType.MOVED, payloads.MovedPayload(queue="q", from_queue="q", for_worker="", from_worker="")),
+        (EventType.MOVED, payloads.MovedPayload(queue="r", from_queue="q", from_worker="v")),
         (EventType.REPRIORITISED, payloads.ReprioritisedPayload(priority=3, from_priority=1)),
         (EventType.REPRIORITISED, payloads.ReprioritisedPayload(priority=0, from_priority=0)),
         (EventType.RESCHEDULED, payloads.RescheduledPayload(available_at=T0, from_at=T0)),

@@ -45,7 +45,7 @@ def test_a_replacement_is_an_event_and_folds_to_the_row():
 
 
 def test_a_replacement_has_the_flow_of_the_last_call():
-    first, last = Flow(partition="a"), Flow(limits=(Draw("api", 1, "b"),), requires=("gpu",), for_worker="w", for_worker_us=5)
+    first, last = Flow(partition="a"), Flow(limits=(Draw("api", 1, "b"),), requires=("worker:w", "gpu"))
     history = keyed(flow=first).do(c.Replace, actor=CLIENT, args=b'{"n":1}', flow=last)
     assert (history.job.flow, history.types) == (last, ["enqueued", "replaced"])
     payload = changed_payload(history.events[0].payload or b"", tuple(history.events))

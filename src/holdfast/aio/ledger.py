@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Container, Iterable, Mappi
 from datetime import datetime
 from typing import Any, Literal, Unpack
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.aio.threads import AsyncLedgerBase
 from holdfast.core import access, payloads
 from holdfast.core import limits as core_limits
@@ -783,17 +785,21 @@ class AsyncLedger(AsyncLedgerBase):
     async def move(
         self,
         job_id: int,
-        queue: str,
+        queue: str | None = None,
         *,
+        for_worker: str | UnsetType | None = UNSET,
         reason: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Move a queued job to another queue. If it is in that queue already, nothing changes."""
+        """Move a queued job to another queue, to another worker, or both. Where it is already, nothing changes.
+
+        With `for_worker`, only that worker may have it from now on; with None, any worker.
+        """
         return await self._call(
             lambda ledger: ledger.move(
-                job_id, queue, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev
+                job_id, queue, for_worker=for_worker, reason=reason, request_id=request_id, actor=actor, expected_rev=expected_rev
             )
         )
 

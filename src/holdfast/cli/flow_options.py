@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from holdfast.cli.completion import LIMIT
-from holdfast.cli.values import duration
 
 
 def read_pairs(what: str, words: tuple[str, ...], default: int | None = None) -> dict[str, int]:
@@ -39,7 +38,6 @@ def _limits(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
 def flow_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that decide when a job may start, besides its priority and its time."""
     for option in (
-        click.option("--for-worker-for", type=duration, help="After this time, any worker may have it: 10m."),
         click.option("--for-worker", metavar="NAME", help="Only this worker may have it."),
         click.option("--requires", multiple=True, metavar="LABEL", help="Its worker must have this label; may be repeated."),
         click.option("--partition", metavar="NAME", help="The partition, such as a tenant. Partitions of a queue take turns."),

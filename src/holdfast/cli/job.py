@@ -279,18 +279,28 @@ def _cancel_message(job: "Job", *, changed: bool) -> str:
 
 @job.command()
 @click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
-@click.option("--queue", type=QUEUE, required=True, help="The queue to move them to.")
+@click.option("--queue", type=QUEUE, help="The queue to move them to.")
+@click.option("--for-worker", metavar="NAME", help="The only worker that may have them from now on.")
+@click.option("--any-worker", is_flag=True, help="Let any worker have them.")
 @reason_option
 @request_option
 @with_ledger
-def move(ledger: "Ledger", *, ids: tuple[int, ...], queue: str, **given: Any) -> CommandResult:
-    """Move queued jobs to another queue.
+def move(
+    ledger: "Ledger", *, ids: tuple[int, ...], queue: str | None, for_worker: str | None, any_worker: bool, **given: Any
+) -> CommandResult:
+    """Move queued jobs to another queue, or to another worker.
 
     \b
-    Example:
+    Examples:
       holdfast job move 12 13 --queue fetch
+      holdfast job move 12 --any-worker
     """
-    return _placement_result(ledger, "move", ids, "moved", queue=queue, **given)
+    if any_worker and for_worker is not None:
+        raise click.UsageError("Give --for-worker or --any-worker, not both.")
+    if queue is None and for_worker is None and not any_worker:
+        raise click.UsageError("Give --queue, --for-worker or --any-worker.")
+    worker: dict[str, Any] = {"for_worker": for_worker} if any_worker or for_worker is not None else {}
+    return _placement_result(ledger, "move", ids, "moved", **worker, queue=queue, **given)
 
 
 @job.command()

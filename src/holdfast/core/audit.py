@@ -288,8 +288,13 @@ def _check_placement(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, 
     """Check queue, priority and time changes: the old value is the job's, the new one differs, a waiting job keeps its time."""
     if event.type is EventType.MOVED:
         moved = payloads.decode(payloads.MovedPayload, event.payload)
-        if moved.from_queue != job.queue or moved.queue == job.queue:
+        worker = "" if job.flow is None else job.flow.for_worker
+        if moved.from_queue != job.queue or (moved.queue == job.queue and moved.for_worker is None):
             yield "record", f"moved from {moved.from_queue} to {moved.queue}, but the job was in {job.queue}"
+        if moved.for_worker is not None and (moved.from_worker != worker or moved.for_worker == worker):
+            yield "record", f"moved from the worker {moved.from_worker!r} to {moved.for_worker!r}, but it was for {worker!r}"
+        if moved.for_worker is None and moved.from_worker is not None:
+            yield "record", f"moved from the worker {moved.from_worker!r}, but to no other"
     if event.type is EventType.REPRIORITISED:
         given = payloads.decode(payloads.ReprioritisedPayload, event.payload)
         if given.from_priority != job.priority or given.priority == job.priority:

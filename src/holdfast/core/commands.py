@@ -231,7 +231,10 @@ class Unblock(JobCommand, frozen=True, kw_only=True):
 class MoveJob(JobCommand, frozen=True, kw_only=True):
     """Move a queued job. The ledger sets `key_holder` to the job in the other queue that has the same dedupe key."""
 
-    queue: str
+    queue: str | None = None
+    """None for its own queue."""
+    for_worker: str | None = None
+    """The only worker that may have it from now on, "" for any. None does not change it."""
     reason: str | None = None
     key_holder: int | None = None
 

@@ -26,7 +26,7 @@ from holdfast.core.draft import (
     require_status,
     stall,
 )
-from holdfast.core.model import HELD, UNDO_KIND, EventType, FailureStage, Phase, StallReason, Status
+from holdfast.core.model import HELD, UNDO_KIND, EventType, FailureStage, JobRecord, Phase, StallReason, Status
 from holdfast.core.undo import check_reason_code
 from holdfast.errors import Conflict, InvalidTransition, NotStalledYet, ValidationError
 
@@ -89,18 +89,31 @@ def unblock(draft: Draft, command: c.Unblock) -> None:
 def move(draft: Draft, command: c.MoveJob) -> None:
     job = draft.job
     require_status("move", job)
-    if job.queue == command.queue:
+    queue = job.queue if command.queue is None else command.queue
+    worker = "" if job.flow is None else job.flow.for_worker
+    is_reassigned = command.for_worker not in (None, worker)
+    if queue != job.queue:
+        _check_move(job, queue, command)
+    elif not is_reassigned:
         return
+    body = payloads.MovedPayload(
+        queue=queue,
+        from_queue=job.queue,
+        for_worker=command.for_worker if is_reassigned else None,
+        from_worker=worker if is_reassigned else None,
+    )
+    draft.emit(EventType.MOVED, reason=command.reason, payload=body.encode())
+
+
+def _check_move(job: JobRecord, queue: str, command: c.MoveJob) -> None:
     if job.kind == UNDO_KIND:
         raise InvalidTransition(f"job {job.id} undoes another job and stays in its queue", verb="move", **job.held_by)
     if command.key_holder is not None:
         raise Conflict(
-            f"the dedupe key {job.dedupe_key!r} is held in {command.queue} by job {command.key_holder}",
+            f"the dedupe key {job.dedupe_key!r} is held in {queue} by job {command.key_holder}",
             holder_id=command.key_holder,
             **job.held_by,
         )
-    body = payloads.MovedPayload(queue=command.queue, from_queue=job.queue)
-    draft.emit(EventType.MOVED, reason=command.reason, payload=body.encode())
 
 
 def reprioritise(draft: Draft, command: c.Reprioritise) -> None:

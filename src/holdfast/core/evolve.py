@@ -173,7 +173,8 @@ def _unblocked(job: JobRecord, event: EventRecord) -> dict[str, Any]:
 
 
 def _moved(job: JobRecord, event: EventRecord) -> dict[str, Any]:
-    return {"queue": payloads.decode(payloads.MovedPayload, event.payload).queue}
+    body = payloads.decode(payloads.MovedPayload, event.payload)
+    return {"queue": body.queue, "flow": body.moved(job.flow)}
 
 
 def _reprioritised(job: JobRecord, event: EventRecord) -> dict[str, Any]:

@@ -26,7 +26,7 @@ VISITS_MIN = 16
 
 
 class FlowRefusal(NamedTuple):
-    """Why a worker may not have a job now: a code (reserved, label or limit) and a sentence."""
+    """Why a worker may not have a job now: a code (label or limit) and a sentence."""
 
     why: str
     words: str

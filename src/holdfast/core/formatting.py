@@ -27,6 +27,14 @@ def format_error(error: Any, characters_max: int) -> str:
     return truncate(line, characters_max)
 
 
+def _describe_change(name: str, payload: Mapping[str, Any]) -> str:
+    """Return the old and the new value of a field, and the new worker of a moved job, if it has one."""
+    before, after, worker = payload[f"from_{name}"], payload[name], payload.get("for_worker")
+    changed = "" if worker is not None and before == after else f"from {before} to {after}"
+    assigned = "" if worker is None else f"to the worker {worker}" if worker else "to any worker"
+    return ", ".join(filter(None, (changed, assigned)))
+
+
 def is_retry(type_: str, reason: str | None) -> bool:
     """Return whether an event records that an attempt failed with a transient error."""
     return type_ == EventType.STALLED and reason == StallReason.TRANSIENT_ERROR
@@ -38,7 +46,7 @@ def describe_event(type_: str, reason: str | None, payload: Mapping[str, Any]) -
     A retry is `("retried", "TransientError: the server said 503")`.
     """
     if (name := _CHANGED_FIELDS.get(type_)) is not None and name in payload:
-        return str(type_), f"from {payload[f'from_{name}']} to {payload[name]}"
+        return str(type_), _describe_change(name, payload)
     if type_ in _CALLS:
         return str(type_), _CALLS[type_]
     error = payload.get("error", payload.get("last_error"))

@@ -1,5 +1,6 @@
 """The records of jobs, events, actors, fences and policies. All are frozen. All times are microseconds since 1970, UTC."""
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -237,21 +238,42 @@ class Draw(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     key: str = ""
 
 
+OWN_LABEL = "worker:"
+"""The prefix of the label that each worker has by itself. No other label begins with it."""
+
+
+def own_label(worker: str) -> str:
+    """Return the label that a worker of this name has by itself."""
+    return f"{OWN_LABEL}{worker}"
+
+
+def required_labels(worker: str, labels: Iterable[str]) -> tuple[str, ...]:
+    """Return the labels that a job requires which is for one worker, "" for any."""
+    return ((own_label(worker),) if worker else ()) + tuple(labels)
+
+
+def only_worker(requires: Sequence[str]) -> str:
+    """Return the worker whose own label a job requires, "" if it requires none."""
+    return requires[0].removeprefix(OWN_LABEL) if requires and requires[0].startswith(OWN_LABEL) else ""
+
+
 class Flow(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """The options of a job that decide when it may start, besides its priority and its time."""
 
     partition: str = ""
     limits: tuple[Draw, ...] = ()
     requires: tuple[str, ...] = ()
-    """Labels that its worker must have, sorted."""
-    for_worker: str = ""
-    """The only worker that may have it."""
-    for_worker_us: int = 0
-    """After this time of being available, any worker may have it. 0: never."""
+    """Labels that its worker must have: the own label of its only worker, if it is for one, then the others, sorted."""
 
-    def reserved_until(self, available_at: Micros) -> Micros | None:
-        """Return when a job that is available at this time is free for any worker. None if that does not change."""
-        return available_at + self.for_worker_us if self.for_worker and self.for_worker_us else None
+    @property
+    def for_worker(self) -> str:
+        """The only worker that may have it, "" for any."""
+        return only_worker(self.requires)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that it requires, without a worker's own."""
+        return self.requires[1:] if self.for_worker else self.requires
 
 
 class JobRecord(msgspec.Struct, frozen=True, gc=False):

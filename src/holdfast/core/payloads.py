@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast.core.model import ON_FAILURE_DEFAULT, EventRecord, EventType, Flow, Micros
+from holdfast.core.model import ON_FAILURE_DEFAULT, EventRecord, EventType, Flow, Micros, required_labels
 
 UNSET = msgspec.UNSET
 OptionalJson = msgspec.Raw | msgspec.UnsetType
@@ -115,10 +115,24 @@ class UnblockedPayload(Payload, frozen=True):
 
 
 class MovedPayload(Payload, frozen=True):
-    """The new queue and the old one."""
+    """The new queue and the old one, which may be the same. If the only worker changes, also the new one and the old one."""
 
     queue: str
     from_queue: str
+    for_worker: str | None = None
+    """The only worker that may have the job from now on, "" for any."""
+    from_worker: str | None = None
+
+    def moved(self, flow: Flow | None) -> Flow | None:
+        """Return a job's options of flow control after this event."""
+        if self.for_worker is None:
+            return flow
+        before = _NO_FLOW if flow is None else flow
+        after = msgspec.structs.replace(before, requires=required_labels(self.for_worker, before.labels))
+        return None if after == _NO_FLOW else after
+
+
+_NO_FLOW = Flow()
 
 
 class ReprioritisedPayload(Payload, frozen=True, omit_defaults=False):

@@ -104,7 +104,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition("unblock", _from(Status.QUEUED), (), SYSTEM_ONLY, (EventType.UNBLOCKED,),
         "The last job that it depended on has succeeded. It is available now, or at the time that its caller asked for."),
     Transition("move", _from(Status.QUEUED), (), CLIENT_OR_OPERATOR, (EventType.MOVED,),
-        "Moves the job to another queue. A job there with its dedupe key is a conflict. The same queue changes nothing."),
+        "Moves the job to another queue or worker. A job there with its dedupe key is a conflict. No change is no event."),
     Transition("reprioritise", _from(Status.QUEUED), (), CLIENT_OR_OPERATOR, (EventType.REPRIORITISED,),
         "Sets another priority. Setting the present one changes nothing."),
     Transition("reschedule", _from(Status.QUEUED), (), CLIENT_OR_OPERATOR, (EventType.RESCHEDULED,),

@@ -125,16 +125,27 @@ VERBS: dict[type[c.JobCommand], Callable[[Draft, Any], None]] = {c.Replace: repl
 """The function of each command. Every role may enqueue, so every role may give them."""
 
 
+def changes_payload(event: EventRecord) -> bool:
+    """Return whether an event changes what the payload of `enqueued` has: a later call, or a move to another worker."""
+    if event.type is EventType.MOVED:
+        return payloads.decode(payloads.MovedPayload, event.payload).for_worker is not None
+    return event.type in CALL_TYPES
+
+
 def changed_payload(enqueued: bytes, events: tuple[EventRecord, ...]) -> bytes | None:
     """Return the payload of a job's row after these events, or None if none of them changes it.
 
-    It has the form of the payload of `enqueued`, with the values of the newest call.
+    It has the form of the payload of `enqueued`, with the values of the newest call, and the worker to which the job was moved.
     """
-    found = [event for event in events if event.type in CALL_TYPES]
+    found = [event for event in events if changes_payload(event)]
     if not found:
         return None
     body = payloads.decode(payloads.EnqueuedPayload, enqueued)
     for event in found:
+        if event.type is EventType.MOVED:
+            moved = payloads.decode(payloads.MovedPayload, event.payload)
+            body = msgspec.structs.replace(body, flow=moved.moved(body.flow))
+            continue
         change = payloads.decode(CALL_TYPES[event.type], event.payload)
         fields: dict[str, Any] = {name: getattr(change, name) for name in ("args", "priority", "tier", "policy", "flow")}
         if isinstance(change, payloads.PostponedPayload):

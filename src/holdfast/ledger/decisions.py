@@ -64,7 +64,8 @@ def _decide_one(session: Session, jobs: dict[int, JobRecord], item: Item, now: i
     if isinstance(command, c.ClaimJob) and job is not None:
         command = msgspec.structs.replace(command, policy=session.policy_of(job), paused=session.paused(job.queue))
     if isinstance(command, c.MoveJob) and job is not None and job.dedupe_key is not None and session.has_key(job.id):
-        command = msgspec.structs.replace(command, key_holder=session.key_holder(command.queue, job.dedupe_key))
+        other = None if command.queue in (None, job.queue) else session.key_holder(command.queue, job.dedupe_key)
+        command = msgspec.structs.replace(command, key_holder=other)
     outcome = signer.decide(job, command, now)
     draws: Sequence[tuple[LimitKey, int]] = ()
     if isinstance(command, c.ClaimJob) and job is not None and job.flow is not None and outcome.job.attempt > job.attempt:

@@ -8,9 +8,11 @@ from holdfast.errors import ValidationError
 
 _SEAL = "Run holdfast seal beside the worker."
 GONE = {
+    "ageing": "Raise the priority of a job that has waited too long with reprioritise.",
     "anchor_every": _SEAL,
     "anchors": _SEAL,
     "attempts": "Use attempts_max.",
+    "for_worker_for": "Give the job to any worker later: ledger.move(id, for_worker=None).",
     "lease": "Use lease_ttl.",
     "seal": _SEAL,
 }

@@ -63,7 +63,6 @@ class HandlerOptions(TypedDict, total=False):
     partition: str | None
     requires: Sequence[str] | None
     for_worker: str | None
-    for_worker_for: Duration | None
     group: str | None
 
 
@@ -94,9 +93,8 @@ def flow_options(flow: model.Flow | None) -> dict[str, Any]:
     return {
         "limits": {draw.limit: draw.units for draw in flow.limits} or None,
         "partition": flow.partition or None,
-        "requires": list(flow.requires) or None,
+        "requires": list(flow.labels) or None,
         "for_worker": flow.for_worker or None,
-        "for_worker_for": f"{flow.for_worker_us // 1_000}ms" if flow.for_worker_us else None,
     }
 
 
@@ -234,11 +232,11 @@ class Job(Generic[R_co]):
     @property
     def requires(self) -> tuple[str, ...]:
         """The labels that its worker must have."""
-        return () if self.record.flow is None else self.record.flow.requires
+        return () if self.record.flow is None else self.record.flow.labels
 
     @property
     def for_worker(self) -> str | None:
-        """The only worker that may have it, or the one that may have it first."""
+        """The only worker that may have it."""
         return None if self.record.flow is None else self.record.flow.for_worker or None
 
     available_at: datetime = _time("available_at")

@@ -6,7 +6,6 @@ one fresh interval, unless other processes went on sweeping: then only this proc
 and used by every process: other sweepers, `claim_job`, `stall`, the command line. A holder's silence alone is no outage.
 """
 
-import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -202,8 +201,7 @@ class Sweeper:
     def _finish(self, limit: int, made: Counter[str]) -> None:
         """Do what is due for finished jobs: continue cascades that were too large for one transaction, and start undo steps.
 
-        Dependents that are not registered with their dependencies yet are linked. Jobs that their own worker did not take in time
-        are opened to others.
+        Dependents that are not registered with their dependencies yet are linked.
         """
         left = self._left_over(limit)
         while left.cascade_pending and self._make(ContinueCascade, left.cascade_pending, made):
@@ -212,9 +210,6 @@ class Sweeper:
         self._linked = left.link_pending[-1] if len(left.link_pending) == OPEN_CASCADE_BATCH_MAX else 0
         self._make(LinkDependencies, left.link_pending, made)
         self._make(Compensate, left.undo_pending, made)
-        if left.reservation_over:
-            with contextlib.suppress(HoldfastError):
-                self._pipeline.transact(lambda session: session.open_reserved(left.reservation_over), wait=False)
 
     def _left_over(self, limit: int) -> UnfinishedJobs:
         return self._store.read_statement(lambda session: session.unfinished_jobs(limit, self._linked))

@@ -15,6 +15,7 @@ from holdfast.core import policy as policies
 from holdfast.core.dependencies import ON_FAILURE
 from holdfast.core.model import (
     ON_FAILURE_DEFAULT,
+    OWN_LABEL,
     RESERVED_PREFIX,
     Actor,
     Draw,
@@ -25,6 +26,7 @@ from holdfast.core.model import (
     Role,
     StallReason,
     Status,
+    required_labels,
 )
 from holdfast.core.text import safe_str, truncate_bytes
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
@@ -443,17 +445,11 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
 def _flow(given: Mapping[str, Any]) -> Flow | None:
     """Return the options of flow control, None if there are none."""
     worker = "" if "for_worker" not in given else limits.check_name("for_worker", given["for_worker"])
-    reserved_ms = 0
-    if "for_worker_for" in given:
-        if not worker:
-            raise ValidationError("for_worker_for needs for_worker", field="for_worker_for")
-        reserved_ms = policies.duration_ms("for_worker_for", given["for_worker_for"], 1, DELAY_MS_MAX)
+    requires = labels("requires", given.get("requires", ()), limits.LABELS_REQUIRED_MAX)
     flow = Flow(
         partition="" if "partition" not in given else limits.check_name("partition", given["partition"]),
         limits=draws(given.get("limits", ())),
-        requires=labels("requires", given.get("requires", ()), limits.LABELS_REQUIRED_MAX),
-        for_worker=worker,
-        for_worker_us=reserved_ms * 1_000,
+        requires=required_labels(worker, requires),
     )
     return None if flow == _NO_FLOW else flow
 
@@ -480,12 +476,18 @@ def _units(limit: str, given: Any) -> int:
 
 
 def labels(what: str, given: Any, most: int) -> tuple[str, ...]:
-    """Return labels, sorted and each once."""
+    """Return labels, sorted and each once. The own label of a worker is refused: no other worker may have it."""
     if given == ():
         return ()
     if not isinstance(given, list | tuple | Set):
         raise ValidationError(f"{what} must be a list of labels", field=what)
     found = {limits.check_name(what, label) for label in given}
+    if any(label.startswith(OWN_LABEL) for label in found):
+        raise ValidationError(
+            f"{what}: labels that start with {OWN_LABEL} are those that workers have by their names",
+            field=what,
+            action="Name the only worker of a job with for_worker.",
+        )
     limits.check_count(what, len(found), most)
     return tuple(sorted(found))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.model import ON_FAILURE_DEFAULT, Draw, Flow, JobRecord, Micros, Phase, Policy, Status
+from holdfast.core.model import ON_FAILURE_DEFAULT, Draw, Flow, JobRecord, Micros, Phase, Policy, Status, required_labels
 from holdfast.errors import HoldfastError
 from holdfast.ledger.public import JOB_TIMES, Beat, Change, Event, to_micros
 from holdfast.remote.refusals import ProblemFields, error_of
@@ -104,11 +104,11 @@ def record_of(job: RemoteJob) -> JobRecord:
 
 
 def _flow(job: RemoteJob) -> Flow | None:
-    """Return the options of flow control. The answer has neither keys of limits nor the time for which a job is reserved."""
+    """Return the options of flow control. The answer does not have the keys of limits."""
     if not (job.partition or job.limits or job.requires or job.for_worker):
         return None
     draws = tuple(Draw(name, units) for name, units in job.limits.items())
-    return Flow(job.partition or "", draws, job.requires, job.for_worker or "")
+    return Flow(job.partition or "", draws, required_labels(job.for_worker or "", job.requires))
 
 
 def _body(found: msgspec.Raw) -> bytes | None:

@@ -202,7 +202,10 @@ ON_JOB: dict[type[c.Command], Writer] = {
         "dead-letter",
         without_none(reason_code=x.reason_code, failure_stage=x.failure_stage, error=raw(x.error)),
     ),
-    c.MoveJob: lambda x: ("move", without_none(queue=x.queue, reason=x.reason)),
+    c.MoveJob: lambda x: (
+        "move",
+        without_none(queue=x.queue, reason=x.reason) | ({} if x.for_worker is None else {"for_worker": x.for_worker or None}),
+    ),
     c.Reprioritise: lambda x: ("reprioritise", without_none(priority=x.priority, reason=x.reason)),
     c.Reschedule: lambda x: (
         "reschedule",

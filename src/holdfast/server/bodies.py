@@ -69,7 +69,6 @@ class EnqueueBody(Body, frozen=True, gc=False):
     partition: str | None = None
     requires: list[str] | None = None
     for_worker: str | None = None
-    for_worker_for: Duration | None = None
     group: str | None = None
 
 
@@ -366,7 +365,9 @@ class CompensateBody(Body, frozen=True):
 
 
 class MoveBody(Body, frozen=True):
-    queue: str
+    queue: str | None = None
+    for_worker: str | msgspec.UnsetType | None = msgspec.UNSET
+    """The only worker that may have it from now on, or null for any."""
     reason: str | None = None
 
 

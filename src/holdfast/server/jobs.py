@@ -264,9 +264,12 @@ def compensate(call: Call) -> Reply:
 
 @route("POST", "/v1/jobs/{job_id}/move", "operator", body=b.MoveBody, answer=b.JobOnly)
 def move(call: Call) -> Reply:
-    """Move a queued job to another queue."""
-    call.see_queue(call.body.queue)
-    return call.changed(call.ledger.move(call.check_visible(), call.body.queue, **_options(call, reason=call.body.reason)))
+    """Move a queued job to another queue, to another worker, or to any worker."""
+    body = call.body
+    if body.queue is not None:
+        call.see_queue(body.queue)
+    options = _options(call, for_worker=body.for_worker, reason=body.reason)
+    return call.changed(call.ledger.move(call.check_visible(), body.queue, **options))
 
 
 @route("POST", "/v1/jobs/{job_id}/reprioritise", "operator", body=b.ReprioritiseBody, answer=b.JobOnly)

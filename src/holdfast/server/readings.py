@@ -233,6 +233,8 @@ class BatchBody(b.Body, frozen=True):
     failure_stage: FailureStage | msgspec.UnsetType | None = msgspec.UNSET
     error: msgspec.Raw = msgspec.field(default_factory=b.absent)
     queue: str | msgspec.UnsetType = msgspec.UNSET
+    for_worker: str | msgspec.UnsetType | None = msgspec.UNSET
+    """Move jobs to this worker, or with null to any."""
     priority: int | msgspec.UnsetType = msgspec.UNSET
     available_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
     delay: b.Duration | msgspec.UnsetType | None = msgspec.UNSET

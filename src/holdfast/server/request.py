@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.core import limits, strict_json
 from holdfast.errors import UnsupportedMediaType, ValidationError
+from holdfast.ledger.options import GONE
 from holdfast.server.origins import Headers, is_json
 from holdfast.server.problems import too_large
 
@@ -184,7 +185,9 @@ def invalid(error: msgspec.ValidationError, where: str) -> ValidationError:
     """Return the error of a value that has not the shape that the route wants, with the path of the value."""
     text, _, path = str(error).partition(" - at `$")
     field = path.rstrip("`").lstrip(".") or where
-    return ValidationError(f"{text[0].lower()}{text[1:]}" if path == "" else f"{field}: {text[0].lower()}{text[1:]}", field=field)
+    words = f"{text[0].lower()}{text[1:]}"
+    unknown = text.removeprefix("Object contains unknown field `").rstrip("`")
+    return ValidationError(words if path == "" else f"{field}: {words}", field=field, action=GONE.get(unknown))
 
 
 def etag_rev(text: str | None, header: str) -> int | None:

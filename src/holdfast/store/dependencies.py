@@ -15,7 +15,7 @@ from holdfast.store.rows import STATUSES
 
 JOB_COLUMNS = (
     "id", "status", "rev", "available_at", "updated_at", "finished_at", "cancel_reason", "reason_code", "failure_stage",
-    "last_error", "reserved_at",
+    "last_error",
 )  # fmt: skip
 EVENT_COLUMNS = (
     "job_id", "rev", "type", "received_at", "actor", "attempt", "from_status", "to_status", "reason", "request_id", "cause",
@@ -148,7 +148,6 @@ def _job_row(job: JobRecord) -> tuple[Any, ...]:
     return (
         job.id, job.status.value, job.rev, job.available_at, job.updated_at, job.finished_at, job.cancel_reason, job.reason_code,
         job.failure_stage, job.last_error,
-        None if job.flow is None or job.status is not Status.QUEUED else job.flow.reserved_until(job.available_at),
     )  # fmt: skip
 
 

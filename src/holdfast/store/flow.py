@@ -34,7 +34,7 @@ from holdfast.core.flow import (
     in_line,
     line_up,
 )
-from holdfast.core.model import ACTIVE, JobRecord, Micros
+from holdfast.core.model import ACTIVE, JobRecord, Micros, own_label
 from holdfast.store.subqueues import Line, SqlSubqueues, decode_draws
 
 _encode = msgspec.json.Encoder().encode
@@ -57,8 +57,7 @@ class FlowClaim:
         self.queue = queue
         self.settings = settings
         self.left = limit
-        self.who = {"queue": queue, "worker": command.actor.name}
-        self.kinds, self.labels = command.kinds, command.labels
+        self.worker, self.kinds, self.labels = command.actor.name, command.kinds, command.labels
         self.seed = crc32(command.token.encode())
         """Where the first claim of a process begins. Many processes claim only once."""
         self.picked: dict[int, int | None] = {}
@@ -130,9 +129,8 @@ class SqlFlow(SqlSubqueues):
 
     def flow_next_at(self, queue: str, worker: str, kinds: Sequence[str] | None, labels: Sequence[str]) -> Micros | None:
         """Return when a worker may get a job of a queue with subqueues."""
-        wanted = None if kinds is None else self._list(kinds)
-        params = {"queue": queue, "worker": worker, "kinds": wanted, "labels": self._list(labels), "rank_from": RANK_MIN}
-        found: Micros | None = self.value("flow_next_at", now_at=self.stamp(), **params)
+        who = self._who(queue, worker, kinds, labels)
+        found: Micros | None = self.value("flow_next_at", now_at=self.stamp(), rank_from=RANK_MIN, **who)
         return found
 
     # Claims
@@ -224,13 +222,18 @@ class SqlFlow(SqlSubqueues):
             turns.clear()
         return turns.setdefault((queue, rank), Turn(FIRST_PLACE))
 
-    def _who(self, claim: FlowClaim) -> dict[str, Any]:
-        kinds = None if claim.kinds is None else self._list(claim.kinds)
-        return {**claim.who, "kinds": kinds, "labels": self._list(claim.labels)}
+    def _who(self, queue: str, worker: str, kinds: Sequence[str] | None, labels: Sequence[str]) -> dict[str, Any]:
+        """Return the parameters that say which routes of a queue a worker serves."""
+        own = own_label(worker)
+        wanted = None if kinds is None else self._list(kinds)
+        return {"queue": queue, "worker": own, "kinds": wanted, "labels": self._list([own, *labels])}
+
+    def _claimant(self, claim: FlowClaim) -> dict[str, Any]:
+        return self._who(claim.queue, claim.worker, claim.kinds, claim.labels)
 
     def _next_rank(self, claim: FlowClaim) -> tuple[int, bool] | None:
         """Return the rank of the next round, and whether jobs without a subqueue have it."""
-        [(opened, plain)] = self.rows("flow_ranks", now_at=self.stamp(), rank_from=claim.rank_from, **self._who(claim))
+        [(opened, plain)] = self.rows("flow_ranks", now_at=self.stamp(), rank_from=claim.rank_from, **self._claimant(claim))
         rank = min((rank for rank in (opened, plain) if rank is not None), default=None)
         return None if rank is None else (rank, rank == plain)
 
@@ -262,7 +265,7 @@ class SqlFlow(SqlSubqueues):
         partition, id_ = after
         # Those that this claim has found empty or blocked are still open.
         params = {"rank": rank, "after_partition": partition, "after_id": id_, "limit": limit + len(claim.tried)}
-        return self._looked_at(claim, rank, self.rows("flow_window", **params, **self._who(claim)))[:limit]
+        return self._looked_at(claim, rank, self.rows("flow_window", **params, **self._claimant(claim)))[:limit]
 
     def _looked_at(self, claim: FlowClaim, rank: int, rows: Sequence[tuple[Any, ...]]) -> list[OpenSubqueue]:
         tried = claim.tried
@@ -277,7 +280,7 @@ class SqlFlow(SqlSubqueues):
 
     def _partitions(self, claim: FlowClaim, rank: int, first: str, limit: int) -> list[str]:
         """Return partitions with open subqueues in the order of their turns, from the first one on."""
-        params = {"rank": rank, "limit": limit, **self._who(claim)}
+        params = {"rank": rank, "limit": limit, **self._claimant(claim)}
         # No name has a character before the blank, so this is the first text after `first` that may be one.
         names = [first, *self.values("flow_partitions", from_partition=first + "\x01", **params)]
         if len(names) < limit:
@@ -288,7 +291,7 @@ class SqlFlow(SqlSubqueues):
         """Return some subqueues of each partition, those after the one that was served last first."""
         each = -(-claim.visits // len(names))
         starts = {name: turn.served.get(name, FIRST_PLACE[1]) for name in names}
-        rows = self._windows_of(self._who(claim), rank, starts, each + len(claim.tried))
+        rows = self._windows_of(self._claimant(claim), rank, starts, each + len(claim.tried))
         of_partition: dict[str, list[OpenSubqueue]] = {name: [] for name in names}
         for one in self._looked_at(claim, rank, rows):
             of_partition[one.partition].append(one)
@@ -385,10 +388,9 @@ class SqlFlow(SqlSubqueues):
         """
         flow = job.flow
         assert flow is not None
-        until = flow.reserved_until(job.available_at)
-        if flow.for_worker not in ("", worker) and (until is None or self.now() < until):
-            return FlowCheck(FlowRefusal("reserved", f"it is for the worker {flow.for_worker}"))
-        if missing := sorted(set(flow.requires).difference(labels)):
+        if flow.for_worker not in ("", worker):
+            return FlowCheck(FlowRefusal("label", f"it is for the worker {flow.for_worker}"))
+        if missing := sorted(set(flow.labels).difference(labels)):
             return FlowCheck(FlowRefusal("label", f"it requires a worker with the label {missing[0]}"))
         draws = self._draws_of(job)
         if not draws:

@@ -34,8 +34,6 @@ class UnfinishedJobs(NamedTuple):
     """Finished, with dependents that the cascade has not reached yet."""
     link_pending: list[int]
     """Waiting, and not yet counted as dependents of the jobs they wait for."""
-    reservation_over: list[int]
-    """Queued, and not taken in time by the worker that they were reserved for."""
 
 
 class DueJobs(NamedTuple):
@@ -183,7 +181,6 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
             "checkpoint_rev": checkpoint_rev(events),
             "claim_offset": claim_offset,
             "subqueue": self.subqueue_of(job) if job.status is Status.QUEUED else None,
-            "reserved_at": None if job.flow is None else job.flow.reserved_until(job.available_at),
         }
         [(pos, claim_pos, subqueue)] = self._save_row(len(events), id=job.id, **derived, **saved_values(job))
         if claim_offset is not None and draws:
@@ -261,8 +258,8 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
     def unfinished_jobs(self, limit: int, linked: int) -> UnfinishedJobs:
         """Return unfinished jobs. Of the jobs to link, only ids above `linked` are returned."""
         params = {"limit": limit, "batch_max": OPEN_CASCADE_BATCH_MAX, "linked": linked}
-        rows = self.rows("unfinished_jobs", now_at=self.stamp(), undo_kind=UNDO_KIND, **params)
-        tasks = ("undo", "cascade", "link", "reserved")
+        rows = self.rows("unfinished_jobs", undo_kind=UNDO_KIND, **params)
+        tasks = ("undo", "cascade", "link")
         return UnfinishedJobs(*([id_ for id_, task in rows if task == wanted] for wanted in tasks))
 
     def undo_steps(self, job_id: int) -> list[payloads.UndoStep]:

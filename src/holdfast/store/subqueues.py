@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.commands import Enqueue
 from holdfast.core.doctor.model import LimitTrouble, RoutedJobs
-from holdfast.core.model import Flow, JobRecord, Micros
+from holdfast.core.model import Flow, JobRecord, Micros, own_label
 from holdfast.store.limits import SqlLimits
 from holdfast.store.policies import RowCache
 
@@ -31,25 +31,12 @@ class SubqueueName(NamedTuple):
     flow: Flow
 
 
-def subqueue_name(queue: str, priority: int, kind: str, flow: Flow, *, reserved: bool = True) -> SubqueueName:
-    """Return the name of a job's subqueue. A job that is no longer `reserved` is for any worker."""
-    worker = flow.for_worker if reserved else ""
-    return SubqueueName(queue, priority, kind, msgspec.structs.replace(flow, for_worker=worker, for_worker_us=0))
-
-
 class Line(NamedTuple):
     """The subqueues of a route that wait for a key, and how many of them may be opened."""
 
     key: int
     route: int
     most: int
-
-
-class FlowPlace(NamedTuple):
-    """The subqueue that a queued job competes in, and the only worker that may have it, "" for any."""
-
-    id: int
-    for_worker: str
 
 
 @lru_cache(maxsize=10_000)
@@ -63,15 +50,15 @@ class SqlSubqueues(SqlLimits):
 
     def subqueue_ids(self, items: Sequence[Enqueue]) -> list[int | None]:
         """Return the subqueue of each of these new jobs, None for those without flow control."""
-        names = [None if item.flow is None else subqueue_name(item.queue, item.priority, item.kind, item.flow) for item in items]
+        names = [None if item.flow is None else SubqueueName(item.queue, item.priority, item.kind, item.flow) for item in items]
         known = self.find_subqueues({name for name in names if name is not None})
         return [None if name is None else known[name] for name in names]
 
-    def subqueue_of(self, job: JobRecord, *, reserved: bool = True) -> int | None:
+    def subqueue_of(self, job: JobRecord) -> int | None:
         """Return the subqueue in which a queued job competes."""
         if job.flow is None:
             return None
-        name = subqueue_name(job.queue, job.priority, job.kind, job.flow, reserved=reserved)
+        name = SubqueueName(job.queue, job.priority, job.kind, job.flow)
         return self.find_subqueues({name})[name]
 
     def find_subqueues(self, names: set[SubqueueName]) -> dict[SubqueueName, int]:
@@ -164,36 +151,15 @@ class SqlSubqueues(SqlLimits):
             self._open_first([Line(key, route, min(counts[key], limits.SUBQUEUES_OPENED_MAX)) for key, route in lines])
         self.rows("open_due_subqueues", now_at=self.stamp(), limit=limits.SUBQUEUES_OPENED_MAX)
 
-    # Reservations
-
-    def open_reserved(self, ids: Sequence[int]) -> None:
-        """Let any worker have these jobs, if their own worker has not taken them in time. Skip those that are locked."""
-        found = self.values("unreserved_jobs", now_at=self.stamp(), ids=self._list(ids))
-        if found:
-            jobs = self.load(found, lock=False)
-            placed = {id_: self.subqueue_of(job, reserved=False) for id_, job in jobs.items()}
-            self.rows("place_jobs", **self._table(jobs=list(placed), subqueues=list(placed.values())))
-            self.note_subqueues([id_ for id_ in placed.values() if id_ is not None])
-            self.wake({job.queue for job in jobs.values()})
-
     @abstractmethod
     def wake(self, queues: Iterable[str]) -> None: ...
 
-    @abstractmethod
-    def load(self, ids: Sequence[int], *, lock: bool) -> dict[int, JobRecord]: ...
-
     # Diagnoses and pruning
 
-    def flow_place(self, job: JobRecord) -> FlowPlace | None:
-        """Return where a queued job competes."""
-        return self.record(FlowPlace, "flow_place", id=job.id)
-
-    def ahead(self, job: JobRecord, subqueue: int | None, limit: int) -> int:
+    def ahead(self, job: JobRecord, limit: int) -> int:
         """Return how many jobs of its subqueue and of its priority precede a queued job, `limit` at most."""
         place = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
-        if subqueue is None:
-            return int(self.value("ahead", now_at=self.stamp(), limit=limit, **place))
-        return int(self.value("ahead_like", now_at=self.stamp(), subqueue=subqueue, limit=limit, **place))
+        return int(self.value("ahead" if job.flow is None else "ahead_like", now_at=self.stamp(), limit=limit, **place))
 
     def has_higher(self, job: JobRecord) -> bool:
         """Return whether jobs of a higher priority wait in a job's queue."""
@@ -203,8 +169,8 @@ class SqlSubqueues(SqlLimits):
         """Return jobs that certain workers only may claim now, with up to `limit` jobs counted of each."""
         rows = self.rows("routed_jobs", now_at=self.stamp(), routes=limits.ROUTES_CHECKED_MAX, limit=limit)
         return [
-            RoutedJobs(queue, kind, worker, tuple(map(str, self._decode_list(requires))), jobs, since, route)
-            for queue, kind, worker, requires, jobs, since, route in rows
+            RoutedJobs(queue, kind, tuple(map(str, self._decode_list(requires))), jobs, since, route)
+            for queue, kind, requires, jobs, since, route in rows
             if jobs
         ]
 
@@ -270,4 +236,5 @@ def _order(name: SubqueueName) -> tuple[Any, ...]:
 
 
 def _route(name: SubqueueName) -> tuple[str, str, str, str]:
-    return name.queue, name.flow.for_worker, name.kind, _encode(name.flow.requires).decode()
+    worker = name.flow.for_worker
+    return name.queue, own_label(worker) if worker else "", name.kind, _encode(name.flow.requires).decode()

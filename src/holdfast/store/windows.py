@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from holdfast.core.model import EventRecord, JobRecord, Micros
 from holdfast.core.payloads import PostponedPayload, decode
-from holdfast.core.windows import CALL_TYPES, changed_payload
+from holdfast.core.windows import changed_payload, changes_payload
 from holdfast.store.policies import SqlPolicies
 
 
@@ -51,8 +51,8 @@ class SqlWindows(SqlPolicies):
         return None
 
     def _save_call(self, job: JobRecord, events: Sequence[EventRecord]) -> None:
-        """Save what a later call has changed besides the columns of every save: payload, with the arguments, and profile."""
-        if not any(event.type in CALL_TYPES for event in events):
+        """Save what a later call, or a move to another worker, has changed besides the columns of every save."""
+        if not any(map(changes_payload, events)):
             return
         payload = changed_payload(self.value("payload_of", id=job.id), tuple(events))
         self.rows("set_payload", id=job.id, payload=payload, profile_id=self.profile_id(job))

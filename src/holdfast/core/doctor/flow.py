@@ -7,7 +7,7 @@ from holdfast.core.doctor.model import COUNT_MAX, HealthFinding, LedgerHealth, L
 from holdfast.core.explain.flow import missing_labels, show_limit
 from holdfast.core.explain.formatting import format_when, run_a_worker
 from holdfast.core.explain.model import AGENT_SEEN_US, SeenWorker
-from holdfast.core.model import Micros
+from holdfast.core.model import Micros, only_worker
 from holdfast.core.text import format_duration, join_some, pluralize
 
 NAMED_MAX = 5
@@ -28,11 +28,12 @@ def find_unroutable(routed: Sequence[RoutedJobs], running: Sequence[SeenWorker])
     """
     for found in routed:
         serving = [worker for worker in running if worker.serves(found.queue, found.kind)]
-        if found.for_worker and not any(worker.name == found.for_worker for worker in running):
+        only = only_worker(found.requires)
+        if only and not any(worker.name == only for worker in running):
             yield UnroutableJobs(found, [])
             continue
-        own = [worker for worker in serving if found.for_worker in ("", worker.name)]
-        if own and (missing := missing_labels(found.requires, own)):
+        own = [worker for worker in serving if only in ("", worker.name)]
+        if own and (missing := missing_labels(found.requires[1:] if only else found.requires, own)):
             yield UnroutableJobs(found, missing)
 
 
@@ -47,6 +48,7 @@ def check_flow(health: LedgerHealth, running: Sequence[SeenWorker], waited_us: i
 
 def _unroutable(one: UnroutableJobs, now: Micros, agent_at: Micros | None) -> HealthFinding:
     found = one.found
+    only = only_worker(found.requires)
     waits, them = ("waits", "it") if found.jobs == 1 else ("wait", "them")
     jobs = f"{_count(found.jobs)} of kind {found.kind} in queue {found.queue} {waits}"
     waited = f"the first for {format_duration(now - found.since)}"
@@ -56,8 +58,10 @@ def _unroutable(one: UnroutableJobs, now: Micros, agent_at: Micros | None) -> He
         words = f"{jobs}, {waited}: no running worker that serves {them} has the {word} {names}"
     else:
         code = "worker_missing"
-        words = f"{jobs}, {waited}: only the worker {found.for_worker} may have {them}, and it is not running"
-    action = f"Start one: {run_a_worker(found.queue, found.requires, found.for_worker).command}."
+        words = f"{jobs}, {waited}: only the worker {only} may have {them}, and it is not running"
+    action = f"Start one: {run_a_worker(found.queue, found.requires[1:] if only else found.requires, only).command}."
+    if not one.missing:
+        action = f"{action} Or let any worker have {them}: holdfast job move ID --any-worker."
     if agent_at is not None and now - agent_at <= AGENT_SEEN_US:
         words = f"{words}; agents are active, the last of them {format_when(agent_at, now)}"
         return HealthFinding(code, Severity.NOTE, words, f"Unless it is for agents: {action[0].lower()}{action[1:]}")

@@ -117,10 +117,8 @@ class RoutedJobs(msgspec.Struct, frozen=True):
 
     queue: str
     kind: str
-    for_worker: str
-    """The only worker that may ever have them, "" for any."""
     requires: tuple[str, ...]
-    """Labels that their worker must have."""
+    """Labels that their worker must have, first the own label of their only worker, if they are for one."""
     jobs: int
     since: Micros
     route: int = 0

@@ -1,11 +1,10 @@
 """Explain what flow control has to do with a queued job: its limits, its labels, its worker, and its partition's turn."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 
-from holdfast.core.explain.formatting import SWEEP, format_until, format_when, next_step, quote_argument, run_a_worker
+from holdfast.core.explain.formatting import format_when, let_any_worker, next_step, quote_argument, run_a_worker
 from holdfast.core.explain.model import (
     AHEAD_MAX,
     WORKER_SEEN_US,
@@ -33,7 +32,7 @@ def missing_labels(requires: Iterable[str], workers: Sequence[SeenWorker]) -> li
 
 def explain_labels(job: JobRecord, serving: Sequence[SeenWorker]) -> ExplanationPart | None:
     """Return why no worker that serves the job may have it, or None if one may."""
-    requires = () if job.flow is None else job.flow.requires
+    requires = labels_of(job)
     missing = missing_labels(requires, serving)
     if not missing:
         return None
@@ -50,35 +49,27 @@ def explain_labels(job: JobRecord, serving: Sequence[SeenWorker]) -> Explanation
     return ExplanationPart(Situation.NO_WORKER_WITH_LABELS, (words,), (claims,), (run_a_worker(job.queue, requires),))
 
 
-class Reservation(NamedTuple):
-    part: ExplanationPart
-    is_running: bool
-    """Whether the worker that the job is for was seen lately."""
-
-
-def explain_reserved(job: JobRecord, facts: FlowFacts, workers: Sequence[SeenWorker], now: Micros) -> Reservation | None:
-    """Return for which worker the job is, until when, and whether that worker is there. None if any worker may have it."""
-    name, flow = facts.reserved_for, job.flow
-    if not name or flow is None:
-        return None
-    until = flow.reserved_until(job.available_at)
-    if until is not None and until <= now:
-        words = f"It was for the worker {name} until {format_when(until, now)}. The next sweep lets any worker have it."
-        step = next_step("any worker may have it", None, "the next sweep")
-        return Reservation(ExplanationPart(Situation.RESERVED, (words,), (step,), (SWEEP,)), is_running=False)
-    steps = [next_step("it is claimed", None, name)]
-    words = f"It is for the worker {name} only."
-    if until is not None:
-        words = f"It is for the worker {name} {format_until(until, now)}; then any worker may have it."
-        steps.append(next_step("any worker may have it", until, "the sweeper"))
-    commands = (run_a_worker(job.queue, flow.requires, name=name),)
+def explain_worker(job: JobRecord, workers: Sequence[SeenWorker], now: Micros) -> ExplanationPart | None:
+    """Return which worker a job is for, if that one is not there. None if it is there, or if the job is for any."""
+    name = only_worker_of(job)
     seen = max((worker.seen_at for worker in workers if worker.name == name), default=None)
-    if seen is not None and now - seen <= WORKER_SEEN_US:
-        words = f"{words} {name} is running: it was seen {format_when(seen, now)}."
-        return Reservation(ExplanationPart(Situation.RESERVED, (words,), tuple(steps)), is_running=True)
+    if not name or (seen is not None and now - seen <= WORKER_SEEN_US):
+        return None
     gone = f"{name} is not signed in to this ledger" if seen is None else f"{name} fell silent {format_when(seen, now)}"
-    part = ExplanationPart(Situation.RESERVED, (f"{words} {gone}.",), tuple(steps), commands)
-    return Reservation(part, is_running=False)
+    return ExplanationPart(
+        Situation.NO_WORKER_WITH_LABELS,
+        (f"It is for the worker {name} only. {gone}.",),
+        (next_step("it is claimed", None, name),),
+        (let_any_worker(job), run_a_worker(job.queue, labels_of(job), name=name)),
+    )
+
+
+def only_worker_of(job: JobRecord) -> str:
+    return "" if job.flow is None else job.flow.for_worker
+
+
+def labels_of(job: JobRecord) -> tuple[str, ...]:
+    return () if job.flow is None else job.flow.labels
 
 
 def explain_limits(facts: FlowFacts, now: Micros) -> Iterator[ExplanationPart]:
@@ -121,10 +112,16 @@ def show_limit(name: str) -> Remedy:
     return Remedy(f"holdfast limit get {quote_argument(name)}", "shows the limit and what is in use of it")
 
 
-def serving_workers(job: JobRecord, workers: Iterable[SeenWorker], reserved_for: str, now: Micros) -> list[SeenWorker]:
+def serving_workers(job: JobRecord, workers: Iterable[SeenWorker], now: Micros) -> list[SeenWorker]:
     """Return the workers that were seen lately and serve the job's queue and kind. Only one may, if the job is for one."""
     there = [worker for worker in workers if worker.serves(job.queue, job.kind) and now - worker.seen_at <= WORKER_SEEN_US]
-    return [worker for worker in there if reserved_for in ("", worker.name)]
+    return [worker for worker in there if only_worker_of(job) in ("", worker.name)]
+
+
+def format_claimable(job: JobRecord) -> str:
+    """Return that a job may be claimed, and by which worker, if it is for one."""
+    name = only_worker_of(job)
+    return f"It may be claimed by the worker {name} only" if name else "It may be claimed"
 
 
 def format_first(facts: JobFacts, like: str) -> str:
@@ -166,10 +163,10 @@ def explain_turn(job: JobRecord, facts: JobFacts, flow: FlowFacts, claimants: st
     words = f"{format_first(facts, like)}."
     at = None
     if not any(limit.is_used_up or limit.is_too_small for limit in flow.limits):
-        words = f"It may be claimed, but {words}"
+        words = f"{format_claimable(job)}, but {words}"
         if rates := [(limit.turn_at, limit.name) for limit in flow.limits if limit.turn_at is not None]:
             at, slowest = max(rates)
             words = f"{words} The rate of the limit {slowest} lets it start {format_when(at, now)} at the earliest."
     step = next_step(claimed_after(facts), at, claimants)
-    run = run_a_worker(job.queue, job.flow.requires)
+    run = run_a_worker(job.queue, job.flow.labels, name=job.flow.for_worker)
     return ExplanationPart(Situation.QUEUED_BEHIND, (add_turns(words, job, facts),), (step,), (run,))

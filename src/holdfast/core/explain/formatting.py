@@ -109,6 +109,11 @@ def move(job: JobRecord, queue: str) -> Remedy:
     return Remedy(f"holdfast job move {job.id} --queue {shlex.quote(queue)}", does)
 
 
+def let_any_worker(job: JobRecord) -> Remedy:
+    does = "lets any worker have it" + _key_hint(job, EventType.MOVED)
+    return Remedy(f"holdfast job move {job.id} --any-worker", does)
+
+
 def start_as_agent(job: JobRecord) -> Remedy:
     return Remedy(f"holdfast task start {job.id} --agent NAME", "starts it as an agent")
 

@@ -28,7 +28,6 @@ class Situation(StrEnum):
     BACKOFF = "backoff"
     NO_WORKER = "no_worker"
     NO_WORKER_WITH_LABELS = "no_worker_with_labels"
-    RESERVED = "reserved"
     LIMIT_USED_UP = "limit_used_up"
     LIMIT_TOO_SMALL = "limit_too_small"
     QUEUED_BEHIND = "queued_behind"
@@ -70,7 +69,7 @@ class SeenWorker(msgspec.Struct, frozen=True):
     keep_ms: dict[str, int] = {}
     """Its retention times, by what it deletes."""
     labels: frozenset[str] = frozenset()
-    """What it has, for jobs that require it."""
+    """What it has, for jobs that require it. Its own label is left out."""
 
     def seen_by(self, sees: Callable[[str], bool]) -> "SeenWorker":
         """Return the worker with those of its queues that a reader may see."""
@@ -128,8 +127,6 @@ class FlowFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What decides when a job with flow control may start."""
 
     limits: tuple[LimitState, ...] = ()
-    reserved_for: str = ""
-    """The only worker that may have it now. "" if any may."""
 
     def without_keys(self) -> "FlowFacts":
         """Return the facts without the keys of limits."""

@@ -8,8 +8,9 @@ from holdfast.core.explain.flow import (
     claimed_after,
     explain_labels,
     explain_limits,
-    explain_reserved,
     explain_turn,
+    explain_worker,
+    format_claimable,
     format_first,
     serving_workers,
 )
@@ -78,7 +79,7 @@ def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[Explana
     if facts.flow is not None:
         yield from _flow(job, facts, facts.flow, now)
     elif not facts.is_asked_to_claim:
-        yield from _claims(job, facts, _serving(job, facts, now), now)
+        yield from _claims(job, facts, serving_workers(job, facts.workers, now), now)
 
 
 def _claims(job: JobRecord, facts: JobFacts, serving: list[SeenWorker], now: Micros) -> Iterator[ExplanationPart]:
@@ -90,12 +91,9 @@ def _claims(job: JobRecord, facts: JobFacts, serving: list[SeenWorker], now: Mic
 
 def _flow(job: JobRecord, facts: JobFacts, flow: FlowFacts, now: Micros) -> Iterator[ExplanationPart]:
     """Yield what keeps a job with flow control from being claimed: missing workers, then limits, then other jobs."""
-    serving = _serving(job, facts, now)
-    reserved = explain_reserved(job, flow, facts.workers, now)
-    unserved = None
-    if reserved is not None and not reserved.is_running:
-        unserved = reserved.part
-    elif not facts.is_asked_to_claim:
+    serving = serving_workers(job, facts.workers, now)
+    unserved = explain_worker(job, facts.workers, now)
+    if unserved is None and not facts.is_asked_to_claim:
         unserved = explain_labels(job, serving) if serving else _no_worker(job, facts, now)
     if unserved is not None:
         yield unserved
@@ -103,14 +101,8 @@ def _flow(job: JobRecord, facts: JobFacts, flow: FlowFacts, now: Micros) -> Iter
     comes_later = competes and (facts.has_higher or facts.ahead > 0)
     for limit in explain_limits(flow, now):
         yield add_turns_to(limit, job, facts) if competes and not comes_later else limit
-    if reserved is not None and reserved.is_running:
-        yield reserved.part
     if comes_later:
         yield explain_turn(job, facts, flow, _format_claimants(serving), now)
-
-
-def _serving(job: JobRecord, facts: JobFacts, now: Micros) -> list[SeenWorker]:
-    return serving_workers(job, facts.workers, "" if facts.flow is None else facts.flow.reserved_for, now)
 
 
 def _dependencies(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
@@ -234,10 +226,10 @@ def _behind(job: JobRecord, facts: JobFacts, serving: list[SeenWorker]) -> Expla
 
 def _ready(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     asked = facts.is_asked_to_claim
-    by = "the first worker to claim it" if asked else _format_claimants(_serving(job, facts, now))
+    by = "the first worker to claim it" if asked else _format_claimants(serving_workers(job, facts.workers, now))
     ready_for = format_duration(now - max(job.available_at, job.created_at))
     is_next = "" if asked else f", and is the next of {_place(job, facts)}"
-    words = f"It may be claimed{is_next}; it has been ready for {ready_for}."
+    words = f"{format_claimable(job)}{is_next}; it has been ready for {ready_for}."
     situation = Situation.REQUEUED if job.attempt else Situation.READY
     return ExplanationPart(
         situation, (words if asked else add_turns(words, job, facts),), (next_step("it is claimed", None, by),)

@@ -20,7 +20,7 @@ from holdfast.core.explain.model import (
 )
 from holdfast.core.flow import LimitKey
 from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
-from holdfast.core.model import JobRecord, Micros, ReasonCode, Status
+from holdfast.core.model import Flow, JobRecord, Micros, ReasonCode, Status
 from holdfast.core.schedule import LATE_US
 from holdfast.core.undo import has_undo_due
 from holdfast.ledger import validate
@@ -55,9 +55,9 @@ def facts_of(
     """
     queued, live = job.status is Status.QUEUED, job.finished_at is None
     for_workers = queued and not to_claim
-    flow = session.flow_place(job) if queued and job.flow is not None else None
+    flow = job.flow if queued else None
     workers = tuple(seen(session.workers(None, PAGE_MAX))) if for_workers or (flow is not None and flow.for_worker) else ()
-    ahead = session.ahead(job, None if flow is None else flow.id, AHEAD_MAX) if for_workers else 0
+    ahead = session.ahead(job, AHEAD_MAX) if for_workers else 0
     return JobFacts(
         policy=session.policy_of(job),
         since=session.status_since(job) if since is None else since,
@@ -65,7 +65,7 @@ def facts_of(
         ahead=ahead,
         has_higher=for_workers and session.has_higher(job),
         takes_turns=for_workers and bool(session.flow_queues(1, [job.queue])),
-        flow=None if flow is None else flow_facts_of(session, job, flow.for_worker, ahead, now),
+        flow=None if flow is None else flow_facts_of(session, flow, ahead, now),
         workers=workers,
         agent_at=session.last_agent() if for_workers else None,
         declared_queue=_declared_queue(session, job.kind) if for_workers else None,
@@ -84,14 +84,11 @@ def _declared_queue(session: Session, kind: str) -> str | None:
     return next((one.queue for one in session.declarations() if one.kind == kind), None)
 
 
-def flow_facts_of(session: Session, job: JobRecord, reserved_for: str, ahead: int, now: Micros) -> FlowFacts:
+def flow_facts_of(session: Session, flow: Flow, ahead: int, now: Micros) -> FlowFacts:
     """Read the limits that a job draws on, and when their rates allow it to start after the jobs ahead of it in its subqueue."""
-    assert job.flow is not None
-    found = [session.limit_state(draw.limit, draw.key) for draw in job.flow.limits]
-    states = [(state, draw.units) for state, draw in zip(found, job.flow.limits, strict=True) if state is not None]
-    return FlowFacts(
-        limits=tuple(_limit_state(state, units, units * ahead, now) for state, units in states), reserved_for=reserved_for
-    )
+    found = [session.limit_state(draw.limit, draw.key) for draw in flow.limits]
+    states = [(state, draw.units) for state, draw in zip(found, flow.limits, strict=True) if state is not None]
+    return FlowFacts(limits=tuple(_limit_state(state, units, units * ahead, now) for state, units in states))
 
 
 def _limit_state(key: LimitKey, units: int, before: int, now: Micros) -> LimitState:

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from msgspec import UNSET
+
 from holdfast.core import commands as c
 from holdfast.core import limits
 from holdfast.core.model import Actor, EventType, FailureStage, ReasonCode, Role
@@ -132,8 +134,12 @@ def _discard(*, reason: str | None = None) -> dict[str, Any]:
     return {"note": EventType.DISCARDED, **_with_reason(reason=reason)}
 
 
-def _move(*, queue: Any = None, reason: str | None = None) -> dict[str, Any]:
-    return {"queue": limits.check_name("queue", queue), **_with_reason(reason=reason)}
+def _move(*, queue: Any = None, for_worker: Any = UNSET, reason: str | None = None) -> dict[str, Any]:
+    if queue is None and for_worker is UNSET:
+        raise ValidationError("move needs a queue or for_worker", field="queue")
+    worker = None if for_worker is UNSET else "" if for_worker is None else limits.check_name("for_worker", for_worker)
+    place = None if queue is None else limits.check_name("queue", queue)
+    return {"queue": place, "for_worker": worker, **_with_reason(reason=reason)}
 
 
 def _replay(*, again: bool = True, reason: str | None = None) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.core import commands as c
 from holdfast.core import limits
 from holdfast.core.model import Actor, EventType, FailureStage, ReasonCode, Role
@@ -123,15 +125,20 @@ class OperatorVerbs(OnJobsVerb):
     def move(
         self,
         job_id: int,
-        queue: str,
+        queue: str | None = None,
         *,
+        for_worker: str | UnsetType | None = UNSET,
         reason: str | None = None,
         request_id: str | None = None,
         actor: str | Actor | None = None,
         expected_rev: int | None = None,
     ) -> Job:
-        """Move a queued job to another queue. If it is in that queue already, nothing changes."""
-        return self._on_one("move", job_id, request_id, actor, expected_rev, queue=queue, reason=reason)
+        """Move a queued job to another queue, to another worker, or both. Where it is already, nothing changes.
+
+        With `for_worker`, only that worker may have it from now on; with None, any worker.
+        """
+        options: dict[str, Any] = {"queue": queue, "for_worker": for_worker, "reason": reason}
+        return self._on_one("move", job_id, request_id, actor, expected_rev, **options)
 
     def reprioritise(
         self,

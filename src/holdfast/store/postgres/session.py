@@ -302,7 +302,6 @@ class PostgresSession(Session):
             "drawn": plain_array([item.job_id for item in items]),
             "reasons": text_array([item.reason for item in items]),
             "subqueues": plain_array(self.subqueue_ids(items)),
-            "reserved": plain_array([_reserved_us(item) for item in items]),
         }
 
     def enqueue_keyed(self, item: Enqueue) -> EnqueuedRow:
@@ -330,7 +329,6 @@ class PostgresSession(Session):
             "drawn": item.job_id,
             "reason": item.reason,
             "subqueue": self.subqueue_ids([item])[0],
-            "reserved_us": _reserved_us(item),
             "channel": self._channel(item.queue),
         }
         for _ in range(KEYED_TRIES_MAX):
@@ -579,11 +577,6 @@ class PostgresSession(Session):
 
 
 _TIMES = ("times", "filled", "sinces")
-
-
-def _reserved_us(item: Enqueue) -> int | None:
-    """Return how long only one worker may have a new job, from when it is available."""
-    return item.flow.for_worker_us or None if item.flow is not None and item.flow.for_worker else None
 
 
 def _rest_of(command: ClaimNext, queues: Sequence[str], claimed: int) -> ClaimNext | None:

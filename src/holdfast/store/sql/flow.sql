@@ -69,11 +69,6 @@ SELECT s.id FROM holdfast.subqueues s
 WHERE s.id {in_ids} AND EXISTS (
     SELECT 1 FROM holdfast.jobs j WHERE {job_of_subqueue} AND j.available_at <= coalesce(:before_at, {now}));
 
--- name: flow_place
-SELECT s.id, r.for_worker FROM holdfast.jobs j
-JOIN holdfast.subqueues s ON s.id = j.subqueue JOIN holdfast.routes r ON r.id = s.route
-WHERE j.id = :id;
-
 -- name: forget_subqueues
 DELETE FROM holdfast.subqueues WHERE id IN (
     SELECT s.id FROM holdfast.subqueues s

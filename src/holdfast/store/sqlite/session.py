@@ -199,7 +199,7 @@ class SqliteSession(Session):
         if len(items) > BATCH_EVENTS_MAX:
             return [row for part in chunks(items, BATCH_EVENTS_MAX) for row in self.enqueue(part)]
         now, ids, profile = self.now(), self._ids_for(items), self.profile_id
-        places_of = None if all([item.bare for item in items]) else self._places_of(items, now)  # noqa: C419 - a list is faster
+        places_of = None if all([item.bare for item in items]) else self._places_of(items)  # noqa: C419 - a list is faster
         first = pos = self._draw(len(items))
         places: dict[tuple[Actor, str | None, str | None], list[int]] = {}
         for id_, item in zip(ids, items, strict=True):
@@ -227,8 +227,8 @@ class SqliteSession(Session):
             self._connection.executemany(SQL["insert_placed_job"], placed)
         return [EnqueuedRow(id_, now, True) for id_ in ids]
 
-    def _places_of(self, items: Sequence[Enqueue], now: Micros) -> list[tuple[int | None, int | None, Micros | None]] | None:
-        """Return the group, the subqueue and the end of the reservation of each new job, and note that they get jobs.
+    def _places_of(self, items: Sequence[Enqueue]) -> list[tuple[int | None, int | None]] | None:
+        """Return the group and the subqueue of each new job, and note that they get jobs.
 
         None if no job has any of these.
         """
@@ -239,10 +239,7 @@ class SqliteSession(Session):
         self.note_joined(groups, items)
         subqueues = self.subqueue_ids(items) if has_flow else [None] * len(items)
         self.note_subqueues(sorted({id_ for id_ in subqueues if id_ is not None}))
-        return [
-            (groups.get(item.group), subqueue, None if subqueue is None else _reserved_until(item, now))
-            for item, subqueue in zip(items, subqueues, strict=True)
-        ]
+        return [(groups.get(item.group), subqueue) for item, subqueue in zip(items, subqueues, strict=True)]
 
     def _ids_for(self, items: Sequence[Enqueue]) -> Sequence[int]:
         """Return the ids that were drawn for these jobs, or the next ones."""
@@ -565,12 +562,6 @@ _claimed_columns_of = itemgetter(*map(ClaimedRow._fields.index, ("id", "rev", "a
 
 def _claimed_columns(rows: Sequence[tuple[Any, ...]]) -> _BatchColumns:
     return _BatchColumns(*map(list, zip(*map(_claimed_columns_of, rows), strict=True)))
-
-
-def _reserved_until(item: Enqueue, now: Micros) -> Micros | None:
-    """Return until when only one worker may have a new job."""
-    available_at = now + item.delay_us if item.available_at is None else item.available_at
-    return None if item.flow is None else item.flow.reserved_until(available_at)
 
 
 def _join_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

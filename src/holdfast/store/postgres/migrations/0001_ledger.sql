@@ -100,7 +100,6 @@ CREATE SEQUENCE holdfast.job_id AS bigint;
 --   waits_for    how many jobs it still waits for
 --   checkpoint_rev  the revision of the heartbeat with its newest checkpoint
 --   subqueue     the subqueue that it competes in, NULL for most jobs. The number is positive if the job draws on limits
---   reserved_until  until when only one worker may have it
 --   group_id     the group that counts it. NULL if it joined none, or if a replay has taken its place.
 CREATE TABLE holdfast.jobs (
     id                    bigint NOT NULL,
@@ -117,7 +116,6 @@ CREATE TABLE holdfast.jobs (
     dedupe_key            text COLLATE "C",
     correlation_id        text COLLATE "C",
     trace_id              text COLLATE "C",
-    reserved_until        timestamptz,
     subqueue              bigint,
 
     queue                 text COLLATE "C" NOT NULL,
@@ -179,7 +177,6 @@ CREATE INDEX jobs_ready ON holdfast.jobs (queue, (-priority), available_at, id) 
 CREATE INDEX jobs_subqueue ON holdfast.jobs (queue, (-priority), subqueue, available_at, id) WHERE queued AND subqueue IS NOT NULL;
 CREATE INDEX jobs_delayed ON holdfast.jobs (queue, available_at)
     WHERE queued AND subqueue IS NULL AND available_at > created_at;
-CREATE INDEX jobs_reserved ON holdfast.jobs (reserved_until) WHERE queued AND reserved_until IS NOT NULL;
 CREATE INDEX jobs_ended ON holdfast.jobs (ended, id) WHERE ended IS NOT NULL;
 CREATE INDEX jobs_replay ON holdfast.jobs (replay_of) WHERE replay_of IS NOT NULL;
 CREATE INDEX jobs_correlation ON holdfast.jobs (correlation_id) WHERE correlation_id IS NOT NULL;
@@ -479,14 +476,16 @@ CREATE TABLE holdfast.slots (
     PRIMARY KEY (key_id, claim_pos)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
--- Which workers may have a job: those that serve its kind, have the labels, and have the name, if there is one.
+-- Which workers may have a job: those that serve its kind and have the labels. Of a job for one worker, the first label is that
+-- worker's own. `worker` is that label, '' without one: a claim looks up the routes of its worker, and not those of others.
 CREATE TABLE holdfast.routes (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     queue      text COLLATE "C" NOT NULL,
-    for_worker text COLLATE "C" NOT NULL,
     kind       text COLLATE "C" NOT NULL,
     requires   text[] COLLATE "C" NOT NULL,
-    UNIQUE (queue, for_worker, kind, requires)
+    worker     text COLLATE "C" NOT NULL
+        GENERATED ALWAYS AS (CASE WHEN starts_with(requires[1], 'worker:') THEN requires[1] ELSE '' END) STORED,
+    UNIQUE (queue, worker, kind, requires)
 );
 
 CREATE SEQUENCE holdfast.subqueue_id AS bigint;

@@ -63,7 +63,6 @@ SET queue = %(queue)s, priority = %(priority)s, queued = (%(status)s = 'queued')
     live_key = CASE WHEN dedupe_forever OR key_until IS NOT NULL OR %(status)s IN ('queued', 'claimed', 'running', 'stalled')
         THEN live_key END,
     subqueue = CASE WHEN %(status)s = 'queued' THEN %(subqueue)s::bigint ELSE j.subqueue END,
-    reserved_until = CASE WHEN %(status)s = 'queued' THEN %(reserved_at)s::timestamptz END,
     claim_pos = coalesce(place.pos + %(claim_offset)s::integer, j.claim_pos), last_pos = place.pos
 FROM place
 WHERE j.id = %(id)s
@@ -200,10 +199,7 @@ UNION ALL
 (SELECT pos, 'cascade' FROM holdfast.cursors WHERE name >= 'cascade/' AND name < 'cascade0' ORDER BY pos LIMIT %(batch_max)s)
 UNION ALL
 (SELECT pos, 'link' FROM holdfast.cursors
- WHERE name >= 'link/' AND name < 'link0' AND pos > %(linked)s ORDER BY pos LIMIT %(batch_max)s)
-UNION ALL
-(SELECT id, 'reserved' FROM holdfast.jobs
- WHERE queued AND reserved_until IS NOT NULL AND reserved_until <= {now} ORDER BY reserved_until LIMIT %(limit)s);
+ WHERE name >= 'link/' AND name < 'link0' AND pos > %(linked)s ORDER BY pos LIMIT %(batch_max)s);
 
 -- Heartbeats that may carry an undo step. The same bytes may also be part of a checkpoint.
 

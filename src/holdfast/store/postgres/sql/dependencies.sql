@@ -43,13 +43,13 @@ SET queued = (changed.status = 'queued'), status = changed.status,
     live_key = CASE WHEN j.dedupe_forever OR j.key_until IS NOT NULL OR changed.status = 'queued' THEN j.live_key END,
     last_pos = nextval('holdfast.event_pos'), rev = changed.rev, available_at = changed.available_at,
     updated_at = changed.updated_at, finished_at = changed.finished_at, cancel_reason = changed.cancel_reason, reason_code = changed.reason_code,
-    failure_stage = changed.failure_stage, last_error = changed.last_error, waits_for = 0, reserved_until = changed.reserved_at
+    failure_stage = changed.failure_stage, last_error = changed.last_error, waits_for = 0
 FROM unnest(
     %(id)s::bigint[], %(status)s::text[], %(rev)s::integer[], %(available_at)s::timestamptz[], %(updated_at)s::timestamptz[],
     %(finished_at)s::timestamptz[], %(cancel_reason)s::text[], %(reason_code)s::text[], %(failure_stage)s::text[],
-    %(last_error)s::bytea[], %(reserved_at)s::timestamptz[]
+    %(last_error)s::bytea[]
 ) AS changed (
-    id, status, rev, available_at, updated_at, finished_at, cancel_reason, reason_code, failure_stage, last_error, reserved_at)
+    id, status, rev, available_at, updated_at, finished_at, cancel_reason, reason_code, failure_stage, last_error)
 WHERE j.id = changed.id;
 
 -- name: insert_dependent_events

@@ -28,7 +28,6 @@ SELECT {now}, NOT EXISTS (
         OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.undo_owed > 0 AND j.finished_at IS NOT NULL)
         OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'cascade/' AND name < 'cascade0')
         OR EXISTS (SELECT FROM holdfast.cursors WHERE name >= 'link/' AND name < 'link0')
-        OR EXISTS (SELECT FROM holdfast.jobs j WHERE j.queued AND j.reserved_until IS NOT NULL AND j.reserved_until <= {now})
         OR EXISTS (SELECT FROM holdfast.group_changes),
     (SELECT d.expires_at FROM holdfast.duties d WHERE d.name = %(name)s),
     (SELECT pos FROM holdfast.cursors WHERE name = 'sweeping'),

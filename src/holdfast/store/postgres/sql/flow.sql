@@ -24,20 +24,19 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('holdfast.subqueue_names', 0))
 -- Numbers of subqueues. Rows that exist are not locked.
 
 -- name: add_routes
-INSERT INTO holdfast.routes (queue, for_worker, kind, requires)
-SELECT r.queue, r.for_worker, r.kind, ARRAY (SELECT json_array_elements_text(r.requires::json))
-FROM unnest(%(queues)s::text[], %(workers)s::text[], %(kinds)s::text[], %(labels)s::text[])
-    AS r (queue, for_worker, kind, requires)
-ORDER BY 1, 2, 3, 4
+INSERT INTO holdfast.routes (queue, kind, requires)
+SELECT r.queue, r.kind, ARRAY (SELECT json_array_elements_text(r.requires::json))
+FROM unnest(%(queues)s::text[], %(workers)s::text[], %(kinds)s::text[], %(labels)s::text[]) AS r (queue, worker, kind, requires)
+ORDER BY 1, r.worker, 2, 3
 ON CONFLICT DO NOTHING;
 
 -- name: find_routes
 SELECT w.n, r.id
 FROM unnest(%(queues)s::text[], %(workers)s::text[], %(kinds)s::text[], %(labels)s::text[])
-    WITH ORDINALITY AS w (queue, for_worker, kind, requires, n)
+    WITH ORDINALITY AS w (queue, worker, kind, requires, n)
 CROSS JOIN LATERAL (
     SELECT id FROM holdfast.routes
-    WHERE queue = w.queue AND for_worker = w.for_worker AND kind = w.kind
+    WHERE queue = w.queue AND worker = w.worker AND kind = w.kind
       AND requires = ARRAY (SELECT json_array_elements_text(w.requires::json)) OFFSET 0) AS r;
 
 -- name: add_limit_keys
@@ -119,7 +118,7 @@ WHERE id IN (
 -- part: served_routes
 served AS MATERIALIZED (
     SELECT r.id FROM holdfast.routes r
-    WHERE r.queue = %(queue)s AND r.for_worker IN ('', %(worker)s) AND r.requires <@ %(labels)s::text[]
+    WHERE r.queue = %(queue)s AND r.worker IN ('', %(worker)s) AND r.requires <@ %(labels)s::text[]
       AND (%(kinds)s::text[] IS NULL OR r.kind = ANY (%(kinds)s::text[]))
 );
 
@@ -283,18 +282,6 @@ SELECT CASE WHEN EXISTS (SELECT FROM holdfast.subqueue_notes)
         SELECT min(s.until) FROM served r JOIN holdfast.subqueues s ON s.queue = %(queue)s AND s.route = r.id
         WHERE s.until IS NOT NULL) END;
 
--- Jobs whose worker did not take them in time.
-
--- name: unreserved_jobs
-SELECT id FROM holdfast.jobs
-WHERE id {in_ids} AND queued AND reserved_until <= {now} ORDER BY id
-FOR NO KEY UPDATE SKIP LOCKED;
-
--- name: place_jobs
-UPDATE holdfast.jobs j SET subqueue = p.subqueue, reserved_until = NULL
-FROM unnest(%(jobs)s::bigint[], %(subqueues)s::bigint[]) AS p (id, subqueue)
-WHERE j.id = ANY (%(jobs)s::bigint[]) AND j.id = p.id;
-
 -- What a diagnosis reads.
 
 -- name: ahead
@@ -310,7 +297,7 @@ WITH {clock}
 SELECT count(*) FROM (
     SELECT FROM holdfast.jobs j
     WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = -%(priority)s::integer
-      AND j.subqueue = %(subqueue)s::bigint AND j.available_at <= (SELECT at FROM clock)
+      AND j.subqueue = (SELECT own.subqueue FROM holdfast.jobs own WHERE own.id = %(id)s::bigint) AND j.available_at <= (SELECT at FROM clock)
       AND (j.available_at, j.id) < (%(available_at)s::timestamptz, %(id)s::bigint) LIMIT %(limit)s) AS found;
 
 -- name: has_higher
@@ -373,20 +360,20 @@ FROM (SELECT DISTINCT name FROM shut) AS n;
 
 -- name: routed_jobs
 WITH {clock}
-SELECT r.queue, r.kind, r.for_worker, r.requires, f.jobs, f.since, r.id
-FROM (SELECT * FROM holdfast.routes WHERE for_worker <> '' OR requires <> '{}' ORDER BY id DESC LIMIT %(routes)s) AS r
+SELECT r.queue, r.kind, r.requires, f.jobs, f.since, r.id
+FROM (SELECT * FROM holdfast.routes WHERE requires <> '{}' ORDER BY id DESC LIMIT %(routes)s) AS r
 CROSS JOIN LATERAL (
     SELECT count(*) AS jobs, min(g.since) AS since FROM (
         SELECT greatest(j.available_at, j.created_at) AS since FROM holdfast.subqueues s
         CROSS JOIN LATERAL (
             SELECT j.available_at, j.created_at FROM holdfast.jobs j
             WHERE {job_of_subqueue}
-              AND j.available_at <= (SELECT at FROM clock) AND j.reserved_until IS NULL
+              AND j.available_at <= (SELECT at FROM clock)
             LIMIT %(limit)s) AS j
         WHERE s.queue = r.queue AND s.route = r.id AND s.is_open
         LIMIT %(limit)s) AS g) AS f
 WHERE f.jobs > 0
-ORDER BY 1, 2, 3, 4;
+ORDER BY 1, 2, 3;
 
 -- name: count_jobs_of
 SELECT s.id, (

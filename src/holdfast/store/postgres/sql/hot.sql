@@ -20,7 +20,7 @@ place AS MATERIALIZED (
 
 -- part: enqueued_columns
 id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key, live_key,
-dedupe_forever, correlation_id, trace_id, replay_of, group_id, subqueue, reserved_until, enqueued_pos, last_pos, payload;
+dedupe_forever, correlation_id, trace_id, replay_of, group_id, subqueue, enqueued_pos, last_pos, payload;
 
 -- The jobs of a list of commands, and the guards that the plain case of a holder's command needs: it is the holder's attempt, its
 -- lease has not expired, no later position was drawn for the job, and the job has the revision that the caller expects.
@@ -129,10 +129,10 @@ WITH {clock}, {place}, input AS MATERIALIZED (
         %(delays)s::bigint[], %(profiles)s::integer[], %(keys)s::text[], %(forever)s::boolean[],
         %(correlations)s::text[], %(traces)s::text[], %(replays)s::bigint[], %(actors)s::text[],
         %(requests)s::text[], %(payloads)s::bytea[], %(drawn)s::bigint[],
-        %(reasons)s::text[], %(groups)s::bigint[], %(subqueues)s::bigint[], %(reserved)s::bigint[]
+        %(reasons)s::text[], %(groups)s::bigint[], %(subqueues)s::bigint[]
     ) WITH ORDINALITY AS i (
         queue, kind, priority, available_at, delay_us, profile_id, dedupe_key, dedupe_forever, correlation_id, trace_id,
-        replay_of, actor, request_id, payload, drawn_id, reason, group_id, subqueue, reserved_us, n)
+        replay_of, actor, request_id, payload, drawn_id, reason, group_id, subqueue, n)
 ), batches AS MATERIALIZED (
     SELECT (SELECT pos FROM place) + sum(count(*)) OVER (ORDER BY actor, request_id, reason) - count(*) AS pos, actor, request_id,
         reason, count(*) AS size, array_agg(id ORDER BY n) AS jobs
@@ -147,8 +147,6 @@ WITH {clock}, {place}, input AS MATERIALIZED (
         coalesce(i.available_at, (SELECT at FROM clock) + i.delay_us * interval '1 microsecond'),
         (SELECT at FROM clock), (SELECT at FROM clock), i.profile_id, i.dedupe_key, i.dedupe_key, i.dedupe_forever,
         i.correlation_id, i.trace_id, i.replay_of, i.group_id, i.subqueue,
-        coalesce(i.available_at, (SELECT at FROM clock) + i.delay_us * interval '1 microsecond')
-            + i.reserved_us * interval '1 microsecond',
         b.pos, (SELECT pos FROM place), i.payload
     FROM input i JOIN batches b ON b.actor = i.actor AND b.request_id IS NOT DISTINCT FROM i.request_id
         AND b.reason IS NOT DISTINCT FROM i.reason
@@ -187,8 +185,6 @@ WITH {clock}, {place}, made AS (
     SELECT coalesce(%(drawn)s::bigint, nextval('holdfast.job_id')), %(queue)s, %(kind)s, true, 'queued', 1, 0, %(priority)s,
         coalesce(%(available_at)s::timestamptz, clock.at + %(delay_us)s * interval '1 microsecond'), clock.at, clock.at,
         %(profile)s, %(key)s, %(key)s, %(forever)s, %(correlation)s, %(trace)s, %(replay)s, %(group)s, %(subqueue)s::bigint,
-        coalesce(%(available_at)s::timestamptz, clock.at + %(delay_us)s * interval '1 microsecond')
-            + %(reserved_us)s::bigint * interval '1 microsecond',
         place.pos, place.pos, %(payload)s, clock.at + %(window_us)s * interval '1 microsecond'
     FROM clock, place
     ON CONFLICT (queue, live_key) WHERE live_key IS NOT NULL DO NOTHING

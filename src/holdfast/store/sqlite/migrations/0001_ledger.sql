@@ -94,7 +94,6 @@ CREATE TABLE holdfast_profiles (
 --   waits_for    how many jobs it still waits for
 --   checkpoint_rev  the revision of the heartbeat with its newest checkpoint
 --   subqueue     the subqueue that it competes in, NULL for most jobs. The number is positive if the job draws on limits
---   reserved_until  until when only one worker may have it
 --   group_id     the group that counts it. NULL if it joined none, or if a replay has taken its place.
 CREATE TABLE holdfast_jobs (
     id                    INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -111,7 +110,6 @@ CREATE TABLE holdfast_jobs (
     dedupe_key            TEXT,
     correlation_id        TEXT,
     trace_id              TEXT,
-    reserved_until        INTEGER,
     subqueue              INTEGER,
 
     queue                 TEXT NOT NULL,
@@ -171,7 +169,6 @@ CREATE TABLE holdfast_jobs (
 CREATE INDEX holdfast_jobs_ready ON holdfast_jobs (queue, priority DESC, available_at, id) WHERE queued AND subqueue IS NULL;
 CREATE INDEX holdfast_jobs_subqueue ON holdfast_jobs (queue, priority DESC, subqueue, available_at, id)
     WHERE queued AND subqueue IS NOT NULL;
-CREATE INDEX holdfast_jobs_reserved ON holdfast_jobs (reserved_until) WHERE queued AND reserved_until IS NOT NULL;
 CREATE INDEX holdfast_jobs_delayed ON holdfast_jobs (queue, available_at)
     WHERE queued AND subqueue IS NULL AND available_at > created_at;
 CREATE INDEX holdfast_jobs_ended ON holdfast_jobs (ended, id) WHERE ended IS NOT NULL;
@@ -402,14 +399,15 @@ CREATE TABLE holdfast_slots (
     PRIMARY KEY (key_id, claim_pos)
 ) STRICT, WITHOUT ROWID;
 
--- Which workers may have a job: those that serve its kind, have the labels (a JSON list), and have the name, if there is one.
+-- Which workers may have a job: those that serve its kind and have the labels (a JSON list). Of a job for one worker, the first
+-- label is that worker's own. `worker` is that label, '' without one: a claim looks up the routes of its worker, and not those of others.
 CREATE TABLE holdfast_routes (
     id         INTEGER PRIMARY KEY,
     queue      TEXT NOT NULL,
-    for_worker TEXT NOT NULL,
     kind       TEXT NOT NULL,
     requires   TEXT NOT NULL,
-    UNIQUE (queue, for_worker, kind, requires)
+    worker     TEXT NOT NULL GENERATED ALWAYS AS (iif(substr(requires ->> 0, 1, 7) = 'worker:', requires ->> 0, '')) VIRTUAL,
+    UNIQUE (queue, worker, kind, requires)
 ) STRICT;
 
 -- Subqueues. Jobs of a queue that have the same priority, route, partition and draws compete in one. `rank` is minus the priority.

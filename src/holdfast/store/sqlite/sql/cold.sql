@@ -28,7 +28,6 @@ SET queue = :queue, priority = :priority, queued = (:status = 'queued'), status 
     live_key = CASE WHEN dedupe_forever OR key_until IS NOT NULL OR :status IN ('queued', 'claimed', 'running', 'stalled')
         THEN live_key END,
     subqueue = CASE WHEN :status = 'queued' THEN :subqueue ELSE subqueue END,
-    reserved_until = CASE WHEN :status = 'queued' THEN :reserved_at END,
     claim_pos = :claim_pos, last_pos = :last_pos
 WHERE id = :id
 RETURNING subqueue;
@@ -186,11 +185,6 @@ UNION ALL
 SELECT * FROM (
     SELECT pos, 'link' FROM holdfast_cursors
     WHERE name >= 'link/' AND name < 'link0' AND pos > :linked ORDER BY pos LIMIT :batch_max
-)
-UNION ALL
-SELECT * FROM (
-    SELECT id, 'reserved' FROM holdfast_jobs INDEXED BY holdfast_jobs_reserved
-    WHERE queued AND reserved_until IS NOT NULL AND reserved_until <= :now_at ORDER BY reserved_until LIMIT :limit
 );
 
 -- Heartbeats that may carry an undo step. The same bytes may also be part of a checkpoint.

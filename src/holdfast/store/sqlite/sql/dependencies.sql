@@ -38,7 +38,7 @@ SET queued = (:status = 'queued'), status = :status,
     live_key = CASE WHEN dedupe_forever OR key_until IS NOT NULL OR :status = 'queued' THEN live_key END, last_pos = :last_pos, rev = :rev,
     available_at = :available_at, updated_at = :updated_at, finished_at = :finished_at,
     cancel_reason = :cancel_reason, reason_code = :reason_code, failure_stage = :failure_stage, last_error = :last_error,
-    waits_for = 0, reserved_until = :reserved_at
+    waits_for = 0
 WHERE id = :id;
 
 -- name: insert_dependent_events

@@ -20,8 +20,6 @@ SELECT :now_at, NOT EXISTS (
         OR EXISTS (SELECT 1 FROM holdfast_jobs WHERE undo_owed > 0 AND finished_at IS NOT NULL)
         OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'cascade/' AND name < 'cascade0')
         OR EXISTS (SELECT 1 FROM holdfast_cursors WHERE name >= 'link/' AND name < 'link0')
-        OR EXISTS (SELECT 1 FROM holdfast_jobs INDEXED BY holdfast_jobs_reserved
-                   WHERE queued AND reserved_until IS NOT NULL AND reserved_until <= :now_at)
         OR EXISTS (SELECT 1 FROM holdfast_group_changes),
     (SELECT expires_at FROM holdfast_duties WHERE name = :name),
     (SELECT pos FROM holdfast_cursors WHERE name = 'sweeping'),

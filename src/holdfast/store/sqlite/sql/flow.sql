@@ -15,13 +15,13 @@ SELECT d.value ->> 0 FROM holdfast_subqueues q CROSS JOIN json_each(q.draws) AS 
 -- Numbers of subqueues.
 
 -- name: add_routes
-INSERT INTO holdfast_routes (queue, for_worker, kind, requires)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(:rows) WHERE true
+INSERT INTO holdfast_routes (queue, kind, requires)
+SELECT value ->> 0, value ->> 2, value ->> 3 FROM json_each(:rows) WHERE true
 ON CONFLICT DO NOTHING;
 
 -- name: find_routes
 SELECT w.key + 1, r.id FROM json_each(:rows) w
-CROSS JOIN holdfast_routes r ON r.queue = w.value ->> 0 AND r.for_worker = w.value ->> 1 AND r.kind = w.value ->> 2
+CROSS JOIN holdfast_routes r ON r.queue = w.value ->> 0 AND r.worker = w.value ->> 1 AND r.kind = w.value ->> 2
     AND r.requires = w.value ->> 3;
 
 -- name: add_limit_keys
@@ -88,7 +88,7 @@ WHERE id IN (
 -- The subqueues to look at next.
 
 -- part: is_served
-r.queue = :queue AND r.for_worker IN ('', :worker) AND (:kinds IS NULL OR r.kind IN (SELECT value FROM json_each(:kinds)))
+r.queue = :queue AND r.worker IN ('', :worker) AND (:kinds IS NULL OR r.kind IN (SELECT value FROM json_each(:kinds)))
 AND NOT EXISTS (SELECT 1 FROM json_each(r.requires) WHERE value NOT IN (SELECT value FROM json_each(:labels)));
 
 -- part: is_plain_head
@@ -209,14 +209,6 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM holdfast_subqueue_notes)
         WHERE s.until IS NOT NULL AND s.queue = :queue
           AND s.route IN (SELECT r.id FROM holdfast_routes r WHERE {is_served})) END;
 
--- Jobs whose worker did not take them in time.
-
--- name: unreserved_jobs
-SELECT id FROM holdfast_jobs WHERE id {in_ids} AND queued AND reserved_until <= :now_at;
-
--- name: place_jobs
-UPDATE holdfast_jobs AS j SET subqueue = p.value ->> 1, reserved_until = NULL FROM json_each(:rows) p WHERE j.id = p.value ->> 0;
-
 -- What a diagnosis reads.
 
 -- name: ahead
@@ -228,7 +220,8 @@ SELECT count(*) FROM (
 -- name: ahead_like
 SELECT count(*) FROM (
     SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
-    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority = :priority AND j.subqueue = :subqueue
+    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority = :priority
+      AND j.subqueue = (SELECT own.subqueue FROM holdfast_jobs own WHERE own.id = :id)
       AND j.available_at <= :now_at AND (j.available_at, j.id) < (:available_at, :id) LIMIT :limit);
 
 -- name: has_higher
@@ -279,21 +272,21 @@ SELECT n.name, (
 FROM (SELECT DISTINCT name FROM shut) n;
 
 -- name: routed_jobs
-SELECT r.queue, r.kind, r.for_worker, r.requires, (
+SELECT r.queue, r.kind, r.requires, (
     SELECT count(*) FROM (
         SELECT 1 FROM holdfast_subqueues s INDEXED BY holdfast_subqueues_open
         CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
             ON {job_of_subqueue}
-        WHERE s.queue = r.queue AND s.route = r.id AND s.is_open AND j.available_at <= :now_at AND j.reserved_until IS NULL
+        WHERE s.queue = r.queue AND s.route = r.id AND s.is_open AND j.available_at <= :now_at
         LIMIT :limit)) AS jobs, (
     SELECT min(found) FROM (
         SELECT max(j.available_at, j.created_at) AS found FROM holdfast_subqueues s INDEXED BY holdfast_subqueues_open
         CROSS JOIN holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
             ON {job_of_subqueue}
-        WHERE s.queue = r.queue AND s.route = r.id AND s.is_open AND j.available_at <= :now_at AND j.reserved_until IS NULL
+        WHERE s.queue = r.queue AND s.route = r.id AND s.is_open AND j.available_at <= :now_at
         LIMIT :limit)) AS since, r.id
-FROM (SELECT * FROM holdfast_routes WHERE for_worker <> '' OR requires <> '[]' ORDER BY id DESC LIMIT :routes) r
-ORDER BY 1, 2, 3, 4;
+FROM (SELECT * FROM holdfast_routes WHERE requires <> '[]' ORDER BY id DESC LIMIT :routes) r
+ORDER BY 1, 2, 3;
 
 -- name: count_jobs_of
 SELECT s.id, (

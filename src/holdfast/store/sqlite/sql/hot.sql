@@ -72,8 +72,8 @@ VALUES (?1, ?2, ?3, 1, 'queued', 1, 0, ?4, ?5, ?6, ?6, ?7, ?8, ?8, ?9, ?10, ?11,
 -- name: insert_placed_job
 INSERT INTO holdfast_jobs (
     id, queue, kind, queued, status, rev, attempt, priority, available_at, created_at, updated_at, profile_id, dedupe_key, live_key,
-    dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload, group_id, subqueue, reserved_until)
-VALUES (?1, ?2, ?3, 1, 'queued', 1, 0, ?4, ?5, ?6, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18);
+    dedupe_forever, correlation_id, trace_id, replay_of, enqueued_pos, last_pos, payload, group_id, subqueue)
+VALUES (?1, ?2, ?3, 1, 'queued', 1, 0, ?4, ?5, ?6, ?6, ?7, ?8, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17);
 
 -- name: claim
 UPDATE holdfast_jobs
