@@ -90,9 +90,8 @@ class Watch:
         self.sessions = ClientSessions(ledger, lambda: self._now)
 
     def advance(self, seconds: float) -> None:
-        with self.sessions.changed:
-            self._now += seconds
-            self.sessions.changed.notify_all()
+        self._now += seconds
+        self.sessions.wake.set()
 
 
 def beats(ledger: Ledger, job: Job) -> int:

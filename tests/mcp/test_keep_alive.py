@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.ledger import Job, Ledger
-from holdfast.mcp.sessions import ClientSessions, HeartbeatThread, SessionKey
+from holdfast.mcp.sessions import ClientSessions, SessionKey, SessionLeases
 from tests.mcp.conftest import Watch, beats, new_sessions, tool_client
 from tests.support.waiting import wait_until
 from tools.pgserver import PostgresServer
@@ -41,7 +41,7 @@ def outlived(ledger: Ledger, job: Job, claimed: Job) -> bool:
 
 async def test_a_job_is_kept_while_its_client_makes_no_call(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
-    with HeartbeatThread(sessions, 60, keep=True):
+    with SessionLeases(sessions, 60, keep=True):
         async with tool_client(sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=3)
             claimed = ledger.get(job.id)
@@ -49,12 +49,12 @@ async def test_a_job_is_kept_while_its_client_makes_no_call(ledger: Ledger, sess
             done = await ask("complete", id=job.id)
             assert (done["task"]["status"], done["task"]["attempt"]) == ("succeeded", 1)
         assert "stalled" not in [event.type for event in ledger.events(job.id)]
-        assert sessions.next_at(60) is None
+        assert sessions.is_empty
 
 
 async def test_the_interval_of_beats_follows_a_new_ttl(ledger: Ledger) -> None:
     job, watch = ledger.enqueue("draft"), Watch(ledger)
-    with HeartbeatThread(watch.sessions, 10_000, keep=True):
+    with SessionLeases(watch.sessions, 10_000, keep=True):
         async with tool_client(watch.sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=3_000)
             short = (await ask("claim_job", id=job.id, ttl_s=300))["task"]
@@ -69,7 +69,7 @@ async def test_the_interval_of_beats_follows_a_new_ttl(ledger: Ledger) -> None:
 async def test_beats_end_at_the_idle_limit_and_a_call_starts_them_again(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
-    with HeartbeatThread(watch.sessions, 1_000, keep=True):
+    with SessionLeases(watch.sessions, 1_000, keep=True):
         async with tool_client(watch.sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=300)
             for count in (1, 2):
@@ -87,7 +87,7 @@ async def test_beats_end_at_the_idle_limit_and_a_call_starts_them_again(ledger: 
             watch.advance(1_000)
             wait_until(lambda: caplog.text.count("its leases will expire") == 2)
             watch.advance(300)
-            wait_until(lambda: watch.sessions.next_at(1_000) is None)
+            wait_until(lambda: watch.sessions.is_empty)
 
 
 async def test_every_call_of_a_client_resets_its_idle_time(ledger: Ledger, sessions: ClientSessions) -> None:
@@ -106,7 +106,7 @@ async def test_every_call_of_a_client_resets_its_idle_time(ledger: Ledger, sessi
 async def test_a_job_claimed_for_an_ended_session_is_released(ledger: Ledger, sessions: ClientSessions) -> None:
     job = ledger.enqueue("draft")
     agent = sessions.agent(SessionKey("ada", "s1"))
-    with HeartbeatThread(sessions, 60, keep=False) as keeper:
+    with SessionLeases(sessions, 60, keep=False) as keeper:
         taken = agent.start(job.id)
         keeper.end_session("s1")
         sessions.track(agent, taken)
@@ -125,7 +125,7 @@ async def test_a_call_with_a_wrong_attempt_does_not_stop_the_beats(ledger: Ledge
 async def test_a_request_of_any_kind_resets_the_idle_time(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
-    with HeartbeatThread(watch.sessions, 400, keep=True):
+    with SessionLeases(watch.sessions, 400, keep=True):
         async with tool_client(watch.sessions, mode="legacy") as ask:
             asked: list[Callable[[], Awaitable[Any]]] = [
                 ask.client.send_ping,
@@ -151,14 +151,14 @@ async def test_jobs_of_an_idle_client_are_released_at_the_end_while_its_leases_l
 ) -> None:
     caplog.set_level(logging.INFO, "holdfast.mcp")
     job, watch = ledger.enqueue("draft"), Watch(ledger)
-    with HeartbeatThread(watch.sessions, 50, keep=False):
+    with SessionLeases(watch.sessions, 50, keep=False):
         async with tool_client(watch.sessions) as ask:
             await ask("claim_job", id=job.id, ttl_s=300)
             watch.advance(50)
             wait_until(lambda: "its leases will expire" in caplog.text)
         watch.advance(seconds)
         is_over = seconds == 300
-        wait_until(lambda: (watch.sessions.next_at(50) is None) == is_over)
+        wait_until(lambda: (watch.sessions.is_empty) == is_over)
     assert ledger.get(job.id).status == ("running" if is_over else "queued")
 
 
@@ -166,11 +166,11 @@ async def test_a_lost_job_is_reported_with_the_next_call(
     ledger: Ledger, sessions: ClientSessions, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = ledger.enqueue("draft")
-    with HeartbeatThread(sessions, 60, keep=False):
+    with SessionLeases(sessions, 60, keep=False):
         async with tool_client(sessions) as ask:
             await ask("claim_job", id=job.id, **SHORT)
             ledger.cancel(job.id, hard=True)
-            wait_until(lambda: "the job is lost" in caplog.text)
+            wait_until(lambda: "lease lost" in caplog.text)
             assert sessions.attempt(SessionKey("ada", "s1"), job.id) == 1
             assert (await ask.refused("progress", id=job.id, progress=1))["error_code"] in ("fence_lost", "invalid_transition")
             assert (await ask("explain", id=job.id))["status"] == "cancelled"
@@ -190,7 +190,7 @@ async def test_a_cancel_request_is_in_every_answer_on_the_job(ledger: Ledger, se
 @pytest.mark.parametrize(("keep", "status"), [(False, "queued"), (True, "running")])
 async def test_the_end_releases_held_jobs(ledger: Ledger, sessions: ClientSessions, keep: bool, status: str) -> None:
     jobs = [ledger.enqueue("draft") for _ in range(3)]
-    with HeartbeatThread(sessions, 60, keep=keep) as keeper:
+    with SessionLeases(sessions, 60, keep=keep) as keeper:
         async with tool_client(sessions) as ada, tool_client(sessions, session="s2") as twin:
             await ada("claim_job", id=jobs[0].id)
             await ada("claim_job", id=jobs[1].id)
@@ -203,12 +203,12 @@ async def test_the_end_releases_held_jobs(ledger: Ledger, sessions: ClientSessio
 async def test_an_outage_does_not_end_the_keeper(restartable_server: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
     with holdfast.open(restartable_server.url) as ledger:
         job, watch = ledger.enqueue("draft"), Watch(ledger)
-        with HeartbeatThread(watch.sessions, 1_000, keep=True):
+        with SessionLeases(watch.sessions, 1_000, keep=True):
             async with tool_client(watch.sessions) as ask:
                 await ask("claim_job", id=job.id, ttl_s=300)
                 restartable_server.stop_immediate()
                 watch.advance(100)
-                wait_until(lambda: "a heartbeat failed" in caplog.text)
+                wait_until(lambda: "heartbeats: unavailable" in caplog.text)
                 restartable_server.start()
                 watch.advance(30)
                 wait_until(lambda: beats(ledger, job) == 1)

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast.keeping.signals import REPEAT_SECONDS
 from holdfast.ledger import Ledger
-from holdfast.mcp.sessions import HeartbeatThread
+from holdfast.mcp.sessions import SessionLeases
 from holdfast.store.postgres import store as postgres
 from tests.mcp.conftest import INITIALIZE, RESUME, Serve, Served, Watch, beats, new_sessions, tool_client
 from tests.support.waiting import wait_until
@@ -68,7 +68,7 @@ def unlimited_tries(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("unlimited_tries")
 async def test_a_delayed_beat_delays_no_other(place: Place, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     stuck, free, watch = ledger.enqueue("draft"), ledger.enqueue("draft"), Watch(ledger)
-    with HeartbeatThread(watch.sessions, 10_000, keep=True):
+    with SessionLeases(watch.sessions, 10_000, keep=True):
         async with tool_client(watch.sessions) as ask:
             for job in (stuck, free):
                 await ask("claim_job", id=job.id, ttl_s=300)
@@ -138,7 +138,7 @@ async def test_tools_answer_or_name_the_lock_while_a_table_is_locked(
 @pytest.mark.usefixtures("unlimited_tries")
 async def test_jobs_for_an_ended_session_are_released(place: Place, ledger: Ledger) -> None:
     job, sessions = ledger.enqueue("draft"), new_sessions(ledger)
-    with HeartbeatThread(sessions, 60, keep=False) as keeper:
+    with SessionLeases(sessions, 60, keep=False) as keeper:
         async with tool_client(sessions) as ask, anyio.create_task_group() as tasks:
             with place.locked(job.id):
                 tasks.start_soon(lambda: ask("claim_job", id=job.id))

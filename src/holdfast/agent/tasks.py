@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from holdfast.core.limits import AGENT_VALUE_BYTES_MAX
-from holdfast.core.model import JobRecord, Micros, Phase
-from holdfast.ledger.public import to_datetime
+from holdfast.core.model import JobRecord, Micros, Phase, Status
+from holdfast.ledger.public import Beat, to_datetime
 
 UNSET = msgspec.UNSET
 
@@ -86,6 +86,13 @@ def task_of(job: JobRecord, contents: dict[str, Any] | None = None) -> Task:
         stall_reason=job.stall_reason,
         **(contents or {}),
     )
+
+
+def beat_of(task: Task) -> Beat:
+    """Return the answer to a heartbeat as it is without agents."""
+    assert task.last_heartbeat_at is not None
+    status, at = Status(task.status), task.last_heartbeat_at
+    return Beat(task.id, task.rev, status, task.claim_expires_at, task.cancel_requested, at)
 
 
 def contents_of(job: JobRecord, bytes_max: int | None = AGENT_VALUE_BYTES_MAX) -> dict[str, Any]:

@@ -1,19 +1,19 @@
-"""Leases of jobs: one thread sends the heartbeats of all leases that a process keeps.
+"""Leases of jobs: one service sends the heartbeats of all leases that a process keeps.
 
 A lease has a deadline on the process's own monotonic clock, counted from before the last heartbeat that was answered. The keeper
 may wait for the ledger, so it does not enforce the deadline: the code that works on the job does.
 """
 
 import contextlib
-import logging
-import threading
-from abc import ABC, abstractmethod
+import math
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from holdfast.core.model import Status
 from holdfast.errors import (
     HoldfastError,
+    InternalError,
     LeaseConflictError,
     LimitExceeded,
     NotFound,
@@ -22,7 +22,7 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.keeping.outage import Outage
-from holdfast.keeping.service import STOP_SECONDS
+from holdfast.keeping.service import Service
 from holdfast.ledger import Beat, Job
 
 TICK_SECONDS = 0.25
@@ -143,23 +143,19 @@ class KeptLease:
 L = TypeVar("L", bound=KeptLease)
 
 
-class LeaseKeeper(ABC, Generic[L]):
-    """Send the heartbeats of leases from a thread. It goes on through every failure until `close`."""
+class LeaseKeeper(Service, Generic[L]):
+    """The service that sends the heartbeats of leases. Its loop has to be woken when there are leases again."""
 
-    def __init__(
-        self, name: str, monotonic: Callable[[], float], log: logging.Logger, wake: threading.Event | None = None
-    ) -> None:
-        """Setting `wake` makes the keeper check its leases at once."""
+    name = "heartbeats"
+    every_s = TICK_SECONDS
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
         self.monotonic = monotonic
-        self.wake = wake or threading.Event()
-        self._log = log
-        self._outage = Outage(log, "heartbeats")
-        self._closing = False
+        self._outage = Outage(self.log, self.name)
         self._fields_sent_at = float("-inf")
         self._is_refusal_logged = False
         self._locked: set[L] = set()
         """Leases whose last heartbeat found the job locked by another transaction."""
-        self._thread = threading.Thread(target=self._run, name=f"holdfast-{name}", daemon=True)
 
     @abstractmethod
     def leases(self) -> Collection[L]:
@@ -169,42 +165,23 @@ class LeaseKeeper(ABC, Generic[L]):
     def send(self, beats: Sequence[tuple[L, Fields | None]], left_s: float) -> Sequence[Beat | HoldfastError]:
         """Send heartbeats and return an answer for each. `left_s` is the time until the first of the leases is over."""
 
-    @abstractmethod
     def resume(self, lease: L) -> Job | None:
-        """Resume an attempt that was marked as stalled. Return None if the heartbeat is enough, because a sweep resumes it."""
+        """Resume an attempt that was marked as stalled. Without a fence the heartbeat has to do: a sweep resumes the job."""
+        return None
 
-    @abstractmethod
     def forget(self, lease: L) -> None:
-        """Keep the lease no longer."""
+        """Called when a lease is lost or has ended. `leases` may not return it any longer."""
 
-    @abstractmethod
     def on_lost(self, lease: L) -> None:
         """Called when a lease is lost, after `forget`."""
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        """Send no further heartbeats. Wait for the answers to those under way, but not longer than STOP_SECONDS."""
-        self._closing = True
-        self.wake.set()
-        if self._thread.is_alive():
-            self._thread.join(STOP_SECONDS)
-
-    def _run(self) -> None:
-        while not self._closing:
-            self.wake.wait(TICK_SECONDS if self.leases() else None)
-            self.wake.clear()
-            try:
-                self.tick()
-            except Exception:  # noqa: BLE001 - without heartbeats every job would be lost
-                self._log.exception("sending heartbeats failed")
+        error = None if lease.refusal is None else lease.refusal.message
+        self.log.warning("lease lost", extra={**lease.log_fields, "error": error})
 
     def tick(self) -> None:
         """Send the heartbeats that are due. Jobs that were locked the last time come after the others, in a separate batch."""
-        now = self.monotonic()
+        now, leases = self.monotonic(), list(self.leases())
+        self.every_s = TICK_SECONDS if leases else math.inf
         sends_fields = now - self._fields_sent_at >= FIELDS_SECONDS
-        leases = list(self.leases())
         due = [lease for lease in leases if lease.due <= now or (sends_fields and _has_early_fields(lease))]
         if due:
             self._fields_sent_at = now
@@ -221,6 +198,9 @@ class LeaseKeeper(ABC, Generic[L]):
             answers = self.send(beats, min(lease.expires for lease in due) - now)
         except HoldfastError as error:
             answers = [error] * len(due)
+        except Exception as error:
+            self.log.exception("sending heartbeats failed")
+            answers = [InternalError(str(error))] * len(due)
         self._note_outage(answers)
         pairs = zip(beats, answers, strict=True)
         lost = [lease for (lease, fields), answer in pairs if self._apply(lease, fields, answer, now)]
@@ -271,23 +251,23 @@ class LeaseKeeper(ABC, Generic[L]):
     def _note_locked(self, lease: L, answer: Beat | HoldfastError) -> None:
         if isinstance(answer, Unavailable) and answer.locked:
             if lease not in self._locked:
-                self._log.warning("heartbeats cannot be written: another transaction has locked the job", extra=lease.log_fields)
+                self.log.warning("heartbeats cannot be written: another transaction has locked the job", extra=lease.log_fields)
             self._locked.add(lease)
         elif lease in self._locked:
             self._locked.discard(lease)
             if isinstance(answer, Beat):
-                self._log.info("the job is no longer locked: heartbeats are written again", extra=lease.log_fields)
+                self.log.info("the job is no longer locked: heartbeats are written again", extra=lease.log_fields)
 
     def _log_refusal(self, lease: L, answer: Beat | HoldfastError) -> None:
         """Log refused fields, and a refused signature once."""
         if isinstance(answer, SignatureInvalid) and not self._is_refusal_logged:
-            self._log.error(
+            self.log.error(
                 "heartbeats are refused because of their signature", extra={**lease.log_fields, "error": answer.message}
             )
         if isinstance(answer, SignatureInvalid | Unavailable):
             self._is_refusal_logged = isinstance(answer, SignatureInvalid)
         elif isinstance(answer, ValidationError | LimitExceeded):
-            self._log.warning("the fields of a heartbeat were refused", extra={**lease.log_fields, "error": answer.message})
+            self.log.warning("the fields of a heartbeat were refused", extra={**lease.log_fields, "error": answer.message})
 
 
 def _has_early_fields(lease: KeptLease) -> bool:

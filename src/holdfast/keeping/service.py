@@ -6,6 +6,7 @@ so that one process of many does it, and a waiter of the store, so that a change
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -36,7 +37,7 @@ class Service(ABC):
 
     name: str
     every_s: float
-    """The time until the next tick. A loop reads it after each tick. With a waiter, infinity means: when the ledger changes."""
+    """The time until the next tick. A loop reads it after each tick. Infinity means: with the next wake-up."""
     log: ClassVar[logging.Logger] = log
     duty: Duty | None = None
 
@@ -77,11 +78,12 @@ class ServiceLoop:
     A failure is logged when it begins and when it is over. It affects neither the other services nor the next tick.
     """
 
-    def __init__(self, services: Sequence[Service], *, name: str | None = None) -> None:
+    def __init__(self, services: Sequence[Service], *, name: str | None = None, wake: threading.Event | None = None) -> None:
+        """Setting `wake` makes every service tick at once, as the method does."""
         self._services = services
         self._outages = {service: Outage(service.log, service.name) for service in services}
         self._stop = threading.Event()
-        self._woken = threading.Event()
+        self._woken = wake or threading.Event()
         self.name = name or services[0].name
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{self.name}", daemon=True)
 
@@ -161,7 +163,8 @@ class ServiceLoop:
                 if due[service] <= now:
                     self._tick(service)
                     due[service] = time.monotonic() + service.every_s
-            if self._woken.wait(max(0.0, min(due.values()) - time.monotonic())):
+            left = min(due.values()) - time.monotonic()
+            if self._woken.wait(None if left == math.inf else max(0.0, left)):
                 self._woken.clear()
                 due = dict.fromkeys(due, float("-inf"))
 

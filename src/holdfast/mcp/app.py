@@ -19,7 +19,7 @@ from holdfast.core import limits
 from holdfast.ledger import Ledger
 from holdfast.mcp.access import SessionAccess
 from holdfast.mcp.server import CallerResolver, build_server, new_session_name, quiet_sdk_logger
-from holdfast.mcp.sessions import ClientSessions, HeartbeatThread
+from holdfast.mcp.sessions import ClientSessions, SessionLeases
 
 IDLE_S = 1_800.0
 """How long jobs are held for a client that sends no request."""
@@ -68,7 +68,7 @@ class McpApp:
     def __init__(self, ledger: Ledger, grace_s: float) -> None:
         quiet_sdk_logger()
         sessions = ClientSessions(ledger, time.monotonic, limits.MCP_SESSIONS_OF_ONE_MAX)
-        self._heartbeats = HeartbeatThread(sessions, IDLE_S, keep=False)
+        self._leases = SessionLeases(sessions, IDLE_S, keep=False)
         server = build_server(CallerResolver(sessions, None, None, new_session_name))
         session_s = IDLE_S + limits.LEASE_MS_MAX / 1_000
         self._manager = StreamableHTTPSessionManager(
@@ -79,18 +79,18 @@ class McpApp:
             max_sessions=limits.MCP_SESSIONS_MAX,
         )
         self._shutdown = ShutdownMiddleware(self._manager.handle_request, grace_s)
-        end_session = self._heartbeats.end_session
+        end_session = self._leases.end_session
         self._app = SessionAccess(self._shutdown, limits.MCP_SESSIONS_OF_ONE_MAX, session_s, end_session)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Send heartbeats for held jobs until the block ends, then release them."""
-        self._heartbeats.__enter__()
+        self._leases.__enter__()
         try:
             async with self._manager.run():
                 yield
         finally:
-            await asyncio.to_thread(self._heartbeats.__exit__, None, None, None)
+            await asyncio.to_thread(self._leases.__exit__, None, None, None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)

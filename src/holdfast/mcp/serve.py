@@ -17,7 +17,7 @@ from holdfast.core import limits
 from holdfast.keeping.signals import stop_on_signals
 from holdfast.ledger import Ledger, validate
 from holdfast.mcp.server import DEFAULT_AGENT_NAME, CallerResolver, build_server, new_session_name, quiet_sdk_logger
-from holdfast.mcp.sessions import SHUTDOWN_S, ClientSessions, HeartbeatThread
+from holdfast.mcp.sessions import SHUTDOWN_S, ClientSessions, SessionLeases
 from holdfast.mcp.stdio import STDIN, LineReader, MessageReader, MessageWriter, reserve_stdout
 
 log = logging.getLogger("holdfast.mcp")
@@ -72,16 +72,16 @@ def serve_stdio(ledger: Ledger, options: ServeOptions) -> None:
     # A session with a given name keeps its jobs, so that the next process can continue them.
     with (
         stop_on_signals(shutdown.on_signal, hangup=False),
-        HeartbeatThread(sessions, options.idle_s, keep=options.keep or options.session is not None) as heartbeats,
+        SessionLeases(sessions, options.idle_s, keep=options.keep or options.session is not None) as leases,
     ):
         server = build_server(CallerResolver(sessions, options.agent, options.session or new_session_name(), new_session_name))
         anyio.run(_run_stdio, server, shutdown)
-    _exit_if_stuck(heartbeats)
+    _exit_if_stuck(leases)
 
 
-def _exit_if_stuck(heartbeats: HeartbeatThread) -> None:
+def _exit_if_stuck(leases: SessionLeases) -> None:
     """Exit at once if a thread is still blocked in the ledger: closing the ledger would block too."""
-    if heartbeats.is_stuck:
+    if leases.is_stuck:
         os._exit(0)
 
 

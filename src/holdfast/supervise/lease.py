@@ -33,8 +33,10 @@ log = logging.getLogger("holdfast.supervise")
 class CommandLease(KeptLease, LeaseKeeper["CommandLease"]):
     """A lease that is renewed while a command runs, and its keeper. `wake_loop` is called when it is lost or cancelled."""
 
+    log = log
+
     def __init__(self, job_id: int, monotonic: Callable[[], float], wake_loop: Callable[[], None]) -> None:
-        LeaseKeeper.__init__(self, "lease", monotonic, log)
+        LeaseKeeper.__init__(self, monotonic)
         self.job_id = job_id
         self._wake_loop = wake_loop
 
@@ -63,13 +65,6 @@ class CommandLease(KeptLease, LeaseKeeper["CommandLease"]):
             [answer] = self.beat([self])
             if isinstance(answer, Unavailable):
                 raise answer
-
-    def forget(self, lease: "CommandLease") -> None:
-        """Do nothing: a lease that is lost or has ended is not kept."""
-
-    def on_lost(self, lease: "CommandLease") -> None:
-        code = None if self.refusal is None else self.refusal.code
-        log.warning("lease lost", extra={"job_id": self.job_id, "error": code})
 
     def _interrupt(self) -> None:
         self._wake_loop()

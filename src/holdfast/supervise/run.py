@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import math
 import os
 import re
 import sys
@@ -26,6 +27,7 @@ from holdfast.core.restart import (
 )
 from holdfast.core.text import truncate_bytes
 from holdfast.errors import Conflict, HoldfastError, ValidationError
+from holdfast.keeping.service import Service, ServiceLoop
 from holdfast.ledger.verbs.services import NEEDS_RESET, RunBody, Supervision
 
 STALL_TIMEOUT_MS = 60_000
@@ -275,37 +277,30 @@ class SupervisedRun:
             log.warning("the run stays reserved until its duty expires", extra={"run": self.name, "error": error.code})
 
 
-class SnapshotWriter:
+class SnapshotWriter(Service):
     """Saves the newest submitted snapshot, in its own thread."""
+
+    name = "run"
+    every_s = math.inf
+    log = log
 
     def __init__(self, run: SupervisedRun, wake: Callable[[], None]) -> None:
         self._run = run
-        self._wake_loop = wake
-        self._changed = threading.Event()
+        self._wake_supervisor = wake
         self._newest: RunSnapshot | None = None
-        self._closing = False
         self.superseded = False
         """Another supervisor has the run."""
-        self._thread = threading.Thread(target=self._write_loop, name="holdfast-run-writer", daemon=True)
-        self._thread.start()
+        self.loop = ServiceLoop([self])
+        self.loop.start()
 
     def submit(self, snapshot: RunSnapshot) -> None:
         self._newest = snapshot
-        self._changed.set()
+        self.loop.wake()
 
-    def _write_loop(self) -> None:
-        while self._changed.wait() and not self._closing:
-            self._changed.clear()
-            try:
-                if self._newest is not None:
-                    self._run.save(self._newest)
-            except Conflict:
-                self.superseded = True
-                self._wake_loop()
-            except HoldfastError as error:
-                log.warning("the run could not be saved", extra={"run": self._run.name, "error": error.code})
-
-    def close(self) -> None:
-        self._closing = True
-        self._changed.set()
-        self._thread.join()
+    def tick(self) -> None:
+        try:
+            if self._newest is not None:
+                self._run.save(self._newest)
+        except Conflict:
+            self.superseded = True
+            self._wake_supervisor()

@@ -15,6 +15,7 @@ from holdfast.core.limits import check_name
 from holdfast.core.liveness import HealthVerdict
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError, Unavailable
+from holdfast.keeping.service import ServiceLoop
 from holdfast.keeping.signals import STOP_SIGNALS, SignalReader
 from holdfast.ledger import Ledger
 from holdfast.supervise import keeper
@@ -353,7 +354,7 @@ class Supervisor(RunLifecycle):
                 self.listener.register(self._selector)
                 self._claim_job(stack)
                 self.snapshot_writer = SnapshotWriter(self.run, self._signals.wake)
-                stack.callback(self.snapshot_writer.close)
+                stack.callback(self.snapshot_writer.loop.close)
                 stack.callback(self._clean_up)
                 return self._loop()
         finally:
@@ -365,8 +366,9 @@ class Supervisor(RunLifecycle):
         incarnation, wake = self.run.body.incarnation, self._signals.wake
         self.lease = JobLease(self._ledger, self._job_id, self.name, incarnation, self._monotonic, wake)
         self.lease.claim()
-        self.lease.start()
-        stack.callback(self.lease.close)
+        beats = ServiceLoop([self.lease])
+        beats.start()
+        stack.callback(beats.close)
 
     def _clean_up(self) -> None:
         if self.child is not None:

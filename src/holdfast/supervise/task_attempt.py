@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast.agent import Agent, Brief, Task
+from holdfast.agent.tasks import beat_of
 from holdfast.core import limits, strict_json
 from holdfast.core.model import FailureStage, Policy, ReasonCode, Status
 from holdfast.errors import (
@@ -24,6 +25,7 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.keeping.leases import Fields
+from holdfast.keeping.service import ServiceLoop
 from holdfast.keeping.signals import STOP_SIGNALS
 from holdfast.ledger import Beat
 from holdfast.supervise.event_loop import Timers
@@ -122,13 +124,7 @@ class TaskLease(CommandLease):
         self._set_times(policy, began, BEAT_SECONDS_MAX)
 
     def _send(self, fields: Fields) -> Beat:
-        task = self._agent.heartbeat(self.job_id, attempt=self.attempt, **fields)
-        assert task.last_heartbeat_at is not None
-        status, at = Status(task.status), task.last_heartbeat_at
-        return Beat(task.id, task.rev, status, task.claim_expires_at, task.cancel_requested, at)
-
-    def resume(self, lease: CommandLease) -> None:
-        """Do nothing: an agent has no fence. A sweep resumes the task."""
+        return beat_of(self._agent.heartbeat(self.job_id, attempt=self.attempt, **fields))
 
     # Each end may be sent again after a lost answer, with the same request id.
 
@@ -174,6 +170,7 @@ class TaskAttempt:
 
     def __init__(self, loop: "TaskLoop", lease: TaskLease) -> None:
         self._loop, self._lease = loop, lease
+        self._beats = ServiceLoop([lease])
         self._timers = Timers(loop.monotonic)
         self._child: CommandProcess | None = None
         self._stopping = False
@@ -191,8 +188,8 @@ class TaskAttempt:
         If the command cannot be started, release the task and raise CommandNotStarted.
         """
         with contextlib.ExitStack() as stack:
-            stack.callback(self._lease.close)
-            self._lease.start()
+            stack.callback(self._beats.close)
+            self._beats.start()
             pipes = [
                 stack.enter_context(contextlib.closing(_OutputPipe(on_data))) for on_data in (self._on_output, self._on_errors)
             ]
@@ -208,7 +205,7 @@ class TaskAttempt:
             else:
                 self._wait_for_exit(child)
                 number = child.errno
-            self._lease.close()
+            self._beats.close()
             for pipe in pipes:
                 pipe.read_remaining()
             self._flush_errors()
@@ -274,7 +271,7 @@ class TaskAttempt:
             self._loop.report(f"Task {self._lease.job_id}: a line on descriptor 3 is not recorded: {heartbeat.refused}.")
         self._lease.queue_fields(heartbeat.fields)
         if self._lease.has_unsent:
-            self._timers.call_within(FIELDS_SECONDS, self._lease.wake.set)
+            self._timers.call_within(FIELDS_SECONDS, self._beats.wake)
 
     def _on_output(self, chunk: bytes) -> None:
         """Keep the output up to one byte more than the limit, so that a too long output is noticed."""

@@ -4,12 +4,12 @@ Heartbeats have a thread and a connection that nothing else uses. Deadlines have
 slow ledger cannot delay them.
 """
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 
 from holdfast.core.model import Policy
 from holdfast.errors import HoldfastError
 from holdfast.keeping.leases import TICK_SECONDS, Fields, LeaseKeeper
+from holdfast.keeping.service import Service
 from holdfast.ledger import Beat, Job, Ledger
 from holdfast.worker.context import Context
 from holdfast.worker.runtime import WorkerRuntime, log
@@ -29,9 +29,11 @@ def heartbeat_seconds(policy: Policy) -> float:
 class WorkerLeases(LeaseKeeper[Context]):
     """The leases of a worker. `ledger` is used for heartbeats only, so that no other call can delay them."""
 
+    log = log
+
     def __init__(self, runtime: WorkerRuntime, ledger: Ledger, on_lost: Callable[[Context], None]) -> None:
         """`on_lost` is called with each attempt whose lease is lost."""
-        super().__init__("beats", runtime.monotonic, log, runtime.wake)
+        super().__init__(runtime.monotonic)
         self._runtime = runtime
         self._ledger = ledger
         self._stop_handler = on_lost
@@ -54,28 +56,21 @@ class WorkerLeases(LeaseKeeper[Context]):
         self._runtime.log_lost(lease, "lease lost", self._ledger)
 
 
-class Deadlines:
+class Deadlines(Service):
     """Time out attempts that take too long, and abandon handlers that do not stop. It never waits for the ledger."""
+
+    name = "deadlines"
+    log = log
+    every_s = TICK_SECONDS
 
     def __init__(self, runtime: WorkerRuntime, time_out: Callable[[Context], None], abandon: Callable[[Context], None]) -> None:
         self._runtime = runtime
         self._time_out = time_out
         self._abandon = abandon
         self._stop_deadlines: dict[Context, float] = {}
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-deadlines", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._closing.wait(TICK_SECONDS if self._runtime.leases or self._stop_deadlines else IDLE_TICK_SECONDS):
-            try:
-                self.tick()
-            except Exception:  # noqa: BLE001 - without deadlines a worker would wait for stuck handlers forever
-                log.exception("checking deadlines failed")
 
     def tick(self) -> None:
+        self.every_s = TICK_SECONDS if self._runtime.leases or self._stop_deadlines else IDLE_TICK_SECONDS
         now = self._runtime.monotonic()
         for context in list(self._runtime.leases.values()):
             if context.deadline is not None and now >= context.deadline and not context.timed_out:
@@ -89,7 +84,3 @@ class Deadlines:
     def expect_stop(self, context: Context) -> None:
         """Abandon the attempt if its handler has not stopped after the grace period."""
         self._stop_deadlines.setdefault(context, self._runtime.monotonic() + GRACE_SECONDS)
-
-    def close(self) -> None:
-        self._closing.set()
-        self._thread.join()

@@ -115,7 +115,9 @@ class Worker:
         self._claim_loop = ClaimLoop(runtime, claim_groups(served, self._pools), QueueOrder(self._queues), self._settler.released)
         runtime.on_slot_freed = self._claim_loop.notify_capacity
         self._deadlines = Deadlines(runtime, self._settler.timed_out, self._abandon)
-        self._heartbeats = WorkerLeases(runtime, beats, self._deadlines.expect_stop)
+        leases = WorkerLeases(runtime, beats, self._deadlines.expect_stop)
+        # A loop each: a slow ledger cannot delay deadlines, and no other call can delay heartbeats.
+        self._own_loops = [ServiceLoop([leases], wake=runtime.wake), ServiceLoop([self._deadlines])]
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
         self._prune = PruneService(ledger, holder, jobs=keep_jobs, failed=keep_failed, beats=keep_beats)
@@ -164,8 +166,8 @@ class Worker:
         self._services.start()
         if self._supervisor_loop is not None:
             self._supervisor_loop.start()
-        self._heartbeats.start()
-        self._deadlines.start()
+        for loop in self._own_loops:
+            loop.start()
         self._settler.start()
         for loop in self._outlets:
             loop.start()
@@ -256,8 +258,8 @@ class Worker:
         for pool in self._pools.values():
             pool.close()
         self._settler.close()
-        self._heartbeats.close()
-        self._deadlines.close()
+        for loop in self._own_loops:
+            loop.close()
         for loop in self._outlets:
             loop.stop()
         for loop in self._outlets:

@@ -20,7 +20,7 @@ from typing import Any
 import holdfast
 from holdfast import App, Context
 from holdfast.agent import Agent
-from holdfast.mcp.sessions import ClientSessions, HeartbeatThread, SessionKey
+from holdfast.mcp.sessions import ClientSessions, SessionKey, SessionLeases
 from holdfast.services import CallableSink, FileAnchor, Message, Sealer
 from tests.support.sealing import drawn, enrol
 from tests.support.waiting import wait_until
@@ -107,7 +107,7 @@ def keeper(url: str) -> dict[str, Any]:
     with holdfast.open(url) as ledger:
         job, sessions = ledger.enqueue("think", queue="agents"), ClientSessions(ledger, time.monotonic)
         agent = Agent(ledger, "ada", session="s1")
-        with HeartbeatThread(sessions, 1.5, keep=False):
+        with SessionLeases(sessions, 1.5, keep=False):
             sessions.track(agent, agent.start(job.id, ttl=1))
             wait_until(lambda: len(ledger.events(job.id, types=["heartbeat"])) >= 2, what="beats of the keeper")
             wait_until(lambda: sessions.attempt(SessionKey("ada", "s1"), job.id) is None, what="the end of an idle session")
