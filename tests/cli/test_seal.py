@@ -1,13 +1,10 @@
 """`holdfast seal`: in its own process, until a signal."""
 
-import json
 from pathlib import Path
 
 import holdfast
 from holdfast.files.keys import write_key
 from tests.cli.conftest import Run, Start
-from tests.support import auditor
-from tests.support.receiver import SECRET, Receiver
 from tests.support.sealing import check_sealed, drawn, enrol, tamper
 from tests.support.waiting import wait_until
 
@@ -68,15 +65,6 @@ def test_a_tampered_tree_ends_the_sealer(folder: Path, run: Run):
         ledger.enqueue("index")
         done = run("seal", "--json", HOLDFAST_KEYS="srv.key")
     assert (done.code, done.answer["error_code"]) == (1, "seal_broken")
-
-
-def test_heads_go_to_a_webhook_with_a_secret(folder: Path, run: Run):
-    with made(folder), Receiver() as receiver:
-        asked = ("seal", "--once", "--json", "--anchor-private", "--anchor-url", receiver.url)
-        assert run(*asked, HOLDFAST_KEYS="srv.key").answer["error_code"] == "validation_error"
-        assert run(*asked, HOLDFAST_KEYS="srv.key", HOLDFAST_ANCHOR_SECRET=SECRET).code == 0
-    [received] = receiver.received
-    assert auditor.read_head(json.loads(received.body)["data"]["note"], SERVER.public.public)[1] == 1
 
 
 def test_a_sealer_runs_beside_a_worker(folder: Path, start: Start):

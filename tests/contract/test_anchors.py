@@ -8,12 +8,11 @@ import pytest
 
 import holdfast
 from holdfast import Ledger, ValidationError
-from holdfast.services.anchors import FileAnchor, WebhookAnchor
+from holdfast.services.anchors import FileAnchor
 from holdfast.services.sealer import Sealer
 from holdfast.store.sealing import HeadRow
 from holdfast.testing import ManualClock
 from tests.support import auditor
-from tests.support.receiver import SECRET, Receiver, status
 from tests.support.sealing import drawn, enrol
 
 SERVER = drawn()
@@ -97,29 +96,3 @@ def test_an_anchor_that_fails_gets_the_next_head_and_sealing_continues(
     assert anchor.asked[:2] == [2, 3]
     assert "the anchor refusing did not keep the head of size 2: no room" in caplog.text
     assert [head.size for head in ledger.heads()] == [2, 3]
-
-
-def test_heads_are_sent_to_a_webhook_under_the_rules_of_all_webhooks(tmp_path: Path):
-    """On the real clock, because a receiver refuses old messages."""
-    with Receiver() as receiver, holdfast.open(f"sqlite:///{tmp_path}/real.db", keys=[SERVER]) as ledger:
-        enrol(ledger, SERVER)
-        anchor = WebhookAnchor(ledger, receiver.url, secret=SECRET, allow_private=True)
-        with Sealer(ledger, anchors=[anchor]) as sealer:
-            sealer.tick()
-        [head] = ledger.heads()
-        source = f"/holdfast/{ledger.id}/heads"
-    [request] = receiver.received
-    received = request.event()
-    assert (received["type"], received["source"], received["subject"]) == ("dev.holdfast.tree_head.v1", source, "1")
-    assert received["data"] == {"size": 1, "position": head.pos, "root": head.root.hex(), "note": head.note}
-    assert request.key == f"msg_{ledger.id}_head_1"
-
-
-def test_a_webhook_at_a_private_address_is_refused_unless_allowed(ledger: Ledger, caplog: pytest.LogCaptureFixture):
-    with (
-        Receiver(status(500)) as receiver,
-        Sealer(ledger, anchors=[WebhookAnchor(ledger, receiver.url, secret=SECRET)]) as sealer,
-    ):
-        sealer.tick()
-    assert receiver.received == []
-    assert "not a public address" in caplog.text

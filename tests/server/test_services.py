@@ -137,7 +137,7 @@ def test_services_can_be_switched_off(tmp_path: Path) -> None:
         ("[server]" + SINK.format(url="https://hooks.example/").replace("hooks.secret", "absent"), "absent cannot be used"),
         ("[server]" + 2 * SINK.format(url="https://hooks.example/"), "two sinks have the same name"),
         ("[server]" + SINK.format(url="ftp://hooks.example/"), "url"),
-        ('[server.seal]\nanchor_url = "https://hooks.example/"\n', "HOLDFAST_ANCHOR_SECRET"),
+        ('[server.seal]\nanchor_url = "https://hooks.example/"\n', "anchor_url"),
         ('[server.seal]\nevery = "0s"\n', "every"),
     ],
 )

@@ -3,6 +3,7 @@
 import click
 
 _MCP_OVER_HTTP = "Use holdfast serve: agents connect to its /mcp with a token."
+_HEADS = "Use a sink of the message TREE_HEAD: it delivers every head, at least once and in order."
 _SEAL = "Run holdfast seal beside the worker."
 GONE = {
     "dlq list --reason": "Use --reason-code.",
@@ -17,6 +18,8 @@ GONE = {
     "mcp --token-file": _MCP_OVER_HTTP,
     "queue set --ageing": "Priorities do not rise by themselves: raise that of a job with holdfast job reprioritise.",
     "schedule add --for-worker-for": "Give its jobs to any worker later: holdfast job move ID --any-worker.",
+    "seal --anchor-private": _HEADS,
+    "seal --anchor-url": _HEADS,
     "task fail --reason": "Use --reason-code.",
     "worker run --anchor": _SEAL,
     "worker run --anchor-every": _SEAL,

@@ -34,8 +34,6 @@ log = logging.getLogger("holdfast.seal")
     help="How many events may wait for a head.",
 )
 @click.option("--anchor", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Append heads to this file.")
-@click.option("--anchor-url", metavar="URL", help="POST heads to this address, signed with HOLDFAST_ANCHOR_SECRET.")
-@click.option("--anchor-private", is_flag=True, help="Allow a private address for --anchor-url.")
 @click.option(
     "--anchor-every", type=duration, default="60s", show_default=True, help="The shortest time between two anchored heads."
 )
@@ -47,8 +45,6 @@ def seal(
     every: timedelta,
     every_events: int,
     anchor: Path | None,
-    anchor_url: str | None,
-    anchor_private: bool,
     anchor_every: timedelta,
 ) -> CommandResult:
     """Seal the event log, until SIGTERM or SIGINT.
@@ -62,10 +58,10 @@ def seal(
     Example:
       holdfast seal --once --key main.key --anchor heads.txt
     """
-    from holdfast.services.anchors import make_anchors
+    from holdfast.services.anchors import FileAnchor
     from holdfast.services.sealer import Sealer
 
-    anchors = make_anchors(ledger, anchor, anchor_url, private=anchor_private)
+    anchors = [] if anchor is None else [FileAnchor(anchor)]
     with Sealer(ledger, every=every, every_events=every_events, anchors=anchors, anchor_every=anchor_every) as sealer:
         if not once:
             keys = [key.key_id for key in ledger.ring if key.role == "server"]

@@ -117,8 +117,8 @@ def _relay(ledger: Ledger, sinks: "Sequence[Sink]") -> Service:
 
 
 def _sealer(ledger: Ledger, given: SealOptions) -> Service:
-    from holdfast.services.anchors import make_anchors
+    from holdfast.services.anchors import FileAnchor
     from holdfast.services.sealer import Sealer
 
-    anchors = make_anchors(ledger, given.anchor, given.anchor_url, private=given.anchor_private)
+    anchors = [] if given.anchor is None else [FileAnchor(given.anchor)]
     return Sealer(ledger, every=given.every, every_events=given.every_events, anchors=anchors, anchor_every=given.anchor_every)

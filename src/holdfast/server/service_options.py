@@ -39,8 +39,6 @@ class SealOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     every: float | str = "1s"
     every_events: int = 1_000
     anchor: Path | None = None
-    anchor_url: str | None = None
-    anchor_private: bool = False
     anchor_every: float | str = "60s"
 
 

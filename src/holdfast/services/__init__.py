@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.services.anchors import FileAnchor, WebhookAnchor
+    from holdfast.services.anchors import FileAnchor
     from holdfast.services.history import HistoryService
-    from holdfast.services.messages import CloudEvent, Message, StatusData, Topic
+    from holdfast.services.messages import CloudEvent, HeadData, HeadMessage, Message, StatusData, Topic
     from holdfast.services.relay import Relay
     from holdfast.services.sealer import Sealer
     from holdfast.services.sinks import CallableSink, DeliveryFailed, Sink, WebhookSink
@@ -19,6 +19,8 @@ __all__ = [
     "CloudEvent",
     "DeliveryFailed",
     "FileAnchor",
+    "HeadData",
+    "HeadMessage",
     "HistoryService",
     "Message",
     "Relay",
@@ -26,14 +28,13 @@ __all__ = [
     "Sink",
     "StatusData",
     "Topic",
-    "WebhookAnchor",
     "WebhookSink",
 ]
 
 _MODULES = {
-    **dict.fromkeys(("CloudEvent", "Message", "StatusData", "Topic"), "messages"),
+    **dict.fromkeys(("CloudEvent", "HeadData", "HeadMessage", "Message", "StatusData", "Topic"), "messages"),
     **dict.fromkeys(("CallableSink", "DeliveryFailed", "Sink", "WebhookSink"), "sinks"),
-    **dict.fromkeys(("FileAnchor", "WebhookAnchor"), "anchors"),
+    "FileAnchor": "anchors",
     "HistoryService": "history",
     "Relay": "relay",
     "Sealer": "sealer",

@@ -6,22 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
 from holdfast.core import limits
 from holdfast.core import policy as policies
-from holdfast.core.text import iso_format
 from holdfast.errors import ValidationError
 from holdfast.keeping.service import Service
-from holdfast.ledger import Ledger
-from holdfast.services.sinks.webhook import WebhookSink
 from holdfast.store.sealing import HeadRow
 
 log = logging.getLogger("holdfast.seal")
 
 ANCHOR_SECONDS = 60.0
-SECRET_VARIABLE = "HOLDFAST_ANCHOR_SECRET"  # noqa: S105 - a name, not a secret
-_encode = msgspec.json.Encoder().encode
 
 
 class Anchor(Protocol):
@@ -71,41 +64,6 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-class WebhookAnchor:
-    """POST heads to a url, each as a CloudEvent with its note. Options, signature and address checks are as in `WebhookSink`."""
-
-    name = "webhook"
-
-    def __init__(self, ledger: Ledger, url: str, *, secret: str, **options: Any) -> None:
-        self._ledger = ledger
-        self._sink = WebhookSink(url, secret=secret, name="anchor", **options)
-
-    def keep(self, head: HeadRow) -> None:
-        at, ledger_id = self._ledger.now(), self._ledger.id
-        document = {
-            "specversion": "1.0",
-            "id": f"head-{head.size}",
-            "source": f"/holdfast/{ledger_id}/heads",
-            "type": "dev.holdfast.tree_head.v1",
-            "subject": str(head.size),
-            "time": iso_format(at, "microseconds"),
-            "datacontenttype": "application/json",
-            "data": {"size": head.size, "position": head.pos, "root": bytes(head.root).hex(), "note": head.note},
-        }
-        self._sink.send(f"msg_{ledger_id}_head_{head.size}", _encode(document), at)
-
-
-def make_anchors(ledger: Ledger, file: Path | None, url: str | None, *, private: bool) -> list[Anchor]:
-    """Return the anchors that options name. The secret of the webhook is in the environment."""
-    found: list[Anchor] = [] if file is None else [FileAnchor(file)]
-    if url is not None:
-        secret = os.environ.get(SECRET_VARIABLE)
-        if not secret:
-            raise ValidationError(f"an anchor that is a webhook needs {SECRET_VARIABLE}: whsec_ and base64", field="anchor_url")
-        found.append(WebhookAnchor(ledger, url, secret=secret, allow_private=private))
-    return found
 
 
 class AnchorService(Service):

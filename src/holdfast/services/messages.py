@@ -15,6 +15,7 @@ from holdfast.core.text import iso_format
 from holdfast.ledger import public
 from holdfast.ledger.public import public_event, public_policy, to_datetime
 from holdfast.store.outbox import JobOrigin
+from holdfast.store.sealing import HeadRow
 
 ASSIST_REQUESTED = "ASSIST_REQUESTED"
 """The reason of the first heartbeat that requests an operator's help."""
@@ -32,6 +33,8 @@ _encode = msgspec.json.Encoder().encode
 class Topic(StrEnum):
     JOB_STATUS_CHANGED = "JOB_STATUS_CHANGED"
     ESCALATION_NEEDED = "ESCALATION_NEEDED"
+    TREE_HEAD = "TREE_HEAD"
+    """A head of the sealed log. It is for sinks that get nothing else."""
 
 
 RETRIED_TYPE = "dev.holdfast.job_retried.v1"
@@ -79,6 +82,16 @@ class StatusData(msgspec.Struct, frozen=True, rename={"from_status": "from", "to
     payload: msgspec.Raw | msgspec.UnsetType = UNSET
 
 
+class HeadData(msgspec.Struct, frozen=True):
+    """The data of a message about a head. `note` is what a key of the server has signed."""
+
+    message: Topic
+    size: int
+    position: int
+    root: str
+    note: str
+
+
 class CloudEvent(msgspec.Struct, frozen=True):
     """`source` and `id` together are unique. `id` is the event's id, and one event may give one message of each source.
 
@@ -90,7 +103,7 @@ class CloudEvent(msgspec.Struct, frozen=True):
     type: str
     subject: str
     time: str
-    data: StatusData | dict[str, Any]
+    data: StatusData | HeadData | dict[str, Any]
     specversion: str = "1.0"
     datacontenttype: str = "application/json"
 
@@ -113,6 +126,26 @@ class Message(msgspec.Struct, frozen=True):
         """Return the CloudEvent as its JSON object."""
         document: dict[str, Any] = msgspec.json.decode(self.body)
         return document
+
+
+class HeadMessage(Message, frozen=True):
+    """A message about a head of the sealed log."""
+
+    data: HeadData  # type: ignore[assignment]  # a sink of heads gets no other data
+
+
+def head_message(head: HeadRow, ledger_id: str) -> HeadMessage:
+    """Return the message of a head."""
+    data = HeadData(Topic.TREE_HEAD, head.size, head.pos, bytes(head.root).hex(), head.note)
+    event = CloudEvent(
+        id=f"head-{head.size}",
+        source=f"/holdfast/{ledger_id}/heads",
+        type="dev.holdfast.tree_head.v1",
+        subject=str(head.size),
+        time=_rfc3339(head.at),
+        data=data,
+    )
+    return HeadMessage(f"msg_{ledger_id}_head_{head.size}", event, data)
 
 
 def topics(event: EventRecord) -> list[Topic]:

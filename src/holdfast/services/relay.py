@@ -19,10 +19,11 @@ from holdfast.keeping.service import Service, ServiceLoop
 from holdfast.ledger import Ledger, public, validate
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.verbs.services import Outbox, relay_duty
-from holdfast.services.messages import Message, messages, redacted_event, topics
+from holdfast.services.messages import Message, head_message, messages, redacted_event, topics
 from holdfast.services.sinks import DeliveryFailed, Sink
 from holdfast.store.base import Waiter
 from holdfast.store.outbox import JobOrigin, SinkPosition
+from holdfast.store.sealing import HeadRow
 
 log = logging.getLogger("holdfast.relay")
 
@@ -53,15 +54,19 @@ class BatchOutcome(NamedTuple):
 
 
 def send_batch(
-    sink: Sink, place: SinkPosition, events: Sequence[EventRecord], scope: DeliveryScope, jitter: Callable[[], float]
+    sink: Sink,
+    place: SinkPosition,
+    events: Sequence[EventRecord | HeadRow],
+    scope: DeliveryScope,
+    jitter: Callable[[], float],
 ) -> BatchOutcome:
-    """Deliver these events to a sink. The new position is that of the last event whose messages have all arrived."""
+    """Deliver these events, or heads, to a sink. The new position is that of the last one whose messages have all arrived."""
     end, pos, delivered = scope.now() + BATCH_US, place.pos, 0
     for event in events:
         # Checked between events only: all messages of the first event are sent, or a slow sink would never get past it.
         if scope.now() > end:
             break
-        for message in filter(sink.wants, _messages_of(sink, event, scope)):
+        for message in _messages_of(sink, event, scope):
             if not scope.may_continue():
                 return BatchOutcome(_advanced(place, pos), delivered, failed=False)
             try:
@@ -71,17 +76,20 @@ def send_batch(
                     _after_failure(sink, _advanced(place, pos), error, scope.now(), jitter()), delivered, failed=True
                 )
             delivered += 1
-        pos = event.pos
+        pos = event.size if isinstance(event, HeadRow) else event.pos
     return BatchOutcome(_advanced(place, pos), delivered, failed=False)
 
 
-def _messages_of(sink: Sink, event: EventRecord, scope: DeliveryScope) -> list[Message]:
-    """Return the messages of an event, in the sink's dialect."""
+def _messages_of(sink: Sink, event: EventRecord | HeadRow, scope: DeliveryScope) -> list[Message]:
+    """Return the messages of an event that the sink wants, in its dialect, or that of a head."""
+    if isinstance(event, HeadRow):
+        return [head_message(event, scope.ledger_id)]
     dialect_data = None
     if sink.dialect is not Dialect.HOLDFAST and topics(event):
         dialect_data = scope.in_dialect(redacted_event(event, include_payload=sink.include_payload), sink.dialect)
     origin = scope.origins.get(event.job_id)
-    return messages(event, scope.ledger_id, origin, include_payload=sink.include_payload, dialect_data=dialect_data)
+    made = messages(event, scope.ledger_id, origin, include_payload=sink.include_payload, dialect_data=dialect_data)
+    return list(filter(sink.wants, made))
 
 
 def _advanced(place: SinkPosition, pos: int) -> SinkPosition:
@@ -126,7 +134,7 @@ BATCH_EVENTS = 100
 
 
 class _EventPage(NamedTuple):
-    events: list[EventRecord]
+    events: list[EventRecord] | list[HeadRow]
     origins: dict[int, JobOrigin]
 
 
@@ -137,8 +145,8 @@ class _RelayRound:
         self._outbox = outbox
         self._clock: tuple[Micros, float] | None = None
         """The ledger's time, and the monotonic time at which it was read."""
-        self.pages: dict[int, _EventPage] = {}
-        """Event pages by the position before them. Sinks at the same position share a page."""
+        self.pages: dict[tuple[bool, int], _EventPage] = {}
+        """Pages of events, or of heads, by the position before them. Sinks at the same position share a page."""
         self.counts: Counter[str] = Counter()
         self.more = False
         """Whether there is more to deliver at once."""
@@ -232,9 +240,10 @@ class Relay(Service):
             outage.over()
 
     def _deliver(self, sink: Sink, place: SinkPosition, done: _RelayRound) -> None:
-        if place.pos not in done.pages:
-            done.pages[place.pos] = self._page(place.pos)
-        page = done.pages[place.pos]
+        key = place.of_heads, place.pos
+        if key not in done.pages:
+            done.pages[key] = self._page(place)
+        page = done.pages[key]
         if not page.events:
             return
         outbox = self._outbox
@@ -259,11 +268,19 @@ class Relay(Service):
         places = self._outbox.places()
         missing = [sink for sink in served if sink.name not in places]
         for sink in missing:
-            self._outbox.add(sink.name, from_beginning=sink.from_beginning)
-        return self._outbox.places() if missing else places
+            self._outbox.add(sink.name, from_beginning=sink.from_beginning, of_heads=sink.of_heads)
+        found = self._outbox.places() if missing else places
+        for sink in served:
+            if sink.name in found and bool(found[sink.name].of_heads) != sink.of_heads:
+                was = "heads" if found[sink.name].of_heads else "events"
+                action = "Give it another name, or drop the sink: holdfast sink drop."
+                raise ValidationError(f"sink {sink.name} was one of {was}", action=action)
+        return found
 
-    def _page(self, after: int) -> _EventPage:
-        """Return the next events after a position, and the origins of their jobs for those events that give messages."""
-        events = self._outbox.page(after, BATCH_EVENTS)
+    def _page(self, place: SinkPosition) -> _EventPage:
+        """Return the next events or heads of a sink, and the origins of their jobs for those events that give messages."""
+        if place.of_heads:
+            return _EventPage(self._outbox.heads(place.pos, BATCH_EVENTS), {})
+        events = self._outbox.page(place.pos, BATCH_EVENTS)
         job_ids = {event.job_id for event in events if event.type is not EventType.ENQUEUED and topics(event)}
         return _EventPage(events, self._outbox.origins(job_ids) if job_ids else {})

@@ -22,6 +22,8 @@ class SinkPosition(msgspec.Struct, frozen=True):
     """When deliveries were given up. None is tried until an operator revives the sink."""
     last_error: str | None = None
     updated_at: Micros = 0
+    of_heads: bool = False
+    """Whether it gets the heads of the sealed log instead of the events. `pos` is then the size of the last one."""
 
 
 class JobOrigin(NamedTuple):
@@ -42,14 +44,14 @@ class SqlSinks(StatementSession):
         """Lock and return the position of a sink. Only for a writing transaction."""
         return self.record(SinkPosition, "find_sink", name=name)
 
-    def add_sink(self, name: str, pos: int) -> None:
+    def add_sink(self, name: str, pos: int, *, of_heads: bool) -> None:
         """Add a sink. An existing one keeps its position."""
-        self.rows("add_sink", name=name, pos=pos, now_at=self.stamp())
+        self.rows("add_sink", name=name, pos=pos, of_heads=of_heads, now_at=self.stamp())
 
     def save_sink(self, sink: SinkPosition, from_pos: int) -> bool:
         """Save the position of a sink. Return False and change nothing if it is no longer at `from_pos`."""
         values = msgspec.structs.asdict(sink)
-        del values["updated_at"]
+        del values["updated_at"], values["of_heads"]
         return bool(self.rows("save_sink", from_pos=from_pos, now_at=self.stamp(), **values))
 
     def drop_sink(self, name: str) -> bool:

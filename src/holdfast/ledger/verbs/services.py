@@ -19,6 +19,7 @@ from holdfast.ledger.dialects import in_dialect
 from holdfast.ledger.public import Event, to_datetime
 from holdfast.store.fleet import RunRow
 from holdfast.store.outbox import JobOrigin, SinkPosition
+from holdfast.store.sealing import HeadRow
 from holdfast.store.session import Session
 
 SEAL_DUTY, HISTORY_DUTY = "seal", "history"
@@ -37,9 +38,9 @@ class SinkState(msgspec.Struct, frozen=True):
 
     name: str
     pos: int
-    """The last position that was delivered or skipped."""
+    """The last position that was delivered or skipped. For a sink of heads, the size of the last head."""
     behind: int
-    """The number of positions assigned since. Some of them may never have an event."""
+    """The number of positions assigned since, some of which may never have an event, or of heads, up to a page."""
     failures: int
     """Failed deliveries of the next event, since the last successful delivery."""
     retry_at: datetime | None
@@ -55,9 +56,15 @@ class Outbox(ServiceAccess):
         """Return the position of every sink."""
         return {place.name: place for place in self._store.read_statement(lambda session: session.sinks())}
 
-    def add(self, name: str, *, from_beginning: bool) -> None:
-        """Add a sink unless it exists, at the beginning of the total order or at its present end."""
-        self._pipeline.transact(lambda session: session.add_sink(name, 0 if from_beginning else session.last_pos()))
+    def add(self, name: str, *, from_beginning: bool, of_heads: bool = False) -> None:
+        """Add a sink unless it exists, at the beginning of the total order, or of the heads, or at the present end."""
+
+        def work(session: Session) -> None:
+            head = session.last_head() if of_heads else None
+            end = session.last_pos() if not of_heads else 0 if head is None else head.size
+            session.add_sink(name, 0 if from_beginning else end, of_heads=of_heads)
+
+        self._pipeline.transact(work)
 
     def save(self, place: SinkPosition, from_pos: int) -> bool:
         """Save the position of a sink. Return False if another process has moved the sink from `from_pos`."""
@@ -66,6 +73,10 @@ class Outbox(ServiceAccess):
     def page(self, after: int, limit: int) -> list[Record]:
         """Return the next events in the total order. No later commit can add an event before them."""
         return self._store.stable_events(after, limit)
+
+    def heads(self, after: int, limit: int) -> list[HeadRow]:
+        """Return the next heads of the sealed log, by size."""
+        return self._store.read(lambda session: session.heads(after, limit))
 
     def origins(self, job_ids: Iterable[int]) -> dict[int, JobOrigin]:
         """Return the queue, kind and tier of each job that still exists."""
@@ -89,7 +100,7 @@ class SinkVerbs(LedgerBase):
         """Return every sink that a relay has ever served, by name."""
 
         def work(session: Session) -> list[SinkState]:
-            return [_public_sink(place, session.events_after(place.pos)) for place in session.sinks()]
+            return [_public_sink(place, session) for place in session.sinks()]
 
         return self._store.read(work)
 
@@ -102,14 +113,17 @@ class SinkVerbs(LedgerBase):
         limits.check_name("sink", name)
         found = self.outbox.places().get(name)
         seen = 0 if found is None else found.pos
-        following = self._store.stable_events(seen, 1)
+        if found is not None and found.of_heads:
+            following = [head.size for head in self.outbox.heads(seen, 1)]
+        else:
+            following = [event.pos for event in self._store.stable_events(seen, 1)]
 
         def skip(place: SinkPosition) -> SinkPosition:
             if place.failures == 0 or not following:
                 raise Conflict(f"sink {name!r} does not fail at any event", sink=name, pos=place.pos)
             if place.pos != seen:
                 raise Conflict(f"sink {name!r} has moved to another event", sink=name, pos=place.pos)
-            return _cleared(place, following[0].pos)
+            return _cleared(place, following[0])
 
         return self._change_sink(name, skip)
 
@@ -129,7 +143,7 @@ class SinkVerbs(LedgerBase):
             session.save_sink(decide(place), place.pos)
             saved = session.find_sink(name)
             assert saved is not None
-            return _public_sink(saved, session.events_after(saved.pos))
+            return _public_sink(saved, session)
 
         state = self._pipeline.transact(work)
         self._store.wake([])
@@ -144,7 +158,8 @@ def _unknown_sink(name: str) -> NotFound:
     return NotFound(f"there is no sink {name!r}", sink=name)
 
 
-def _public_sink(place: SinkPosition, behind: int) -> SinkState:
+def _public_sink(place: SinkPosition, session: Session) -> SinkState:
+    behind = len(session.heads(place.pos, limits.PAGE_MAX)) if place.of_heads else session.events_after(place.pos)
     return SinkState(
         name=place.name,
         pos=place.pos,

@@ -52,6 +52,9 @@ class Sink(ABC):
         self._topics = None if messages is None else frozenset(_topic(given) for given in validate.items("messages", messages))
         self._queues = None if queues is None else frozenset(check_name("queues", q) for q in validate.items("queues", queues))
         self._kinds = None if kinds is None else frozenset(check_name("kinds", k) for k in validate.items("kinds", kinds))
+        self.of_heads = self._topics is not None and Topic.TREE_HEAD in self._topics
+        if self.of_heads and (len(self._topics or ()) > 1 or any(given is not None for given in (types, queues, kinds))):
+            raise ValidationError("a sink of TREE_HEAD gets nothing else, and has no other filters", field="messages")
         if start not in ("now", "beginning"):
             raise ValidationError('start must be "now" or "beginning"', field="start")
         self.from_beginning = start == "beginning"

@@ -1,10 +1,10 @@
 -- The positions of sinks.
 
 -- name: sinks
-SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at FROM holdfast.sinks ORDER BY name;
+SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at, of_heads FROM holdfast.sinks ORDER BY name;
 
 -- name: add_sink
-INSERT INTO holdfast.sinks (name, pos, updated_at) VALUES (:name, :pos, {now}) ON CONFLICT (name) DO NOTHING;
+INSERT INTO holdfast.sinks (name, of_heads, pos, updated_at) VALUES (:name, :of_heads, :pos, {now}) ON CONFLICT (name) DO NOTHING;
 
 -- Changes nothing if another process has moved the sink from its position.
 

@@ -568,8 +568,10 @@ CREATE TABLE holdfast.agents (
 );
 
 -- The sinks of the outbox: how far each has been told, and its failures. The outbox itself is the total order of events.
+-- A sink of heads gets the heads of the sealed log instead; its `pos` is the size of the last one.
 CREATE TABLE holdfast.sinks (
     name       text COLLATE "C" PRIMARY KEY,
+    of_heads   boolean NOT NULL,
     pos        bigint NOT NULL,
     failures   integer NOT NULL DEFAULT 0,
     retry_at   timestamptz,

@@ -1,5 +1,5 @@
 -- name: find_sink
-SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at FROM holdfast.sinks WHERE name = %(name)s FOR UPDATE;
+SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at, of_heads FROM holdfast.sinks WHERE name = %(name)s FOR UPDATE;
 
 -- name: events_after
 SELECT (SELECT count(*) FROM (SELECT FROM holdfast.event_rows WHERE pos > %(pos)s LIMIT %(limit)s) AS found),

@@ -488,8 +488,10 @@ CREATE TABLE holdfast_agents (
 ) STRICT, WITHOUT ROWID;
 
 -- The sinks of the outbox: how far each has been told, and its failures. The outbox itself is the total order of events.
+-- A sink of heads gets the heads of the sealed log instead; its `pos` is the size of the last one.
 CREATE TABLE holdfast_sinks (
     name       TEXT PRIMARY KEY,
+    of_heads   INTEGER NOT NULL,
     pos        INTEGER NOT NULL,
     failures   INTEGER NOT NULL DEFAULT 0,
     retry_at   INTEGER,

@@ -1,5 +1,5 @@
 -- name: find_sink
-SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at FROM holdfast_sinks WHERE name = :name;
+SELECT name, pos, failures, retry_at, dead_at, last_error, updated_at, of_heads FROM holdfast_sinks WHERE name = :name;
 
 -- name: events_after
 SELECT (SELECT count(*) FROM (SELECT 1 FROM holdfast_event_rows WHERE pos > :pos LIMIT :limit)),
