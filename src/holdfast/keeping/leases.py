@@ -212,7 +212,7 @@ class LeaseKeeper(Service, Generic[L]):
         """Apply an answer. Return whether the lease is lost."""
         self._note_locked(lease, answer)
         # After these the process still holds the job. A missing key may be added later, or another process has it.
-        is_open = isinstance(answer, Unavailable | SignatureInvalid)
+        is_open = isinstance(answer, Unavailable | SignatureInvalid | InternalError)
         lease.finish_sending(fields, resend=is_open)
         if lease.is_settling and not is_open and not isinstance(answer, Beat):
             # Its outcome arrived before this heartbeat, or will be refused and logged for the same reason.
