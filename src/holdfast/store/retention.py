@@ -114,7 +114,9 @@ class SqlRetention(SqlDependencies, SqlSeals, SqlHistory):
     def _unhandled(self, page: Iterable[_PruneCandidate]) -> set[int]:
         """Return the failures among deletable jobs that are neither discarded nor replayed."""
         failures = {row.id for row in page if row.may_go and row.is_failure}
-        return failures - set(self.values("replayed", ids=self._list(sorted(failures)))) if failures else failures
+        return (
+            failures - {letter for letter, _ in self.rows("replayed", ids=self._list(sorted(failures)))} if failures else failures
+        )
 
     def prune_beats(self, before: Micros, limit: int) -> int:
         """Replace payloads of old heartbeats by their hash. The last heartbeat of a job, its last checkpoint and its undo steps
