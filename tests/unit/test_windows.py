@@ -1,4 +1,4 @@
-"""What a call with the dedupe key of another job does: the rules, the fold and the audit."""
+"""What a call with the dedupe key of another job does: the end of a window, the audit, and texts."""
 
 from typing import Any
 
@@ -7,22 +7,19 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core import payloads
-from holdfast.core.audit import check_history, fold
-from holdfast.core.decide import replay_command
+from holdfast.core.audit import check_history
 from holdfast.core.explain import JobFacts, Situation, explain
 from holdfast.core.explain.formatting import to_datetime
 from holdfast.core.explain.model import LinkedJob, Postponement, SeenWorker
 from holdfast.core.formatting import describe_event
-from holdfast.core.model import Draw, EventRecord, EventType, Flow, Status
+from holdfast.core.model import EventRecord, EventType, Status
 from holdfast.core.timeline import TimelineHistory, TimelineJob, TimelineView, build_timeline
 from holdfast.core.timeline_rows import TimelineEvent
-from holdfast.core.windows import Outcome, change_command, changed_payload, outcome_of
-from holdfast.errors import Conflict
-from tests.unit.histories import CLIENT, OPERATOR, SECOND, T0, WORKER, History, code_of
+from holdfast.core.windows import Outcome, changed_payload, outcome_of
+from tests.unit.histories import CLIENT, SECOND, T0, History, code_of
 
 NEW: dict[str, Any] = {"args": b'{"n":2}'}
 LATER: dict[str, Any] = {**NEW, "delay_us": 10 * SECOND, "max_us": 30 * SECOND}
-WITH_POLICY: dict[str, Any] = {"tier": "t", "override": b'{"attempts_max":2}'}
 
 
 def keyed(**options: Any) -> History:
@@ -35,50 +32,7 @@ def call(**fields: Any) -> c.Enqueue:
     return c.Enqueue(payload=payloads.EnqueuedPayload(queue="q", kind="k", args=args).encode(), **given)
 
 
-def test_a_replacement_is_an_event_and_folds_to_the_row():
-    history = keyed(delay_us=5 * SECOND).wait(1).do(c.Replace, actor=WORKER, priority=3, **NEW, **WITH_POLICY)
-    job = history.job
-    assert (job.args, job.priority, job.tier, job.override) == (b'{"n":2}', 3, "t", b'{"attempts_max":2}')
-    assert (job.available_at, history.types) == (T0 + 5 * SECOND, ["enqueued", "replaced"])
-    assert fold(history.events) == job
-    assert check_history(history.wait(10).start().complete().events, history.job) == []
-
-
-def test_a_replacement_has_the_flow_of_the_last_call():
-    first, last = Flow(partition="a"), Flow(limits=(Draw("api", 1, "b"),), requires=("worker:w", "gpu"))
-    history = keyed(flow=first).do(c.Replace, actor=CLIENT, args=b'{"n":1}', flow=last)
-    assert (history.job.flow, history.types) == (last, ["enqueued", "replaced"])
-    payload = changed_payload(history.events[0].payload or b"", tuple(history.events))
-    assert payload is not None
-    assert payloads.decode(payloads.EnqueuedPayload, payload).flow == last
-    history.do(c.Replace, actor=CLIENT, args=b'{"n":1}', flow=last).do(c.Postpone, actor=CLIENT, **LATER)
-    assert (history.job.flow, history.types) == (None, ["enqueued", "replaced", "postponed"])
-    assert check_history(history.events, history.job) == []
-    assert change_command(7, call(flow=last)).flow == last
-
-
-def test_a_delay_begins_anew_up_to_the_maximum():
-    history = keyed(delay_us=10 * SECOND).wait(9).do(c.Postpone, actor=CLIENT, **LATER)
-    assert history.job.available_at == T0 + 19 * SECOND
-    history.wait(9).do(c.Postpone, actor=CLIENT, **LATER).wait(9).do(c.Postpone, actor=CLIENT, **LATER)
-    assert history.job.available_at == T0 + 30 * SECOND
-    history.wait(1).do(c.Postpone, actor=CLIENT, **LATER)
-    assert history.types == ["enqueued", "postponed", "postponed", "postponed"]
-    assert check_history(history.events, history.job) == []
-
-
-def test_a_waiting_job_gets_the_time_for_later():
-    history = keyed(depends_on=(3,)).do(c.Postpone, actor=CLIENT, **LATER)
-    assert history.job.is_waiting and history.job.wanted_at == T0 + 10 * SECOND
-    history.do(c.Postpone, actor=CLIENT, **LATER)
-    assert history.types == ["enqueued", "postponed"]
-    history.do(c.Unblock, actor=OPERATOR.parse("system:ledger")).wait(1).do(c.Postpone, actor=CLIENT, **LATER)
-    assert (history.job.available_at, history.job.wanted_at) == (T0 + 11 * SECOND, T0 + 11 * SECOND)
-    assert check_history(history.events, history.job) == []
-
-
-def test_the_same_values_are_no_change():
-    assert keyed().do(c.Replace, actor=CLIENT, args=b'{"n":1}').types == ["enqueued"]
+# What a call does
 
 
 @pytest.mark.parametrize(("kind", "fields"), [(c.Replace, NEW), (c.Postpone, LATER)])
@@ -87,40 +41,11 @@ def test_a_job_that_was_claimed_is_not_changed(kind: type[c.JobCommand], fields:
         assert code_of(history, kind, actor=CLIENT, **fields) == "invalid_transition"
 
 
-# What a call does
-
-
-def test_a_call_changes_a_waiting_job_or_takes_the_key():
-    assert outcome_of(keyed().job, call(on_duplicate="keep"), T0) is Outcome.KEEP
-    assert outcome_of(keyed().job, call(), T0) is Outcome.CHANGE
-    for history in (keyed().claim(), keyed().start(), keyed().start().stall(), keyed().start().fail()):
-        assert outcome_of(history.job, call(), T0) is Outcome.TAKE
-
-
 def test_a_key_that_outlasts_the_job_is_not_taken():
     done = keyed(dedupe_for_us=SECOND).start().complete().job
     assert done.dedupe_until == T0 + SECOND
     assert [outcome_of(done, call(), T0 + at) for at in (SECOND - 1, SECOND)] == [Outcome.KEEP, Outcome.TAKE]
     assert outcome_of(keyed(dedupe_forever=True).start().job, call(), T0 * 2) is Outcome.KEEP
-
-
-def test_another_kind_is_a_conflict():
-    with pytest.raises(Conflict, match="kind"):
-        outcome_of(keyed().job, call(kind="other"), T0)
-
-
-def test_the_command_has_the_values_of_the_call():
-    found = change_command(7, call(priority=2, request_id="r"))
-    assert (type(found), found.args, found.priority, found.request_id) == (c.Replace, b'{"n":2}', 2, "r")
-    later = change_command(7, call(on_duplicate="postpone", delay_us=5, postpone_max_us=9))
-    assert isinstance(later, c.Postpone) and (later.delay_us, later.max_us) == (5, 9)
-
-
-def test_a_replay_begins_the_window_anew():
-    ended = keyed(dedupe_for_us=SECOND).start().fail(retryable=False).job
-    again = replay_command(ended, c.Replay(actor=OPERATOR, job_id=7))
-    assert (again.dedupe_key, again.dedupe_for_us, again.on_duplicate) == ("d", SECOND, "keep")
-    assert payloads.decode(payloads.EnqueuedPayload, again.payload).dedupe_for_us == SECOND
 
 
 def test_the_row_has_the_values_of_the_newest_call():
