@@ -200,7 +200,7 @@ def test_times_are_within_limits(admin: Client, worker: Client, ledger: Ledger) 
         assert admin.post("/v1/jobs", {"kind": "k", **body}).status in (400, 413), body
         assert admin.post(f"/v1/jobs/{job}/reschedule", body).status in (400, 413), body
     for wait in ("nan", "inf", "-inf", "1e999"):
-        for path in (f"/v1/jobs/{job}?wait={wait}", f"/v1/counts?max_age={wait}"):
+        for path in (f"/v1/jobs/{job}?wait={wait}", f"/v1/flow?max_age={wait}"):
             assert admin.get(path).status == 400, path
         assert worker.get(f"/v1/wake?wait_s={wait}").status == 400
     for wait_s in (-1, 31, 1e9):

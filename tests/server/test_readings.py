@@ -30,6 +30,17 @@ def test_the_overview_counts_jobs(served: RunningServer, ledger: Ledger, admin: 
     assert admin.get("/v1/history?metric=wait&from=2026-01-01T00:00:00Z&to=2026-01-02T00:00:00Z").data["step_s"] > 0
 
 
+@pytest.mark.parametrize("path", ["/v1/counts?max_age=1", "/v1/queues?totals=true"])
+def test_numbers_are_never_older_than_the_request(admin: Client, path: str) -> None:
+    """What an enqueue of the same caller made is counted at once, so there is no parameter for it."""
+    for number in (1, 2):
+        admin.post("/v1/jobs", {"kind": "index", "queue": "crawl"})
+        assert admin.get("/v1/counts").data["counts"] == {"crawl": {"queued": number}}
+        assert [one["counts"] for one in admin.get("/v1/queues").data["queues"]] == [{"queued": number}]
+    refused = admin.get(path)
+    assert (refused.status, refused.data["code"]) == (400, "validation_error")
+
+
 def test_the_timeline_of_a_job(admin: Client, worker: Client) -> None:
     admin.post("/v1/jobs", {"kind": "k"})
     worker.post("/v1/claims", {"queues": ["default"], "start": True})

@@ -21,7 +21,6 @@ QUERIES = {
     "/v1/until-ready": "?queues=default",
     "/v1/firings": "?every=1h",
     "/v1/jobs": "?text=card",
-    "/v1/counts": "?max_age=0",
 }
 STREAMS = frozenset({"/v1/events/stream"})
 """An answer that does not end by itself. Its beginning is read."""

@@ -223,22 +223,6 @@ def test_threads_lose_no_count(ledger: Ledger) -> None:
     assert value(ledger, families.ENQUEUED, kind=KIND) == 160
 
 
-def test_counts_may_be_as_old_as_max_age(ledger: Ledger, clock: ManualClock) -> None:
-    ledger.enqueue(KIND)
-    assert ledger.counts(max_age=5) == {"default": {"queued": 1}}
-    ledger.enqueue(KIND)
-    clock.advance(4.9)
-    old = ledger.counts(max_age=5)
-    assert old == {"default": {"queued": 1}}
-    old["default"]["queued"] = 7
-    assert ledger.counts(max_age=5) == {"default": {"queued": 1}}
-    clock.advance(0.1)
-    assert ledger.counts(max_age=5) == {"default": {"queued": 2}}
-    assert ledger.counts() == {"default": {"queued": 2}}
-    with b.refused("limit_exceeded"):
-        ledger.counts(max_age=-1)
-
-
 def test_a_job_enqueued_in_the_caller_s_transaction_is_counted_when_it_is_answered(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     with holdfast.open(f"sqlite:///{path}") as ledger:

@@ -387,9 +387,19 @@ def test_the_process_that_seals_is_named():
 
 def test_counting_is_reported_once_events_were_counted():
     assert finding("counting", uncounted=0).words == "all events are in totals and history"
-    assert finding("counting", uncounted=2, counter="server#a").words == "2 events not in totals and history yet; server#a counts"
-    left = finding("counting", uncounted=1)
-    assert (left.severity, left.words) == (Severity.NOTE, "1 event not in totals and history yet, and no process counts")
+    assert (
+        finding("counting", uncounted=2, counter="server#a").words
+        == "2 events not kept in totals and history yet; server#a counts them"
+    )
+    few, many = finding("counting", uncounted=1), finding("counting", uncounted=10_001)
+    assert (few.severity, few.words) == (
+        Severity.WELL,
+        "1 event not kept in totals and history yet; the next reader counts them",
+    )
+    assert (many.severity, many.words) == (
+        Severity.NOTE,
+        "10,001 events not kept in totals and history yet, and no process counts",
+    )
 
 
 # Flow control

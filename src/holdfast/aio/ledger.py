@@ -239,12 +239,12 @@ class AsyncLedger(AsyncLedgerBase):
         """Complete many jobs, in chunks of 1,000. Return one answer each. A refusal does not affect the others."""
         return await self._call(lambda ledger: ledger.complete_many(results, request_id=request_id))
 
-    async def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
-        """Return the number of jobs of each status, by queue. The answer may be up to `max_age` seconds old.
+    async def counts(self) -> dict[str, dict[str, int]]:
+        """Return the number of jobs of each status, by queue.
 
         The numbers are those of `job_totals`, so the time that it takes does not depend on the number of jobs.
         """
-        return await self._call(lambda ledger: ledger.counts(max_age=max_age))
+        return await self._call(lambda ledger: ledger.counts())
 
     async def dead_letter(
         self,

@@ -120,6 +120,14 @@ def sum_statuses(totals: dict[TotalKey, int]) -> dict[str, int]:
     return {status: n for status, n in sorted(found.items()) if n}
 
 
+def by_queue(counted: Counted) -> dict[str, Counter[str]]:
+    """Return the number of jobs of each status, for each queue that has jobs."""
+    found: dict[str, Counter[str]] = defaultdict(Counter)
+    for (queue, _, status), n in counted.totals().items():
+        found[queue][status] += n
+    return found
+
+
 def queued(totals: dict[TotalKey, int], scope: str, name: str) -> int:
     """Return the number of queued jobs, of all or of those of one queue or kind."""
     place = {"all": None, "queue": 0, "kind": 1}[scope]

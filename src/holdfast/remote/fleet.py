@@ -38,9 +38,8 @@ from holdfast.remote.refusals import needs_store
 
 
 class RemoteFleetVerbs(RemoteVerbs):
-    def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
-        age_ms = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS)
-        return self._field("/v1/counts", "counts", dict[str, dict[str, int]], max_age=age_ms / 1_000)
+    def counts(self) -> dict[str, dict[str, int]]:
+        return self._field("/v1/counts", "counts", dict[str, dict[str, int]])
 
     def queues(self) -> list[QueueRecord]:
         return self._field("/v1/queues", "queues", list[QueueRecord])

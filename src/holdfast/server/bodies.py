@@ -204,7 +204,7 @@ class PageQuery(Body, frozen=True):
     limit: int = 100
 
 
-class CountsQuery(Body, frozen=True):
+class FlowQuery(Body, frozen=True):
     max_age: float = 1.0
     """How many seconds old the numbers may be."""
 

@@ -124,7 +124,7 @@ class FlowStatusAnswer(msgspec.Struct, frozen=True):
     status: FlowStatus
 
 
-@route("GET", "/v1/flow", "reader", query=b.CountsQuery, answer=FlowStatusAnswer, verb="read")
+@route("GET", "/v1/flow", "reader", query=b.FlowQuery, answer=FlowStatusAnswer, verb="read")
 def flow_status(call: Call) -> Any:
     """Return what is in use of every limit, how many jobs wait for it, and how many jobs no running worker may have.
 

@@ -58,22 +58,6 @@ class HistoryRow(NamedTuple):
         return _bodies.decode(self.body)
 
 
-class SeriesRow(NamedTuple):
-    at: Micros
-    body: str
-
-    def tally(self) -> Tally:
-        return _bodies.decode(self.body)
-
-
-class _SavedRow(NamedTuple):
-    step: str
-    scope: str
-    name: str
-    at: Micros
-    body: str
-
-
 class _MovedEvent(NamedTuple):
     minute: int
     job_id: int
@@ -214,13 +198,13 @@ class SqlHistory(StatementSession):
                     slots[(scope, name if (scope, name) in named else OTHER), slot].add(tally)
             for saved in self._saved(step, {slot for _, slot in slots}):
                 if ((saved.scope, saved.name), saved.at) in slots:
-                    slots[(saved.scope, saved.name), saved.at].add(_bodies.decode(saved.body))
+                    slots[(saved.scope, saved.name), saved.at].add(saved.tally())
             rows += [(step, *key, slot, _encode(tally).decode()) for (key, slot), tally in slots.items()]
         if rows:
             self._write_rows("save_history", ("step", "scope", "name", "slot_at", "body"), rows)
 
-    def _saved(self, step: str, slots: Iterable[Micros]) -> list[_SavedRow]:
-        return self.records(_SavedRow, "history_at", step=step, times=self._list(sorted(slots)))
+    def _saved(self, step: str, slots: Iterable[Micros]) -> list[HistoryRow]:
+        return self.records(HistoryRow, "history_at", step=step, times=self._list(sorted(slots)))
 
     def _named(self, found: Iterable[tuple[SeriesKey, int]], now: Micros) -> set[SeriesKey]:
         """Return which of these series have rows of their own, and note that they are in use."""
@@ -301,9 +285,9 @@ class SqlHistory(StatementSession):
     def history_names(self) -> list[HistoryName]:
         return self.records(HistoryName, "history_names")
 
-    def history_series(self, step: str, scope: str, name: str, since: Micros) -> list[SeriesRow]:
+    def history_series(self, step: str, scope: str, name: str, since: Micros) -> list[HistoryRow]:
         """Return the rows of one series from a time on."""
-        return self.records(SeriesRow, "history_series", step=step, scope=scope, name=name, since_at=since)
+        return self.records(HistoryRow, "history_series", step=step, scope=scope, name=name, since_at=since)
 
     def history_since(self, step: str, scope: str, since: Micros) -> list[HistoryRow]:
         """Return the rows of all series of a scope from a time on."""

@@ -124,7 +124,7 @@ class MetricsEndpoint:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AGE_SECONDS_MAX = 5
-"""Scrapes within this time share one count of jobs."""
+"""Scrapes within this time share one reading of limits."""
 _GAUGES = {family.name: family for family in GAUGES}
 
 
@@ -163,7 +163,7 @@ class MetricsSource(Protocol):
 
     metrics: Metrics
 
-    def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]: ...
+    def counts(self) -> dict[str, dict[str, int]]: ...
 
     @property
     def history_writer(self) -> LedgerCounts: ...
@@ -270,7 +270,7 @@ def _quantiles(readings: Readings, wait: str, run: str) -> "Iterator[Metric]":
 
 def _ledger_metrics(source: MetricsSource) -> "Iterator[Metric]":
     try:
-        counted, totals = source.counts(max_age=AGE_SECONDS_MAX), source.history_writer.readings()
+        counted, totals = source.counts(), source.history_writer.readings()
         flow = source.flow_status(max_age=AGE_SECONDS_MAX)
     except Unavailable:
         yield gauge(_GAUGES[UP], [((), 0)])

@@ -204,6 +204,8 @@ READY_US_MAX = 60_000_000
 REPLACED_US = 30_000_000
 """Workers sign in every 15 s. If two have the same name, one that was seen so much earlier has been replaced."""
 UNSEALED_US_MAX = 10 * 60_000_000
+UNCOUNTED_MAX = 10_000
+"""A reader counts so many events in memory."""
 NAMED_MAX = 5
 
 
@@ -481,10 +483,10 @@ def _seal(health: LedgerHealth) -> HealthFinding:
 
 
 def _counting(uncounted: int, counter: str | None) -> HealthFinding:
-    """Report whether totals and history are up to date. Only servers count events."""
-    left = f"{pluralize(uncounted, 'event')} not in totals and history yet"
-    if counter is not None:
-        return HealthFinding("counting", Severity.WELL, f"{left}; {counter} counts")
+    """Report whether totals and history are up to date. Readers count what is missing, but not events of deleted jobs."""
     if not uncounted:
         return HealthFinding("counting", Severity.WELL, "all events are in totals and history")
+    left = f"{pluralize(uncounted, 'event')} not kept in totals and history yet"
+    if counter is not None or uncounted <= UNCOUNTED_MAX:
+        return HealthFinding("counting", Severity.WELL, f"{left}; {counter or 'the next reader'} counts them")
     return HealthFinding("counting", Severity.NOTE, f"{left}, and no process counts", "Start a server: holdfast serve.")

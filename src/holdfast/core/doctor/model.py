@@ -226,7 +226,7 @@ class LedgerHealth(msgspec.Struct, frozen=True, kw_only=True):
     sealer: str | None = None
     """The process that seals."""
     uncounted: int | None = None
-    """Events that are not in totals and history yet. None if none was ever counted."""
+    """Events that are not kept in totals and history yet. None if none was ever counted."""
     counter: str | None = None
     """The process that counts them."""
 

@@ -1,7 +1,6 @@
 """Verbs for workers, duties, queues, the liveness sweep and retention."""
 
 import itertools
-from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -16,7 +15,7 @@ from holdfast.core.model import NEVER, Actor, Micros, Role
 from holdfast.errors import ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
-from holdfast.ledger.counted import Counted
+from holdfast.ledger.counted import Counted, by_queue
 from holdfast.ledger.public import WorkerRecord, public_worker, to_datetime
 from holdfast.store.session import Session
 
@@ -233,9 +232,7 @@ class QueueVerbs(LedgerBase):
 
 def _records(counted: Counted) -> list[QueueRecord]:
     session = counted.session
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for (queue, _, status), jobs in counted.totals().items():
-        counts[queue][status] += jobs
+    counts = by_queue(counted)
     since: dict[str, datetime] = {}
     for ready in session.first_ready(1, PAGE_MAX):
         since.setdefault(ready.queue, to_datetime(ready.since))  # ordered by time, the oldest first

@@ -18,6 +18,7 @@ from holdfast.core.payloads import UndoStep
 from holdfast.errors import NoResult, NotFound, ResultTimeout, ValidationError
 from holdfast.ledger import dialects, list_cursors, validate
 from holdfast.ledger.base import LedgerBase, public_job
+from holdfast.ledger.counted import by_queue
 from holdfast.ledger.public import Event, Job, JobPage, R, public_event, to_datetime
 from holdfast.proof.signing import SignatureCheck
 from holdfast.store.base import Waiter
@@ -55,9 +56,6 @@ _BY_TIME = frozenset({Order.UPDATED, Order.FINISHED, Order.AVAILABLE})
 
 
 class ReadVerbs(LedgerBase):
-    _counted: tuple[float, dict[str, dict[str, int]]] | None = None
-    """The newest answer of `counts`, and the time of that call."""
-
     def now(self) -> datetime:
         """Return the ledger's time. Every deadline is measured by it."""
         return to_datetime(self._store.read_statement(lambda session: session.now()))
@@ -187,20 +185,12 @@ class ReadVerbs(LedgerBase):
 
         return [{"kind": step.kind, "args": msgspec.json.decode(step.args)} for step in self._store.read(work)]
 
-    def counts(self, *, max_age: float = 0) -> dict[str, dict[str, int]]:
-        """Return the number of jobs of each status, by queue. The answer may be up to `max_age` seconds old.
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return the number of jobs of each status, by queue.
 
         The numbers are those of `job_totals`, so the time that it takes does not depend on the number of jobs.
         """
-        age_ms, asked_at, last = policies.duration_ms("max_age", max_age, 0, policies.DAY_MS), self._monotonic(), self._counted
-        if last is not None and (asked_at - last[0]) * 1_000 < age_ms:
-            return {queue: dict(statuses) for queue, statuses in last[1].items()}
-        found: dict[str, dict[str, int]] = {}
-        for (queue, _, status), count in self._history.read(lambda counted: counted.totals()).items():
-            of_queue = found.setdefault(queue, {})
-            of_queue[status] = of_queue.get(status, 0) + count
-        self._counted = (asked_at, {queue: dict(statuses) for queue, statuses in found.items()})
-        return found
+        return {queue: dict(statuses) for queue, statuses in self._history.read(by_queue).items()}
 
     def check(self, job_id: int) -> builtins.list[Violation]:
         """Check a job's history, its signatures and its row. Return the violations: an empty list if there are none."""

@@ -44,7 +44,7 @@ SELECT queue, kind, status, n FROM holdfast.totals;
 SELECT scope, name, last_at FROM holdfast.history_names;
 
 -- name: history_series
-SELECT at, body FROM holdfast.history
+SELECT scope, name, at, body FROM holdfast.history
 WHERE step = :step AND scope = :scope AND name = :name AND at >= :since_at ORDER BY at;
 
 -- name: history_since

@@ -97,7 +97,7 @@ SELECT * FROM unnest(%(queue)s::text[], %(kind)s::text[], %(status)s::text[], %(
 ON CONFLICT (queue, kind, status) DO UPDATE SET n = t.n + excluded.n;
 
 -- name: history_at
-SELECT step, scope, name, at, body FROM holdfast.history
+SELECT scope, name, at, body FROM holdfast.history
 WHERE step = %(step)s AND at = ANY (SELECT 'epoch'::timestamptz + unnest(%(times)s::bigint[]) * interval '1 microsecond');
 
 -- name: save_history

@@ -67,7 +67,7 @@ INSERT INTO holdfast_totals (queue, kind, status, n) VALUES (:queue, :kind, :sta
 ON CONFLICT (queue, kind, status) DO UPDATE SET n = n + excluded.n;
 
 -- name: history_at
-SELECT step, scope, name, at, body FROM holdfast_history
+SELECT scope, name, at, body FROM holdfast_history
 WHERE step = :step AND at IN (SELECT value FROM json_each(:times));
 
 -- name: save_history
