@@ -58,6 +58,8 @@ class FlowClaim:
         self.settings = settings
         self.left = limit
         self.worker, self.kinds, self.labels = command.actor.name, command.kinds, command.labels
+        self.who: dict[str, Any] | None = None
+        """The parameters that say which routes the worker serves."""
         self.seed = crc32(command.token.encode())
         """Where the first claim of a process begins. Many processes claim only once."""
         self.picked: dict[int, int | None] = {}
@@ -229,7 +231,9 @@ class SqlFlow(SqlSubqueues):
         return {"queue": queue, "worker": own, "kinds": wanted, "labels": self._list([own, *labels])}
 
     def _claimant(self, claim: FlowClaim) -> dict[str, Any]:
-        return self._who(claim.queue, claim.worker, claim.kinds, claim.labels)
+        if claim.who is None:
+            claim.who = self._who(claim.queue, claim.worker, claim.kinds, claim.labels)
+        return claim.who
 
     def _next_rank(self, claim: FlowClaim) -> tuple[int, bool] | None:
         """Return the rank of the next round, and whether jobs without a subqueue have it."""
