@@ -40,13 +40,15 @@ class Service(ABC):
     """The time until the next tick. A loop reads it after each tick. Infinity means: with the next wake-up."""
     log: ClassVar[logging.Logger] = log
     duty: Duty | None = None
+    stopping = threading.Event()
+    """Set when the service's loop has to end."""
 
     @abstractmethod
     def tick(self) -> object:
         """Work once."""
 
-    def begin(self, stop: threading.Event) -> Waiter | None:
-        """Prepare for the ticks of a loop, which sets `stop` before it ends. Return a waiter if changes of the ledger cause them.
+    def begin(self) -> Waiter | None:
+        """Prepare for the ticks of a loop. Return a waiter if changes of the ledger cause them.
 
         A service with a waiter needs a loop of its own.
         """
@@ -59,6 +61,13 @@ class Service(ABC):
     def is_active(self) -> bool:
         """Whether this process does the work: it had the duty at the last tick."""
         return self.duty is None or self.duty.is_held
+
+    def run(self, stop: threading.Event) -> None:
+        """Tick in this thread until `stop` is set, and wait meanwhile, also during an outage of the store. Then `close`.
+
+        Raise any other failure. This is for services with a waiter. A later `tick` takes the duty again if it is free.
+        """
+        ServiceLoop([self], stop=stop).run()
 
     def close(self) -> None:
         """End: drop the duty, so that another process can take over at once."""
@@ -78,11 +87,18 @@ class ServiceLoop:
     A failure is logged when it begins and when it is over. It affects neither the other services nor the next tick.
     """
 
-    def __init__(self, services: Sequence[Service], *, name: str | None = None, wake: threading.Event | None = None) -> None:
-        """Setting `wake` makes every service tick at once, as the method does."""
+    def __init__(
+        self,
+        services: Sequence[Service],
+        *,
+        name: str | None = None,
+        wake: threading.Event | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Setting `wake` makes every service tick at once, as the method does. Setting `stop` ends a loop that has a waiter."""
         self._services = services
         self._outages = {service: Outage(service.log, service.name) for service in services}
-        self._stop = threading.Event()
+        self._stop = stop or threading.Event()
         self._woken = wake or threading.Event()
         self.name = name or services[0].name
         self._thread = threading.Thread(target=self._run, name=f"holdfast-{self.name}", daemon=True)
@@ -99,9 +115,8 @@ class ServiceLoop:
     def start(self) -> None:
         self._thread.start()
 
-    def run(self, stop: threading.Event) -> None:
-        """Run a service with a waiter in this thread until `stop` is set. Raise a failure that is not an outage of the store."""
-        self._stop = stop
+    def run(self) -> None:
+        """Run in this thread. Raise a failure of a service with a waiter that is not an outage of the store."""
         try:
             self._work()
         finally:
@@ -139,19 +154,19 @@ class ServiceLoop:
 
     def _close_services(self) -> None:
         for service in self._services:
+            service.stopping = Service.stopping
             with contextlib.suppress(HoldfastError):
                 service.close()
 
     def _work(self) -> None:
-        first, *others = self._services
-        waiter = first.begin(self._stop)
+        for service in self._services:
+            service.stopping = self._stop
+        waiter = self._services[0].begin()
         if waiter is None:
-            for service in others:
-                service.begin(self._stop)
             self._tick_by_clock()
         else:
             with contextlib.closing(waiter):
-                self._tick_by_waiter(first, waiter)
+                self._tick_by_waiter(self._services[0], waiter)
 
     # Without a waiter
 

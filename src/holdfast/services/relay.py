@@ -2,7 +2,6 @@
 
 import logging
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from holdfast.core.vocabulary import Dialect
 from holdfast.errors import Unavailable, ValidationError
 from holdfast.keeping.duty import TTL_SECONDS, Duties, Duty
 from holdfast.keeping.outage import Outage
-from holdfast.keeping.service import Service, ServiceLoop
+from holdfast.keeping.service import Service
 from holdfast.ledger import Ledger, public, validate
 from holdfast.ledger.public import to_datetime
 from holdfast.ledger.verbs.services import Outbox, relay_duty
@@ -191,7 +190,6 @@ class Relay(Service):
         self._outbox = ledger.outbox
         names = [relay_duty(sink.name) for sink in self._sinks]
         self.duty = Duty(duties or ledger, names, self._outbox.nonce(), duty_ttl, self._outbox.monotonic)
-        self._stop = threading.Event()
         self._locked = {sink.name: Outage(log, f"relay to {sink.name}") for sink in self._sinks}
 
     def tick(self) -> dict[str, int]:
@@ -200,21 +198,8 @@ class Relay(Service):
         self.every_s = 0.0 if done.more else math.inf if done.wait_us is None else done.wait_us / 1_000_000
         return dict(done.counts)
 
-    def run(self, stop: threading.Event) -> None:
-        """Deliver until `stop` is set. Wait while there are no new events, and during an outage of the store.
-
-        The duties are dropped at the end. A later `tick` takes them again if they are free.
-        """
-        ServiceLoop([self]).run(stop)
-
-    def begin(self, stop: threading.Event) -> Waiter:
-        self._stop = stop
+    def begin(self) -> Waiter:
         return self._outbox.waiter()
-
-    def close(self) -> None:
-        """Drop the duties, so that another process can take over at once."""
-        super().close()
-        self._stop = threading.Event()
 
     def _deliver_all(self) -> _RelayRound:
         """Deliver at most one batch to each sink."""
@@ -261,7 +246,7 @@ class Relay(Service):
         done.more |= not (saved and outcome.failed)
 
     def _may_continue(self, sink: Sink) -> bool:
-        return not self._stop.is_set() and self.duty.holds(relay_duty(sink.name))
+        return not self.stopping.is_set() and self.duty.holds(relay_duty(sink.name))
 
     def _places(self, served: list[Sink]) -> dict[str, SinkPosition]:
         """Return the sinks' positions and add those of new sinks. A sink that is dropped at this moment is missing."""

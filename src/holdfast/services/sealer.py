@@ -2,7 +2,6 @@
 
 import logging
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -266,7 +265,6 @@ class Sealer(Service):
         self._every = policies.duration_ms("every", every, limits.SEAL_MS_MIN, limits.SEAL_MS_MAX) / 1_000
         self._every_events = limits.check_integer("every_events", every_events, 1, limits.SEAL_EVENTS_MAX)
         self.duty = Duty(duties or ledger, SEAL_DUTY, self._log.nonce(), duty_ttl, self._log.monotonic)
-        self._stop = threading.Event()
         self._leaves = LeafReader(self._log)
         self._keys = HeadKeyring(self._log)
         self._tree: SealedTree | None = None
@@ -296,15 +294,7 @@ class Sealer(Service):
                 return done._replace(sealed=total)
         return None
 
-    def run(self, stop: threading.Event) -> None:
-        """Seal until `stop` is set. Wait during an outage of the store.
-
-        Raise SealBroken if the tree is not what was signed, and Forbidden if no key here may sign heads.
-        """
-        ServiceLoop([self]).run(stop)
-
-    def begin(self, stop: threading.Event) -> Waiter:
-        self._stop = stop
+    def begin(self) -> Waiter:
         waiter = self._log.waiter()
         if self.anchor_service.anchors and self._anchor_loop is None:
             self._anchor_loop = ServiceLoop([self.anchor_service])
@@ -323,7 +313,7 @@ class Sealer(Service):
     def on_wakeup(self) -> None:
         """Wait for more events to share the next head, until the time `every` is over or `every_events` have come."""
         left, pace = self._every if self.is_active else 0.0, min(HEAD_SECONDS_MIN, self._every)
-        while left > 0 and not self._stop.wait(pace):
+        while left > 0 and not self.stopping.wait(pace):
             left -= pace
             if self._tree is None or self._log.events_after(self._tree.pos) >= self._every_events:
                 return
