@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import CallOptions, EnqueueOptions, PolicyFields, WorkerSettings
+from holdfast import CallOptions, EnqueueOptions, PolicyFields
 from holdfast.core import policy
 from holdfast.ledger import Ledger
 from holdfast.ledger.public import HandlerOptions
-from holdfast.worker import Worker
 from holdfast.worker.app import App
+from holdfast.worker.handlers import HandlerSettings, make_handler
 from tests.support.processes import ROOT
 
 HERE = Path(__file__).parent
@@ -93,7 +93,8 @@ def test_the_typed_options_are_the_existing_options() -> None:
     assert CallOptions.__annotations__.keys() == EnqueueOptions.__annotations__.keys() | keywords(Ledger.enqueue)
     known = {*policy._DURATIONS, *policy._COUNTS, *policy._CHOICES, *policy._SWITCHES}
     assert PolicyFields.__annotations__.keys() == known
-    assert WorkerSettings.__annotations__.keys() == keywords(Worker.__init__) - {"url", "sinks", "monotonic"}
+    own = keywords(make_handler) - {"batch", "batch_wait"}
+    assert HandlerSettings.__annotations__.keys() == HandlerOptions.__annotations__.keys() | own
 
 
 def test_a_handler_decorator_works_without_parentheses() -> None:

@@ -1,7 +1,6 @@
 """App: registers handlers, enqueues jobs for them and makes workers that run them."""
 
 import contextlib
-import inspect
 import sys
 import threading
 import time
@@ -18,12 +17,12 @@ from holdfast.files import settings
 from holdfast.files.keys import KeySource
 from holdfast.ledger import Job, Ledger, validate
 from holdfast.ledger.options import check_options
-from holdfast.ledger.public import CallOptions, Duration, HandlerOptions, PolicyFields
+from holdfast.ledger.public import CallOptions, Duration, HandlerOptions
 from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validators import Hooks, Validator
 from holdfast.ledger.verbs.schedules import read_timing
 from holdfast.worker.enqueue import OPTIONS, EnqueueMethods
-from holdfast.worker.handlers import Check, Handler, HandlerRegistry, Isolation, make_handler
+from holdfast.worker.handlers import Check, Handler, HandlerRegistry, HandlerSettings, make_handler
 from holdfast.worker.worker import Worker, WorkerSettings, declare_handlers
 
 if TYPE_CHECKING:
@@ -130,48 +129,8 @@ class App(EnqueueMethods):
         self, kind: str | None = None, *, batch: int, **options: Any
     ) -> "Callable[[Callable[[list[BatchContext]], Any]], Callable[..., Any]]": ...
     @overload
-    def handler(
-        self,
-        kind: str | None = None,
-        *,
-        queue: str = "default",
-        isolation: Isolation | None = None,
-        lease_ttl: Duration | None = None,
-        attempts_max: int | None = None,
-        timeout: Duration | None = None,
-        concurrency: int | None = None,
-        retry_on: Sequence[type[BaseException]] | type[BaseException] = (Exception,),
-        fail_on: Sequence[type[BaseException]] | type[BaseException] = (),
-        checks: Sequence[Check] | Check = (),
-        validators: Sequence[Validator] | Validator = (),
-        conflicts: Sequence[Validator] | Validator = (),
-        check_result: bool | None = None,
-        gate: bool = False,
-        policy: PolicyFields | None = None,
-        **options: Unpack[HandlerOptions],
-    ) -> Callable[[F], F]: ...
-    def handler(
-        self,
-        kind: Any = None,
-        *,
-        queue: str = "default",
-        isolation: Isolation | None = None,
-        lease_ttl: Duration | None = None,
-        attempts_max: int | None = None,
-        timeout: Duration | None = None,
-        concurrency: int | None = None,
-        retry_on: Sequence[type[BaseException]] | type[BaseException] = (Exception,),
-        fail_on: Sequence[type[BaseException]] | type[BaseException] = (),
-        checks: Sequence[Check] | Check = (),
-        validators: Sequence[Validator] | Validator = (),
-        conflicts: Sequence[Validator] | Validator = (),
-        check_result: bool | None = None,
-        gate: bool = False,
-        batch: int | None = None,
-        batch_wait: Duration | None = None,
-        policy: PolicyFields | None = None,
-        **options: Any,
-    ) -> Any:
+    def handler(self, kind: str | None = None, **options: Unpack[HandlerSettings]) -> Callable[[F], F]: ...
+    def handler(self, kind: Any = None, **options: Any) -> Any:
         """Register a function as the handler of a kind of job. The kind is the function's name unless `kind` is given.
 
         `lease_ttl`, `attempts_max` and `policy` (the fields of `set_policy`) are declared to the ledger when a worker starts.
@@ -188,29 +147,13 @@ class App(EnqueueMethods):
         if kind is not None and not isinstance(kind, str):
             raise ValidationError("a kind is a text", field="kind")
         check_options("handler", options, _HANDLER_OPTIONS)
-        shortcuts = {"lease_ttl": lease_ttl, "attempts_max": attempts_max}
-        declared = {**(policy or {}), **{name: value for name, value in shortcuts.items() if value is not None}}
 
         def register(function: F) -> F:
-            registered = make_handler(
-                validate.unreserved_name("kind", kind or function.__name__),
-                function,
-                queue=queue,
-                isolation=isolation,
-                policy=declared,
-                concurrency=concurrency,
-                timeout=timeout,
-                retry_on=retry_on,  # type: ignore[arg-type]
-                fail_on=fail_on,  # type: ignore[arg-type]
-                checks=[*self._checks, *_as_list(checks)],
-                validators=[*self._validators, *_as_list(validators)],
-                conflicts=[*self._conflicts, *_as_list(conflicts)],
-                check_result=self._check_result if check_result is None else check_result,
-                gate=gate,
-                options=options,
-                batch=batch,
-                batch_wait=batch_wait,
-            )
+            by_all: dict[str, list[Any]] = {"checks": self._checks, "validators": self._validators, "conflicts": self._conflicts}
+            settings = options | {name: [*hooks, *_as_list(options.get(name, ()))] for name, hooks in by_all.items()}
+            if settings.get("check_result") is None:
+                settings["check_result"] = self._check_result
+            registered = make_handler(validate.unreserved_name("kind", kind or function.__name__), function, **settings)
             self.registry.add(registered)
             function.__holdfast_handler__ = registered  # type: ignore[attr-defined]
             function.__holdfast_app__ = self  # type: ignore[attr-defined]
@@ -369,11 +312,7 @@ class App(EnqueueMethods):
         return time.monotonic if self.clock is None else self.clock.monotonic
 
 
-_HANDLER_OPTIONS = (
-    {name for name, parameter in inspect.signature(App.handler).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
-    | {"kind"}
-    | HandlerOptions.__optional_keys__
-)
+_HANDLER_OPTIONS = HandlerSettings.__optional_keys__ | {"kind", "batch", "batch_wait"}
 
 
 def worker_of(apps: Sequence[App], **settings: Unpack[WorkerSettings]) -> Worker:

@@ -90,12 +90,12 @@ class AttemptRunner:
         try:
             if is_loaded():
                 with _traced_job(context, self._runtime.name):
-                    result = _call(context, args) if call is None else call(context)
+                    result = context.handler.call(context, args) if call is None else call(context)
             else:
                 # Without `with bind_job(…)`: that would take twice as long.
                 fields = current_fields.set(JobFields(context.job, self._runtime.name))
                 try:
-                    result = _call(context, args) if call is None else call(context)
+                    result = context.handler.call(context, args) if call is None else call(context)
                 finally:
                     current_fields.reset(fields)
         except BaseException as error:  # noqa: BLE001 - any exception of a handler is the outcome of its job
@@ -108,13 +108,9 @@ class AttemptRunner:
         args = await self._runtime.run_in_thread(self._prepare, context) if has_checks else self._prepare(context)
         if args is None:
             return
-        handler = context.handler
         try:
             with self._job_scope(context):
-                if handler.signature.takes_context:
-                    result = await handler.function(context, **args)
-                else:
-                    result = await handler.function(**args)
+                result = await context.handler.call(context, args)
         except BaseException as error:  # noqa: BLE001 - as in _run
             self._on_error(context, error)
         else:
@@ -208,8 +204,18 @@ class AttemptRunner:
         self._exit_if_forked()
         if result is None and context.handler.takes_none:
             self._settler.succeeded(context, None)
+            return
+        handler: Handler = context.handler
+        try:
+            if result is not None:
+                result = to_plain_result(result)
+            if handler.check_result is not None and not checked:
+                handler.check_result(result)
+            handler.hooks.check(context, result)
+        except BaseException as error:  # noqa: BLE001 - any exception of a hook keeps the result from being recorded
+            self._settler.failed(context, error, FailureStage.OUTPUT)
         else:
-            self._settle_result(context, result, checked=checked)
+            self._settler.succeeded(context, result)
 
     def _on_error(self, context: Context, error: BaseException) -> None:
         self._exit_if_forked()
@@ -231,19 +237,6 @@ class AttemptRunner:
         self._runtime.forget(context)
         log.exception("this outcome is lost: the job is retried when its lease is over", extra={"job_id": context.job.id})
 
-    def _settle_result(self, context: Context, result: Any, *, checked: bool) -> None:
-        handler: Handler = context.handler
-        try:
-            if result is not None:
-                result = to_plain_result(result)
-            if handler.check_result is not None and not checked:
-                handler.check_result(result)
-            handler.hooks.check(context, result)
-        except BaseException as error:  # noqa: BLE001 - any exception of a hook keeps the result from being recorded
-            self._settler.failed(context, error, FailureStage.OUTPUT)
-        else:
-            self._settler.succeeded(context, result)
-
 
 def _batch_results(handler: Handler, contexts: list[Context], returned: Any) -> Sequence[Any]:
     """Return the result of each job. A handler that returns None has no results."""
@@ -252,11 +245,6 @@ def _batch_results(handler: Handler, contexts: list[Context], returned: Any) -> 
     if not isinstance(returned, list | tuple) or len(returned) != len(contexts):
         raise PermanentError(f"{handler.kind} has to return a list with a result for each of its {len(contexts)} jobs, or None")
     return returned
-
-
-def _call(context: Context, args: dict[str, Any]) -> Any:
-    handler = context.handler
-    return handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
 
 
 @contextmanager

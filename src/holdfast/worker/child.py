@@ -143,7 +143,7 @@ class ChildTaskRunner:
         try:
             args = handler.signature.read(task.record.args)
             with attached_to(task.traceparent), bind_job(context.job, task.worker, task.traceparent):
-                result = handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
+                result = handler.call(context, args)
                 if inspect.iscoroutine(result):
                     result = asyncio.run(result)
             return _reply_with_result(result, handler)

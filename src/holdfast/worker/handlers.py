@@ -11,6 +11,7 @@ from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.errors import ValidationError
 from holdfast.ledger import validate
+from holdfast.ledger.public import Duration, HandlerOptions, PolicyFields
 from holdfast.ledger.validators import Hooks, Validator, callables
 from holdfast.worker.context import AsyncContext, BatchContext, Context
 from holdfast.worker.failures import RetryRules
@@ -72,29 +73,56 @@ class Handler(msgspec.Struct, frozen=True, eq=False):
         """The name of the pool that runs it: that of its isolation, or one of its own."""
         return self.isolation if self.batch is None else f"batch {self.kind}"
 
+    def call(self, context: Context, args: Mapping[str, Any]) -> Any:
+        """Call the function. An async function returns its coroutine."""
+        return self.function(context, **args) if self.signature.takes_context else self.function(**args)
+
+
+class HandlerSettings(HandlerOptions, total=False):
+    """The arguments of `app.handler` besides the kind, for type checkers."""
+
+    queue: str
+    isolation: Isolation | None
+    lease_ttl: Duration | None
+    attempts_max: int | None
+    timeout: Duration | None
+    concurrency: int | None
+    retry_on: Sequence[type[BaseException]] | type[BaseException]
+    fail_on: Sequence[type[BaseException]] | type[BaseException]
+    checks: Sequence[Check] | Check
+    validators: Sequence[Validator] | Validator
+    conflicts: Sequence[Validator] | Validator
+    check_result: bool | None
+    gate: bool
+    policy: PolicyFields | None
+
 
 def make_handler(
     kind: str,
     function: Callable[..., Any],
     *,
-    queue: str,
-    isolation: Isolation | None,
-    policy: dict[str, Any],
-    concurrency: int | None,
-    timeout: Any,
-    retry_on: Sequence[type[BaseException]],
-    fail_on: Sequence[type[BaseException]],
-    checks: Sequence[Check],
-    validators: Sequence[Validator],
-    conflicts: Sequence[Validator],
-    check_result: bool,
-    gate: bool,
-    options: dict[str, Any],
+    queue: str = "default",
+    isolation: Isolation | None = None,
+    lease_ttl: Any = None,
+    attempts_max: int | None = None,
+    policy: Mapping[str, Any] | None = None,
+    concurrency: int | None = None,
+    timeout: Any = None,
+    retry_on: Any = (Exception,),
+    fail_on: Any = (),
+    checks: Sequence[Check] = (),
+    validators: Sequence[Validator] = (),
+    conflicts: Sequence[Validator] = (),
+    check_result: bool = True,
+    gate: bool = False,
     batch: int | None = None,
     batch_wait: Any = None,
+    **options: Any,
 ) -> Handler:
     """Return a handler. Raise ValidationError for options that are invalid or do not fit the function."""
-    policies.read_settings(policy)
+    shortcuts = {"lease_ttl": lease_ttl, "attempts_max": attempts_max}
+    declared = {**(policy or {}), **{name: value for name, value in shortcuts.items() if value is not None}}
+    policies.read_settings(declared)
     if batch is not None:
         _check_batch(function, isolation, concurrency)
     elif batch_wait is not None:
@@ -109,7 +137,7 @@ def make_handler(
         function=function,
         signature=signature,
         isolation=_isolation(function, isolation),
-        policy=policy,
+        policy=declared,
         concurrency=None if concurrency is None else limits.check_integer("concurrency", concurrency, 1, CONCURRENCY_MAX),
         timeout_s=None if timeout is None else policies.duration_ms("timeout", timeout, 1, TIMEOUT_MS_MAX) / 1_000,
         rules=RetryRules(_exception_types("retry_on", retry_on), _exception_types("fail_on", fail_on)),

@@ -19,23 +19,7 @@ if TYPE_CHECKING:
 
 def undo_handler(runtime: "WorkerRuntime") -> Handler:
     """Return a worker's handler of undo jobs. The handlers in the worker's registry run the steps."""
-    return make_handler(
-        UNDO_KIND,
-        UndoRunner(runtime).run,
-        queue="default",
-        isolation="thread",
-        policy={},
-        concurrency=None,
-        timeout=None,
-        retry_on=(Exception,),
-        fail_on=(),
-        checks=(),
-        validators=(),
-        conflicts=(),
-        check_result=False,
-        gate=False,
-        options={},
-    )
+    return make_handler(UNDO_KIND, UndoRunner(runtime).run, isolation="thread", check_result=False)
 
 
 class UndoRunner:
@@ -84,7 +68,7 @@ class UndoRunner:
 def _call_handler(handler: Handler, context: Context, body: bytes) -> None:
     """Run the handler in this thread, for every isolation."""
     args = handler.signature.read(body)
-    result = handler.function(context, **args) if handler.signature.takes_context else handler.function(**args)
+    result = handler.call(context, args)
     if inspect.iscoroutine(result):
         import asyncio
 
