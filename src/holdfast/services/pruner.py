@@ -26,6 +26,13 @@ PRUNED_TOGETHER = ({"jobs", "failed"}, {"subqueues", "slots"})
 KEEP_MS_MAX = 3_660 * policies.DAY_MS
 KEEP_BEATS = "30d"
 """How long a worker keeps the contents of heartbeats by default. Their hashes and all outcomes stay."""
+KEPT: dict[str, Any] = {
+    **dict.fromkeys(("requests", "workers", "sessions"), "1d"),
+    "agents": timedelta(milliseconds=AGENT_KEPT_MS),
+    "subqueues": timedelta(milliseconds=SUBQUEUE_KEPT_MS),
+    **dict.fromkeys(("jobs", "failed", "beats")),
+}
+"""How long each kind of row is kept by default. Jobs and heartbeats are kept without end."""
 
 
 class PruneService(Service):
@@ -34,22 +41,8 @@ class PruneService(Service):
     name = "prune"
     duty: Duty
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        holder: str,
-        *,
-        duty: str = DUTY,
-        requests: Any = "1d",
-        workers: Any = "1d",
-        agents: Any = timedelta(milliseconds=AGENT_KEPT_MS),
-        sessions: Any = "1d",
-        subqueues: Any = timedelta(milliseconds=SUBQUEUE_KEPT_MS),
-        jobs: Any = None,
-        failed: Any = None,
-        beats: Any = None,
-    ) -> None:
-        """Set how long to keep each kind of row; None or "never" deletes nothing.
+    def __init__(self, ledger: Ledger, holder: str, *, duty: str = DUTY, **kept: Any) -> None:
+        """Set how long to keep each kind of row, instead of KEPT; None or "never" deletes nothing.
 
         `failed` are failed and dead-lettered jobs that are neither discarded nor replayed, `jobs` all other finished jobs.
         Processes that share a `duty` should keep the same: the one that has it decides.
@@ -57,19 +50,9 @@ class PruneService(Service):
         self._ledger = ledger
         self.duty = Duty(ledger, duty, holder, DUTY_SECONDS)
         self.every_s = EVERY_SECONDS
-        periods = {
-            "requests": requests,
-            "workers": workers,
-            "agents": agents,
-            "sessions": sessions,
-            "subqueues": subqueues,
-            "jobs": jobs,
-            "failed": failed,
-            "beats": beats,
-        }
         self.kept_ms = {
             name: policies.duration_ms(name, kept, 0, KEEP_MS_MAX)
-            for name, kept in periods.items()
+            for name, kept in (KEPT | kept).items()
             if kept is not None and kept != "never"
         }
         self._kept = {f"{name}_before": timedelta(milliseconds=kept) for name, kept in self.kept_ms.items()}

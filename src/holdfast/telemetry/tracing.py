@@ -17,6 +17,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core.commands import Enqueue
 from holdfast.errors import HoldfastError
+from holdfast.telemetry.logs import LoggableJob
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -32,15 +33,9 @@ _inherited: ContextVar[str | None] = ContextVar("holdfast_traceparent", default=
 _NO_SPAN: "AbstractContextManager[Span | None]" = nullcontext()
 
 
-class TraceableJob(Protocol):
+class TraceableJob(LoggableJob, Protocol):
     """The attributes of a job that its span needs."""
 
-    id: int
-    queue: str
-    kind: str
-    attempt: int
-    correlation_id: str
-    trace_id: str | None
     created_at: datetime
     available_at: datetime
     claimed_at: datetime | None

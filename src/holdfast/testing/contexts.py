@@ -41,9 +41,6 @@ class _FakeRuntime:
 
     renew_overdue = poll_cancel
 
-    def check_progress(self, stage: str | None, progress: int | None) -> None:
-        validate.beat(stage, progress, None)
-
     def resolve_handler(self, handler: Any, args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         return _resolve_handler(handler, (), args)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from holdfast.core.limits import SWEEP_MAX, check_integer
 from holdfast.core.model import HELD, FailureStage, Phase, Status
 from holdfast.errors import HoldfastError, JobCancelled, LimitExceeded, Unavailable, ValidationError
-from holdfast.ledger import Job
+from holdfast.ledger import Job, Ledger
 from holdfast.ledger.base import without_validators
 from holdfast.testing.clock import ManualClock
 from holdfast.worker.attempt import AttemptRunner
@@ -207,7 +207,9 @@ def drain(
     Without a `limit`, more than 10,000 runs raise LimitExceeded, which names the most frequent kinds.
     With `raise_errors`, the first exception of a handler is raised after it is recorded.
     """
-    with DrainRun(app, queues, until, _clock(app) if advance else None, raise_errors) as drain_run:
+    clock = _clock(app) if advance else None
+    with contextlib.closing(InlineWorker(app, queues)) as worker:
+        drain_run = DrainRun(worker, app.ledger, until, clock, raise_errors)
         return drain_run.run(None if limit is None else check_integer("limit", limit, 0, LIMIT_MAX))
 
 
@@ -220,25 +222,19 @@ def _clock(app: "App") -> ManualClock:
 class DrainRun:
     def __init__(
         self,
-        app: "App",
-        queues: Sequence[str] | None,
+        worker: InlineWorker,
+        ledger: Ledger,
         until: Callable[[], object] | datetime | None,
         clock: ManualClock | None,
         raise_errors: bool,
     ) -> None:
-        self._worker = InlineWorker(app, queues)
-        self._ledger = app.ledger
-        self._is_enough = until if callable(until) else _never
+        self._worker = worker
+        self._ledger = ledger
+        self._is_enough = until if callable(until) else lambda: False
         self._end = until if isinstance(until, datetime) else None
         self._clock = clock
         self._raise_errors = raise_errors
         self._runs: list[Run] = []
-
-    def __enter__(self) -> "DrainRun":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._worker.close()
 
     def run(self, limit: int | None) -> Drained:
         while limit is None or len(self._runs) < limit:
@@ -276,7 +272,3 @@ class DrainRun:
             counted = Counter(run.kind for run in self._runs).most_common(NAMED_KINDS_MAX)
             busiest = ", ".join(f"{kind} ({count:,})" for kind, count in counted)
             raise LimitExceeded(f"still not done after {RUNS_MAX:,} runs: {busiest}", limit=RUNS_MAX)
-
-
-def _never() -> bool:
-    return False

@@ -19,7 +19,7 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.keeping.leases import KeptLease
-from holdfast.ledger import Beat, Change, Job
+from holdfast.ledger import Beat, Change, Job, validate
 from holdfast.ledger.options import check_options
 from holdfast.ledger.public import ChildOptions, to_micros
 from holdfast.worker.enqueue import OPTIONS, AsyncChildEnqueuer, AsyncEnqueueMethods, ChildEnqueuer, EnqueueMethods
@@ -197,7 +197,7 @@ class Context(EnqueueMethods, KeptLease):
 
     def progress(self, done: int | None = None, *, stage: str | None = None) -> None:
         """Report how far the job is. The next heartbeat sends it, within about a second. This never waits for the ledger."""
-        self._runtime.check_progress(stage, done)
+        validate.beat(stage, done, None)
         self.queue_fields(_given_fields(stage, done))
 
     def checkpoint(self, state: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from holdfast.core.model import EventType, Status
 from holdfast.errors import HoldfastError, ValidationError
-from holdfast.ledger import Event, Job, Ledger, validate
+from holdfast.ledger import Event, Job, Ledger
 from holdfast.telemetry.logs import JobFields, log_step
 from holdfast.telemetry.tracing import current_traceparent
 from holdfast.worker import undo
@@ -137,10 +137,6 @@ class WorkerRuntime:
         log_step(log, logging.INFO, "cancelled", fields, text, duration_ms=duration_ms, actor=actor, reason=reason)
 
     # For contexts
-
-    @staticmethod
-    def check_progress(stage: str | None, progress: int | None) -> None:
-        validate.beat(stage, progress, None)
 
     def resolve_handler(self, handler: Any, args: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         registered = self.registry.find(handler)

@@ -147,15 +147,7 @@ class Settler:
 
     def _fail(self, context: Context, error: BaseException, stage: FailureStage) -> None:
         failure = error.failure if isinstance(error, ClassifiedError) else classify(error, context.handler.rules, stage)
-        self.submit(
-            context,
-            self._runtime.ledger.fail,
-            error=failure.error,
-            retryable=failure.retryable,
-            reason_code=failure.reason_code,
-            failure_stage=failure.failure_stage,
-            retry_after=failure.retry_after,
-        )
+        self.submit(context, self._runtime.ledger.fail, **failure._asdict())
 
     def timed_out(self, context: Context) -> None:
         """Fail an attempt that took longer than its handler's timeout. Its own outcome is ignored from now on."""
@@ -438,14 +430,7 @@ class Settler:
             failure = classify(denied, RetryRules(), FailureStage.COMMIT)
         except (LimitExceeded, ValidationError) as refused:
             failure = classify(_result_refused(refused), RetryRules(), FailureStage.OUTPUT)
-        return ledger.fail(
-            fence,
-            failure.error,
-            retryable=failure.retryable,
-            reason_code=failure.reason_code,
-            failure_stage=failure.failure_stage,
-            request_id=f"{request_id}-failed",
-        )
+        return ledger.fail(fence, **failure._asdict(), request_id=f"{request_id}-failed")
 
     def close(self) -> None:
         self._closing_at = self._runtime.monotonic()

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import msgspec
 
@@ -35,7 +35,6 @@ from holdfast.worker.settlement import Settler
 from holdfast.worker.thread_pool import AttemptPool, ThreadPool
 
 if TYPE_CHECKING:
-    from holdfast.services.relay import Relay
     from holdfast.services.sinks import Sink
 
 THREADS, TASKS = 10, 100
@@ -75,34 +74,28 @@ class Worker:
         registry: HandlerRegistry,
         *,
         url: str,
-        name: str | None = None,
-        queues: Sequence[str] | Mapping[str, int] | None = None,
-        labels: Sequence[str] = (),
-        threads: int = THREADS,
-        tasks: int = TASKS,
-        processes: int | None = None,
-        shutdown_timeout: Any = SHUTDOWN_SECONDS,
-        keep_jobs: Any = None,
-        keep_failed: Any = None,
-        keep_beats: Any = KEEP_BEATS,
         sinks: "Sequence[Sink]" = (),
-        relay_duty_ttl: Any = TTL_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
+        **settings: Unpack[WorkerSettings],
     ) -> None:
+        given, queues = settings.get, settings.get("queues")
         own = ledger.ring.worker or ledger.token_worker or f"{socket.gethostname()}-{os.getpid()}"
-        self.name = limits.check_name("worker", name or own)
-        self._shutdown_seconds = policies.duration_ms("shutdown_timeout", shutdown_timeout, 0, policies.DAY_MS) / 1_000
+        self.name = limits.check_name("worker", given("name") or own)
+        self._shutdown_seconds = (
+            policies.duration_ms("shutdown_timeout", given("shutdown_timeout", SHUTDOWN_SECONDS), 0, policies.DAY_MS) / 1_000
+        )
         self._queues = _check_queues(queues, registry)
         self._url = url
         self._ledgers = (ledger, beats)
         self.runtime = runtime = WorkerRuntime(ledger, registry, self.name, monotonic)
-        runtime.labels = validate.labels("labels", labels, limits.LABELS_PER_WORKER_MAX)
+        runtime.labels = validate.labels("labels", given("labels", ()), limits.LABELS_PER_WORKER_MAX)
         served = runtime.serve(
             set(self._queues), without=() if queues is None else unsignable_kinds(ledger, self.name, list(registry))[0]
         )
         self._settler = Settler(runtime)
         attempts = AttemptRunner(runtime, self._settler)
-        sizes = {"thread": threads, "loop": tasks, "process": processes or os.cpu_count() or 1}
+        processes = given("processes") or os.cpu_count() or 1
+        sizes = {"thread": given("threads", THREADS), "loop": given("tasks", TASKS), "process": processes}
         self._pools: dict[str, AttemptPool] = {
             isolation: self._make_pool(isolation, _check_size(isolation, sizes[isolation]), attempts, url)
             for isolation in sorted({handler.isolation for handler in served if handler.batch is None})
@@ -118,16 +111,20 @@ class Worker:
         leases = WorkerLeases(runtime, beats, self._deadlines.expect_stop)
         # A loop each: a slow ledger cannot delay deadlines, and no other call can delay heartbeats.
         self._own_loops = [ServiceLoop([leases], wake=runtime.wake), ServiceLoop([self._deadlines])]
+        if sinks:
+            from holdfast.services.relay import Relay
+
+            self._own_loops.append(ServiceLoop([Relay(ledger, sinks, duty_ttl=given("relay_duty_ttl", TTL_SECONDS))]))
         self._served = served
         holder = f"{self.name}#{ledger.incarnation}"
-        self._prune = PruneService(ledger, holder, jobs=keep_jobs, failed=keep_failed, beats=keep_beats)
+        kept: dict[str, Any] = {name: given(f"keep_{name}") for name in ("jobs", "failed")}
+        self._prune = PruneService(ledger, holder, **kept, beats=given("keep_beats", KEEP_BEATS))
         presence = PresenceService(ledger, self.name, self._describe)
         # The token of one worker allows neither duties nor pruning: the server does both.
         upkeep: list[Service] = [] if ledger.token_worker else [SweepService(ledger, holder), self._prune]
         self._services = ServiceLoop([*upkeep, presence, *self._watchdogs()], name="services")
         # A separate thread: a ledger out of reach delays the other services, but the supervisor must not restart the worker.
         self._supervisor_loop = ServiceLoop([SupervisorHeartbeat()]) if supervised.is_supervised() else None
-        self._outlets = [ServiceLoop([_make_relay(ledger, sinks, relay_duty_ttl)])] if sinks else []
         self._is_running = False
         self._has_too_many_abandoned = False
         """The worker stopped because too many handlers did not stop."""
@@ -169,8 +166,6 @@ class Worker:
         for loop in self._own_loops:
             loop.start()
         self._settler.start()
-        for loop in self._outlets:
-            loop.start()
         fields = {"worker": self.name, "queues": list(self._queues), "ledger": hide_password(self._url)}
         log.info("worker started", extra=fields)
         self._claim_loop.start()
@@ -259,10 +254,6 @@ class Worker:
             pool.close()
         self._settler.close()
         for loop in self._own_loops:
-            loop.close()
-        for loop in self._outlets:
-            loop.stop()
-        for loop in self._outlets:
             loop.close()
         self.runtime.ledger.patience = min(self.runtime.ledger.patience, SIGN_OUT_SECONDS)
         self._services.close()
@@ -363,13 +354,6 @@ def unsignable_kinds(ledger: Ledger, worker: str, handlers: Sequence[Handler]) -
         except SignatureInvalid as refused:
             return signed, refused.message
     return [], ""
-
-
-def _make_relay(ledger: Ledger, sinks: "Sequence[Sink]", duty_ttl: Any) -> "Relay":
-    """Make a relay. It is imported only if there are sinks."""
-    from holdfast.services.relay import Relay
-
-    return Relay(ledger, sinks, duty_ttl=duty_ttl)
 
 
 def _check_queues(given: Any, registry: HandlerRegistry) -> list[str] | dict[str, int]:
