@@ -79,7 +79,7 @@ class JobLease(CommandLease):
         self, ledger: Ledger, job_id: int, worker: str, incarnation: str, monotonic: Callable[[], float], wake: Callable[[], None]
     ) -> None:
         super().__init__(job_id, monotonic, wake)
-        self._ledger = ledger
+        self.ledger = ledger
         self._worker = worker
         self._incarnation = incarnation
 
@@ -87,57 +87,41 @@ class JobLease(CommandLease):
         """Claim and start the job. Raise the ledger's error if it cannot be claimed."""
         self._check_key()
         began = self.monotonic()
-        job = self._ledger.claim_job(self.job_id, self._worker, incarnation=self._incarnation)
+        job = self.ledger.claim_job(self.job_id, self._worker, incarnation=self._incarnation)
         assert job.fence is not None and job.policy is not None
         self.fence: Fence = job.fence
         if job.status is Status.CLAIMED:
-            self._ledger.start(self.fence)
+            self.ledger.start(self.fence)
         self._set_times(job.policy, began)
         self.cancel_requested = job.cancel_requested_at is not None
 
     def _check_key(self) -> None:
         """Raise SignatureInvalid if the job must be signed and there is no key: the result could not be recorded."""
-        job = self._ledger.get(self.job_id)
-        policies = [self._ledger.policy_of(self.job_id), *([job.policy] if job.owner is not None and job.policy else [])]
+        job = self.ledger.get(self.job_id)
+        policies = [self.ledger.policy_of(self.job_id), *([job.policy] if job.owner is not None and job.policy else [])]
         if all(policy.signed == "none" for policy in policies):
             return
         try:
-            self._ledger.check_key(self._worker)
+            self.ledger.check_key(self._worker)
         except SignatureInvalid as error:
             message = f"job {self.job_id} has to be signed by worker {self._worker!r}: {error.message}"
             raise SignatureInvalid(message, job_id=self.job_id, **error.context) from None
 
     def _send(self, fields: Fields) -> Beat:
-        return self._ledger.heartbeat(self.fence, **fields)
+        return self.ledger.heartbeat(self.fence, **fields)
 
     def resume(self, lease: CommandLease) -> Job:
-        return self._ledger.resume(self.fence)
+        return self.ledger.resume(self.fence)
 
     @property
     def episode(self) -> bytes:
         return episode_id(self.fence)
 
-    # The ends of the lease. Each may be sent again after a lost answer.
-
-    def complete(self, result: bytes | None) -> None:
-        value = None if result is None else msgspec.Raw(result)
-        self._ledger.complete(self.fence, value, request_id=self._request_id("complete"))
+    def end(self, verb: Callable[..., Any], *arguments: Any, **details: Any) -> None:
+        """End the lease with a verb of the ledger. It may be sent again after a lost answer."""
+        request_id = f"{self._incarnation}-{self.fence.job_id}-{self.fence.attempt}-{verb.__name__}"
+        verb(self.fence, *arguments, request_id=request_id, **details)
         self.is_settling = True
-
-    def fail(self, error: dict[str, Any], *, retryable: bool, **details: Any) -> None:
-        self._ledger.fail(self.fence, error, retryable=retryable, request_id=self._request_id("fail"), **details)
-        self.is_settling = True
-
-    def release(self) -> None:
-        self._ledger.release(self.fence, request_id=self._request_id("release"))
-        self.is_settling = True
-
-    def acknowledge_cancel(self) -> None:
-        self._ledger.acknowledge_cancel(self.fence, request_id=self._request_id("cancel"))
-        self.is_settling = True
-
-    def _request_id(self, verb: str) -> str:
-        return f"{self._incarnation}-{self.fence.job_id}-{self.fence.attempt}-{verb}"
 
 
 def record_job_end(lease: JobLease, reason: TerminalReason, result: Path, error: dict[str, Any]) -> None:
@@ -147,27 +131,26 @@ def record_job_end(lease: JobLease, reason: TerminalReason, result: Path, error:
         raise FenceLost(f"the lease of job {lease.fence.job_id} is lost", job_id=lease.fence.job_id)
     body = read_result(result)
     if lease.cancel_requested and body is None:
-        lease.acknowledge_cancel()
+        lease.end(lease.ledger.acknowledge_cancel)
     elif reason is TerminalReason.CLEAN_EXIT or (lease.cancel_requested and body is not None):
         _complete_or_fail(lease, body)
     elif reason is TerminalReason.OPERATOR_SHUTDOWN:
-        lease.release()
+        lease.end(lease.ledger.release)
     else:
         code = ReasonCode.TIMEOUT if reason is TerminalReason.STALL_TIMEOUT else None
-        lease.fail(error, retryable=reason is not TerminalReason.UNRECOVERABLE_ERROR, reason_code=code)
+        lease.end(lease.ledger.fail, error, retryable=reason is not TerminalReason.UNRECOVERABLE_ERROR, reason_code=code)
 
 
 def _complete_or_fail(lease: JobLease, result: bytes | None) -> None:
     """Complete the job. If the result is invalid or a validator refuses it, fail the job; without a retry, unless the
     error is retryable."""
     try:
-        lease.complete(result)
+        lease.end(lease.ledger.complete, None if result is None else msgspec.Raw(result))
     except (ValidationError, LimitExceeded, RefusedByValidator) as error:
         fields = {"type": type(error).__name__, "message": error.message}
-        if error.retryable:
-            lease.fail(fields, retryable=True, failure_stage=FailureStage.OUTPUT)
-        else:
-            lease.fail(fields, retryable=False, reason_code=ReasonCode.VALIDATION_FAILED, failure_stage=FailureStage.OUTPUT)
+        code = None if error.retryable else ReasonCode.VALIDATION_FAILED
+        stage = FailureStage.OUTPUT
+        lease.end(lease.ledger.fail, fields, retryable=error.retryable, reason_code=code, failure_stage=stage)
         raise
 
 

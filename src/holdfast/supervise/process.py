@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from holdfast.supervise import keeper
+from holdfast.supervise.event_loop import Timers
 
 READ_BYTES = 1 << 12
 KEEPER_SECONDS = 2.0
@@ -27,11 +28,12 @@ class CommandProcess:
         grace_s: float,
         env: Mapping[str, str],
         *,
+        timers: Timers,
         beat_fd: int,
         preexisting: frozenset[int],
         streams: tuple[int | None, int | None, int | None] = (None, None, None),
     ) -> None:
-        """`beat_fd` is the heartbeat pipe.
+        """`beat_fd` is the heartbeat pipe. A keeper that carries out no order is looked at by one of `timers`.
 
         `streams` are the command's standard input, output and error; None stands for this process's stream."""
         self.pid: int | None = None
@@ -43,6 +45,7 @@ class CommandProcess:
         """No process of the command is left."""
         self.channel, theirs = socket.socketpair()
         self._buffer = b""
+        self._grace_s, self._timers = grace_s, timers
         self._preexisting = preexisting
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - a file of this package
@@ -81,11 +84,17 @@ class CommandProcess:
     def stop(self, number: int) -> None:
         """Send a signal to all processes of the command. Those that are left after the grace are killed."""
         self._send(f"stop {number}")
+        self._timers.call_later(self._grace_s + KEEPER_SECONDS, self._check_keeper)
 
     def kill(self) -> None:
         self._send("kill")
+        self._timers.call_later(KEEPER_SECONDS, self._check_keeper)
 
-    def kill_stopped_keeper(self) -> None:
+    def _check_keeper(self) -> None:
+        self._kill_stopped_keeper()
+        self._timers.call_later(KEEPER_SECONDS, self._check_keeper)
+
+    def _kill_stopped_keeper(self) -> None:
         """Kill a keeper that was stopped: it cannot carry out orders. A keeper that waits for its processes is not killed."""
         if keeper.is_stopped(self._process.pid):
             self._process.kill()
@@ -96,6 +105,7 @@ class CommandProcess:
 
     def close(self) -> None:
         """Kill the processes of the command that are left."""
+        self._timers.cancel(self._check_keeper)
         self.channel.close()
         self._wait_for_keeper()
 
@@ -104,7 +114,7 @@ class CommandProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(KEEPER_SECONDS)
                 break
-            self.kill_stopped_keeper()
+            self._kill_stopped_keeper()
         _kill_orphans(self._preexisting)
 
 

@@ -22,7 +22,7 @@ from holdfast.supervise import keeper
 from holdfast.supervise.event_loop import FORWARDED_SIGNALS, Timers
 from holdfast.supervise.heartbeats import HeartbeatListener, HeartbeatMonitor, ReceivedHeartbeat, StopReason, shell_exit_code
 from holdfast.supervise.lease import JobLease, record_job_end
-from holdfast.supervise.process import KEEPER_SECONDS, CommandProcess
+from holdfast.supervise.process import CommandProcess
 from holdfast.supervise.run import RunPolicy, SnapshotWriter, SupervisedRun
 
 RECEIPT_SECONDS = 5.0
@@ -64,15 +64,16 @@ class SupervisorState:
         self,
         ledger: Ledger,
         command: Sequence[str],
-        name: str,
-        policy: RunPolicy,
-        observer: RunObserver,
         *,
+        name: str,
         url: str,
-        from_start: bool,
+        observer: RunObserver,
+        policy: RunPolicy | None = None,
+        expect_beats: bool = False,
+        job_id: int | None = None,
     ) -> None:
         self.name = check_name("name", name)
-        self.policy = policy
+        self.policy = policy or RunPolicy()
         self.child: CommandProcess | None = None
         self.monitor: HeartbeatMonitor | None = None
         """The monitor of the newest start."""
@@ -80,10 +81,12 @@ class SupervisorState:
         """Processes that were below this process before. The supervisor does not signal them."""
         self.lease: JobLease | None = None
         self.outcome: RunOutcome | None = None
+        self._ledger = ledger
+        self._job_id = job_id
         self._command = list(command)
         self._observer = observer
         self._url = url
-        self._from_start = from_start
+        self._from_start = expect_beats or self.policy.stall_timeout_ms is not None
         supervision = ledger.supervision
         self._monotonic, self._jitter = supervision.monotonic, supervision.jitter
         self._base_ms = supervision.tick() - self._monotonic() * 1_000
@@ -92,6 +95,7 @@ class SupervisorState:
         self._shell_code: int | None = None
         self._stop_waiting = False
         self._recording_since: float | None = None
+        self._checked_tick = self.tick()
 
     def tick(self) -> int:
         """Return the ledger's time at the start plus the monotonic time since, in milliseconds. Clock steps do not change it."""
@@ -178,6 +182,7 @@ class RunLifecycle(SupervisorState):
                 self._command,
                 self.policy.grace_ms / 1_000,
                 self._environment(),
+                timers=self._timers,
                 beat_fd=self.listener.write_fd,
                 preexisting=self._preexisting,
             )
@@ -200,20 +205,6 @@ class RunLifecycle(SupervisorState):
 
     # Ending
 
-    def _stop(self, child: CommandProcess, number: int) -> None:
-        child.stop(number)
-        self._timers.call_later(self.policy.grace_ms / 1_000 + KEEPER_SECONDS, self._kill_stopped_keeper)
-
-    def _kill(self, child: CommandProcess) -> None:
-        child.kill()
-        self._timers.call_later(KEEPER_SECONDS, self._kill_stopped_keeper)
-
-    def _kill_stopped_keeper(self) -> None:
-        """Kill the keeper if it was stopped, and check again later. A stopped keeper carries out no orders."""
-        if self.child is not None:
-            self.child.kill_stopped_keeper()
-            self._timers.call_later(KEEPER_SECONDS, self._kill_stopped_keeper)
-
     def _on_keeper_message(self) -> None:
         child = self.child
         assert child is not None and self.monitor is not None
@@ -226,7 +217,6 @@ class RunLifecycle(SupervisorState):
             self._selector.unregister(child.channel)
             child.close()
             self.child = None
-            self._timers.cancel(self._kill_stopped_keeper)
             self._on_exit(self.monitor.stop_reason, child)
 
     def _on_exit(self, why: StopReason | None, child: CommandProcess | None) -> None:
@@ -321,25 +311,6 @@ CHANGE_SECONDS = 0.5
 class Supervisor(RunLifecycle):
     """Runs one command until the run has a terminal reason. It needs its own process: it kills orphans below that process."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        command: Sequence[str],
-        *,
-        name: str,
-        url: str,
-        observer: RunObserver,
-        policy: RunPolicy | None = None,
-        expect_beats: bool = False,
-        job_id: int | None = None,
-    ) -> None:
-        policy = policy or RunPolicy()
-        from_start = expect_beats or policy.stall_timeout_ms is not None
-        super().__init__(ledger, command, name, policy, observer, url=url, from_start=from_start)
-        self._ledger = ledger
-        self._job_id = job_id
-        self._checked_tick = self.tick()
-
     def supervise(self) -> RunOutcome:
         """Run the command to its end. Raise ResetNeeded or the ledger's error if the run cannot be started."""
         self._preexisting = frozenset(keeper.descendants(os.getpid()))
@@ -409,10 +380,10 @@ class Supervisor(RunLifecycle):
         self._observer.on_event("stopping at once" if is_second else "stopping", signal=number.name)
         if self.child is not None and self.monitor is not None:
             if is_second:
-                self._kill(self.child)
+                self.child.kill()
             else:
                 self.monitor.stop_reason = StopReason.SHUTDOWN
-                self._stop(self.child, number)
+                self.child.stop(number)
         elif self.run.controller.terminal_reason() is None:
             self._end_run(TerminalReason.OPERATOR_SHUTDOWN)
         else:
@@ -441,14 +412,14 @@ class Supervisor(RunLifecycle):
         elif self.monitor is not None and self.monitor.stop_reason is None:
             self._observer.on_event("stopping", cancelled_job=self._job_id)
             self.monitor.stop_reason = StopReason.CANCEL
-            self._stop(self.child, signal.SIGTERM)
+            self.child.stop(signal.SIGTERM)
 
     def _abandon(self, why: StopReason) -> None:
         """Kill the command at once: this supervisor must not continue."""
         if self.child is not None and self.monitor is not None:
             if self.monitor.stop_reason is not why:
                 self.monitor.stop_reason = why
-                self._kill(self.child)
+                self.child.kill()
         elif self.outcome is None and self.run.controller.terminal_reason() is None:
             self._on_exit(why, None)
 
@@ -463,13 +434,10 @@ class Supervisor(RunLifecycle):
         if self.run.controller.check_stall(monitor.silent_since, now):
             self._observer.on_event("stalled", silent_ms=now - monitor.silent_since, beats=monitor.beats, pid=child.pid)
             monitor.stop_reason = StopReason.STALL
-            self._stop(child, signal.SIGTERM)
+            child.stop(signal.SIGTERM)
             self._publish_receipt()
         else:
-            self._timers.call_later((monitor.silent_since + self.policy.silence_ms + 1 - now) / 1_000, self._wake_for_stall_check)
-
-    def _wake_for_stall_check(self) -> None:
-        """Do nothing. The timer wakes the loop, which checks for a stall after every wake-up."""
+            self._timers.call_later((monitor.silent_since + self.policy.silence_ms + 1 - now) / 1_000, self._check_stall)
 
     def _wake_for_lease_check(self) -> None:
         """Do nothing. The timer wakes the loop, which checks the lease after every wake-up."""

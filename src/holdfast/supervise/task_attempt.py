@@ -31,7 +31,7 @@ from holdfast.ledger import Beat
 from holdfast.supervise.event_loop import Timers
 from holdfast.supervise.heartbeats import ReceivedHeartbeat
 from holdfast.supervise.lease import CommandLease
-from holdfast.supervise.process import KEEPER_SECONDS, CommandProcess
+from holdfast.supervise.process import CommandProcess
 
 if TYPE_CHECKING:
     from holdfast.supervise.task_loop import TaskLoop
@@ -126,16 +126,9 @@ class TaskLease(CommandLease):
     def _send(self, fields: Fields) -> Beat:
         return beat_of(self._agent.heartbeat(self.job_id, attempt=self.attempt, **fields))
 
-    # Each end may be sent again after a lost answer, with the same request id.
-
-    def complete(self, result: Any, request_id: str) -> None:
-        self._agent.complete(self.job_id, result, attempt=self.attempt, request_id=request_id)
-
-    def fail(self, error: dict[str, Any], request_id: str, **details: Any) -> Task:
-        return self._agent.fail(self.job_id, error, attempt=self.attempt, request_id=request_id, **details)
-
-    def release(self, request_id: str) -> Task:
-        return self._agent.release(self.job_id, attempt=self.attempt, request_id=request_id)
+    def end(self, verb: Callable[..., Task], request_id: str, *arguments: Any, **details: Any) -> Task:
+        """End the claim with a verb of the agent. It may be sent again after a lost answer, with the same request id."""
+        return verb(self._agent, self.job_id, *arguments, attempt=self.attempt, request_id=request_id, **details)
 
 
 class _OutputPipe:
@@ -230,6 +223,7 @@ class TaskAttempt:
                 self._loop.command,
                 self._loop.grace_s,
                 env,
+                timers=self._timers,
                 beat_fd=self._loop.listener.write_fd,
                 preexisting=self._loop.preexisting,
                 streams=(stdin.fileno(), output.write_fd, errors.write_fd),
@@ -258,10 +252,7 @@ class TaskAttempt:
             return
         if lease.cancel_requested:
             self._stop(signal.SIGTERM)
-        self._timers.call_later(left_s, self._wake_for_lease_check)
-
-    def _wake_for_lease_check(self) -> None:
-        """Do nothing. The timer wakes the loop, which checks the lease after every wake-up."""
+        self._timers.call_later(left_s, self._check_lease)
 
     # Input from the command
 
@@ -316,19 +307,12 @@ class TaskAttempt:
     def _stop(self, number: signal.Signals) -> None:
         if self._child is not None and not self._stopping:
             self._child.stop(number)
-            self._timers.call_later(self._loop.grace_s + KEEPER_SECONDS, self._kill_stopped_keeper)
         self._stopping = True
 
     def _kill(self) -> None:
         if self._child is not None and not self._killed:
             self._child.kill()
-            self._timers.call_later(KEEPER_SECONDS, self._kill_stopped_keeper)
         self._stopping = self._killed = True
-
-    def _kill_stopped_keeper(self) -> None:
-        if self._child is not None:
-            self._child.kill_stopped_keeper()
-        self._timers.call_later(KEEPER_SECONDS, self._kill_stopped_keeper)
 
     # Recording the outcome
 
@@ -341,7 +325,7 @@ class TaskAttempt:
         if code == 0:
             try:
                 result = self._result()
-                return self._record("succeeded", lambda request: lease.complete(result, request))
+                return self._record("succeeded", lambda request: lease.end(Agent.complete, request, result))
             except (ValidationError, LimitExceeded, RefusedByValidator) as refused:
                 by_validator = isinstance(refused, RefusedByValidator)
                 fields: dict[str, Any] = {
@@ -359,12 +343,12 @@ class TaskAttempt:
         )
 
     def _release(self, request: str) -> None:
-        if self._lease.release(request).status == Status.CANCELLED:
+        if self._lease.end(Agent.release, request).status == Status.CANCELLED:
             self.summary = "released, it is cancelled."
 
     def _fail(self, error: dict[str, Any], **details: Any) -> AttemptOutcome:
         def end(request: str) -> None:
-            task = self._lease.fail(error, request, **details)
+            task = self._lease.end(Agent.fail, request, error, **details)
             self.summary = f"failed, {_AFTER_FAILURE[Status(task.status)]}: {error['message']}"
 
         return self._record("failed", end)
@@ -385,7 +369,7 @@ class TaskAttempt:
                 raise ValidationError("it is neither JSON nor UTF-8") from None
         return msgspec.Raw(body.strip())
 
-    def _record(self, outcome: AttemptOutcome, end: Callable[[str], None]) -> AttemptOutcome:
+    def _record(self, outcome: AttemptOutcome, end: Callable[[str], object]) -> AttemptOutcome:
         """Send the unsent fields, then the outcome. Retry both while the ledger is out of reach and the claim is valid.
 
         A second signal to stop ends the retries.
