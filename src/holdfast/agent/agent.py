@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from holdfast.agent.brief import Brief, build_brief, get_task, with_token_count
-from holdfast.agent.refusals import DEFAULT_SESSION, CommandSuggestions, RefusedRequest, Suggestions, explain_refusal
+from holdfast.agent.refusals import DEFAULT_SESSION, RefusedRequest, Suggestions, explain_refusal
 from holdfast.agent.selection import ResumeOptions, claim_and_start, explain_idle, select_task
 from holdfast.agent.tasks import Collected, Task, contents_of, task_of
 from holdfast.core import limits, payloads
@@ -82,8 +82,12 @@ def _seconds_until_due(ledger: Ledger, brief: Brief, most: float) -> float:
 A = TypeVar("A", bound=msgspec.Struct)
 
 
-class AgentBase:
-    """The name and session of an agent, and the transaction that each of its verbs runs in."""
+class Agent:
+    """One agent of a ledger. All processes with the same name and session are the same agent and share its tasks.
+
+    No verb needs a fence: the ledger finds it by the agent's name and session. `attempt` fences off an older process of the
+    same session: it must be the task's attempt, else the verb raises fence_lost. A `request_id` makes a verb safe to send again.
+    """
 
     def __init__(
         self,
@@ -103,7 +107,7 @@ class AgentBase:
         process has forgotten the attempt.
         """
         self._ledger = ledger
-        self._suggestions = suggestions or CommandSuggestions()
+        self._suggestions = suggestions or Suggestions()
         self._known_attempt = known_attempt
         limits.check_name("agent", name)
         limits.check_name("session", session)
@@ -200,13 +204,7 @@ class AgentBase:
     def _save_state(self, steps: JobSteps, state: AgentState) -> None:
         steps.session.save_agent(self.name, self.session, state)
 
-
-class Agent(AgentBase):
-    """One agent of a ledger. All processes with the same name and session are the same agent and share its tasks.
-
-    No verb needs a fence: the ledger finds it by the agent's name and session. `attempt` fences off an older process of the
-    same session: it must be the task's attempt, else the verb raises fence_lost. A `request_id` makes a verb safe to send again.
-    """
+    # The verbs
 
     def start(self, id: int, *, ttl: Any = None, attempt: int | None = None, request_id: str | None = None) -> Task:  # noqa: A002
         """Claim and start the task, and make it the focus.

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from holdfast.core import limits
 from holdfast.core.model import TERMINAL, Actor, JobRecord, Micros, Status
@@ -14,22 +14,8 @@ from holdfast.store.session import Session
 DEFAULT_SESSION = "agent"
 
 
-class Suggestions(Protocol):
-    """The wording of suggested actions. Each method returns the text for one action."""
-
-    def resume(self, who: Actor) -> str: ...
-    def start(self, who: Actor, job_id: int) -> str: ...
-    def explain(self, job_id: int) -> str: ...
-    def get_task(self, job_id: int) -> str: ...
-    def attempt(self, number: int) -> str: ...
-
-    def session(self, name: str) -> str | None:
-        """Return None if the caller cannot use another session."""
-        ...
-
-
-class CommandSuggestions:
-    """Suggestions as shell commands and options for this agent."""
+class Suggestions:
+    """The wording of suggested actions, as shell commands and options. Each method returns the text for one action."""
 
     def resume(self, who: Actor) -> str:
         return self._command_of(who, "resume")
@@ -46,7 +32,8 @@ class CommandSuggestions:
     def attempt(self, number: int) -> str:
         return f"use --attempt {number}"
 
-    def session(self, name: str) -> str:
+    def session(self, name: str) -> str | None:
+        """Return None if the caller cannot use another session."""
         return f"use --session {shlex.quote(name)}"
 
     def _command_of(self, who: Actor, *words: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agent import Agent, Task
+from holdfast.agent.refusals import Suggestions
 from holdfast.agent.tasks import task_of
 from holdfast.core.explain import Explanation
 from holdfast.core.model import Actor
@@ -19,7 +20,7 @@ from holdfast.mcp.schemas import TaskResult
 from holdfast.mcp.sessions import ClientSessions, SessionKey
 
 
-class ToolSuggestions:
+class ToolSuggestions(Suggestions):
     """Suggestions as tool calls. `names_session`: the client gives its session with each call and can give another one."""
 
     def __init__(self, *, names_session: bool) -> None:
@@ -71,17 +72,9 @@ class Caller:
         self.rights = rights
         self.client = client
         self._name = name
-        self._session = session
-        self._new_session_name = new_session_name
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def transport_session(self) -> str | None:
+        self.transport_session = session
         """The session of the client's transport, if it has one."""
-        return self._session
+        self._new_session_name = new_session_name
 
     @property
     def ledger(self) -> Ledger:
@@ -106,11 +99,11 @@ class Caller:
 
     def session(self, named: str | None) -> str | None:
         """Return the client's session, if it has one. Raise ValidationError if `named` differs from the transport's."""
-        if self._session is not None and named not in (None, self._session):
+        if self.transport_session is not None and named not in (None, self.transport_session):
             error = ValidationError("the session of this client is that of its transport; it can give no other", field="session")
             error.action = "Leave `session` out."
             raise error
-        return self._session or named
+        return self.transport_session or named
 
     def session_key(self, request: schemas.ToolArguments) -> SessionKey:
         session = self.session(request.session)
@@ -156,7 +149,7 @@ class Caller:
         return TaskResult(task)
 
     def _agent(self, key: SessionKey) -> Agent:
-        return self._sessions.agent(key, ToolSuggestions(names_session=self._session is None))
+        return self._sessions.agent(key, ToolSuggestions(names_session=self.transport_session is None))
 
     def _track(self, agent: Agent, task: Task, replayed: bool | msgspec.UnsetType) -> None:
         """Track the job of an answer. A replayed answer has an old state, so read the job's current state for it."""

@@ -209,15 +209,6 @@ class ContentsResult(msgspec.Struct, frozen=True):
     next_offset: int | None
 
 
-class ErrorResult(msgspec.Struct, frozen=True):
-    """The structured content of an error."""
-
-    error: str
-    error_code: str
-    error_context: dict[str, Any]
-    suggested_action: str
-
-
 def to_json_value(answer: Any) -> Any:
     """Return the answer as JSON values. Rows of a list have no null fields."""
     decoded = msgspec.json.decode(msgspec.json.encode(answer, enc_hook=str))
@@ -226,23 +217,21 @@ def to_json_value(answer: Any) -> Any:
     return decoded
 
 
-def input_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the JSON Schema of a tool's arguments. Its root is an object, as the protocol requires."""
-    return _schema(kind)
-
-
 def output_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the JSON Schema of an answer, with only names and types.
 
     A client sends this schema to its model with each conversation, so it is short: of a task it has only the fields that a
     model acts upon. No field is required, because some clients also check errors against the schema.
     """
-    reduced: dict[str, Any] = _names_and_types(_schema(kind))
+    reduced: dict[str, Any] = _names_and_types(input_schema(kind))
     return reduced
 
 
-def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the schema without $ref, because not every client resolves it."""
+def input_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments, without $ref, because not every client resolves it.
+
+    Its root is an object, as the protocol requires.
+    """
     (schema,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
     compact: dict[str, Any] = _compact(schema, parts)
     compact.pop("description", None)

@@ -76,13 +76,8 @@ def serve_stdio(ledger: Ledger, options: ServeOptions) -> None:
     ):
         server = build_server(CallerResolver(sessions, options.agent, options.session or new_session_name(), new_session_name))
         anyio.run(_run_stdio, server, shutdown)
-    _exit_if_stuck(leases)
-
-
-def _exit_if_stuck(leases: SessionLeases) -> None:
-    """Exit at once if a thread is still blocked in the ledger: closing the ledger would block too."""
     if leases.is_stuck:
-        os._exit(0)
+        os._exit(0)  # a thread is still blocked in the ledger: closing the ledger would block too
 
 
 def _create_sessions(ledger: Ledger, options: ServeOptions) -> ClientSessions:

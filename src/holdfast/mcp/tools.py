@@ -25,7 +25,6 @@ from holdfast.mcp.schemas import (
     AttemptEndResult,
     ContentsResult,
     EnqueueResult,
-    ErrorResult,
     TaskListResult,
     TaskResult,
     input_schema,
@@ -175,128 +174,103 @@ class ToolEntry(NamedTuple):
     verb: Callable[[Caller, Any], Any]
 
 
+def _tool(title: str, description: str, verb: Callable[[Caller, Any], Any], hints: ToolHints, need: Need = "hold") -> ToolEntry:
+    """Return a tool. The annotations of its verb are the types of its arguments and its answer."""
+    types_of = verb.__annotations__
+    return ToolEntry(title, description, types_of["request"], types_of["return"], hints, need, verb)
+
+
 TOOLS: dict[str, ToolEntry] = {
-    "resume": ToolEntry(
+    "resume": _tool(
         "Get work",
         "Call this first, and again after each job you have ended. It returns the job you were working on, or claims and starts "
         "the next one, with the events since your last brief of it. You hold the job afterwards, and it is running. If there is "
         "no job for you, `task` is null and `nothing` says why.",
-        schemas.ResumeArguments,
-        Brief,
-        ADDITIVE,
-        "hold",
         resume,
+        ADDITIVE,
     ),
-    "list_jobs": ToolEntry(
+    "list_jobs": _tool(
         "List jobs",
         "List jobs by status, phase, queue or kind, or with `mine` the jobs you hold. Null fields are left out. It changes "
         "and claims nothing: call resume to get work.",
-        schemas.ListJobsArguments,
-        TaskListResult,
-        READ_ONLY,
-        "read",
         list_jobs,
+        READ_ONLY,
+        need="read",
     ),
-    "get_job": ToolEntry(
+    "get_job": _tool(
         "Read a job",
         "Return the details of any job: its state, arguments, result and last error, its newest events, and the jobs that it "
         "waits for or unlocks. It changes nothing.",
-        schemas.GetJobArguments,
-        TaskDetails,
-        READ_ONLY,
-        "read",
         get_job,
+        READ_ONLY,
+        need="read",
     ),
-    "get_contents": ToolEntry(
+    "get_contents": _tool(
         "Read a job's contents",
         "Return a piece of a job's args, checkpoint, last error or result as JSON text, if it is too long for other answers. "
         "It changes nothing.",
-        schemas.GetContentsArguments,
-        ContentsResult,
-        READ_ONLY,
-        "read",
         get_contents,
+        READ_ONLY,
+        need="read",
     ),
-    "explain": ToolEntry(
+    "explain": _tool(
         "Explain a job",
         "Explain why a job is in its state, what happens next and when, and how to change that: tools for you, and commands "
         "for a person. Use it when a job does not run, or when you get an error that you do not understand.",
-        schemas.GetJobArguments,
-        Explanation,
-        READ_ONLY,
-        "read",
         explain,
+        READ_ONLY,
+        need="read",
     ),
-    "claim_job": ToolEntry(
+    "claim_job": _tool(
         "Claim a job",
         "Claim and start one job by its id. Use it only if you were asked to work on that job. The job must be free, yours, or "
         "have an expired claim; else lease_conflict names its holder and the end of the claim.",
-        schemas.ClaimJobArguments,
-        TaskResult,
-        IDEMPOTENT,
-        "hold",
         claim_job,
+        IDEMPOTENT,
     ),
-    "heartbeat": ToolEntry(
+    "heartbeat": _tool(
         "Renew a claim",
         "Renew your claim on a job, and check whether its cancellation was requested. The server renews claims while you work, "
         "so call it only for that check, or after a very long pause.",
-        schemas.HeldJobArguments,
-        TaskResult,
-        IDEMPOTENT,
-        "hold",
         heartbeat,
+        IDEMPOTENT,
     ),
-    "progress": ToolEntry(
+    "progress": _tool(
         "Report progress",
         "Report progress on a job you hold and save a checkpoint: everything an agent without your memory needs to continue "
         "from here. Call it after each step that is expensive to repeat.",
-        schemas.ProgressArguments,
-        TaskResult,
-        IDEMPOTENT,
-        "hold",
         progress,
+        IDEMPOTENT,
     ),
-    "complete": ToolEntry(
+    "complete": _tool(
         "Complete a job",
         "Complete a job you hold with its result. This cannot be undone. After fence_lost the job is no longer yours: do not "
         "try again.",
-        schemas.CompleteArguments,
-        TaskResult,
-        DESTRUCTIVE,
-        "hold",
         complete,
+        DESTRUCTIVE,
     ),
-    "fail": ToolEntry(
+    "fail": _tool(
         "Fail a job",
         "Report that a job you hold has failed. It is retried later while attempts are left. If `retryable` is false, it is "
         "not retried.",
-        schemas.FailArguments,
-        AttemptEndResult,
-        DESTRUCTIVE,
-        "hold",
         fail,
+        DESTRUCTIVE,
     ),
-    "release": ToolEntry(
+    "release": _tool(
         "Release a job",
         "Put a job you hold back into its queue. Other agents can claim it at once, and the attempt does not count. Use it when "
         "you stop before the end or cancellation was requested; resume may return it to you again. If the job cannot be done "
         "at all, use fail with `retryable` false.",
-        schemas.ReleaseArguments,
-        AttemptEndResult,
-        ADDITIVE,
-        "hold",
         release,
+        ADDITIVE,
     ),
-    "enqueue": ToolEntry(
+    "enqueue": _tool(
         "Enqueue a job",
         "Add a new job, for yourself or others. Give a `dedupe_key` if there must not be a second such job, and `depends_on` "
         "if it has to wait for other jobs. To cancel it later, ask a person.",
-        schemas.EnqueueArguments,
-        EnqueueResult,
-        ADDITIVE,
-        "enqueue",
         enqueue,
+        ADDITIVE,
+        need="enqueue",
     ),
 }
 
@@ -354,7 +328,7 @@ def _parse_arguments(kind: type[schemas.ToolArguments], arguments: Mapping[str, 
 
 def _error_result(error: HoldfastError) -> types.CallToolResult:
     text = printable(f"{error.code}: {error.message}. {error.action}".strip())
-    return _call_result(to_json_value(msgspec.convert(error_fields(error), ErrorResult)), text, is_error=True)
+    return _call_result(to_json_value(error_fields(error)), text, is_error=True)
 
 
 def _call_result(structured: Any, text: str, *, is_error: bool = False) -> types.CallToolResult:
