@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.demo.verification import DemoError, verify_job
+from holdfast.demo.verification import verify_job
+from holdfast.demo.workers import DemoError
 from tests.support.server import Client
 
 COMMAND = [sys.executable, "-c", "from holdfast.cli import main; main()"]

@@ -17,8 +17,8 @@ from holdfast.cli.command import CommandResult, as_json_option, print_result, re
 from holdfast.cli.config import without_password
 from holdfast.cli.output import CommandError, Page, usage_error
 from holdfast.cli.serve import import_server
-from holdfast.demo.verification import DemoError, DemoReport, actor_name, verify_demo
-from holdfast.demo.workers import DemoWorkerError, DemoWorkers
+from holdfast.demo.verification import DemoReport, actor_name, verify_demo
+from holdfast.demo.workers import DemoError, DemoWorkers
 from holdfast.services import sweeper
 
 NAMES = ("ant", "bee", "cat", "dog", "eel", "fox", "gnu", "hen", "ibis", "jay", "kite", "lynx", "mole", "newt", "owl", "pug")
@@ -57,7 +57,7 @@ def demo(*, db: str | None, jobs: int, workers: int, serve: bool, as_json: bool)
             report = Demo(ledger, Page(quiet=as_json), url, NAMES[:workers]).run(jobs)
             if server is not None:
                 server.serve_ledger(ledger, server.plan_of(ledger, server.ServerOptions(port=0, link=True)), announce=click.echo)
-    except (DemoError, DemoWorkerError) as error:
+    except DemoError as error:
         raise CommandError("demo_failed", str(error)) from None
     if as_json:
         print_result(CommandResult({"ledger": without_password(url), **report._asdict()}, lambda page: None), as_json)

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from holdfast import Event, EventType, Fence, Job, Ledger, Status
+from holdfast.demo.workers import DemoError
 
 
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-class DemoError(Exception):
-    """A check of the demo has failed."""
 
 
 class DemoReport(NamedTuple):

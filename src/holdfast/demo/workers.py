@@ -17,8 +17,8 @@ from holdfast.core.model import Fence
 APP = "holdfast.demo.app:app"
 
 
-class DemoWorkerError(Exception):
-    """A worker process failed."""
+class DemoError(Exception):
+    """A check of the demo, or one of its worker processes, has failed."""
 
 
 class FatalJobStarted(msgspec.Struct, frozen=True):
@@ -57,12 +57,12 @@ class DemoWorkers:
         return self._processes[name].pid
 
     def listen(self, seconds: float) -> FatalJobStarted | None:
-        """Return the message that comes within that time, if any. Raise DemoWorkerError if a worker has ended."""
+        """Return the message that comes within that time, if any. Raise DemoError if a worker has ended."""
         for key, _ in self._selector.select(seconds):
             name: str = key.data
             chunk = os.read(key.fd, 65_536)
             if not chunk:
-                raise DemoWorkerError(f"{name} ended by itself with exit code {self._processes[name].wait()}")
+                raise DemoError(f"{name} ended by itself with exit code {self._processes[name].wait()}")
             line, end, self._buffers[name] = (self._buffers[name] + chunk).partition(b"\n")
             if end:
                 return msgspec.json.decode(line, type=FatalJobStarted)
@@ -84,9 +84,9 @@ class DemoWorkers:
             try:
                 code = process.wait(seconds)
             except subprocess.TimeoutExpired:
-                raise DemoWorkerError(f"{name} has not ended within {seconds:g} s") from None
+                raise DemoError(f"{name} has not ended within {seconds:g} s") from None
             if code:
-                raise DemoWorkerError(f"{name} ended with exit code {code}")
+                raise DemoError(f"{name} ended with exit code {code}")
 
 
 def _start_worker(url: str, queue: str, name: str) -> "subprocess.Popen[bytes]":
