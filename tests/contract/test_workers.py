@@ -137,3 +137,12 @@ def test_the_number_of_held_jobs_is_that_of_the_workers_leases(ledger: Ledger) -
     assert [record.holding for record in ledger.workers() if record.incarnation != ledger.incarnation] == [0]
     [seen] = [record for record in ledger.workers(seen_within="1m") if record.holding]
     assert seen.name == "w"
+
+
+def test_a_worker_does_not_sign_in_with_the_own_label_of_another(ledger: Ledger):
+    with refused("validation_error") as refusal:
+        ledger.sign_in("w", body={"queues": ["default"], "kinds": ["k"], "labels": ["gpu", "worker:v"]})
+    assert refusal.value.action == "Name the only worker of a job with for_worker."
+    assert ledger.workers() == []
+    ledger.sign_in("w", body={"labels": "worker:v"})
+    assert [worker.details for worker in ledger.workers()] == [{"labels": "worker:v"}]

@@ -482,14 +482,19 @@ def labels(what: str, given: Any, most: int) -> tuple[str, ...]:
     if not isinstance(given, list | tuple | Set):
         raise ValidationError(f"{what} must be a list of labels", field=what)
     found = {limits.check_name(what, label) for label in given}
-    if any(label.startswith(OWN_LABEL) for label in found):
+    refuse_own_labels(what, found)
+    limits.check_count(what, len(found), most)
+    return tuple(sorted(found))
+
+
+def refuse_own_labels(what: str, given: Iterable[object]) -> None:
+    """Raise ValidationError if one of these labels is the own label of a worker."""
+    if any(isinstance(label, str) and label.startswith(OWN_LABEL) for label in given):
         raise ValidationError(
-            f"{what}: labels that start with {OWN_LABEL} are those that workers have by their names",
+            f"{what}: each worker has the label {OWN_LABEL}NAME by itself, and no other label may start with {OWN_LABEL}",
             field=what,
             action="Name the only worker of a job with for_worker.",
         )
-    limits.check_count(what, len(found), most)
-    return tuple(sorted(found))
 
 
 def availability(available_at: Any, delay: Any) -> tuple[Micros | None, int]:

@@ -1,7 +1,7 @@
 """Verbs for workers, duties, queues, the liveness sweep and retention."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -116,6 +116,9 @@ def _flow_next_at(
 def _body(given: Any) -> str:
     if not isinstance(given, Mapping):
         raise ValidationError("body must be a mapping", field="body")
+    labels = given.get("labels")
+    if isinstance(labels, list | tuple | Set):
+        validate.refuse_own_labels("labels", labels)
     return validate.json_value("body", dict(given), limits.WORKER_BYTES_MAX).decode()
 
 
