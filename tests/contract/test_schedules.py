@@ -89,7 +89,8 @@ def test_a_cron_schedule_follows_its_time_zone(ledger: Ledger, clock: ManualCloc
 @pytest.mark.parametrize(
     ("given", "field"),
     [
-        ({}, "cron"),
+        ({}, "name"),
+        ({"cron": "0 3 * * *", "every": "1h"}, "cron"),
         ({"name": "s", "every": "1h"}, "name"),
         ({"name": "s", "tz": "Europe/Berlin"}, "name"),
         ({"name": ""}, "name"),

@@ -277,11 +277,13 @@ def preview(ledger: "Ledger", *, name: str | None, count: int, **given: Any) -> 
       holdfast schedule preview --every 15m
     """
     fields = {option: value for option, value in given.items() if value is not None}
+    if name is None and not {"cron", "every"} & fields.keys():
+        raise usage_error("name a schedule, or give --cron or --every")
     if name is None:
         zone = fields["tz"]
         times = ledger.next_firings(count=count, **fields)
     elif fields != {"tz": "UTC"}:
-        raise usage_error("name a schedule, or give its times with --cron or --every")
+        raise usage_error("give the name of a schedule or its times, not both")
     else:
         zone = ledger.schedule(name).tz
         times = ledger.next_firings(name, count=count)

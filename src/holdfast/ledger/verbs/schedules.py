@@ -293,10 +293,12 @@ def read_timing(cron: Any, every: Any, tz: Any, jitter: Any, start: Any, end: An
 def read_firings_query(name: Any, cron: Any, every: Any, tz: Any, start: Any, end: Any, count: Any) -> dict[str, Any] | None:
     """Return when a schedule fires that does not exist, or None if `name` names one that exists."""
     limits.check_integer("count", count, 1, limits.FIRINGS_SHOWN_MAX)
+    if name is None and cron is None and every is None:
+        raise ValidationError("name a schedule, or give cron or every", field="name")
     if name is None:
         return read_timing(cron, every, tz, 0, start, end)
     if (cron, every, tz, start, end) != (None, None, "UTC", None, None):
-        raise ValidationError("name a schedule, or give its times", field="name")
+        raise ValidationError("give the name of a schedule or its times, not both", field="name")
     limits.check_name("name", name)
     return None
 
