@@ -444,7 +444,7 @@ def test_a_worker_cannot_take_the_job_of_another_by_a_label(ledger: Ledger) -> N
     ):
         with refused("validation_error") as refusal:
             call()
-        assert "labels that start with worker:" in str(refusal.value)
+        assert "no other label may start with worker:" in str(refusal.value)
         assert refusal.value.action == "Name the only worker of a job with for_worker."
     assert claimed(ledger, "robot-8", labels=["gpu"]) == claimed(ledger, "robot-7") == []
     assert ids(claimed(ledger, "robot-7", labels=["gpu"])) == [job.id]
@@ -461,6 +461,10 @@ def test_an_option_that_is_gone_says_what_to_use_instead(ledger: Ledger) -> None
     with refused("validation_error") as refusal:
         ledger.enqueue("k", for_worker="w", for_worker_for="1m")  # type: ignore[call-arg]
     assert refusal.value.action == "Give the job to any worker later: ledger.move(id, for_worker=None)."
+    with refused("validation_error") as refusal:
+        ledger.enqueue("k", lease="1m")  # type: ignore[call-arg]
+    assert refusal.value.action == "Use lease_ttl, an option of handlers and a field of policies."
+    assert ledger.enqueue("k", policy={"lease_ttl": "1m"}).is_new
 
 
 def test_a_worker_takes_only_its_kinds(ledger: Ledger) -> None:

@@ -209,6 +209,14 @@ async def test_arguments_are_checked_against_their_schema(ledger: Ledger) -> Non
             assert (await ask.refused(tool, **arguments))["error_code"] == "validation_error", (tool, arguments)
 
 
+async def test_an_argument_that_is_gone_says_what_to_use_instead(ledger: Ledger) -> None:
+    async with tool_client(new_sessions(ledger)) as ask:
+        found = await ask.refused("enqueue", kind="k", for_worker="w", for_worker_for=5)
+        assert found["suggested_action"] == "Give the job to any worker later: ledger.move(id, for_worker=None)."
+        found = await ask.refused("enqueue", kind="k", colour="red")
+        assert found["suggested_action"] == "Correct the request and send it again."
+
+
 async def test_an_unavailable_ledger_and_an_internal_error_are_tool_answers(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,9 @@ GONE = {
     "ageing": "Raise the priority of a job that has waited too long with reprioritise.",
     "anchor_every": _SEAL,
     "anchors": _SEAL,
-    "attempts": "Use attempts_max.",
+    "attempts": "Use attempts_max, an option of handlers and a field of policies.",
     "for_worker_for": "Give the job to any worker later: ledger.move(id, for_worker=None).",
-    "lease": "Use lease_ttl.",
+    "lease": "Use lease_ttl, an option of handlers and a field of policies.",
     "seal": _SEAL,
 }
 """Options that do not exist any more, with what to use instead."""

@@ -16,6 +16,7 @@ from holdfast.core.explain import Explanation, Situation
 from holdfast.core.explain.model import Remedy
 from holdfast.core.model import JobRecord, Status
 from holdfast.errors import HoldfastError, NotFound, ValidationError, error_fields
+from holdfast.ledger.options import GONE
 from holdfast.ledger.verbs.declarations import declared_item
 from holdfast.mcp import schemas
 from holdfast.mcp.caller import Caller
@@ -323,7 +324,9 @@ def _parse_arguments(kind: type[schemas.ToolArguments], arguments: Mapping[str, 
     try:
         return msgspec.convert(dict(arguments or {}), kind)
     except msgspec.ValidationError as error:
-        raise ValidationError(str(error)) from None
+        text = str(error)
+        unknown = text.removeprefix("Object contains unknown field `").rstrip("`")
+        raise ValidationError(text, action=GONE.get(unknown)) from None
 
 
 def _error_result(error: HoldfastError) -> types.CallToolResult:

@@ -181,13 +181,24 @@ def _decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(wanted)
 
 
+GONE_PARAMETERS = {
+    "dialect": "To read names of a dialect, use /v1/events/stream, or give the dialect to a sink.",
+    "fields": "To unset fields of a policy, send PATCH with null for each of them.",
+    "format": "Leave it out: the answer has one JSON object a line.",
+    "max_age": "Leave it out: the numbers are counted at each request.",
+    "totals": "Leave it out: the numbers are those that are kept.",
+}
+"""Parameters of the query that do not exist any more, with what to use instead."""
+
+
 def invalid(error: msgspec.ValidationError, where: str) -> ValidationError:
     """Return the error of a value that has not the shape that the route wants, with the path of the value."""
     text, _, path = str(error).partition(" - at `$")
     field = path.rstrip("`").lstrip(".") or where
     words = f"{text[0].lower()}{text[1:]}"
+    gone = GONE_PARAMETERS if where == "query" else GONE
     unknown = text.removeprefix("Object contains unknown field `").rstrip("`")
-    return ValidationError(words if path == "" else f"{field}: {words}", field=field, action=GONE.get(unknown))
+    return ValidationError(words if path == "" else f"{field}: {words}", field=field, action=gone.get(unknown))
 
 
 def etag_rev(text: str | None, header: str) -> int | None:
