@@ -42,8 +42,3 @@ class AllowedHosts:
         """Return whether HOST or HOST:PORT is allowed. The whole text is compared."""
         parsed = parse_host_and_port(text)
         return parsed is not None and (parsed in self._allowed or (parsed[0], None) in self._allowed)
-
-    def allows_origin(self, text: str) -> bool:
-        """Return whether the origin of a page is allowed. It must be http(s)://HOST[:PORT] and nothing else."""
-        scheme, separator, rest = text.lower().partition("://")
-        return scheme in ("http", "https") and bool(separator) and self.allows(rest)
