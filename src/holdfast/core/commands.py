@@ -1,6 +1,6 @@
 """Commands: requests to change jobs, one frozen record per verb. Shape and limits are checked before a command is made."""
 
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -18,7 +18,7 @@ from holdfast.core.model import (
     ReasonCode,
     StallReason,
 )
-from holdfast.core.payloads import BeatPayload
+from holdfast.core.payloads import BeatPayload, EnqueuedPayload, json_bytes
 
 
 class SignedStatement(Protocol):
@@ -102,6 +102,13 @@ class EnqueueLinked(Enqueue, frozen=True, kw_only=True):
 
     depends_on: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
+
+
+def enqueue_of(body: EnqueuedPayload, **others: Any) -> Enqueue:
+    """Return the command that makes the job of a payload. `others` are the fields of the command that no payload has."""
+    command = EnqueueLinked if body.depends_on else Enqueue
+    shared = {name: getattr(body, name) for name in command.__struct_fields__ if name in EnqueuedPayload.__struct_fields__}
+    return command(payload=body.encode(), override=json_bytes(body.policy), **shared, **others)
 
 
 class ClaimNext(Command, frozen=True, kw_only=True):

@@ -17,7 +17,6 @@ A verb never edits the row. `Draft.emit` applies each event with `evolve`, and s
 later. Both therefore get the same job.
 """
 
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -130,13 +129,12 @@ def replay_command(job: JobRecord, command: c.Replay, *, in_group: bool = True) 
     check_role("replay", command.actor, frozenset({Role.OPERATOR}))
     if job.status not in TERMINAL - {Status.SUCCEEDED}:
         raise invalid_transition("replay", job)
-    key = None if job.dedupe_forever else job.dedupe_key
     body = payloads.EnqueuedPayload(
         queue=job.queue,
         kind=job.kind,
         args=msgspec.Raw(job.args),
         priority=job.priority,
-        dedupe_key=key,
+        dedupe_key=None if job.dedupe_forever else job.dedupe_key,
         dedupe_for_us=windows.length_us(job),
         tier=job.tier,
         policy=payloads.to_optional_json(job.override),
@@ -146,22 +144,11 @@ def replay_command(job: JobRecord, command: c.Replay, *, in_group: bool = True) 
         depends_on=job.depends_on,
         on_dependency_failure=job.on_dependency_failure,
     )
-    linked = partial(c.EnqueueLinked, depends_on=job.depends_on)
-    return (linked if job.depends_on else c.Enqueue)(
+    return c.enqueue_of(
+        body,
         actor=command.actor,
         request_id=command.request_id,
-        queue=job.queue,
-        kind=job.kind,
-        payload=body.encode(),
-        priority=job.priority,
-        dedupe_key=key,
-        dedupe_for_us=windows.length_us(job),
-        tier=job.tier,
-        override=job.override,
         correlation_id=job.correlation_id,
         trace_id=job.trace_id,
-        replay_of=job.id,
-        flow=job.flow,
-        group=job.group if in_group else None,
         reason=command.reason,
     )

@@ -62,20 +62,8 @@ def undo_command(job: JobRecord, steps: Sequence[payloads.UndoStep], command: c.
         dedupe_forever=True,
         tier=job.tier,
     )
-    return c.Enqueue(
-        actor=SYSTEM,
-        request_id=command.request_id,
-        queue=job.queue,
-        kind=UNDO_KIND,
-        payload=body.encode(),
-        priority=job.priority,
-        available_at=body.available_at,
-        dedupe_key=body.dedupe_key,
-        dedupe_forever=True,
-        tier=job.tier,
-        correlation_id=job.correlation_id,
-        trace_id=job.trace_id,
-    )
+    ids = {"correlation_id": job.correlation_id, "trace_id": job.trace_id}
+    return c.enqueue_of(body, actor=SYSTEM, request_id=command.request_id, **ids)
 
 
 def undo_note(undo: JobRecord, command: c.Compensate) -> c.Annotate | None:

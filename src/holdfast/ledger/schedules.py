@@ -52,27 +52,8 @@ def job_command(body: ScheduleBody | FollowUp, available_at: Micros | None, requ
     payload = payloads.decode(payloads.EnqueuedPayload, bytes(body.job))
     if available_at is not None:
         payload = msgspec.structs.replace(payload, available_at=available_at + payload.delay_us, delay_us=0)
-    linked = partial(c.EnqueueLinked, depends_on=payload.depends_on)
-    return (linked if payload.depends_on else c.Enqueue)(
-        actor=actor,
-        request_id=request_id,
-        queue=payload.queue,
-        kind=payload.kind,
-        payload=payload.encode(),
-        priority=payload.priority,
-        available_at=payload.available_at,
-        delay_us=payload.delay_us,
-        dedupe_key=payload.dedupe_key,
-        dedupe_forever=payload.dedupe_forever,
-        dedupe_for_us=payload.dedupe_for_us,
-        on_duplicate=payload.on_duplicate,
-        group=payload.group,
-        tier=payload.tier,
-        override=payloads.json_bytes(payload.policy),
-        flow=payload.flow,
-        correlation_id=body.correlation_id,
-        trace_id=body.trace_id,
-    )
+    ids = {"correlation_id": body.correlation_id, "trace_id": body.trace_id}
+    return c.enqueue_of(payload, actor=actor, request_id=request_id, **ids)
 
 
 def due_at(name: str, body: ScheduleBody, position: Position) -> Micros | None:
