@@ -1,5 +1,6 @@
 """The base class of the ledger's verbs: the store, the commit pipeline, and the conversion of answers."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -24,6 +25,7 @@ from holdfast.ledger.sweep import Entropy, Sweeper
 from holdfast.ledger.transaction import StepTransactions
 from holdfast.ledger.validators import HookSource, Validation
 from holdfast.store.base import Schema, Store, Waiter
+from holdfast.store.callers import stop_if_abandoned
 from holdfast.store.rows import chunks
 from holdfast.store.session import AppliedCommand as StoreChange
 from holdfast.store.session import Session
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.ledger.schedules import ScheduleFirer
 
 JobOrFence = int | Fence
+T = TypeVar("T")
 
 
 class LedgerBase:
@@ -167,6 +170,17 @@ class LedgerBase:
 
     def _realign_schedules(self, names: Sequence[str]) -> None:
         self._firer().realign(names)
+
+    def _wait(self, waiter: Waiter, look: Callable[[], T], is_over: Callable[[T], bool], timeout: float | None) -> T:
+        """Call `look` after each change, until `is_over` of its answer, or for `timeout` seconds. Return the last answer."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            found = look()
+            left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+            if is_over(found) or left <= 0:
+                return found
+            stop_if_abandoned()
+            waiter.wait(left)
 
     def _validated(self, commands: Sequence[c.Complete]) -> Sequence[c.Complete]:
         """Return the completions, each with the objection of its validators, if any."""

@@ -17,10 +17,6 @@ from holdfast.core.payloads import args_of
 from holdfast.store.fleet import WorkerRow
 from holdfast.store.rows import ClaimedJobs, row_attempt, row_id, row_kind, row_payload
 
-if TYPE_CHECKING:
-    pass
-
-
 Duration = str | float | timedelta
 """A text such as "30s", "5m" or "500ms"; a number of seconds; or a timedelta."""
 
@@ -103,6 +99,7 @@ if TYPE_CHECKING:
 
     R_co = TypeVar("R_co", covariant=True, default=Any)
     R = TypeVar("R", default=Any)
+    S = TypeVar("S", bound=msgspec.Struct)
 else:
     from typing import TypeVar
 
@@ -121,6 +118,15 @@ def to_datetime(at: Micros) -> datetime:
 
 def to_micros(moment: datetime) -> Micros:
     return (moment - _EPOCH) // _MICROSECOND
+
+
+def public_record(kind: "type[S]", row: Any, **own: Any) -> "S":
+    """Return a record with the fields in `own`. The others are those of `row` with the same names, times as datetimes."""
+    for name in kind.__struct_fields__:
+        if name not in own:
+            value = getattr(row, name)
+            own[name] = to_datetime(value) if value is not None and name.endswith("_at") else value
+    return kind(**own)
 
 
 JOB_TIMES = {

@@ -1,7 +1,7 @@
 """Check what callers pass in, and build commands from it. Nothing is changed before the whole call is valid."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from enum import StrEnum
 from functools import partial
@@ -74,6 +74,11 @@ def worker(name: Any, incarnation: Any) -> Actor:
 
 def request_id(given: Any) -> str | None:
     return None if given is None else limits.check_key("request_id", given)
+
+
+def timeout(given: Any) -> float | None:
+    """Return how many seconds to wait, None for no limit."""
+    return None if given is None else policies.duration_ms("timeout", given, 0, policies.DAY_MS) / 1_000
 
 
 def job_id(given: Any) -> int:
@@ -187,9 +192,10 @@ def error_value(given: Any) -> bytes:
     return body
 
 
-def choice(what: str, kind: type[E], given: Any) -> E:
+def choice(what: str, kind: type[E], given: Any, read: Callable[[Any], E] | None = None) -> E:
+    """Return the member of `kind` with this name. `read` reads other names, too."""
     try:
-        return kind(given)
+        return (read or kind)(given)
     except (ValueError, TypeError, RecursionError):
         names = ", ".join(member.value for member in kind)
         raise ValidationError(f"{what} must be one of {names}", field=what) from None
@@ -198,10 +204,7 @@ def choice(what: str, kind: type[E], given: Any) -> E:
 def stall_reason(given: Any) -> StallReason | None:
     if given is None:
         return None
-    try:
-        return vocabulary.stall_reason(given)
-    except (ValueError, TypeError, RecursionError):
-        raise ValidationError(f"reason must be one of {', '.join(StallReason)}", field="reason") from None
+    return choice("reason", StallReason, given, vocabulary.stall_reason)
 
 
 def reason(given: Any) -> str:

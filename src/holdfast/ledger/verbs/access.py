@@ -17,7 +17,7 @@ from holdfast.core.model import SYSTEM, Actor, Micros, Role
 from holdfast.errors import NotFound
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
-from holdfast.ledger.public import to_datetime
+from holdfast.ledger.public import public_record
 from holdfast.store.access import NewSessionRow, SessionRow, TokenRow, encode_patterns
 from holdfast.store.session import Session
 
@@ -271,34 +271,14 @@ def _session_end(created_at: Micros, seen_at: Micros) -> Micros:
 
 
 def _public_token(row: TokenRow) -> TokenRecord:
-    return TokenRecord(
-        id=row.id,
-        role=AccessRole(row.role),
-        name=row.name,
-        queues=_decode_patterns(row.queues),
-        act_as=_decode_patterns(row.act_as),
-        created_at=to_datetime(row.created_at),
-        created_by=row.created_by,
-        expires_at=_optional_time(row.expires_at),
-        last_used_at=_optional_time(row.last_used_at),
-        revoked_at=_optional_time(row.revoked_at),
-        revoked_by=row.revoked_by,
-        is_valid=access.is_valid_at(row.now, row.revoked_at, row.expires_at),
-    )
+    is_valid = access.is_valid_at(row.now, row.revoked_at, row.expires_at)
+    return public_record(TokenRecord, row, is_valid=is_valid, **_rights(row))
 
 
 def _public_session(row: SessionRow) -> SessionRecord:
-    return SessionRecord(
-        role=AccessRole(row.role),
-        name=row.name,
-        queues=_decode_patterns(row.queues),
-        act_as=_decode_patterns(row.act_as),
-        token_id=row.token_id,
-        created_at=to_datetime(row.created_at),
-        seen_at=to_datetime(row.seen_at),
-        expires_at=to_datetime(row.expires_at),
-    )
+    return public_record(SessionRecord, row, **_rights(row))
 
 
-def _optional_time(at: Micros | None) -> datetime | None:
-    return None if at is None else to_datetime(at)
+def _rights(row: TokenRow | SessionRow) -> dict[str, Any]:
+    patterns = {"queues": _decode_patterns(row.queues), "act_as": _decode_patterns(row.act_as)}
+    return {"role": AccessRole(row.role), **patterns}

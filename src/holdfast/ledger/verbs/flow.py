@@ -16,7 +16,7 @@ from holdfast.errors import LimitExceeded, NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
 from holdfast.ledger.limit_keys import unknown_limit
-from holdfast.ledger.public import to_datetime
+from holdfast.ledger.public import public_record, to_datetime
 from holdfast.ledger.verbs.explaining import seen
 from holdfast.store.flow import decode_settings
 from holdfast.store.limits import LimitKeyRow, LimitRow, WaitingJobs, decode_limit, effective_limit
@@ -250,16 +250,12 @@ def _status_of(session: Session) -> FlowStatus:
 
 def _usage(row: LimitRow, used: int, keys: int, waiting: WaitingJobs) -> LimitUsage:
     body = decode_limit(row.body)
-    return LimitUsage(
-        name=row.name,
-        concurrent=body.concurrent,
-        rate=rate_text(body),
-        by=body.by,
-        used=used,
-        keys=keys,
-        waiting=waiting.jobs,
-        waiting_since=to_datetime(waiting.since) if waiting.jobs else None,
-    )
+    numbers: dict[str, Any] = {"concurrent": body.concurrent, "rate": rate_text(body), "by": body.by}
+    return LimitUsage(name=row.name, used=used, keys=keys, **numbers, **_waiting(waiting))
+
+
+def _waiting(found: WaitingJobs) -> dict[str, Any]:
+    return {"waiting": found.jobs, "waiting_since": to_datetime(found.since) if found.jobs else None}
 
 
 _NO_LIMIT = LimitBody()
@@ -318,32 +314,21 @@ def duration_text(us: int) -> str:
 
 def _limit_record(row: LimitRow) -> LimitRecord:
     body = decode_limit(row.body)
-    return LimitRecord(
-        name=row.name,
-        concurrent=body.concurrent,
-        rate=rate_text(body),
-        burst=None if body.rate is None else body.tokens_max,
-        by=body.by,
-        updated_at=to_datetime(row.updated_at),
-        updated_by=row.updated_by,
-    )
+    return public_record(LimitRecord, row, by=body.by, **_numbers(body))
+
+
+def _numbers(body: LimitBody) -> dict[str, Any]:
+    burst = None if body.rate is None else body.tokens_max
+    return {"concurrent": body.concurrent, "rate": rate_text(body), "burst": burst}
 
 
 def _key_record(row: LimitKeyRow, shared: LimitBody, used: int, waiting: WaitingJobs, now: int) -> LimitKeyRecord:
     body = effective_limit(row.body, msgspec.json.encode(shared).decode()) or shared
     state = LimitKey(row.id, "", row.key, body, used, row.tokens, row.filled_at)
     state.refill(now)
-    return LimitKeyRecord(
-        key=row.key,
-        concurrent=body.concurrent,
-        rate=rate_text(body),
-        burst=None if body.rate is None else body.tokens_max,
-        is_own=row.body is not None,
-        used=used,
-        tokens=None if body.rate is None else round(state.tokens, 3),
-        waiting=waiting.jobs,
-        waiting_since=to_datetime(waiting.since) if waiting.jobs else None,
-    )
+    tokens = None if body.rate is None else round(state.tokens, 3)
+    held: dict[str, Any] = {"used": used, "tokens": tokens, **_waiting(waiting)}
+    return LimitKeyRecord(key=row.key, is_own=row.body is not None, **_numbers(body), **held)
 
 
 def find_settings(ledger: FlowVerbs, queue: str) -> QueueSettingsRecord:

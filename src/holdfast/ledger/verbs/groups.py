@@ -1,7 +1,6 @@
 """Verbs for groups of jobs: make them, read their counts, wait for them, and close, cancel and replay them."""
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -10,7 +9,6 @@ from typing import Any
 import msgspec
 
 from holdfast.core import limits
-from holdfast.core import policy as policies
 from holdfast.core.groups import (
     DEAD,
     LIVE,
@@ -28,10 +26,9 @@ from holdfast.core.model import Actor, Role, Status
 from holdfast.errors import Conflict, HoldfastError, NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import public_job
-from holdfast.ledger.public import Job, to_datetime
+from holdfast.ledger.public import Job, public_record
 from holdfast.ledger.verbs.declarations import DeclarationVerb, declared_item, with_defaults
 from holdfast.ledger.verbs.on_jobs import OnJobsVerb
-from holdfast.store.callers import stop_if_abandoned
 from holdfast.store.groups import NOTHING_PENDING, ChildGroup, GroupRow, PendingChanges
 from holdfast.store.rows import chunks
 from holdfast.store.session import Session
@@ -190,20 +187,9 @@ class GroupVerbs(OnJobsVerb, DeclarationVerb):
         After `timeout` seconds, return it as it is: check its `done`. By default, wait without a limit.
         """
         limits.check_name("name", name)
-        if timeout is not None:
-            timeout = policies.duration_ms("timeout", timeout, 0, policies.DAY_MS) / 1_000
-        deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = self._store.waiter(events=True)
-        try:
-            while True:
-                is_over = self._store.read(partial(_is_group_done, name))
-                left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
-                if is_over or left <= 0:
-                    return self.get_group(name)
-                stop_if_abandoned()
-                waiter.wait(left)
-        finally:
-            waiter.close()
+        with contextlib.closing(self._store.waiter(events=True)) as waiter:
+            self._wait(waiter, partial(self._store.read, partial(_is_group_done, name)), bool, validate.timeout(timeout))
+        return self.get_group(name)
 
     # Steps
 
@@ -342,31 +328,17 @@ def _is_group_done(name: str, session: Session) -> bool:
 
 def _record(row: GroupRow, pending: PendingChanges) -> GroupRecord:
     body, counts = row.decoded(), row.counts.plus(pending.counts)
-
-    def at(moment: int | None) -> datetime | None:
-        return None if moment is None else to_datetime(moment)
-
-    return GroupRecord(
-        name=row.name,
-        created_at=to_datetime(row.created_at),
-        created_by=row.created_by,
-        closed_at=at(row.closed_at),
-        closed_by=row.closed_by,
-        cancelled_at=at(row.cancelled_at),
+    return public_record(
+        GroupRecord,
+        row,
         done=is_done(counts, row.closed_at),
         total=counts.joined,
         live=counts.live,
-        succeeded=counts.succeeded,
-        failed=counts.failed,
-        cancelled=counts.cancelled,
-        dead_lettered=counts.dead_lettered,
         progress=counts.succeeded / counts.joined if counts.joined else float(row.closed_at is not None),
         live_by_status=None,
         then=_item(body.then),
-        then_job=row.then_job,
         on_dead=_item(body.on_dead),
-        on_dead_job=row.on_dead_job,
-        last_error=row.last_error,
+        **{name: getattr(counts, name) for name in ("succeeded", "failed", "cancelled", "dead_lettered")},
     )
 
 

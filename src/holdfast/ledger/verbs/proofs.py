@@ -13,7 +13,7 @@ from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase, ServiceAccess
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.keyring import Keyring
-from holdfast.ledger.public import Event, public_event, to_datetime
+from holdfast.ledger.public import Event, public_event, public_record, to_datetime
 from holdfast.ledger.sweep import Entropy
 from holdfast.proof import tiles
 from holdfast.proof.encoding import from_hex
@@ -60,7 +60,7 @@ class KeyVerbs(LedgerBase):
         key of this process vouches by its signature. Unless the new key is a server's, an operator's key can vouch as well. If
         the key is already enrolled for this role and name, its record is returned.
         """
-        key, whose, who = admit_public(public), _role(role), limits.check_name("name", name)
+        key, whose, who = admit_public(public), validate.choice("role", KeyRole, role).value, limits.check_name("name", name)
         return self._change(actor, lambda amendment: amendment.enrol(key, whose, who))
 
     def revoke_key(self, key_id: str, *, actor: str | Actor | None = None) -> KeyRecord:
@@ -160,28 +160,8 @@ def admit_public(given: Any) -> PublicKey:
     raise ValidationError(f"public must be a public key, its bytes or its hex digits, not {type(given).__name__}", field="public")
 
 
-def _role(given: Any) -> str:
-    try:
-        return KeyRole(given).value
-    except (ValueError, TypeError, RecursionError):
-        raise ValidationError(f"role must be one of {', '.join(KeyRole)}", field="role") from None
-
-
 def _public_key(key: Enrolment) -> KeyRecord:
-    return KeyRecord(
-        key_id=key.key_id,
-        role=KeyRole(key.role),
-        name=key.name,
-        public=key.public.hex(),
-        enrolled_pos=key.enrolled_pos,
-        enrolled_at=to_datetime(key.enrolled_at),
-        enrolled_by=key.enrolled_by,
-        revoked_pos=key.revoked_pos,
-        revoked_at=None if key.revoked_at is None else to_datetime(key.revoked_at),
-        revoked_by=key.revoked_by,
-        vouched_by=key.vouched_by,
-        revocation_vouched_by=key.revocation_vouched_by,
-    )
+    return public_record(KeyRecord, key, role=KeyRole(key.role), public=key.public.hex())
 
 
 T = TypeVar("T")

@@ -1,10 +1,11 @@
 """Verbs that only read."""
 
 import builtins
-import time
-from collections.abc import Generator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,7 +23,6 @@ from holdfast.ledger.counted import by_queue
 from holdfast.ledger.public import Event, Job, JobPage, R, public_event, to_datetime
 from holdfast.proof.signing import SignatureCheck
 from holdfast.store.base import Waiter
-from holdfast.store.callers import stop_if_abandoned
 from holdfast.store.events import EventFilter
 from holdfast.store.jobs import JobFilter
 from holdfast.store.session import Session
@@ -216,34 +216,13 @@ class ReadVerbs(LedgerBase):
         last event's `pos` as `after`.
         """
         limits.check_integer("after", after, 0, limits.JOB_ID_MAX)
-        if timeout is not None:
-            timeout = policies.duration_ms("timeout", timeout, 0, policies.DAY_MS) / 1_000
-        return self._follow(after, timeout)
+        return self._follow(after, validate.timeout(timeout))
 
     def _follow(self, after: int, timeout: float | None) -> Generator[Event, None, None]:
-        waiter = self._store.waiter(events=True)
-        try:
-            while True:
-                found = self._store.stable_events(after, limits.PAGE_MAX)
+        with contextlib.closing(self._store.waiter(events=True)) as waiter:
+            while found := self._wait(waiter, partial(self._store.stable_events, after, limits.PAGE_MAX), bool, timeout):
                 yield from map(public_event, found)
-                if found:
-                    after = found[-1].pos
-                elif not self._changed_within(waiter, after, timeout):
-                    return
-        finally:
-            waiter.close()
-
-    def _changed_within(self, waiter: Waiter, after: int, timeout: float | None) -> bool:
-        """Wait for events after a position. Return False if there is none in time."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
-            if left <= 0:
-                return False
-            stop_if_abandoned()
-            waiter.wait(left)
-            if self._store.stable_events(after, 1):
-                return True
+                after = found[-1].pos
 
     def stable_position(self) -> int:
         """Return the position up to which all events are visible: none can be committed at or before it any more."""
@@ -286,20 +265,9 @@ class ReadVerbs(LedgerBase):
         `result` raises an error instead.
         """
         job_id = validate.job_id_of(job)
-        if timeout is not None:
-            timeout = policies.duration_ms("timeout", timeout, 0, policies.DAY_MS) / 1_000
-        deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = self._store.waiter(events=True)
-        try:
-            while True:
-                found = self.get(job_id)
-                left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
-                if found.status in TERMINAL or left <= 0:
-                    return found
-                stop_if_abandoned()
-                waiter.wait(left)
-        finally:
-            waiter.close()
+        with contextlib.closing(self._store.waiter(events=True)) as waiter:
+            is_over: Callable[[Job], bool] = lambda found: found.status in TERMINAL  # noqa: E731
+            return self._wait(waiter, lambda: self.get(job_id), is_over, validate.timeout(timeout))
 
     def waiter(self) -> Waiter:
         """Return an object whose `wait(timeout)` waits for new work. Create it before claiming, so that no job is missed."""

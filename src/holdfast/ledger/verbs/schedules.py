@@ -15,7 +15,7 @@ from holdfast.core.schedule import Missed, Overlap, Position, ScheduleBody, Span
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.limit_keys import add_keys
-from holdfast.ledger.public import Duration, EnqueueOptions, Job, flow_options, to_datetime
+from holdfast.ledger.public import Duration, EnqueueOptions, Job, flow_options, public_record, to_datetime
 from holdfast.ledger.requests import FoundJob, Request
 from holdfast.ledger.verbs.declarations import DeclarationVerb, declared_item
 from holdfast.store.schedules import HANDLER, OPERATOR, ScheduleRow
@@ -373,35 +373,21 @@ def _record(row: ScheduleRow) -> ScheduleRecord:
     body = row.decoded()
     payload = payloads.decode(payloads.EnqueuedPayload, bytes(body.job))
 
-    def time(at: int | None) -> datetime | None:
-        return None if at is None else to_datetime(at)
-
-    return ScheduleRecord(
-        name=row.name,
-        kind=row.kind,
+    times = {name: None if at is None else to_datetime(at) for name, at in (("start_at", body.start_at), ("end_at", body.end_at))}
+    return public_record(
+        ScheduleRecord,
+        row,
         queue=payload.queue,
         args=msgspec.json.decode(payload.args),
         options=job_options(body, payload),
         cron=body.cron,
-        every_s=None if body.every_us is None else body.every_us / 1_000_000,
         tz=body.tz,
+        every_s=None if body.every_us is None else body.every_us / 1_000_000,
+        jitter_s=body.jitter_us / 1_000_000,
         missed=body.missed.value,
         overlap=body.overlap.value,
-        jitter_s=body.jitter_us / 1_000_000,
-        start_at=time(body.start_at),
-        end_at=time(body.end_at),
         declared=row.source == HANDLER,
-        created_at=to_datetime(row.created_at),
-        created_by=row.created_by,
-        updated_at=to_datetime(row.updated_at),
-        paused_at=time(row.paused_at),
-        paused_by=row.paused_by,
-        next_at=time(row.next_at),
-        last_at=time(row.last_at),
-        last_job=row.last_job,
-        last_error=row.last_error,
-        fired=row.fired,
-        skipped=row.skipped,
+        **times,
     )
 
 

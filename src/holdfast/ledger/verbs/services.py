@@ -16,7 +16,7 @@ from holdfast.errors import Conflict, LimitExceeded, NotFound
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase, ServiceAccess
 from holdfast.ledger.dialects import in_dialect
-from holdfast.ledger.public import Event, to_datetime
+from holdfast.ledger.public import Event, public_record, to_datetime
 from holdfast.store.fleet import RunRow
 from holdfast.store.outbox import JobOrigin, SinkPosition
 from holdfast.store.sealing import HeadRow
@@ -160,16 +160,7 @@ def _unknown_sink(name: str) -> NotFound:
 
 def _public_sink(place: SinkPosition, session: Session) -> SinkState:
     behind = len(session.heads(place.pos, limits.PAGE_MAX)) if place.of_heads else session.events_after(place.pos)
-    return SinkState(
-        name=place.name,
-        pos=place.pos,
-        behind=behind,
-        failures=place.failures,
-        retry_at=None if place.retry_at is None else to_datetime(place.retry_at),
-        dead_at=None if place.dead_at is None else to_datetime(place.dead_at),
-        last_error=place.last_error,
-        updated_at=to_datetime(place.updated_at),
-    )
+    return public_record(SinkState, place, behind=behind)
 
 
 # Supervised runs
@@ -313,16 +304,6 @@ def _run_in_use(name: str) -> Conflict:
 
 def _public_run(row: RunRow) -> RunState:
     body = _bodies.decode(row.body)
-    return RunState(
-        name=row.name,
-        run=body.run,
-        program=body.program,
-        restarts=body.restarts,
-        terminal_reason=body.terminal_reason,
-        needs_reset=body.terminal_reason in NEEDS_RESET,
-        exit_code=body.exit_code,
-        job_id=body.job_id,
-        receipt=None if isinstance(body.receipt, msgspec.UnsetType) else msgspec.json.decode(body.receipt),
-        reset_by=body.reset_by,
-        updated_at=to_datetime(row.updated_at),
-    )
+    receipt = None if isinstance(body.receipt, msgspec.UnsetType) else msgspec.json.decode(body.receipt)
+    needs_reset, updated_at = body.terminal_reason in NEEDS_RESET, to_datetime(row.updated_at)
+    return public_record(RunState, body, name=row.name, needs_reset=needs_reset, receipt=receipt, updated_at=updated_at)
