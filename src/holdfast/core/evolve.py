@@ -135,7 +135,7 @@ def _stalled(job: JobRecord, event: EventRecord) -> dict[str, Any]:
     return changes | _failure(body)
 
 
-def _failure(body: payloads.StalledPayload | payloads.CancelledPayload) -> dict[str, Any]:
+def _failure(body: payloads.StalledPayload | payloads.CancelledPayload | payloads.FailedPayload) -> dict[str, Any]:
     """Set stage and reason code to those of this failure. Without an error, `last_error` keeps the earlier one."""
     error = payloads.json_bytes(body.error)
     kept = {} if error is None else {"last_error": error}
@@ -227,9 +227,7 @@ def _succeeded(job: JobRecord, event: EventRecord) -> dict[str, Any]:
 
 
 def _failed(job: JobRecord, event: EventRecord) -> dict[str, Any]:
-    body = payloads.decode(payloads.FailedPayload, event.payload)
-    failure = {"last_error": bytes(body.error), "failure_stage": body.failure_stage, "reason_code": body.reason_code}
-    return failure | _finished(job, event)
+    return _failure(payloads.decode(payloads.FailedPayload, event.payload)) | _finished(job, event)
 
 
 def _cancel_requested(job: JobRecord, event: EventRecord) -> dict[str, Any]:

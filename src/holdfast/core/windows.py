@@ -40,6 +40,10 @@ class Outcome(Enum):
     """It takes the key, and makes a job of its own."""
 
 
+_CALL_FIELDS = ("args", "priority", "tier", "override", "flow")
+"""What a later call changes in a job."""
+
+
 def length_us(job: JobRecord) -> int:
     """Return for how long from its enqueue the job keeps its key also after its end. 0 if it does not."""
     return 0 if job.dedupe_until is None else job.dedupe_until - job.created_at
@@ -68,16 +72,8 @@ def outcome_of(job: JobRecord, call: c.Enqueue, now: Micros) -> Outcome:
 
 def change_command(job_id: int, call: c.Enqueue) -> c.Replace:
     """Return the command by which `call` changes the job that has its dedupe key."""
-    fields: dict[str, Any] = {
-        "actor": call.actor,
-        "request_id": call.request_id,
-        "job_id": job_id,
-        "args": payloads.args_of(call.payload),
-        "priority": call.priority,
-        "tier": call.tier,
-        "override": call.override,
-        "flow": call.flow,
-    }
+    fields = {name: getattr(call, name) for name in ("actor", "request_id", *_CALL_FIELDS[1:])}
+    fields |= {"job_id": job_id, "args": payloads.args_of(call.payload)}
     if call.on_duplicate == "replace":
         return c.Replace(**fields)
     return c.Postpone(**fields, delay_us=call.delay_us, max_us=call.postpone_max_us)
@@ -107,8 +103,7 @@ def _check(job: JobRecord, verb: str) -> None:
 
 
 def _differs(job: JobRecord, command: c.Replace) -> bool:
-    there = (job.args, job.priority, job.tier, job.override, job.flow)
-    return there != (command.args, command.priority, command.tier, command.override, command.flow)
+    return any(getattr(job, name) != getattr(command, name) for name in _CALL_FIELDS)
 
 
 def _fields(command: c.Replace) -> dict[str, Any]:

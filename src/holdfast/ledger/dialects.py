@@ -154,40 +154,28 @@ def _binding(event: Event, actor: Actor, ledger_id: str) -> dict[str, Any]:
 
 
 def _jobs(event: Event, ledger_id: str, before: StateBefore) -> dict[str, Any]:
-    dialect = Dialect.JOBS
-    return {
-        "id": event.id,
-        "job_id": event.job_id,
-        "type": event_name(dialect, event.type),
-        "ts": _iso(event.received_at),
-        "actor": event.actor,
-        "correlation_id": event.correlation_id,
-        "cause": event.cause,
-        "payload": event.payload,
-        **_common(event, dialect),
-    } | _signed(event, "key_id")
+    return _renamed(event, Dialect.JOBS, "job_id", "ts", event.payload)
 
 
 def _tasks(event: Event, ledger_id: str, before: StateBefore) -> dict[str, Any]:
-    dialect, payload, at = Dialect.TASKS, event.payload, _iso(event.received_at)
-    if has_name(dialect, event.type):
+    payload, at = event.payload, _iso(event.received_at)
+    if has_name(Dialect.TASKS, event.type):
         claim = {"claimed_by": Actor.parse(event.actor).name, "attempt": event.attempt, "last_heartbeat_at": at}
         payload = claim | ({"claimed_at": at} if event.type is EventType.CLAIMED else {}) | payload
+    return _renamed(event, Dialect.TASKS, "task_id", "at", payload)
+
+
+def _renamed(event: Event, dialect: Dialect, job_id: str, time: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """Return the event with the names of a dialect, two of which are those of the job's id and of the time."""
     return {
         "id": event.id,
-        "task_id": event.job_id,
+        job_id: event.job_id,
         "type": event_name(dialect, event.type),
-        "at": at,
+        time: _iso(event.received_at),
         "actor": event.actor,
         "correlation_id": event.correlation_id,
         "cause": event.cause,
         "payload": payload,
-        **_common(event, dialect),
-    } | _signed(event, "key_id")
-
-
-def _common(event: Event, dialect: Dialect) -> dict[str, Any]:
-    return {
         "version": event.version,
         "rev": event.rev,
         "attempt": event.attempt,
@@ -197,6 +185,7 @@ def _common(event: Event, dialect: Dialect) -> dict[str, Any]:
         "reason": event.reason,
         "request_id": event.request_id,
         "trace_id": event.trace_id,
+        **_signed(event, "key_id"),
     }
 
 

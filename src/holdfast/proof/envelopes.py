@@ -68,35 +68,22 @@ def server_stall_envelope(
     reason: str = "NO_HEARTBEAT",
 ) -> dict[str, Any]:
     """Return a server's envelope, in the form for robots, that a robot is silent. `rev` is the one that the event will have."""
-    fields = {
-        "type": STALLED_NAME,
-        "at": to_iso(at),
-        "actor": {"type": "server", "id": server},
-        "payload": {
-            "jobId": str(job_id),
-            "robotId": robot,
-            "detectedAt": to_iso(at),
-            "reason": reason,
-            "lastHeartbeatAt": to_iso(last_beat_at),
-            "policy": {"heartbeatIntervalMs": heartbeat_interval_ms, "stallAfterMs": stall_after_ms},
-        },
-        "binding": {"ledger": ledger_id, "attempt": attempt, "rev": rev},
+    payload = {
+        "robotId": robot,
+        "detectedAt": to_iso(at),
+        "reason": reason,
+        "lastHeartbeatAt": to_iso(last_beat_at),
+        "policy": {"heartbeatIntervalMs": heartbeat_interval_ms, "stallAfterMs": stall_after_ms},
     }
-    return sign_envelope(fields, secret)
+    return _envelope(secret, STALLED_NAME, at, ("server", server), job_id, payload, ledger=ledger_id, attempt=attempt, rev=rev)
 
 
 def server_resume_envelope(
     secret: SecretKey, *, ledger_id: str, job_id: int, attempt: int, rev: int, server: str, robot: str, at: Micros
 ) -> dict[str, Any]:
     """Return a server's envelope, in the form for robots, that a stalled robot has resumed. `rev` is that of the new event."""
-    fields = {
-        "type": RESUMED_NAME,
-        "at": to_iso(at),
-        "actor": {"type": "server", "id": server},
-        "payload": {"jobId": str(job_id), "robotId": robot, "t": to_iso(at)},
-        "binding": {"ledger": ledger_id, "attempt": attempt, "rev": rev},
-    }
-    return sign_envelope(fields, secret)
+    payload = {"robotId": robot, "t": to_iso(at)}
+    return _envelope(secret, RESUMED_NAME, at, ("server", server), job_id, payload, ledger=ledger_id, attempt=attempt, rev=rev)
 
 
 def robot_envelope(
@@ -116,12 +103,14 @@ def robot_envelope(
 ) -> dict[str, Any]:
     """Return a robot's envelope in the form for robots: a beat, or `resumed`."""
     beat = {"stage": stage, "progress": progress, "assistRequested": assist_requested}
-    payload = {"jobId": str(job_id), "robotId": robot, "t": to_iso(at)}
-    fields = {
-        "type": event_name(Dialect.LIVENESS, kind),
-        "at": to_iso(at),
-        "actor": {"type": "robot", "id": robot},
-        "payload": payload | {name: value for name, value in beat.items() if value is not None},
-        "binding": {"ledger": ledger_id, "attempt": attempt, "incarnation": incarnation, "counter": counter},
-    }
+    payload = {"robotId": robot, "t": to_iso(at)} | {name: value for name, value in beat.items() if value is not None}
+    binding = {"ledger": ledger_id, "attempt": attempt, "incarnation": incarnation, "counter": counter}
+    return _envelope(secret, event_name(Dialect.LIVENESS, kind), at, ("robot", robot), job_id, payload, **binding)
+
+
+def _envelope(
+    secret: SecretKey, name: str, at: Micros, actor: tuple[str, str], job_id: int, payload: dict[str, Any], **binding: Any
+) -> dict[str, Any]:
+    who = dict(zip(("type", "id"), actor, strict=True))
+    fields = {"type": name, "at": to_iso(at), "actor": who, "payload": {"jobId": str(job_id), **payload}, "binding": binding}
     return sign_envelope(fields, secret)

@@ -98,7 +98,7 @@ class SqlDependencies(SqlFlow, SqlGroups):
 
     def save_dependents(self, jobs: Sequence[JobRecord], events: Sequence[EventRecord]) -> None:
         """Save many jobs that stopped waiting, with their events. They were never claimed, and none of their events is signed."""
-        self._save_dependents([_job_row(job) for job in jobs], [_event_row(event) for event in events])
+        self._save_dependents([_job_row(job) for job in jobs], [event_row(event) for event in events])
         placed = [self.subqueue_of(job) for job in jobs if job.flow is not None and job.status is Status.QUEUED]
         self.note_subqueues([id_ for id_ in placed if id_ is not None])
         if ended := [job.id for job in jobs if job.group is not None and job.status in TERMINAL]:
@@ -151,7 +151,7 @@ def _job_row(job: JobRecord) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _event_row(event: EventRecord) -> tuple[Any, ...]:
+def event_row(event: EventRecord) -> tuple[Any, ...]:
     return (
         event.job_id, event.rev, event.type.value, event.received_at, str(event.actor), event.attempt,
         None if event.from_status is None else event.from_status.value, event.to_status.value, event.reason, event.request_id,

@@ -12,6 +12,7 @@ from holdfast.core.limits import OPEN_CASCADE_BATCH_MAX
 from holdfast.core.model import ACTIVE, UNDO_KIND, EventRecord, EventType, JobRecord, Micros, Status
 from holdfast.core.undo import undo_key
 from holdfast.errors import NotFound
+from holdfast.store.dependencies import EVENT_COLUMNS, event_row
 from holdfast.store.events import SqlEvents
 from holdfast.store.flow import SqlFlow
 from holdfast.store.groups import SqlGroups, ends_job
@@ -189,26 +190,14 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
             self._note_saved(job, events, subqueue)
         self._save_call(job, events)
         for offset, event in enumerate(events):
-            values: dict[str, Any] = {
-                "pos": pos + offset,
-                "job_id": event.job_id,
-                "rev": event.rev,
-                "received_at": event.received_at,
-                "actor": str(event.actor),
-                "attempt": event.attempt,
-                "from_status": None if event.from_status is None else event.from_status.value,
-                "to_status": event.to_status.value,
-                "reason": event.reason,
-                "request_id": event.request_id,
-                "cause": event.cause,
-                "policy_id": None if event.policy is None else self._policy_id(event.policy),
-            }
+            values = dict(zip(EVENT_COLUMNS, event_row(event), strict=True))
+            values |= {"pos": pos + offset, "policy_id": None if event.policy is None else self._policy_id(event.policy)}
             if offset == claim_offset:
                 claim_pos = pos + offset
                 self._insert_claim(values)
                 continue
             values |= {"at": event.at, "key_id": event.key_id, "signature": event.signature, "statement": event.statement}
-            self.rows("insert_event", type=event.type.value, payload=event.payload, claim_pos=claim_pos, **values)
+            self.rows("insert_event", claim_pos=claim_pos, **values)
         if claim_pos is not None and any(map(_is_checked, events)):
             if job.status in ACTIVE:
                 self.rows("check_claim", pos=claim_pos)
@@ -240,18 +229,8 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
         return found
 
     def dead_letters(self, chosen: DeadLetterFilter) -> list[int]:
-        return self.values(
-            "dead_letters",
-            queue=chosen.queue,
-            kind=chosen.kind,
-            reason_code=chosen.reason_code,
-            failure_stage=chosen.failure_stage,
-            since_at=chosen.since,
-            until_at=chosen.until,
-            discarded=chosen.discarded,
-            after=chosen.after,
-            limit=chosen.limit,
-        )
+        fields = msgspec.structs.asdict(chosen)
+        return self.values("dead_letters", since_at=fields.pop("since"), until_at=fields.pop("until"), **fields)
 
     # Undoing
 
@@ -396,20 +375,8 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
         return self.values(f"{name}{order}", statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **more, **common)
 
     def job_ids(self, after: int, limit: int) -> list[int]:
-        """Return the next job ids, without decoding any other column."""
-        names = (
-            "statuses",
-            "jobs",
-            "replay_of",
-            "queue",
-            "kind",
-            "owner",
-            "incarnation",
-            "phases",
-            "running_phases",
-            "assist_requested",
-        )
-        return self.values("list_jobs", after=after, limit=limit, **dict.fromkeys(names))
+        """Return the next job ids."""
+        return self._job_ids(JobFilter(after=after, limit=limit))
 
     def due(self, after: int, limit: int) -> DueJobs:
         rows = self.records(_DueRow, "due", now_at=self.stamp(), after=after, limit=limit)

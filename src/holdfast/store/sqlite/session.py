@@ -73,36 +73,16 @@ class SqliteSession(Session):
         self.each("tidy_claim", [{"pos": pos, "check_at": at} for pos, at in found if at is not None])
         self.rows("close_claims", positions=self._list([pos for pos, at in found if at is None]))
 
-    def _lock_seal(self) -> None:
+    def _no_lock(self, *_: Any, **__: Any) -> None:
         """The only writer needs no lock."""
 
-    def _lock_jobs(self, ids: Any) -> None:
-        """The only writer needs no lock."""
+    _lock_seal = _lock_jobs = _lock_settings = lock_keys = _share_keys = _lock_agent = _no_lock
 
-    def try_lock(self, ids: Iterable[int]) -> set[int]:
-        """The only writer needs no lock."""
+    def _none_locked(self, *_: Any, **__: Any) -> set[Any]:
+        """No other transaction has locked a row."""
         return set()
 
-    def try_lock_unshared(self, ids: Iterable[int]) -> set[int]:
-        return set()
-
-    def pin(self, ids: Iterable[int]) -> set[int]:
-        return set()
-
-    def take_requests(self, keys: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-        return set()
-
-    def _lock_settings(self) -> None:
-        """The only writer needs no lock."""
-
-    def lock_keys(self) -> None:
-        """The only writer needs no lock."""
-
-    def _share_keys(self) -> None:
-        """The only writer needs no lock."""
-
-    def _lock_agent(self, name: str, session: str) -> None:
-        """The only writer needs no lock."""
+    try_lock = try_lock_unshared = pin = take_requests = _none_locked
 
     def _draw_pos(self) -> int:
         return self._draw(1)
