@@ -3,17 +3,9 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from holdfast.core.doctor.model import ReadyJobs
 from holdfast.core.model import JobRecord, Micros
 from holdfast.store.statement_session import StatementSession
-
-
-class ReadyCount(NamedTuple):
-    """The number of claimable jobs of one kind in one queue, and since when the first of them has been claimable."""
-
-    queue: str
-    kind: str
-    jobs: int
-    since: Micros
 
 
 class EventTime(NamedTuple):
@@ -46,20 +38,20 @@ class SqlDiagnostics(StatementSession):
         """Count jobs that wait for one that failed, was cancelled or was dead-lettered, up to `limit`."""
         return int(self.value("count_waiting_for_failed", limit=limit))
 
-    def ready(self, limit: int) -> list[ReadyCount]:
+    def ready(self, limit: int) -> list[ReadyJobs]:
         """Count claimable jobs by queue and kind, longest waiting first. Paused queues are included."""
-        return self.records(ReadyCount, "ready", now_at=self.stamp(), limit=limit)
+        return self.records(ReadyJobs, "ready", now_at=self.stamp(), limit=limit)
 
-    def ready_elsewhere(self, routes: Iterable[int], limit: int) -> list[ReadyCount]:
+    def ready_elsewhere(self, routes: Iterable[int], limit: int) -> list[ReadyJobs]:
         """Count claimable jobs like `ready`, without those of some routes."""
-        return self.records(ReadyCount, "ready_elsewhere", now_at=self.stamp(), ids=self._list(routes), limit=limit)
+        return self.records(ReadyJobs, "ready_elsewhere", now_at=self.stamp(), ids=self._list(routes), limit=limit)
 
-    def first_ready(self, each: int, limit: int) -> list[ReadyCount]:
+    def first_ready(self, each: int, limit: int) -> list[ReadyJobs]:
         """Count claimable jobs among the first `each` of every priority of every queue, longest waiting first.
 
         Unlike `ready`, it does not read all of them, so `jobs` is a lower bound.
         """
-        return self.records(ReadyCount, "first_ready", now_at=self.stamp(), each=each, limit=limit)
+        return self.records(ReadyJobs, "first_ready", now_at=self.stamp(), each=each, limit=limit)
 
     def event_from(self, pos: int) -> EventTime | None:
         """Return the first event at or after a position, with the time at which it was recorded."""

@@ -16,6 +16,9 @@ from holdfast.core.doctor.model import (
     SinkHealth,
     Skew,
     StoreHealth,
+    note,
+    warning,
+    well,
 )
 from holdfast.core.explain.formatting import (
     format_bytes,
@@ -72,50 +75,48 @@ def check_store(store: StoreHealth, skew: Skew | None) -> Iterator[HealthFinding
 def _schema(store: StoreHealth) -> HealthFinding:
     found, known = store.schema_version, store.schema_known
     if found == known:
-        return HealthFinding("schema", Severity.WELL, f"schema {found} is the newest that this Holdfast knows")
+        return well("schema", f"schema {found} is the newest that this Holdfast knows")
     words = f"schema {found}, but this Holdfast knows {known}"
-    return HealthFinding(
-        "schema", Severity.WARNING, words, "Run the same version of Holdfast everywhere; opening a ledger migrates it."
-    )
+    return warning("schema", words, "Run the same version of Holdfast everywhere; opening a ledger migrates it.")
 
 
 def _durability(store: StoreHealth) -> HealthFinding:
     words = ", ".join(f"{name} = {value}" for name, value in store.settings.items())
     unsafe = [name for name, value in store.settings.items() if value not in DURABLE_SETTINGS[name]]
     if not unsafe:
-        return HealthFinding("durability", Severity.WELL, words)
+        return well("durability", words)
     action = (
         f"Set {', '.join(f'{name} = {DURABLE_SETTINGS[name][0]}' for name in unsafe)}: a crash may lose what was acknowledged."
     )
-    return HealthFinding("durability", Severity.WARNING, words, action)
+    return warning("durability", words, action)
 
 
 def _permissions(store: StoreHealth) -> HealthFinding:
     loose = [file for file in store.files if file.mode & WRITABLE_BY_OTHERS]
     if not loose:
-        return HealthFinding("permissions", Severity.WELL, "only their owner may write to the ledger's files")
+        return well("permissions", "only their owner may write to the ledger's files")
     words = f"others may write to {', '.join(f'{file.path} ({file.mode:04o})' for file in loose)}"
-    return HealthFinding("permissions", Severity.WARNING, words, "Take that right from group and others: chmod go-w.")
+    return warning("permissions", words, "Take that right from group and others: chmod go-w.")
 
 
 def _disk(free_bytes: int) -> HealthFinding:
     words = f"{free_bytes / (1 << 30):,.1f} GiB are free on the ledger's disk"
     if free_bytes >= DISK_FREE_BYTES_MIN:
-        return HealthFinding("disk", Severity.WELL, words)
+        return well("disk", words)
     action = (
         "Free some space. Then let a worker prune, so that the file does not grow further: "
         "holdfast worker run MODULE:APP --keep-jobs 30d --keep-beats 1d."
     )
-    return HealthFinding("disk", Severity.WARNING, words, action)
+    return warning("disk", words, action)
 
 
 def _oldest_transaction(oldest: OpenTransaction | None) -> HealthFinding:
     if oldest is None:
-        return HealthFinding("oldest_transaction", Severity.WELL, "no other transaction is open")
+        return well("oldest_transaction", "no other transaction is open")
     words = f"the oldest open transaction, {oldest.who}, is {format_duration(oldest.age_us)} old"
     if oldest.age_us <= TRANSACTION_US_MAX:
-        return HealthFinding("oldest_transaction", Severity.WELL, words)
-    return HealthFinding("oldest_transaction", Severity.WARNING, words, f"End it: until then nothing is vacuumed. {_TERMINATE}")
+        return well("oldest_transaction", words)
+    return warning("oldest_transaction", words, f"End it: until then nothing is vacuumed. {_TERMINATE}")
 
 
 _TERMINATE = "SELECT pg_terminate_backend(PID), or ROLLBACK PREPARED."
@@ -124,43 +125,32 @@ _TERMINATE = "SELECT pg_terminate_backend(PID), or ROLLBACK PREPARED."
 def _horizon(writer: OpenTransaction | None, xids: int) -> HealthFinding:
     """Check the horizon. An open writing transaction in any database of the server holds back readers of the total order."""
     if writer is None:
-        return HealthFinding(
-            "horizon", Severity.WELL, f"no transaction delays followers; the horizon is {xids:,} transactions old"
-        )
+        return well("horizon", f"no transaction delays followers; the horizon is {xids:,} transactions old")
     open_for = format_duration(writer.age_us)
     words = f"followers wait for {writer.who}, a writer that has been open for {open_for}, {xids:,} transactions ago"
     if writer.age_us <= TRANSACTION_US_MAX:
-        return HealthFinding("horizon", Severity.WELL, words)
-    return HealthFinding(
-        "horizon", Severity.WARNING, words, f"End it: sinks, seals and streams see nothing newer. Claims go on. {_TERMINATE}"
-    )
+        return well("horizon", words)
+    return warning("horizon", words, f"End it: sinks, seals and streams see nothing newer. Claims go on. {_TERMINATE}")
 
 
 def _locked_jobs(locked: tuple[LockedJob, ...]) -> HealthFinding:
     stuck = [job for job in locked if job.age_us > LOCKED_US_MAX]
     if not stuck:
-        return HealthFinding(
-            "locked_jobs", Severity.WELL, f"no job has been locked for more than {format_duration(LOCKED_US_MAX)}"
-        )
+        return well("locked_jobs", f"no job has been locked for more than {format_duration(LOCKED_US_MAX)}")
     words = "; ".join(f"job {job.job_id} is locked by {job.who}, open for {format_duration(job.age_us)}" for job in stuck)
-    return HealthFinding(
-        "locked_jobs", Severity.WARNING, words, f"End it: nothing can be written to the job before. {_TERMINATE}"
-    )
+    return warning("locked_jobs", words, f"End it: nothing can be written to the job before. {_TERMINATE}")
 
 
 def _pooler(poll_ms: int | None) -> HealthFinding:
     words = "connections go through a pooler: statements are not prepared, and no session state is used"
     if poll_ms is None:
-        return HealthFinding("pooler", Severity.WELL, words)
+        return well("pooler", words)
     action = "To wake workers at once, add listen=HOST:PORT of the server itself to the url."
-    return HealthFinding(
-        "pooler", Severity.NOTE, f"{words}; waiting workers look for new work every {format_duration(poll_ms * 1_000)}", action
-    )
+    return note("pooler", f"{words}; waiting workers look for new work every {format_duration(poll_ms * 1_000)}", action)
 
 
-_REPLICA = HealthFinding(
+_REPLICA = warning(
     "replica",
-    Severity.WARNING,
     "the server is a read replica: nothing can be written to this ledger",
     "Give the url of the primary server. A url may name several hosts.",
 )
@@ -168,17 +158,17 @@ _REPLICA = HealthFinding(
 
 def _stopped_writer(pid: int) -> HealthFinding:
     words = f"process {pid} has the write lock and is stopped: nothing can be written"
-    return HealthFinding("writer", Severity.WARNING, words, f"Continue it (kill -CONT {pid}) or end it.")
+    return warning("writer", words, f"Continue it (kill -CONT {pid}) or end it.")
 
 
 def _log(size: int, readers: tuple[int, ...]) -> HealthFinding:
     """Report a write-ahead log that has become large. Without a reader, the next commits make it small again."""
     words = f"the write-ahead log has {format_bytes(size)}"
     if not readers:
-        return HealthFinding("wal", Severity.NOTE, f"{words}; no read transaction is open, so the next commits make it smaller")
+        return note("wal", f"{words}; no read transaction is open, so the next commits make it smaller")
     who = f"{'process' if len(readers) == 1 else 'processes'} {', '.join(map(str, readers[:NAMED_MAX]))}"
     words = f"{words}, which grows while {who} {'has' if len(readers) == 1 else 'have'} a read transaction open"
-    return HealthFinding("wal", Severity.WARNING, words, "End that transaction, or the process, if it stays: see it with ps -p.")
+    return warning("wal", words, "End that transaction, or the process, if it stays: see it with ps -p.")
 
 
 def check_clock(skew: Skew) -> HealthFinding:
@@ -186,12 +176,12 @@ def check_clock(skew: Skew) -> HealthFinding:
     apart, margin = format_duration(abs(skew.ahead_us)), _format_skew(skew.round_trip_us // 2)
     words = f"the ledger's clock is {apart} {side} this machine's, give or take {margin}"
     if abs(skew.ahead_us) - skew.round_trip_us // 2 <= SKEW_US_MAX:
-        return HealthFinding("clock", Severity.WELL, words)
+        return well("clock", words)
     action = (
         "Set the clocks by the same source. Only the ledger's clock decides; "
         "statements that are signed more than 5 min apart from it are refused."
     )
-    return HealthFinding("clock", Severity.WARNING, words, action)
+    return warning("clock", words, action)
 
 
 def _format_skew(us: int) -> str:
@@ -238,10 +228,10 @@ def _workers(health: LedgerHealth) -> HealthFinding:
     silent = sum(worker.name not in there for worker in health.workers)
     if not lately:
         action = "Start one: holdfast worker run MODULE:APP. A running worker may use another ledger: its log names it."
-        return HealthFinding("workers", Severity.NOTE, "no worker is signed in to this ledger", action)
+        return note("workers", "no worker is signed in to this ledger", action)
     workers = f"{pluralize(len(lately), 'worker')} {'is' if len(lately) == 1 else 'are'} signed in"
     others = f", {silent} more {'is' if silent == 1 else 'are'} silent" if silent else ""
-    return HealthFinding("workers", Severity.WELL, f"{workers}, seen {_ages(lately, health.now)} ago{others}")
+    return well("workers", f"{workers}, seen {_ages(lately, health.now)} ago{others}")
 
 
 def _live_workers(health: LedgerHealth) -> list[SeenWorker]:
@@ -269,15 +259,11 @@ def _ages(workers: list[SeenWorker], now: Micros) -> str:
 def _sweeping(health: LedgerHealth) -> HealthFinding:
     due = health.due + health.owing
     if health.sweeper is not None:
-        return HealthFinding(
-            "sweeping", Severity.WELL, f"{health.sweeper} sweeps" + (f"; {_format_jobs(due)} due" if due else "")
-        )
+        return well("sweeping", f"{health.sweeper} sweeps" + (f"; {_format_jobs(due)} due" if due else ""))
     if not due:
-        return HealthFinding("sweeping", Severity.WELL, "nothing is due, and no sweep is needed")
+        return well("sweeping", "nothing is due, and no sweep is needed")
     words = f"{_format_jobs(due)} due for a sweep, and no worker sweeps"
-    return HealthFinding(
-        "sweeping", Severity.WARNING, words, "Start a worker, which sweeps by itself; or once by hand: holdfast sweep."
-    )
+    return warning("sweeping", words, "Start a worker, which sweeps by itself; or once by hand: holdfast sweep.")
 
 
 _RETENTION_NAMES = {
@@ -293,13 +279,13 @@ def _retention(health: LedgerHealth) -> Iterator[HealthFinding]:
     """Report the shortest retention of all workers, because each of them may be the one that deletes."""
     lately = _live_workers(health)
     if not lately:
-        yield HealthFinding("retention", Severity.WELL, "everything is kept while no worker runs: only workers delete old data")
+        yield well("retention", "everything is kept while no worker runs: only workers delete old data")
         return
     words = []
     for name, what in _RETENTION_NAMES.items():
         times_ms = [kept for worker in lately if (kept := worker.keep_ms.get(name)) is not None]
         words.append(f"{what} deleted after {format_duration(min(times_ms) * 1_000)}" if times_ms else f"{what} kept")
-    yield HealthFinding("retention", Severity.WELL, ", ".join(words))
+    yield well("retention", ", ".join(words))
 
 
 def _history(health: LedgerHealth) -> Iterator[HealthFinding]:
@@ -313,7 +299,7 @@ def _history(health: LedgerHealth) -> Iterator[HealthFinding]:
             f"{there} with jobs and indexes; "
             f"about {found.recent:,} came in the last {format_duration(found.recent_us)}, which is about {format_bytes(grows)}"
         )
-        yield HealthFinding("history", Severity.WELL, words)
+        yield well("history", words)
 
 
 def _format_jobs(number: int) -> str:
@@ -343,11 +329,11 @@ def _schedules(health: LedgerHealth) -> Iterator[HealthFinding]:
         if late_us > LATE_US:
             words = f"schedule {found.name} should have made a job {format_duration(late_us)} ago"
             action = "Start a worker or a server: they make the jobs of schedules. Once by hand: holdfast sweep."
-            yield HealthFinding("schedule_late", Severity.WARNING, words, action)
+            yield warning("schedule_late", words, action)
         if found.last_error is not None:
             words = f"the last firing of schedule {found.name} had an error: {found.last_error}"
             action = f"See its options: holdfast schedule get {quote_argument(found.name)}. Add it again to change them."
-            yield HealthFinding("schedule_refused", Severity.WARNING, words, action)
+            yield warning("schedule_refused", words, action)
 
 
 def _groups(health: LedgerHealth) -> Iterator[HealthFinding]:
@@ -358,10 +344,10 @@ def _groups(health: LedgerHealth) -> Iterator[HealthFinding]:
             action = (
                 f"Remove the cause, then try again: holdfast group close {name}. Or do without it: holdfast group cancel {name}."
             )
-            yield HealthFinding("group_refused", Severity.WARNING, words, action)
+            yield warning("group_refused", words, action)
         elif found.is_open:
             words = f"group {found.name} is open and has no live job ({found.jobs:,} ended): nothing follows until it is closed"
-            yield HealthFinding("group_open", Severity.WARNING, words, f"If no more join: holdfast group close {name}.")
+            yield warning("group_open", words, f"If no more join: holdfast group close {name}.")
         else:
             dead = f"{found.dead} of {pluralize(found.jobs, 'job')}"
             words = f"group {found.name} is done, but {dead} did not succeed: its follow-up job is not made"
@@ -382,11 +368,9 @@ def _unserved(health: LedgerHealth) -> Iterator[HealthFinding]:
             action = f"Start one: holdfast worker run MODULE:APP --queues {shlex.quote(ready.queue)}."
             if health.agent_at is not None and health.now - health.agent_at <= AGENT_SEEN_US:
                 words = f"{words}; agents are active, the last of them {format_when(health.agent_at, health.now)}"
-                yield HealthFinding(
-                    "kind_unserved", Severity.NOTE, words, f"Unless it is for agents: {action[0].lower()}{action[1:]}"
-                )
+                yield note("kind_unserved", words, f"Unless it is for agents: {action[0].lower()}{action[1:]}")
             else:
-                yield HealthFinding("kind_unserved", Severity.WARNING, words, action)
+                yield warning("kind_unserved", words, action)
 
 
 def _backlog(health: LedgerHealth) -> Iterator[HealthFinding]:
@@ -405,7 +389,7 @@ def _backlog(health: LedgerHealth) -> Iterator[HealthFinding]:
                 "holdfast top shows whether it grows. "
                 f"To add a worker: holdfast worker run MODULE:APP --queues {shlex.quote(queue)}."
             )
-            yield HealthFinding("backlog", Severity.NOTE, words, action)
+            yield note("backlog", words, action)
 
 
 def _sinks(health: LedgerHealth) -> HealthFinding:
@@ -413,9 +397,7 @@ def _sinks(health: LedgerHealth) -> HealthFinding:
     if dead:
         named = ", ".join(f"{sink.name} ({sink.last_error})" for sink in dead[:NAMED_MAX])
         action = f"Fix the cause, then: holdfast sink revive {quote_argument(dead[0].name)}."
-        return HealthFinding(
-            "sinks", Severity.WARNING, f"{pluralize(len(dead), 'sink')} {'is' if len(dead) == 1 else 'are'} dead: {named}", action
-        )
+        return warning("sinks", f"{pluralize(len(dead), 'sink')} {'is' if len(dead) == 1 else 'are'} dead: {named}", action)
     left = [sink for sink in health.sinks if sink.relay is None and _waits_long(sink, health.now)]
     if left:
         named = ", ".join(f"{sink.name} ({pluralize(sink.waiting, 'event')})" for sink in left[:NAMED_MAX])
@@ -423,12 +405,12 @@ def _sinks(health: LedgerHealth) -> HealthFinding:
             "Start a server or a worker that has this sink. "
             f"If it is not needed any more: holdfast sink drop {quote_argument(left[0].name)}."
         )
-        return HealthFinding("sinks", Severity.WARNING, f"events wait, and no process delivers them: {named}", action)
+        return warning("sinks", f"events wait, and no process delivers them: {named}", action)
     failing = [sink.name for sink in health.sinks if sink.failures]
     if failing:
-        return HealthFinding("sinks", Severity.NOTE, f"retried automatically: {', '.join(failing[:NAMED_MAX])}")
+        return note("sinks", f"retried automatically: {', '.join(failing[:NAMED_MAX])}")
     words = f"{pluralize(len(health.sinks), 'sink')}, none stuck" if health.sinks else "there are no sinks"
-    return HealthFinding("sinks", Severity.WELL, words)
+    return well("sinks", words)
 
 
 def _waits_long(sink: SinkHealth, now: Micros) -> bool:
@@ -438,38 +420,38 @@ def _waits_long(sink: SinkHealth, now: Micros) -> bool:
 def _failed_jobs(health: LedgerHealth) -> HealthFinding:
     if not health.failed:
         words = "there are no failed jobs" + ("; there are dead letters, see below" if health.dead_letters else "")
-        return HealthFinding("failed_jobs", Severity.WELL, words)
+        return well("failed_jobs", words)
     words = f"{_format_capped(health.failed, 'failed job')}, neither replayed nor discarded"
     action = "Look at them (holdfast job list --failed), then holdfast job replay or holdfast job discard."
-    return HealthFinding("failed_jobs", Severity.WARNING, words, action)
+    return warning("failed_jobs", words, action)
 
 
 def _waiting_for_failed(health: LedgerHealth) -> Iterator[HealthFinding]:
     if health.in_vain:
         words = f"{_format_capped(health.in_vain, 'job')} waiting for a job that failed, was cancelled or dead-lettered"
         action = "holdfast job list --waiting names them. Replay the job that each waits for, or cancel those that wait."
-        yield HealthFinding("waits_in_vain", Severity.WARNING, words, action)
+        yield warning("waits_in_vain", words, action)
 
 
 def _dead_letters(health: LedgerHealth) -> HealthFinding:
     if not health.dead_letters:
-        return HealthFinding("dead_letters", Severity.WELL, "there are no dead letters")
+        return well("dead_letters", "there are no dead letters")
     left = health.dead_letters - health.replayed
     if not left:
         words = f"{_format_capped(health.dead_letters, 'dead letter')}, replayed and not discarded"
-        return HealthFinding("dead_letters", Severity.NOTE, words, "Discard them: holdfast dlq discard --all --replayed.")
+        return note("dead_letters", words, "Discard them: holdfast dlq discard --all --replayed.")
     more = f"; {pluralize(health.replayed, 'more is', 'more are')} replayed" if health.replayed else ""
     words = f"{_format_capped(left, 'dead letter')}, neither replayed nor discarded{more}"
     action = "Look at them (holdfast dlq list), then holdfast dlq replay or holdfast dlq discard."
-    return HealthFinding("dead_letters", Severity.WARNING, words, action)
+    return warning("dead_letters", words, action)
 
 
 def _keys(health: LedgerHealth) -> HealthFinding:
     named = ", ".join(health.signed[:NAMED_MAX])
     if health.server_key:
-        return HealthFinding("server_key", Severity.WELL, f"signed: {named}; there is a valid server key")
+        return well("server_key", f"signed: {named}; there is a valid server key")
     words = f"signed: {named}; but no server key is valid, so no sweep can stall or resume their jobs"
-    return HealthFinding("server_key", Severity.WARNING, words, "Make one for the sweeper: holdfast key new main --role server.")
+    return warning("server_key", words, "Make one for the sweeper: holdfast key new main --role server.")
 
 
 def _seal(health: LedgerHealth) -> HealthFinding:
@@ -478,15 +460,15 @@ def _seal(health: LedgerHealth) -> HealthFinding:
     newest = format_when(health.sealed_at, health.now)
     words = f"{pluralize(behind, 'event')} not sealed yet; the newest head is of {newest}; {who}"
     if not behind or health.now - health.sealed_at <= UNSEALED_US_MAX:
-        return HealthFinding("seal", Severity.WELL, words)
-    return HealthFinding("seal", Severity.WARNING, words, "Seal it with a server key: holdfast seal --key FILE.")
+        return well("seal", words)
+    return warning("seal", words, "Seal it with a server key: holdfast seal --key FILE.")
 
 
 def _counting(uncounted: int, counter: str | None) -> HealthFinding:
     """Report whether totals and history are up to date. Readers count what is missing, but not events of deleted jobs."""
     if not uncounted:
-        return HealthFinding("counting", Severity.WELL, "all events are in totals and history")
+        return well("counting", "all events are in totals and history")
     left = f"{pluralize(uncounted, 'event')} not kept in totals and history yet"
     if counter is not None or uncounted <= UNCOUNTED_MAX:
-        return HealthFinding("counting", Severity.WELL, f"{left}; {counter or 'the next reader'} counts them")
-    return HealthFinding("counting", Severity.NOTE, f"{left}, and no process counts", "Start a server: holdfast serve.")
+        return well("counting", f"{left}; {counter or 'the next reader'} counts them")
+    return note("counting", f"{left}, and no process counts", "Start a server: holdfast serve.")

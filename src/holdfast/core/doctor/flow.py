@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from holdfast.core.doctor.model import COUNT_MAX, HealthFinding, LedgerHealth, LimitTrouble, RoutedJobs, Severity
+from holdfast.core.doctor.model import COUNT_MAX, HealthFinding, LedgerHealth, LimitTrouble, RoutedJobs, note, warning
 from holdfast.core.explain.flow import missing_labels, show_limit
 from holdfast.core.explain.formatting import format_when, run_a_worker
 from holdfast.core.explain.model import AGENT_SEEN_US, SeenWorker
@@ -64,19 +64,19 @@ def _unroutable(one: UnroutableJobs, now: Micros, agent_at: Micros | None) -> He
         action = f"{action} Or let any worker have {them}: holdfast job move ID --any-worker."
     if agent_at is not None and now - agent_at <= AGENT_SEEN_US:
         words = f"{words}; agents are active, the last of them {format_when(agent_at, now)}"
-        return HealthFinding(code, Severity.NOTE, words, f"Unless it is for agents: {action[0].lower()}{action[1:]}")
-    return HealthFinding(code, Severity.WARNING, words, action)
+        return note(code, words, f"Unless it is for agents: {action[0].lower()}{action[1:]}")
+    return warning(code, words, action)
 
 
 def _removed(limit: LimitTrouble) -> HealthFinding:
     words = f"{_count(limit.jobs)} {_draw(limit)} on the limit {limit.limit}, which was removed: they go on without it"
-    return HealthFinding("limit_removed", Severity.NOTE, words, "If they should be limited, set the limit again.")
+    return note("limit_removed", words, "If they should be limited, set the limit again.")
 
 
 def _too_small(limit: LimitTrouble) -> HealthFinding:
     words = f"{_count(limit.jobs)} {_draw(limit)} {limit.units:,} units of the limit {limit.limit}, which has fewer"
     action = f"They can never start. Raise the limit or cancel the jobs: {show_limit(limit.limit.partition(' for ')[0]).command}."
-    return HealthFinding("limit_too_small", Severity.WARNING, words, action)
+    return warning("limit_too_small", words, action)
 
 
 def _draw(limit: LimitTrouble) -> str:

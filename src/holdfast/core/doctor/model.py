@@ -26,6 +26,18 @@ class HealthFinding(msgspec.Struct, frozen=True):
     action: str = ""
 
 
+def well(code: str, words: str) -> HealthFinding:
+    return HealthFinding(code, Severity.WELL, words)
+
+
+def note(code: str, words: str, action: str = "") -> HealthFinding:
+    return HealthFinding(code, Severity.NOTE, words, action)
+
+
+def warning(code: str, words: str, action: str) -> HealthFinding:
+    return HealthFinding(code, Severity.WARNING, words, action)
+
+
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """The health of a ledger at `now`."""
 

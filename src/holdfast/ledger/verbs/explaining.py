@@ -247,7 +247,7 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         owing=sum(map(len, session.unfinished_jobs(COUNT_MAX, 0))),
         sweeper=sweeper_of(session, now),
         paused=pauses_of(session),
-        ready=tuple(ReadyJobs(*found) for found in session.ready(PAGE_MAX)) if ready is None else ready,
+        ready=tuple(session.ready(PAGE_MAX)) if ready is None else ready,
         routable=_routable(session, unroutable, ready) if unroutable else None,
         workers=workers,
         agent_at=session.last_agent(),
@@ -275,7 +275,7 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
 def _routable(session: Session, unroutable: Iterable[RoutedJobs], ready: tuple[ReadyJobs, ...] | None) -> tuple[ReadyJobs, ...]:
     """Return the ready jobs without those that no running worker may have. If `ready` has only some, these are subtracted."""
     if ready is None:
-        return tuple(ReadyJobs(*found) for found in session.ready_elsewhere([one.route for one in unroutable], PAGE_MAX))
+        return tuple(session.ready_elsewhere([one.route for one in unroutable], PAGE_MAX))
     less = Counter[tuple[str, str]]()
     for one in unroutable:
         less[one.queue, one.kind] += one.jobs
