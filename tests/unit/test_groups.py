@@ -11,7 +11,7 @@ from holdfast.core.groups import (
     FollowUp,
     GroupBody,
     GroupCounts,
-    GroupState,
+    GroupRow,
     due_follow_ups,
     end_of,
     is_fold_due,
@@ -22,8 +22,8 @@ FOLLOW_UP = FollowUp(msgspec.Raw(b'{"queue":"a","kind":"b","args":{}}'))
 BOTH = GroupBody(then=FOLLOW_UP, on_dead=FOLLOW_UP)
 
 
-def state(counts: GroupCounts, **fields: Any) -> GroupState:
-    return GroupState(counts, None, None, None, None, None, None)._replace(**fields)
+def state(counts: GroupCounts, **fields: Any) -> GroupRow:
+    return GroupRow._make([1, "g", "{}", 0, "ada", *[None] * 8, *counts])._replace(**fields)
 
 
 def test_counts_are_added():

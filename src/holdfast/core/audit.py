@@ -165,10 +165,8 @@ def _check_event(job: JobRecord | None, event: EventRecord, *, is_incomplete: bo
         missing = f": event {job.rev + 1} is missing" if event.rev > job.rev + 1 else ""
         yield "rev", f"event {event.rev} follows event {job.rev}{missing}"
     if event.from_status is not job.status or (event.type, event.from_status, event.to_status) not in STEPS:
-        yield (
-            "step",
-            f"it goes from {_status(event.from_status)} to {_status(event.to_status)}, but the job was {job.status.value}",
-        )
+        steps = f"it goes from {_status(event.from_status)} to {_status(event.to_status)}"
+        yield "step", f"{steps}, but the job was {job.status.value}"
         return
     if event.received_at < job.updated_at:
         yield "time", "an event is older than the one before it"
@@ -304,10 +302,8 @@ def _check_placement(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, 
         if job.is_waiting:
             yield "waiting", "rescheduled while it waited for others"
         elif times.from_at != job.available_at or times.available_at == job.available_at:
-            yield (
-                "record",
-                f"rescheduled from {times.from_at} to {times.available_at}, but the job was available at {job.available_at}",
-            )
+            change = f"rescheduled from {times.from_at} to {times.available_at}"
+            yield "record", f"{change}, but the job was available at {job.available_at}"
 
 
 _BY_CALLS = frozenset({EventType.REPLACED, EventType.POSTPONED})
@@ -319,18 +315,14 @@ def _check_call(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str]]
     if event.type not in _BY_CALLS:
         return
     if job.attempt or job.dedupe_key is None:
-        yield (
-            "record",
-            f"{event.type.value} after {job.attempt} attempts, but only a job with a key that was never claimed can be",
-        )
+        attempts = f"{event.type.value} after {job.attempt} attempts"
+        yield "record", f"{attempts}, but only a job with a key that was never claimed can be"
     if event.type is EventType.POSTPONED:
         times = payloads.decode(payloads.PostponedPayload, event.payload)
         before = (job.wanted_at or 0) if job.is_waiting else job.available_at
         if times.from_at != before or times.available_at > times.latest_at:
-            yield (
-                "record",
-                f"postponed from {times.from_at} to {times.available_at}, but it was {before}, and {times.latest_at} the latest",
-            )
+            change = f"postponed from {times.from_at} to {times.available_at}"
+            yield "record", f"{change}, but it was {before}, and {times.latest_at} the latest"
 
 
 def _check_failure(job: JobRecord, event: EventRecord, body: payloads.FailedPayload) -> Iterable[tuple[str, str]]:
@@ -395,10 +387,8 @@ def _check_holder(job: JobRecord, event: EventRecord) -> Iterable[tuple[str, str
             yield "claimed too early", f"at {_time(event.received_at)}, available from {_time(job.available_at)}"
         return
     if job.status in HELD and event.type is not EventType.STALLED and lease_expired(job, event.received_at):
-        yield (
-            "late holder",
-            f"{event.type.value} at {_time(event.received_at)}, but the lease ended at {_time(job.lease_expires_at)}",
-        )
+        ended = f"but the lease ended at {_time(job.lease_expires_at)}"
+        yield "late holder", f"{event.type.value} at {_time(event.received_at)}, {ended}"
     holder = (job.owner or job.last_owner, job.incarnation)
     if (event.actor.name, event.actor.incarnation) != holder:
         yield "holder", f"recorded by {event.actor}, but the attempt belongs to {holder[0] or 'another worker'}"

@@ -84,27 +84,52 @@ class GroupBody(msgspec.Struct, frozen=True, omit_defaults=True):
         yield from (name for name in (self.then_joins, self.on_dead_joins) if name is not None)
 
 
-class GroupState(NamedTuple):
-    """The part of a group's row that says what is due."""
+_bodies = msgspec.json.Decoder(GroupBody)
 
-    counts: GroupCounts
+
+class GroupRow(NamedTuple):
+    """What is stored of a group. Changes that are not folded yet are not in its counts."""
+
+    id: int
+    name: str
+    body: str
+    created_at: Micros
+    created_by: str
     closed_at: Micros | None
+    closed_by: str | None
     cancelled_at: Micros | None
     dead_at: Micros | None
     """When the first dead job was folded in."""
+    done_at: Micros | None
     then_job: int | None
     on_dead_job: int | None
     last_error: str | None
     """Why a follow-up job was refused. No other is made until the group is closed again."""
+    joined: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    dead_lettered: int
+
+    def decoded(self) -> GroupBody:
+        return _bodies.decode(self.body)
+
+    @property
+    def counts(self) -> GroupCounts:
+        return GroupCounts(self.joined, self.succeeded, self.failed, self.cancelled, self.dead_lettered)
+
+    def plus(self, changes: GroupCounts) -> "GroupRow":
+        """Return the row with these changes in its counts."""
+        return self._replace(**self.counts.plus(changes)._asdict())
 
 
-def is_fold_due(state: GroupState, added: GroupCounts, rows: int) -> bool:
+def is_fold_due(row: GroupRow, added: GroupCounts, rows: int) -> bool:
     """Return whether to fold now: there are many rows, the first job has died, or the last job of a closed group has ended."""
     if rows == 0:
         return False
-    counts = state.counts.plus(added)
-    is_last = state.closed_at is not None and counts.live <= 0
-    return rows >= limits.GROUP_FOLD_ROWS or is_last or (state.dead_at is None and counts.dead > 0)
+    counts = row.counts.plus(added)
+    is_last = row.closed_at is not None and counts.live <= 0
+    return rows >= limits.GROUP_FOLD_ROWS or is_last or (row.dead_at is None and counts.dead > 0)
 
 
 def is_done(counts: GroupCounts, closed_at: Micros | None) -> bool:
@@ -112,28 +137,28 @@ def is_done(counts: GroupCounts, closed_at: Micros | None) -> bool:
     return closed_at is not None and counts.live == 0
 
 
-def due_follow_ups(state: GroupState, body: GroupBody) -> list[FollowUpName]:
+def due_follow_ups(row: GroupRow, body: GroupBody) -> list[FollowUpName]:
     """Return the follow-up jobs to make now. Each is made once. A cancelled group makes no `then`."""
-    if state.last_error is not None:
+    if row.last_error is not None:
         return []
-    counts, due = state.counts, list[FollowUpName]()
-    if body.on_dead is not None and state.on_dead_job is None and counts.dead > 0:
+    counts, due = row.counts, list[FollowUpName]()
+    if body.on_dead is not None and row.on_dead_job is None and counts.dead > 0:
         due.append("on_dead")
-    has_all = is_done(counts, state.closed_at) and counts.dead == 0
-    if body.then is not None and state.then_job is None and has_all and state.cancelled_at is None:
+    has_all = is_done(counts, row.closed_at) and counts.dead == 0
+    if body.then is not None and row.then_job is None and has_all and row.cancelled_at is None:
         due.append("then")
     return due
 
 
-def may_join(state: GroupState, body: GroupBody, name: str) -> bool:
+def may_join(row: GroupRow, body: GroupBody, name: str) -> bool:
     """Return whether a follow-up job that is not made yet may still join the group `name`.
 
     Jobs that did not succeed may be replayed, so `then` may come as long as its group is not cancelled.
     """
-    is_over = is_done(state.counts, state.closed_at)
-    by_then = body.then_joins == name and state.then_job is None and state.cancelled_at is None
-    is_on_dead_due = not is_over or (state.counts.dead > 0 and state.cancelled_at is None)
-    return by_then or (body.on_dead_joins == name and state.on_dead_job is None and is_on_dead_due)
+    is_over = is_done(row.counts, row.closed_at)
+    by_then = body.then_joins == name and row.then_job is None and row.cancelled_at is None
+    is_on_dead_due = not is_over or (row.counts.dead > 0 and row.cancelled_at is None)
+    return by_then or (body.on_dead_joins == name and row.on_dead_job is None and is_on_dead_due)
 
 
 def check_children(name: str, children: Sequence[str], *, closed: bool) -> None:

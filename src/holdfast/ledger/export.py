@@ -67,10 +67,8 @@ def _text_or_none(body: bytes | None) -> str | None:
 
 
 def key_line(change: KeyChange) -> KeyLine:
-    return KeyLine(
-        change.pos, change.change, change.key_id, change.role, change.name, change.public.hex(), change.at, change.by,
-        change.signer, change.signature.hex(),
-    )  # fmt: skip
+    fields = msgspec.structs.asdict(change)
+    return KeyLine(**fields | {"public": change.public.hex(), "signature": change.signature.hex()})
 
 
 def merge_by_position(rows: Sequence[EventRow], keys: Sequence[KeyChange]) -> list[EventRow | KeyChange]:

@@ -13,7 +13,7 @@ from functools import partial
 from operator import methodcaller
 
 from holdfast.core import limits
-from holdfast.core.groups import FollowUpName, GroupState, due_follow_ups, is_done
+from holdfast.core.groups import FollowUpName, GroupRow, due_follow_ups, is_done
 from holdfast.core.model import Actor, EventType, Role
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.ledger import metrics
@@ -21,7 +21,6 @@ from holdfast.ledger.dispatch import enqueue_one
 from holdfast.ledger.limit_keys import add_keys
 from holdfast.ledger.requests import Request, Result
 from holdfast.store.base import Contention, StatementFailed, Store
-from holdfast.store.groups import GroupRow
 from holdfast.store.session import EnqueuedRow, Session
 from holdfast.telemetry.metrics import Metrics
 
@@ -84,28 +83,27 @@ def _fold(take: TakeGroup, session: Session) -> list[Result]:
 
 def bring_up_to_date(session: Session, row: GroupRow) -> list[Result]:
     """Add the changes to the counts of a locked group, and make the follow-up jobs that are due. Return their results."""
-    state = _counted(session, row)
+    row = _counted(session, row)
     made: dict[FollowUpName, int] = {}
-    results = [_make(session, row, name, made) for name in due_follow_ups(state, row.decoded())]
-    _save(session, row, state, made)
+    results = [_make(session, row, name, made) for name in due_follow_ups(row, row.decoded())]
+    _save(session, row, made)
     return results
 
 
-def _counted(session: Session, row: GroupRow) -> GroupState:
-    """Take the changes of a locked group, and return its state with them."""
-    return row.state._replace(counts=row.counts.plus(session.take_group_changes(row.id)))
+def _counted(session: Session, row: GroupRow) -> GroupRow:
+    """Take the changes of a locked group, and return its row with them."""
+    return row.plus(session.take_group_changes(row.id))
 
 
-def _save(session: Session, row: GroupRow, state: GroupState, made: dict[FollowUpName, int]) -> None:
-    now = session.now()
-    is_dead = state.counts.dead > 0
+def _save(session: Session, row: GroupRow, made: dict[FollowUpName, int]) -> None:
+    now, is_dead = session.now(), row.counts.dead > 0
     session.save_counts(
         row.id,
-        state.counts,
+        row.counts,
         dead_at=row.dead_at or (now if is_dead else None),
-        done_at=(row.done_at or now) if is_done(state.counts, state.closed_at) else None,
+        done_at=(row.done_at or now) if is_done(row.counts, row.closed_at) else None,
         made=made,
-        last_error=state.last_error,
+        last_error=row.last_error,
     )
 
 
@@ -130,4 +128,4 @@ def _note_refusal(take: TakeGroup, error: HoldfastError, session: Session) -> No
     if row is not None:
         message = error.message[:ERROR_CHARACTERS_MAX]
         log.warning("group %s made no job: %s", row.name, message, extra={"group": row.name, "code": error.code})
-        _save(session, row, _counted(session, row)._replace(last_error=message), {})
+        _save(session, _counted(session, row)._replace(last_error=message), {})

@@ -149,10 +149,10 @@ JOB_TIMES = {
 """The times in the JSON of a job, with their names in its record."""
 
 
-def _time(name: str, doc: str = "") -> Any:
-    def get(self: "Job") -> datetime | None:
-        at = getattr(self.record, name)
-        return None if at is None else to_datetime(at)
+def _read(name: str, read: Callable[[Any], Any], doc: str = "") -> Any:
+    def get(self: "Job") -> Any:
+        value = getattr(self.record, name)
+        return None if value is None else read(value)
 
     return property(get, doc=doc)
 
@@ -245,16 +245,16 @@ class Job(Generic[R_co]):
         """The only worker that may have it."""
         return None if self.record.flow is None else self.record.flow.for_worker or None
 
-    available_at: datetime = _time("available_at")
-    created_at: datetime = _time("created_at")
-    updated_at: datetime = _time("updated_at")
-    claimed_at: datetime | None = _time("claimed_at")
-    claim_expires_at: datetime | None = _time("lease_expires_at")
-    last_heartbeat_at: datetime | None = _time("last_beat_at")
-    started_at: datetime | None = _time("started_at")
-    finished_at: datetime | None = _time("finished_at")
-    dedupe_until: datetime | None = _time("dedupe_until")
-    cancel_requested_at: datetime | None = _time("cancel_requested_at")
+    available_at: datetime = _read("available_at", to_datetime)
+    created_at: datetime = _read("created_at", to_datetime)
+    updated_at: datetime = _read("updated_at", to_datetime)
+    claimed_at: datetime | None = _read("claimed_at", to_datetime)
+    claim_expires_at: datetime | None = _read("lease_expires_at", to_datetime)
+    last_heartbeat_at: datetime | None = _read("last_beat_at", to_datetime)
+    started_at: datetime | None = _read("started_at", to_datetime)
+    finished_at: datetime | None = _read("finished_at", to_datetime)
+    dedupe_until: datetime | None = _read("dedupe_until", to_datetime)
+    cancel_requested_at: datetime | None = _read("cancel_requested_at", to_datetime)
 
     @property
     def attempts_max(self) -> int | None:
@@ -279,36 +279,23 @@ class Job(Generic[R_co]):
         """Whether there is a checkpoint. This distinguishes a checkpoint of None from no checkpoint."""
         return self.record.checkpoint is not None
 
-    @property
-    def checkpoint(self) -> Any:
-        """The last checkpoint of a holder, for the next one."""
-        return None if self.record.checkpoint is None else _decode(self.record.checkpoint)
-
-    @property
-    def last_error(self) -> Any:
-        return None if self.record.last_error is None else _decode(self.record.last_error)
+    checkpoint: Any = _read("checkpoint", _decode, "The last checkpoint of a holder, for the next one.")
+    last_error: Any = _read("last_error", _decode)
 
     @property
     def error(self) -> Any:
         """The error of a failed job. None for any other job."""
         return self.last_error if self.record.status is Status.FAILED else None
 
-    @property
-    def failure_stage(self) -> FailureStage | None:
-        """The stage at which the newest attempt failed, if it failed."""
-        stage = self.record.failure_stage
-        return None if stage is None else FailureStage(stage)
-
-    @property
-    def reason_code(self) -> ReasonCode | None:
-        """Why the newest attempt failed, if that is known. For a dead letter and an exhausted job, why the job ended."""
-        code = self.record.reason_code
-        return None if code is None else ReasonCode(code)
-
-    @property
-    def stall_reason(self) -> StallReason | None:
-        reason = self.record.stall_reason
-        return None if reason is None else StallReason(reason)
+    failure_stage: FailureStage | None = _read(
+        "failure_stage", FailureStage, "The stage at which the newest attempt failed, if it failed."
+    )
+    reason_code: ReasonCode | None = _read(
+        "reason_code",
+        ReasonCode,
+        "Why the newest attempt failed, if that is known. For a dead letter and an exhausted job, why the job ended.",
+    )
+    stall_reason: StallReason | None = _read("stall_reason", StallReason)
 
     @property
     def dead_letter(self) -> dict[str, Any] | None:

@@ -97,10 +97,8 @@ class KeyLine(_ExportRecord, frozen=True):
     signature: Hex64
 
     def change_of(self) -> KeyChange:
-        public, signature = bytes.fromhex(self.public), bytes.fromhex(self.signature)
-        return KeyChange(
-            self.pos, self.change, self.key_id, self.role, self.name, public, self.at, self.by, self.signer, signature
-        )
+        fields = msgspec.structs.asdict(self)
+        return KeyChange(**fields | {"public": bytes.fromhex(self.public), "signature": bytes.fromhex(self.signature)})
 
 
 class GoneLine(_ExportRecord, frozen=True):

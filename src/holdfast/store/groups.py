@@ -13,7 +13,7 @@ from holdfast.core.groups import (
     FollowUpName,
     GroupBody,
     GroupCounts,
-    GroupState,
+    GroupRow,
     JoinedGroup,
     check_join,
     due_follow_ups,
@@ -24,46 +24,7 @@ from holdfast.core.groups import (
 from holdfast.core.model import TERMINAL, EventRecord, Micros, Status
 from holdfast.store.statement_session import StatementSession
 
-_bodies = msgspec.json.Decoder(GroupBody)
 _encode = msgspec.json.Encoder().encode
-
-
-class GroupRow(NamedTuple):
-    id: int
-    name: str
-    body: str
-    created_at: Micros
-    created_by: str
-    closed_at: Micros | None
-    closed_by: str | None
-    cancelled_at: Micros | None
-    dead_at: Micros | None
-    done_at: Micros | None
-    then_job: int | None
-    on_dead_job: int | None
-    last_error: str | None
-    joined: int
-    succeeded: int
-    failed: int
-    cancelled: int
-    dead_lettered: int
-
-    def decoded(self) -> GroupBody:
-        return _bodies.decode(self.body)
-
-    @property
-    def counts(self) -> GroupCounts:
-        return GroupCounts(self.joined, self.succeeded, self.failed, self.cancelled, self.dead_lettered)
-
-    @property
-    def state(self) -> GroupState:
-        return GroupState(
-            self.counts, self.closed_at, self.cancelled_at, self.dead_at, self.then_job, self.on_dead_job, self.last_error
-        )
-
-    def counted(self, pending: "PendingChanges") -> GroupState:
-        """Return the state with changes that the counts lack."""
-        return self.state._replace(counts=self.counts.plus(pending.counts))
 
 
 _COLUMNS = len(GroupRow._fields)
@@ -168,7 +129,7 @@ class SqlGroups(StatementSession):
         """Return the groups whose follow-up jobs may still join a group, by name."""
         rows = self.records(GroupRow, "joining_groups", name=name)
         pending = self.pending_changes([row.id for row in rows])
-        found = [(row, row.decoded(), row.counted(pending.get(row.id, NOTHING_PENDING))) for row in rows]
+        found = [(row, row.decoded(), row.plus(pending.get(row.id, NOTHING_PENDING).counts)) for row in rows]
         return [
             ChildGroup(row.name, bool(due_follow_ups(state, body))) for row, body, state in found if may_join(state, body, name)
         ]
@@ -236,7 +197,7 @@ class SqlGroups(StatementSession):
         due = []
         for row in self.rows("changed_groups", ids=self._list(ids)):
             group, (size, *changes) = GroupRow(*row[:_COLUMNS]), row[_COLUMNS:]
-            if is_fold_due(group.state, GroupCounts(*changes), size):
+            if is_fold_due(group, GroupCounts(*changes), size):
                 due.append(group.id)
         return due
 

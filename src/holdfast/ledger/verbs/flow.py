@@ -12,6 +12,7 @@ from holdfast.core import policy as policies
 from holdfast.core.doctor.model import COUNT_MAX
 from holdfast.core.flow import LimitBody, LimitKey, QueueSettings, read_ratio
 from holdfast.core.model import Actor, Role
+from holdfast.core.text import format_setting_ms
 from holdfast.errors import LimitExceeded, NotFound, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
@@ -301,15 +302,7 @@ def rate_text(body: LimitBody) -> str | None:
     """Return a rate as a text that `set_limit` takes."""
     if body.rate is None or body.per_us is None:
         return None
-    return f"{body.rate}/{duration_text(body.per_us)}"
-
-
-def duration_text(us: int) -> str:
-    """Return a duration as a text that `set_limit` takes: in the largest unit that gives a whole number."""
-    for unit, size in (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)):
-        if us % size == 0:
-            return f"{us // size}{unit}"
-    return f"{us // 1_000}ms"
+    return f"{body.rate}/{format_setting_ms(body.per_us // 1_000)}"
 
 
 def _limit_record(row: LimitRow) -> LimitRecord:

@@ -15,6 +15,7 @@ from holdfast.core.groups import (
     FollowUp,
     FollowUpName,
     GroupBody,
+    GroupRow,
     check_chain,
     check_children,
     closed_group,
@@ -29,7 +30,7 @@ from holdfast.ledger.base import public_job
 from holdfast.ledger.public import Job, public_record
 from holdfast.ledger.verbs.declarations import DeclarationVerb, declared_item, with_defaults
 from holdfast.ledger.verbs.on_jobs import OnJobsVerb
-from holdfast.store.groups import NOTHING_PENDING, ChildGroup, GroupRow, PendingChanges
+from holdfast.store.groups import NOTHING_PENDING, ChildGroup, PendingChanges
 from holdfast.store.rows import chunks
 from holdfast.store.session import Session
 

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from holdfast.core import limits, vocabulary
-from holdfast.core import policy as policies
 from holdfast.core.audit import Violation, check_history
 from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, Status
