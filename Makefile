@@ -15,8 +15,9 @@ CODE := $(wildcard src tests tools bench)
 
 # Tests that need a program which is not in .venv, and long ones, have targets of their own.
 USUAL := not torture and not browser and not promtool
-# The units, the contract on SQLite and the properties cover the core and the proofs.
-COVERED = $(PYTEST) -q -n $(JOBS) --dist worksteal -m "not torture" --cov=holdfast.core --cov=holdfast.proof --cov-branch
+# The units, the contract on SQLite and the properties cover what is pure: the core, the proofs, tallies and timelines.
+PURE := core proof watch.tally watch.timeline
+COVERED = $(PYTEST) -q -n $(JOBS) --dist worksteal -m "not torture" $(PURE:%=--cov=holdfast.%) --cov-branch
 
 # Further arguments: make test ARGS="tests/tools -k restart"
 ARGS ?=

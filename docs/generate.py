@@ -25,7 +25,7 @@ from holdfast.core.policy import _CHOICES, _COUNTS, _DURATIONS, _SWITCHES, TIER_
 from holdfast.core.table import EVENT_ROLES, TRANSITIONS
 from holdfast.ledger import public
 from holdfast.supervise.run import COUNTS, DURATIONS_MS, STALL_TIMEOUT_MS, RunPolicy
-from holdfast.telemetry import families
+from holdfast.watch import families
 
 ROOT = Path(__file__).parents[1]
 

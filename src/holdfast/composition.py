@@ -21,7 +21,7 @@ from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validators import HookSource, read_source
 from holdfast.proof.keys import SEED_BYTES, KeyFile, KeyRole, SecretKey
 from holdfast.store.base import Store
-from holdfast.telemetry.metrics import Metrics
+from holdfast.watch.process import Metrics
 
 TOKEN_FILE_BYTES_MAX = 4_096
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"

@@ -10,12 +10,12 @@ import pytest
 
 import holdfast
 from holdfast import Fence, HoldfastError, Ledger
-from holdfast.core import history as rules
 from holdfast.core import limits
 from holdfast.services import history as service
 from holdfast.services.history import HistoryService
-from holdfast.telemetry.prometheus import render
 from holdfast.testing import ManualClock
+from holdfast.watch import tally as rules
+from holdfast.watch.prometheus import render
 from tests.contract.builders import BUILDERS, queued, refused, refused_without_trace, running, succeeded
 from tests.support.histories import all_events
 from tests.support.near import near

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from holdfast import Ledger
-from holdfast.core import limits, timeline
+from holdfast.core import limits
 from holdfast.testing import ManualClock
+from holdfast.watch.timeline import build as timeline
 from tests.contract.builders import BUILDERS, WINDOW, claim, held, queued, refused, running
 
 

@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast
 from holdfast import Ledger
 from holdfast.files.keys import write_key
-from holdfast.telemetry.prometheus import serve
 from holdfast.testing import ManualClock
+from holdfast.watch.prometheus import serve
 from tests.contract.builders import claimed, dead_lettered, running_stalled, succeeded
 from tests.deploy.commands import DEPLOY
 from tests.deploy.prometheus_files import RULES, expressions

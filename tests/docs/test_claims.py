@@ -22,7 +22,9 @@ _VERB = re.compile(r"(?<![\w./])ledger\.([a-z_]+)")
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+)")
 _COMMAND = re.compile(r"holdfast((?: [a-z]+(?:-[a-z]+)*)+)")
 _DOTTED = re.compile(r"(?<![\w./-])(holdfast(?:\.[A-Za-z_]\w*)+)")
-_FOLDERS = "core|ledger|store|services|worker|cli|mcp|agent|aio|demo|supervise|telemetry|testing|proof|bench|docs|src|tests|tools"
+_FOLDERS = (
+    "core|ledger|store|services|worker|cli|mcp|agent|aio|demo|supervise|telemetry|watch|testing|proof|bench|docs|src|tests|tools"
+)
 _FILE = re.compile(rf"((?:{_FOLDERS})/[\w/.-]+\.(?:py|sql|md))")
 
 NOT_OURS = {"--init", "--upgrade", "--help", "--durations"}

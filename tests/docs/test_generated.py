@@ -13,7 +13,7 @@ from docs.generate import METRIC_FAMILIES, ROOT, pages
 from holdfast import Ledger, errors, liveness
 from holdfast.core import limits, policy, vocabulary
 from holdfast.core.model import EventType, FailureStage, Phase, ReasonCode, StallReason, Status
-from holdfast.telemetry import families
+from holdfast.watch import families
 from tests.docs.pages import problems
 
 

@@ -13,9 +13,9 @@ import pytest
 
 import holdfast.store
 from holdfast import Ledger
-from holdfast.core.histogram import edge_of
 from holdfast.store.rows import ClaimedRow, EventRow
 from holdfast.store.sqlite.session import SQL, _Guard
+from holdfast.watch.tally import edge_of
 
 SOURCE = Path(holdfast.store.__file__).parent
 EVENTS = ("find_event", "events", "events_of_jobs", "rare_events", "newest_events", "leaf_events", "leaf_events_of_job")

@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from holdfast import Ledger
 from holdfast.core import limits
 from holdfast.server.routes import ROUTES
-from holdfast.telemetry.metrics import NAMES_MAX
+from holdfast.watch.process import NAMES_MAX
 from tests.support.server import Client, RunningServer
 
 WILDCARDS = [

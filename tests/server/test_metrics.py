@@ -8,7 +8,7 @@ from pathlib import Path
 import holdfast
 from holdfast.server.metrics import METHODS
 from holdfast.server.routes import ROUTES
-from holdfast.telemetry.metrics import NAMES_MAX
+from holdfast.watch.process import NAMES_MAX
 from tests.contract.builders import dead_lettered
 from tests.support.server import Client, RunningServer, running
 

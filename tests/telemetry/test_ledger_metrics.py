@@ -11,8 +11,9 @@ import holdfast
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.errors import FenceLost, LeaseConflictError
-from holdfast.telemetry import Metrics, families
 from holdfast.testing import ManualClock
+from holdfast.watch import families
+from holdfast.watch.process import Metrics
 from tests.contract import builders as b
 
 KIND = "index_page"

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from holdfast.errors import ValidationError
-from holdfast.telemetry import Metrics, Quantiles, families
-from holdfast.telemetry.metrics import NAMES_MAX, OUTCOMES_MAX
+from holdfast.watch import families
+from holdfast.watch.process import NAMES_MAX, OUTCOMES_MAX, Metrics, Quantiles
 
 
 def test_runs_are_counted_by_kind_and_outcome() -> None:

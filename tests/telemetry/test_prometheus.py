@@ -17,10 +17,10 @@ from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.core import limits
 from holdfast.errors import ValidationError
-from holdfast.telemetry import Metrics, families
-from holdfast.telemetry.metrics import NAMES_MAX
-from holdfast.telemetry.prometheus import CONTENT_TYPE, Collector, MetricsEndpoint, render, serve
 from holdfast.testing import ManualClock
+from holdfast.watch import families
+from holdfast.watch.process import NAMES_MAX, Metrics
+from holdfast.watch.prometheus import CONTENT_TYPE, Collector, MetricsEndpoint, render, serve
 from tests.contract.builders import held
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -168,8 +168,8 @@ def test_without_the_client_the_error_names_the_extra() -> None:
 import sys
 sys.modules["prometheus_client"] = None
 from holdfast.errors import ValidationError
-from holdfast.telemetry import Metrics
-from holdfast.telemetry.prometheus import render, serve
+from holdfast.watch.process import Metrics
+from holdfast.watch.prometheus import render, serve
 for call in (lambda: render(Metrics()), lambda: serve(None, 0)):
     try:
         call()

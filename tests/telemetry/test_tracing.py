@@ -167,7 +167,8 @@ def test_the_library_does_not_load_opentelemetry(tmp_path: Path) -> None:
 import sys
 import holdfast
 from holdfast.telemetry.tracing import current_traceparent, job_span
-from holdfast.telemetry import logs, prometheus
+from holdfast.telemetry import logs
+from holdfast.watch import prometheus
 with holdfast.open("sqlite:///{tmp_path}/jobs.db") as ledger:
     ledger.enqueue("a")
     [job] = ledger.claim("w", start=True)

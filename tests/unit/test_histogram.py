@@ -6,8 +6,8 @@ import random
 import msgspec
 import pytest
 
-from holdfast.core import histogram
-from holdfast.core.histogram import BOUNDS_US, EDGES_US, Histogram, edge_of, merged
+from holdfast.watch import tally
+from holdfast.watch.tally import BOUNDS_US, EDGES_US, Histogram, edge_of, merged
 
 
 def of(*times_us: int) -> Histogram:
@@ -52,8 +52,8 @@ def test_a_quantile_is_within_5_percent():
 def test_20_times_of_11_s():
     found = of(*[11_000_000] * 20)
     assert (found.count, found.sum_us) == (20, 220_000_000)
-    assert found.quantile(histogram.P50) == pytest.approx(11, rel=0.05)
-    assert found.quantile(histogram.P95) == pytest.approx(11, rel=0.05)
+    assert found.quantile(tally.P50) == pytest.approx(11, rel=0.05)
+    assert found.quantile(tally.P95) == pytest.approx(11, rel=0.05)
 
 
 def test_what_does_not_exceed_a_bound_is_counted_exactly():

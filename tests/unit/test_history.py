@@ -2,10 +2,9 @@
 
 import pytest
 
-from holdfast.core import history as rules
 from holdfast.core import limits
-from holdfast.core.histogram import Histogram
-from holdfast.core.history import CountedEvents, Move, Tally
+from holdfast.watch import tally as rules
+from holdfast.watch.tally import CountedEvents, Histogram, Move, Tally
 
 HOUR = 3_600_000_000
 

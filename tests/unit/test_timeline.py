@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import payloads, timeline
+from holdfast.core import payloads
 from holdfast.core.model import Policy, Status
-from holdfast.core.timeline import TimelineHistory, TimelineJob, TimelineView, build_timeline
-from holdfast.core.timeline_model import Timeline
-from holdfast.core.timeline_rows import TimelineBeat, TimelineEvent
+from holdfast.watch.timeline import build as timeline
+from holdfast.watch.timeline.build import TimelineHistory, TimelineJob, TimelineView, build_timeline
+from holdfast.watch.timeline.model import Timeline
+from holdfast.watch.timeline.rows import TimelineBeat, TimelineEvent
 
 SECOND = 1_000_000
 WORKER = "worker:w-1#boot"

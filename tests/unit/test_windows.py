@@ -13,9 +13,9 @@ from holdfast.core.explain.formatting import to_datetime
 from holdfast.core.explain.model import LinkedJob, Postponement, SeenWorker
 from holdfast.core.formatting import describe_event
 from holdfast.core.model import EventRecord, EventType, Status
-from holdfast.core.timeline import TimelineHistory, TimelineJob, TimelineView, build_timeline
-from holdfast.core.timeline_rows import TimelineEvent
 from holdfast.core.windows import Outcome, changed_payload, outcome_of
+from holdfast.watch.timeline.build import TimelineHistory, TimelineJob, TimelineView, build_timeline
+from holdfast.watch.timeline.rows import TimelineEvent
 from tests.unit.histories import CLIENT, SECOND, T0, History, code_of
 
 NEW: dict[str, Any] = {"args": b'{"n":2}'}

@@ -20,7 +20,7 @@ from holdfast.files.keys import KeySource
 from holdfast.ledger import Ledger, fences
 from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validators import HookSource
-from holdfast.telemetry.metrics import Metrics
+from holdfast.watch.process import Metrics
 
 __all__ = ["CALLS_MAX", "WAITS_MAX", "AsyncLedger", "AsyncWaiter", "Opening", "check_fence", "open"]
 

@@ -16,7 +16,6 @@ from holdfast.core.explain import Explanation
 from holdfast.core.liveness import LivenessHeartbeatReceiptV1
 from holdfast.core.model import Actor, FailureStage, Fence, Policy, ReasonCode
 from holdfast.core.policy import SourcedField
-from holdfast.core.timeline_model import Timeline
 from holdfast.errors import HoldfastError
 from holdfast.ledger.base import JobOrFence
 from holdfast.ledger.charts import JobTotals, LedgerHistory
@@ -35,6 +34,7 @@ from holdfast.ledger.verbs.schedules import ScheduleRecord
 from holdfast.ledger.verbs.services import RunState, SinkState
 from holdfast.ledger.verbs.timeline import JobGraph
 from holdfast.proof.export_format import EndLine
+from holdfast.watch.timeline.model import Timeline
 
 
 class AsyncLedger(AsyncLedgerBase):

@@ -199,7 +199,7 @@ def _run_one(
         raise usage_error(error.message) from None
     with made as worker:
         if metrics_port is not None:
-            from holdfast.telemetry.prometheus import serve
+            from holdfast.watch.prometheus import serve
 
             endpoint = serve(worker.runtime.ledger, metrics_port, metrics_host)
             log.info("serving metrics", extra={"url": f"{endpoint.url}/metrics", "worker": worker.name})

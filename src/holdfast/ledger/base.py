@@ -29,7 +29,7 @@ from holdfast.store.callers import stop_if_abandoned
 from holdfast.store.rows import chunks
 from holdfast.store.session import AppliedCommand as StoreChange
 from holdfast.store.session import Session
-from holdfast.telemetry.metrics import Metrics
+from holdfast.watch.process import Metrics
 
 if TYPE_CHECKING:
     from holdfast.ledger.schedules import ScheduleFirer

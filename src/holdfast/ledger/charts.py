@@ -7,17 +7,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.core import history as rules
 from holdfast.core import limits
 from holdfast.core import policy as policies
-from holdfast.core.histogram import ERROR, P50, P95, Histogram, merged
-from holdfast.core.history import Tally
 from holdfast.core.model import Micros, Status
 from holdfast.errors import LimitExceeded, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.counted import AsOf, Counted, queued, sum_statuses
 from holdfast.ledger.public import to_datetime, to_micros
 from holdfast.store.history import OTHER
+from holdfast.watch import tally as rules
+from holdfast.watch.tally import ERROR, P50, P95, Histogram, Tally, merged
 
 DEFAULT_RANGE_US = rules.HOUR_US
 

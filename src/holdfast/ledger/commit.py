@@ -28,7 +28,7 @@ from holdfast.store.base import END_TRANSACTION_ACTION, Contention, Lane, Statem
 from holdfast.store.callers import unwrap, use_connection
 from holdfast.store.rows import BATCH_EVENTS_MAX, ClaimedJobs
 from holdfast.store.session import Session
-from holdfast.telemetry.metrics import Metrics
+from holdfast.watch.process import Metrics
 
 T = TypeVar("T")
 

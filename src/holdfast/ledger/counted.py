@@ -13,9 +13,6 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.core import history as rules
-from holdfast.core.histogram import Histogram
-from holdfast.core.history import Tally
 from holdfast.core.model import Micros, Status
 from holdfast.errors import HoldfastError
 from holdfast.ledger.commit import CommitPipeline
@@ -23,9 +20,11 @@ from holdfast.ledger.public import to_datetime
 from holdfast.store.base import Store
 from holdfast.store.history import OTHER, EventTally, HistoryRow, TotalKey
 from holdfast.store.session import Session
-from holdfast.telemetry import families
-from holdfast.telemetry.metrics import OTHER as OTHER_KINDS
-from holdfast.telemetry.metrics import Labels, Readings
+from holdfast.watch import families
+from holdfast.watch import tally as rules
+from holdfast.watch.process import OTHER as OTHER_KINDS
+from holdfast.watch.process import Labels, Readings
+from holdfast.watch.tally import Histogram, Tally
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from holdfast.ledger.limit_keys import add_keys
 from holdfast.ledger.requests import Request, Result
 from holdfast.store.base import Contention, StatementFailed, Store
 from holdfast.store.session import EnqueuedRow, Session
-from holdfast.telemetry.metrics import Metrics
+from holdfast.watch.process import Metrics
 
 log = logging.getLogger("holdfast.groups")
 

@@ -8,8 +8,8 @@ from holdfast.core.payloads import is_release
 from holdfast.errors import FenceLost, HoldfastError, LeaseConflictError, NotClaimable
 from holdfast.ledger.requests import FoundJob, Request, Result
 from holdfast.store.session import EnqueuedRow
-from holdfast.telemetry import families
-from holdfast.telemetry.metrics import Labels, Metrics
+from holdfast.watch import families
+from holdfast.watch.process import Labels, Metrics
 
 EXPIRIES = frozenset({StallReason.NO_HEARTBEAT, StallReason.LEASE_EXPIRED, StallReason.NO_PROGRESS})
 

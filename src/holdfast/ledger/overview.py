@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.core import history as rules
 from holdfast.core import limits
 from holdfast.core.doctor import diagnose
 from holdfast.core.doctor.model import HealthFinding, ReadyJobs
-from holdfast.core.histogram import merged
 from holdfast.core.model import ESCALATING, Actor, EventType, Micros, Phase, Status
 from holdfast.ledger.charts import Times, times_of
 from holdfast.ledger.counted import AsOf, Counted, sum_statuses
@@ -22,6 +20,8 @@ from holdfast.store.fleet import PauseRow, WorkerRow
 from holdfast.store.history import OTHER, TotalKey
 from holdfast.store.readings import AttentionJob
 from holdfast.store.session import Session
+from holdfast.watch import tally as rules
+from holdfast.watch.tally import merged
 
 if TYPE_CHECKING:
     from holdfast.core.doctor.model import StoreHealth

@@ -32,7 +32,7 @@ from holdfast.store.base import Store
 from holdfast.store.rows import chunks
 from holdfast.store.schedules import FiringRow, ScheduleRow
 from holdfast.store.session import EnqueuedRow, Session
-from holdfast.telemetry.metrics import Metrics
+from holdfast.watch.process import Metrics
 
 log = logging.getLogger("holdfast.schedules")
 

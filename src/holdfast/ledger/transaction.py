@@ -19,7 +19,7 @@ from holdfast.ledger.sweep import Entropy
 from holdfast.store.base import Store
 from holdfast.store.requests import StoredRequest
 from holdfast.store.session import Session
-from holdfast.telemetry.metrics import Metrics
+from holdfast.watch.process import Metrics
 
 
 class FailureReport(NamedTuple):

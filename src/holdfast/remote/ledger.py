@@ -42,7 +42,7 @@ from holdfast.remote.summaries import RemoteSummaryVerbs
 from holdfast.remote.tasks import RemoteSteps
 from holdfast.remote.transport import Transport
 from holdfast.store.base import Store
-from holdfast.telemetry.metrics import Metrics
+from holdfast.watch.process import Metrics
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from holdfast.remote import items
 from holdfast.remote.refusals import StoreOnly
 from holdfast.remote.transport import Transport
 from holdfast.store.session import EnqueuedRow
-from holdfast.telemetry.metrics import Metrics
+from holdfast.watch.process import Metrics
 
 PART_BYTES_MAX = 8_000_000
 """The most that one request of a batch carries, if the batch can be sent in parts."""

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.core import limits
-from holdfast.core.timeline_model import Timeline
 from holdfast.ledger import validate
 from holdfast.ledger.charts import JobTotals, LedgerHistory, Metric, Series, Span
 from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
@@ -13,6 +12,7 @@ from holdfast.ledger.verbs.letters import LetterGroups, group_fields
 from holdfast.ledger.verbs.timeline import JobGraph, timeline_view
 from holdfast.remote.base import RemoteVerbs, time_text
 from holdfast.remote.items import path
+from holdfast.watch.timeline.model import Timeline
 
 
 class RemoteSummaryVerbs(RemoteVerbs):

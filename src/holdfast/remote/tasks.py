@@ -13,7 +13,7 @@ from holdfast.remote import items
 from holdfast.remote.items import path
 from holdfast.remote.pipeline import RemotePipeline
 from holdfast.remote.transport import Transport
-from holdfast.telemetry.metrics import Metrics
+from holdfast.watch.process import Metrics
 
 _results = msgspec.json.Decoder(dict[str, msgspec.Raw])
 Body = dict[str, Any]

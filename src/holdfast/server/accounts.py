@@ -12,7 +12,7 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.openapi import document, error_classes
 from holdfast.server.routes import ROUTES, route
-from holdfast.telemetry.prometheus import CONTENT_TYPE, render
+from holdfast.watch.prometheus import CONTENT_TYPE, render
 
 
 class TokenBody(b.Body, frozen=True):

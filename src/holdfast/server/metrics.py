@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from holdfast.core.histogram import SECOND_US
 from holdfast.errors import Unavailable
-from holdfast.telemetry import families
-from holdfast.telemetry.families import SERVER_COUNTERS, SERVER_GAUGES, SERVER_HISTOGRAMS
-from holdfast.telemetry.metrics import OTHER, Labels, Metrics
-from holdfast.telemetry.prometheus import AGE_SECONDS_MAX, counters, gauge, histograms
+from holdfast.watch import families
+from holdfast.watch.families import SERVER_COUNTERS, SERVER_GAUGES, SERVER_HISTOGRAMS
+from holdfast.watch.process import OTHER, Labels, Metrics
+from holdfast.watch.prometheus import AGE_SECONDS_MAX, counters, gauge, histograms
+from holdfast.watch.tally import SECOND_US
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -47,7 +47,7 @@ class ServerMetrics:
         yield from histograms(readings, SERVER_HISTOGRAMS)
         found: dict[str, Values] = {families.CLAIMS_WAITING: [((), self._server.claims.waiting)], **self._services()}
         with contextlib.suppress(Unavailable):
-            found |= self._ledger(self._read_overview())
+            found |= self._ledger(self.overview(AGE_SECONDS_MAX))
         for name, values in found.items():
             yield gauge(_GAUGES[name], values)
 
@@ -58,12 +58,11 @@ class ServerMetrics:
             families.SERVICE_ACTIVE: [((name,), state == "active") for name, state in states.items()],
         }
 
-    def _read_overview(self) -> "Overview":
-        """Return what the first page of the dashboard shows. Scrapes within five seconds share one reading."""
+    def overview(self, age_s: float) -> "Overview":
+        """Return an overview that is less than `age_s` seconds old. Callers at the same time wait for one reading."""
         with self._lock:
             now = time.monotonic()
-            if self._overview is None or now - self._read_at >= AGE_SECONDS_MAX:
-                self._overview = None
+            if self._overview is None or now - self._read_at >= age_s:
                 self._overview, self._read_at = self._server.ledger.overview(), now
             return self._overview
 

@@ -3,9 +3,6 @@
 A caller that may see only some queues gets what the ledger can tell about those alone.
 """
 
-import threading
-import time
-import weakref
 from collections import Counter, defaultdict
 from datetime import datetime
 from functools import partial
@@ -15,9 +12,8 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.model import FailureStage, ReasonCode
-from holdfast.core.timeline_model import Timeline
 from holdfast.errors import Forbidden, HoldfastError, NotFound
-from holdfast.ledger import Job, Ledger
+from holdfast.ledger import Job
 from holdfast.ledger.charts import JobTotal, JobTotals, LedgerHistory, Times
 from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
 from holdfast.ledger.verbs.letters import LetterGroups
@@ -28,6 +24,7 @@ from holdfast.server.call import Call
 from holdfast.server.problems import Problem, problem
 from holdfast.server.routes import route
 from holdfast.shapes import JobView
+from holdfast.watch.timeline.model import Timeline
 
 OVERVIEW_SECONDS = 1.0
 """An overview is made at most this often, for all viewers together."""
@@ -35,29 +32,10 @@ WIDTH = 1_200
 _NO_TIMES = Times(0, None, None)
 
 
-class OverviewCache:
-    """The newest overview of each ledger. Viewers that ask at the same time wait for one reading."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: weakref.WeakKeyDictionary[Ledger, tuple[float, Overview]] = weakref.WeakKeyDictionary()
-
-    def read(self, ledger: Ledger) -> Overview:
-        with self._lock:
-            kept = self._found.get(ledger)
-            if kept is None or time.monotonic() - kept[0] >= OVERVIEW_SECONDS:
-                kept = (time.monotonic(), ledger.overview())
-                self._found[ledger] = kept
-            return kept[1]
-
-
-_OVERVIEWS = OverviewCache()
-
-
 @route("GET", "/v1/overview", "reader", answer=Overview, verb="read")
 def overview(call: Call) -> Any:
     """Return everything that the first page of a dashboard shows."""
-    found = _OVERVIEWS.read(call.ledger)
+    found = call.server.metrics.overview(OVERVIEW_SECONDS)
     return found if call.principal.sees_all else _part_of(call, found)
 
 

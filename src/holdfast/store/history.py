@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.core import history as rules
 from holdfast.core import payloads
-from holdfast.core.histogram import EDGES_US
-from holdfast.core.history import CountedEvents, Move, SeriesKey, Tally
 from holdfast.core.model import EventType, Micros
 from holdfast.store.rows import BATCH_EVENTS_MAX
 from holdfast.store.sealing import ANY_EVENT
 from holdfast.store.statement_session import StatementSession
+from holdfast.watch import tally as rules
+from holdfast.watch.tally import EDGES_US, CountedEvents, Move, SeriesKey, Tally
 
 OTHER = ""
 """The name of the history that queues, or kinds, without one of their own share. No queue and no kind has this name."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.core.model import Micros, Policy
-from holdfast.core.timeline_rows import PREFIX_BYTES, TimelineBeat, TimelineEvent
 from holdfast.store.policies import SqlPolicies
+from holdfast.watch.timeline.rows import PREFIX_BYTES, TimelineBeat, TimelineEvent
 
 
 class AttentionJob(NamedTuple):

@@ -14,8 +14,8 @@ from holdfast.ledger.verbs.explaining import facts_of
 from holdfast.store.session import Session
 
 if TYPE_CHECKING:
-    from holdfast.core.timeline import TimelineView
-    from holdfast.core.timeline_model import Timeline
+    from holdfast.watch.timeline.build import TimelineView
+    from holdfast.watch.timeline.model import Timeline
 
 
 class GraphNode(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class TimelineVerbs(LedgerBase):
         `width`.
         """
         from holdfast.core.explain import explain
-        from holdfast.core.timeline import TimelineHistory, TimelineJob, build_timeline
+        from holdfast.watch.timeline.build import TimelineHistory, TimelineJob, build_timeline
 
         job_id, view = validate.job_id(job_id), timeline_view(since, until, width)
 
@@ -79,7 +79,7 @@ class TimelineVerbs(LedgerBase):
 
 def timeline_view(since: datetime | None, until: datetime | None, width: int) -> "TimelineView":
     """Return the part of a timeline that the caller wants."""
-    from holdfast.core.timeline import TimelineView
+    from holdfast.watch.timeline.build import TimelineView
 
     start = 0 if since is None else validate.moment("since", since)
     end = limits.TIME_US_MAX if until is None else validate.moment("until", until)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import apsw
 
-from holdfast.core.histogram import edge_of
 from holdfast.core.model import EventRecord, Micros
 from holdfast.errors import SchemaTooNew, Unavailable, ValidationError
 from holdfast.store.base import Lane, Schema, StatementFailed, Waiter
@@ -26,6 +25,7 @@ from holdfast.store.sqlite.session import SQL, SqliteSession
 from holdfast.store.sqlite.wakeup import FileWaiter, WakeFile
 from holdfast.store.sqlite.write_lock import WriteLock
 from holdfast.store.statements import migrations
+from holdfast.watch.tally import edge_of
 
 if TYPE_CHECKING:
     from holdfast.core.doctor.model import StoreHealth

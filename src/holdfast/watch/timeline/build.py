@@ -17,7 +17,7 @@ from holdfast.core.explain.formatting import to_datetime
 from holdfast.core.explain.model import NextStep
 from holdfast.core.limits import TIMELINE_ATTEMPTS_MAX, TIMELINE_BEATS_MAX, TIMELINE_MARKS_MAX, TIMELINE_SPANS_MAX
 from holdfast.core.model import ASSIST_REQUESTED, TERMINAL, Actor, EventType, Micros, Phase, Policy, Status
-from holdfast.core.timeline_model import (
+from holdfast.watch.timeline.model import (
     BeatBin,
     PhaseSpan,
     StallSpan,
@@ -28,7 +28,7 @@ from holdfast.core.timeline_model import (
     TimeSpan,
     WaitSpan,
 )
-from holdfast.core.timeline_rows import TimelineBeat, TimelineEvent
+from holdfast.watch.timeline.rows import TimelineBeat, TimelineEvent
 
 _STAGE = re.compile(rb'\{"stage":("(?:[^"\\]|\\.)*")')
 _rev = itemgetter(0)

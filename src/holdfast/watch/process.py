@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.core.histogram import P50, P95, SECOND_US, Histogram
 from holdfast.errors import ValidationError
-from holdfast.telemetry.families import COMPLETED, COUNTERS, HISTOGRAMS, RUN, WAIT, Family
+from holdfast.watch.families import COMPLETED, COUNTERS, HISTOGRAMS, RUN, WAIT, Family
+from holdfast.watch.tally import P50, P95, SECOND_US, Histogram
 
 NAMES_MAX = 200
 """The most distinct kinds, and the most distinct queues. Later ones are counted together as `other`."""

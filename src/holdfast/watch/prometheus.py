@@ -5,12 +5,11 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.core.histogram import BOUNDS_US, SECOND_US, Histogram
 from holdfast.core.limits import check_integer
 from holdfast.errors import Unavailable, ValidationError
-from holdfast.telemetry.families import (
+from holdfast.watch.families import (
     COUNTERS,
     GAUGES,
     HISTOGRAMS,
@@ -29,11 +28,14 @@ from holdfast.telemetry.families import (
     WAIT,
     Family,
 )
-from holdfast.telemetry.metrics import Labels, Metrics, Readings, quantiles
+from holdfast.watch.process import Labels, Metrics, Readings, quantiles
+from holdfast.watch.tally import BOUNDS_US, SECOND_US, Histogram
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+    from holdfast.ledger import Ledger
+    from holdfast.ledger.verbs.flow import FlowStatus
 
 PORT_MAX = 65_535
 CLIENT_SECONDS_MAX = 10
@@ -43,7 +45,7 @@ _TEXT_TYPE = "text/plain; charset=utf-8"
 EndpointPage = tuple[str, Callable[[], bytes]]
 """A content type, and a function that returns the content."""
 
-_log = logging.getLogger("holdfast.telemetry")
+_log = logging.getLogger("holdfast.watch")
 
 
 class _EndpointServer(ThreadingHTTPServer):
@@ -128,50 +130,7 @@ AGE_SECONDS_MAX = 5
 _GAUGES = {family.name: family for family in GAUGES}
 
 
-class LimitReading(Protocol):
-    """What is in use of a limit."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def concurrent(self) -> int | None: ...
-    @property
-    def used(self) -> int: ...
-    @property
-    def keys(self) -> int: ...
-    @property
-    def waiting(self) -> int: ...
-
-
-class FlowReading(Protocol):
-    """The limits of a ledger, and by queue the jobs that no running worker may have."""
-
-    @property
-    def limits(self) -> Sequence[LimitReading]: ...
-    @property
-    def unroutable(self) -> Mapping[str, int]: ...
-
-
-class LedgerCounts(Protocol):
-    """What a ledger has counted of its events."""
-
-    def readings(self) -> Readings: ...
-
-
-class MetricsSource(Protocol):
-    """The attributes of a ledger that the endpoint needs."""
-
-    metrics: Metrics
-
-    def counts(self) -> dict[str, dict[str, int]]: ...
-
-    @property
-    def history_writer(self) -> LedgerCounts: ...
-
-    def flow_status(self, *, max_age: float = 0) -> FlowReading: ...
-
-
-def render(source: MetricsSource | Metrics, more: "Callable[[], Iterable[Metric]] | None" = None) -> bytes:
+def render(source: "Ledger | Metrics", more: "Callable[[], Iterable[Metric]] | None" = None) -> bytes:
     """Return the page to scrape: the metrics of the process and, for a ledger, its current numbers of jobs.
 
     If the ledger is out of reach, `holdfast_ledger_up` is 0 and its jobs are missing. The counters are still there. `more`
@@ -184,7 +143,7 @@ def render(source: MetricsSource | Metrics, more: "Callable[[], Iterable[Metric]
     return page
 
 
-def serve(ledger: MetricsSource, port: int, host: str = "127.0.0.1") -> MetricsEndpoint:
+def serve(ledger: "Ledger", port: int, host: str = "127.0.0.1") -> MetricsEndpoint:
     """Serve `/metrics` and `/healthz` from a daemon thread until `close()`. Port 0 selects a free port: see `.port`.
 
     `/healthz` reports that this process is alive. It does not check the ledger: restarting the process would not repair a
@@ -209,7 +168,7 @@ def _client() -> Any:
 class Collector:
     """A prometheus-client collector: `REGISTRY.register(Collector(ledger))` adds these metrics to the program's own."""
 
-    def __init__(self, source: MetricsSource | Metrics, more: "Callable[[], Iterable[Metric]] | None" = None) -> None:
+    def __init__(self, source: "Ledger | Metrics", more: "Callable[[], Iterable[Metric]] | None" = None) -> None:
         _client()
         self._source = source
         self._more = more
@@ -268,7 +227,7 @@ def _quantiles(readings: Readings, wait: str, run: str) -> "Iterator[Metric]":
             yield gauge(_GAUGES[f"{name}_{share}"], [((kind,), value) for kind, value in values if value is not None])
 
 
-def _ledger_metrics(source: MetricsSource) -> "Iterator[Metric]":
+def _ledger_metrics(source: "Ledger") -> "Iterator[Metric]":
     try:
         counted, totals = source.counts(), source.history_writer.readings()
         flow = source.flow_status(max_age=AGE_SECONDS_MAX)
@@ -288,7 +247,7 @@ def _ledger_metrics(source: MetricsSource) -> "Iterator[Metric]":
     yield from _quantiles(totals, LEDGER_WAIT, LEDGER_RUN)
 
 
-def _flow_metrics(metrics: Metrics, flow: FlowReading) -> "Iterator[Metric]":
+def _flow_metrics(metrics: Metrics, flow: "FlowStatus") -> "Iterator[Metric]":
     """Yield the metrics of flow control. A ledger has a bounded number of limits."""
     found: dict[str, list[tuple[Labels, float]]] = {
         LIMIT_USED: [((one.name,), one.used) for one in flow.limits],
