@@ -577,6 +577,8 @@ def test_queued_jobs_are_moved_reprioritised_and_rescheduled(jobs_cli: JobComman
     jobs_cli.said("job", "move", first, second, "--for-worker", "robot-7", "--reason", "robot-8 is broken")
     assert [jobs_cli.ledger.get(id_).for_worker for id_ in (first, second)] == ["robot-7", "robot-7"]
     assert "to the worker robot-7" in jobs_cli("job", "events", first).out
+    moved = jobs_cli("job", "move", first, "--for-worker", "robot-9").out
+    assert moved.startswith(f"Job {first} is queued in fetch for the worker robot-9, priority 5, ")
     jobs_cli.said("job", "move", second, "--any-worker", "--queue", "other")
     assert (jobs_cli.ledger.get(second).for_worker, jobs_cli.ledger.get(second).queue) == (None, "other")
     assert jobs_cli.refused("job", "move", second)[:2] == (2, "usage")

@@ -352,7 +352,8 @@ def _placement(job: "Job") -> dict[str, Any]:
 
 def _placement_text(job: "Job") -> str:
     when_ = "once others have succeeded" if job.waits_for else f"from {format_time(job.available_at)}"
-    return f"Job {job.id} is queued in {job.queue}, priority {job.priority}, available {when_}."
+    place = job.queue if job.for_worker is None else f"{job.queue} for the worker {job.for_worker}"
+    return f"Job {job.id} is queued in {place}, priority {job.priority}, available {when_}."
 
 
 @job.command()
