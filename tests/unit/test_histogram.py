@@ -64,7 +64,7 @@ def test_what_does_not_exceed_a_bound_is_counted_exactly():
 
 def test_histograms_add_up():
     first, second = of(5, 70), of(70, 90)
-    assert merged({"a": first, "b": second}) == of(5, 70, 70, 90)
+    assert merged([first, second]) == of(5, 70, 70, 90)
     assert first == of(5, 70)
 
 

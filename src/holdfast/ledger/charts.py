@@ -110,7 +110,7 @@ _VALUES: dict[Metric, Callable[[Tally], dict[str, float | int | None]]] = {
     Metric.THROUGHPUT: _plain(("enqueued", "started", "succeeded", "failed", "cancelled", "dead_lettered")),
     Metric.ERRORS: _plain(("failed", "dead_lettered", "stalled", "requeued")),
     Metric.WAIT: lambda tally: msgspec.structs.asdict(times_of(tally.wait)),
-    Metric.RUN: lambda tally: msgspec.structs.asdict(times_of(merged(tally.run))),
+    Metric.RUN: lambda tally: msgspec.structs.asdict(times_of(merged(tally.run.values()))),
 }
 
 

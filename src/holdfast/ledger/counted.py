@@ -223,9 +223,7 @@ def _readings(session: Session) -> Readings:
     since = rules.slot_of(session.now(), "minute") - rules.HOUR_US
     lately = _by_label(session.history_since("minute", "kind", since))
     ever = _by_label(session.history_since(rules.EVER, "kind", 0))
-    events = Tally()
-    for row in session.history_since(rules.EVER, "all", 0):
-        events.add(row.tally())
+    events = rules.sum_tallies(row.tally() for row in session.history_since(rules.EVER, "all", 0))
     counters: dict[str, dict[Labels, int]] = {
         families.LEDGER_EVENTS: {(type_,): n for type_, n in events.events.items()},
         families.LEDGER_ENDED: {

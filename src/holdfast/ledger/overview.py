@@ -312,7 +312,7 @@ def kinds_of(counted: Counted) -> list[KindRecord]:
             last_hour={name: tallies[kind].count(name) for name in rules.COUNTED},
             errors=[ErrorCount(name, n) for name, n in errors[kind].most_common(limits.KIND_ERRORS_MAX)],
             wait=times_of(tallies[kind].wait),
-            run=times_of(merged(tallies[kind].run)),
+            run=times_of(merged(tallies[kind].run.values())),
             workers=len({worker.name for worker in workers if worker.kinds is None or kind in worker.kinds}),
             is_other=rules.is_other(kind, own),
         )

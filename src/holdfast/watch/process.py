@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from holdfast.errors import ValidationError
 from holdfast.watch.families import COMPLETED, COUNTERS, HISTOGRAMS, RUN, WAIT, Family
-from holdfast.watch.tally import P50, P95, SECOND_US, Histogram
+from holdfast.watch.tally import P50, P95, SECOND_US, Histogram, merged
 
 NAMES_MAX = 200
 """The most distinct kinds, and the most distinct queues. Later ones are counted together as `other`."""
@@ -149,10 +149,7 @@ class Metrics:
 def quantiles(readings: Readings, kind: str, names: tuple[str, str] = (WAIT, RUN)) -> Quantiles:
     found = []
     for name in names:
-        total = Histogram()
-        for labels, timing in readings.recent[name].items():
-            if labels[0] == kind:
-                total.merge(timing)
+        total = merged(timing for labels, timing in readings.recent[name].items() if labels[0] == kind)
         found += [total.quantile(P50), total.quantile(P95)]
     return Quantiles(*found)
 

@@ -6,7 +6,7 @@ middle of a bucket: it is within 5 % of the true one.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -106,9 +106,9 @@ def _middle_us(edge: int) -> float:
     return (low + edge) / 2
 
 
-def merged(histograms: Mapping[str, Histogram]) -> Histogram:
+def merged(histograms: Iterable[Histogram]) -> Histogram:
     found = Histogram()
-    for one in histograms.values():
+    for one in histograms:
         found.merge(one)
     return found
 
