@@ -132,11 +132,11 @@ def test_pipe_and_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         monkeypatch.setenv("HOLDFAST_BEAT_FD", str(listener.write_fd))
         assert supervised.beat()
         os.write(listener.write_fd, b"x" * 10_000 + b'\n{"progress":2}\nhalf')
-        listener._read_lines()
+        listener._pipe.read()
         assert heard == [ReceivedHeartbeat("a", 1), ReceivedHeartbeat(), ReceivedHeartbeat(), ReceivedHeartbeat(None, 2)]
         listener.discard()
         os.write(listener.write_fd, b'{"progress":5}\n')
-        listener._read_lines()
+        listener._pipe.read()
         assert heard[4:] == [ReceivedHeartbeat(None, 5)]
     assert list(tmp_path.rglob("*")) == [tmp_path / f"holdfast-{os.getuid()}"]
 

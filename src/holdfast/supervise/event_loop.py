@@ -1,5 +1,6 @@
-"""Timers and forwarded signals of an event loop with a selector."""
+"""Timers, pipes and forwarded signals of an event loop with a selector."""
 
+import os
 import signal
 from collections.abc import Callable
 
@@ -14,6 +15,10 @@ FORWARDED_SIGNALS = (
     signal.SIGCONT,
 )
 """Signals that a supervisor passes on to its command, besides those that stop it."""
+
+READ_BYTES = 1 << 16
+READS_MAX = 64
+"""How many reads empty a pipe or socket: more than either holds."""
 
 
 class Timers:
@@ -43,3 +48,30 @@ class Timers:
         for callback in [callback for callback, at in self._due.items() if at <= now]:
             if self._due.pop(callback, None) is not None:
                 callback()
+
+
+class InputPipe:
+    """A pipe that a command writes to. `on_data` is called with the data."""
+
+    def __init__(self, on_data: Callable[[bytes], None]) -> None:
+        self.read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self.read_fd, False)
+        self._on_data = on_data
+
+    def read(self) -> bool:
+        """Read once, so that a command that writes without end does not block the loop. Return False if there was nothing."""
+        try:
+            chunk = os.read(self.read_fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        self._on_data(chunk)
+        return True
+
+    def read_remaining(self) -> None:
+        for _ in range(READS_MAX):
+            if not self.read():
+                break
+
+    def close(self) -> None:
+        os.close(self.read_fd)
+        os.close(self.write_fd)

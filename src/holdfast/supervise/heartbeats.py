@@ -19,13 +19,11 @@ from holdfast.core import limits
 from holdfast.core.payloads import UNSET
 from holdfast.errors import HoldfastError
 from holdfast.ledger import validate
+from holdfast.supervise.event_loop import READS_MAX, InputPipe
 from holdfast.supervise.keeper import BEAT_FD
 
 LINE_BYTES_MAX = limits.CHECKPOINT_BYTES_MAX + 4_096
 """The content of a longer line is ignored, but it still counts as a heartbeat."""
-_READS_MAX = 64
-"""How many reads empty a pipe or socket: more than either holds."""
-_PIPE_BYTES = 1 << 16
 _PATH_BYTES_MAX = 100
 """The length that a socket's path may have on every system."""
 _FALLBACK_FOLDER = "/tmp"  # noqa: S108 - used only with a private folder in it
@@ -84,8 +82,8 @@ class HeartbeatListener:
 
     def __init__(self, run: str, on_heartbeat: Callable[[ReceivedHeartbeat], None]) -> None:
         self._on_heartbeat = on_heartbeat
-        self._pipe, self.write_fd = os.pipe()
-        os.set_blocking(self._pipe, False)
+        self._pipe = InputPipe(self._on_lines)
+        self.write_fd = self._pipe.write_fd
         self._line = b""
         path = _socket_path(run)
         self._is_temporary = path is None
@@ -97,23 +95,17 @@ class HeartbeatListener:
         self._socket.bind(str(self.path))
 
     def register(self, selector: selectors.BaseSelector) -> None:
-        selector.register(self._pipe, selectors.EVENT_READ, self._read_lines)
+        selector.register(self._pipe.read_fd, selectors.EVENT_READ, self._pipe.read)
         selector.register(self._socket, selectors.EVENT_READ, self._read_datagram)
 
     def environment(self) -> dict[str, str]:
         return {"HOLDFAST_BEAT_FD": str(BEAT_FD), "HOLDFAST_BEAT_SOCKET": str(self.path)}
 
-    def _read_lines(self) -> bool:
-        """Read once, so that a program that beats without end does not block the loop. Return False if there was nothing."""
-        try:
-            chunk = os.read(self._pipe, _PIPE_BYTES)
-        except BlockingIOError:
-            return False
+    def _on_lines(self, chunk: bytes) -> None:
         *lines, rest = (self._line + chunk).split(b"\n")
         self._line = rest[: LINE_BYTES_MAX + 1]
         for line in lines:
             self._on_heartbeat(parse_heartbeat(line.strip()))
-        return True
 
     def _read_datagram(self) -> bool:
         try:
@@ -125,10 +117,10 @@ class HeartbeatListener:
 
     def read_remaining(self) -> None:
         """Read everything after the child has ended. Its last line needs no newline."""
-        for read_once in (self._read_lines, self._read_datagram):
-            for _ in range(_READS_MAX):
-                if not read_once():
-                    break
+        self._pipe.read_remaining()
+        for _ in range(READS_MAX):
+            if not self._read_datagram():
+                break
         if self._line:
             line, self._line = self._line, b""
             self._on_heartbeat(parse_heartbeat(line.strip()))
@@ -145,8 +137,7 @@ class HeartbeatListener:
         if self._is_temporary:
             with contextlib.suppress(OSError):
                 self.path.parent.rmdir()
-        os.close(self._pipe)
-        os.close(self.write_fd)
+        self._pipe.close()
 
     def __enter__(self) -> Self:
         return self

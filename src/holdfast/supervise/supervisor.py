@@ -27,6 +27,12 @@ from holdfast.supervise.run import RunPolicy, SnapshotWriter, SupervisedRun
 
 RECEIPT_SECONDS = 5.0
 """The time between two receipts. The duty of the run lasts three times as long."""
+RETRY_SECONDS = 1.0
+"""When to retry a ledger that is out of reach, if the supervisor has to wait for it."""
+RECORD_END_SECONDS = 60.0
+"""How long the end of a run waits for a ledger that is out of reach."""
+_JOB_VARIABLES = ("HOLDFAST_JOB", "HOLDFAST_ATTEMPT", "HOLDFAST_RESULT")
+"""Variables that a supervisor may have inherited from an outer one."""
 
 
 class RunObserver(Protocol):
@@ -53,8 +59,8 @@ def format_restarts(restarts: int) -> str:
     return "after 1 restart" if restarts == 1 else f"after {restarts} restarts"
 
 
-class SupervisorState:
-    """The state of a supervisor, and its receipts. All of it is used in one thread."""
+class RunLifecycle:
+    """Starts, stops and restarts the command, and records the end of the run. All of its state is used in one thread."""
 
     run: SupervisedRun
     listener: HeartbeatListener
@@ -136,18 +142,6 @@ class SupervisorState:
         if reason in (TerminalReason.CLEAN_EXIT, TerminalReason.OPERATOR_SHUTDOWN):
             return HealthVerdict.AMBIGUOUS, reason
         return HealthVerdict.CRASHED, reason or f"ended with {self.run.body.exit_code}"
-
-
-RETRY_SECONDS = 1.0
-"""When to retry a ledger that is out of reach, if the supervisor has to wait for it."""
-RECORD_END_SECONDS = 60.0
-"""How long the end of a run waits for a ledger that is out of reach."""
-_JOB_VARIABLES = ("HOLDFAST_JOB", "HOLDFAST_ATTEMPT", "HOLDFAST_RESULT")
-"""Variables that a supervisor may have inherited from an outer one."""
-
-
-class RunLifecycle(SupervisorState):
-    """Starts, stops and restarts the command, and records the end of the run."""
 
     @property
     def _result_path(self) -> Path:

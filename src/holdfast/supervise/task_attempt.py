@@ -28,7 +28,7 @@ from holdfast.keeping.leases import Fields
 from holdfast.keeping.service import ServiceLoop
 from holdfast.keeping.signals import STOP_SIGNALS
 from holdfast.ledger import Beat
-from holdfast.supervise.event_loop import Timers
+from holdfast.supervise.event_loop import InputPipe, Timers
 from holdfast.supervise.heartbeats import ReceivedHeartbeat
 from holdfast.supervise.lease import CommandLease
 from holdfast.supervise.process import CommandProcess
@@ -86,9 +86,6 @@ UNREAD_SECONDS = 2.0
 """How long the end of a task waits for the reader of standard error."""
 ERROR_BYTES_MAX = 4_096
 """How many bytes of the end of standard error are recorded with a failure."""
-_CHUNK_BYTES = 1 << 16
-_READS_MAX = 64
-"""How many reads empty a pipe: more than it holds."""
 RETRY_SECONDS = 0.5
 """When to retry a ledger that is out of reach."""
 
@@ -131,33 +128,6 @@ class TaskLease(CommandLease):
         return verb(self._agent, self.job_id, *arguments, attempt=self.attempt, request_id=request_id, **details)
 
 
-class _OutputPipe:
-    """One of the command's output streams. `on_data` is called with the data."""
-
-    def __init__(self, on_data: Callable[[bytes], None]) -> None:
-        self.read_fd, self.write_fd = os.pipe()
-        os.set_blocking(self.read_fd, False)
-        self._on_data = on_data
-
-    def read(self) -> bool:
-        """Read once. Return False if there was nothing."""
-        try:
-            chunk = os.read(self.read_fd, _CHUNK_BYTES)
-        except BlockingIOError:
-            return False
-        self._on_data(chunk)
-        return True
-
-    def read_remaining(self) -> None:
-        for _ in range(_READS_MAX):
-            if not self.read():
-                break
-
-    def close(self) -> None:
-        os.close(self.read_fd)
-        os.close(self.write_fd)
-
-
 class TaskAttempt:
     """One run of the command on one task."""
 
@@ -184,7 +154,7 @@ class TaskAttempt:
             stack.callback(self._beats.close)
             self._beats.start()
             pipes = [
-                stack.enter_context(contextlib.closing(_OutputPipe(on_data))) for on_data in (self._on_output, self._on_errors)
+                stack.enter_context(contextlib.closing(InputPipe(on_data))) for on_data in (self._on_output, self._on_errors)
             ]
             for pipe in pipes:
                 self._register(pipe)
@@ -208,14 +178,14 @@ class TaskAttempt:
             raise CommandNotStarted(number)
         return outcome
 
-    def _register(self, pipe: _OutputPipe) -> None:
+    def _register(self, pipe: InputPipe) -> None:
         self._loop.selector.register(pipe.read_fd, selectors.EVENT_READ, pipe.read)
 
-    def _unregister(self, pipe: _OutputPipe) -> None:
+    def _unregister(self, pipe: InputPipe) -> None:
         with contextlib.suppress(KeyError):
             self._loop.selector.unregister(pipe.read_fd)
 
-    def _start(self, brief: Brief, env: dict[str, str], output: _OutputPipe, errors: _OutputPipe) -> CommandProcess:
+    def _start(self, brief: Brief, env: dict[str, str], output: InputPipe, errors: InputPipe) -> CommandProcess:
         with tempfile.TemporaryFile() as stdin:
             stdin.write(msgspec.json.encode(brief) + b"\n")
             stdin.seek(0)
