@@ -20,6 +20,17 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An object with these fields and no others."""
 
 
+_ANSWERS: dict[str, type[Any]] = {}
+"""The types that `answer_shape` has made, by name."""
+
+
+def answer_shape(name: str, base: type[msgspec.Struct] = msgspec.Struct, /, **fields: Any) -> type[Any]:
+    """Return the type of an object with these fields. Its name is that of its schema."""
+    assert name not in _ANSWERS, f"there are two shapes named {name}"
+    _ANSWERS[name] = msgspec.defstruct(name, list(fields.items()), bases=(base,), frozen=True)
+    return _ANSWERS[name]
+
+
 class DeadLetterView(msgspec.Struct, frozen=True):
     """The dead-letter fields of a job."""
 

@@ -35,16 +35,9 @@ from holdfast.ledger.verbs.services import RunState
 from holdfast.proof.export_format import EndLine
 from holdfast.proof.findings import CheckedCounts
 from holdfast.proof.keys import KeyRole
-from holdfast.shapes import JobView, Shape
+from holdfast.shapes import JobView, Shape, answer_shape
 
-
-class TaskAnswer(Shape, frozen=True):
-    task: Task
-
-
-class TaskListAnswer(Shape, frozen=True):
-    tasks: list[Task]
-    next_after: int | None
+TaskAnswer = answer_shape("TaskAnswer", Shape, task=Task)
 
 
 class TaskOutcomeCounts(Shape, frozen=True):
@@ -56,24 +49,11 @@ class TaskOutcomeCounts(Shape, frozen=True):
     lost: int
 
 
-class TaskRunAnswer(Shape, frozen=True):
-    tasks: TaskOutcomeCounts
-
-
-class WorkerListAnswer(Shape, frozen=True):
-    workers: list[WorkerRecord]
-    now: datetime
-
-
 class WorkersRunAnswer(Shape, frozen=True):
     """With `--workers`: the number of workers, and how often one was restarted."""
 
     workers: int
     restarts: int
-
-
-class WorkerRunAnswer(Shape, frozen=True):
-    worker: str
 
 
 class SweepAnswer(Shape, frozen=True):
@@ -97,18 +77,8 @@ class Receipt(Shape, frozen=True):
     detail: str | None
 
 
-class GateAnswer(Shape, frozen=True):
-    job_id: int
-    receipt: Receipt
-
-
-class RunAnswer(Shape, frozen=True):
-    run: RunState
-
-
-class RunListAnswer(Shape, frozen=True):
-    runs: list[RunState]
-    now: datetime
+RunAnswer = answer_shape("RunAnswer", Shape, run=RunState)
+RunListAnswer = answer_shape("RunListAnswer", Shape, runs=list[RunState], now=datetime)
 
 
 class RunEndAnswer(Shape, frozen=True):
@@ -119,8 +89,7 @@ class RunEndAnswer(Shape, frozen=True):
     receipt: Receipt | None
 
 
-class BeatAnswer(Shape, frozen=True):
-    beat: bool
+BeatAnswer = answer_shape("BeatAnswer", Shape, beat=bool)
 
 
 class DemoAnswer(Shape, frozen=True):
@@ -146,11 +115,6 @@ class TierPolicy(Shape, frozen=True):
     operator: dict[str, Any]
 
 
-class PolicyListAnswer(Shape, frozen=True):
-    kinds: list[KindPolicy]
-    tiers: list[TierPolicy]
-
-
 class PolicyAnswer(Shape, frozen=True):
     kind: str | None
     tier: str | None
@@ -171,35 +135,13 @@ class LimitGetAnswer(LimitSetAnswer, frozen=True):
     """The `--after` of the next page; null if there is none."""
 
 
-class LimitListAnswer(Shape, frozen=True):
-    limits: list[LimitRecord]
-
-
 class LimitUnsetAnswer(Shape, frozen=True):
     unset: str
     key: str | None
     """The key whose numbers were removed; null if the limit was."""
 
 
-class QueueGetAnswer(Shape, frozen=True):
-    queue: shapes.QueueCountsEntry
-
-
-class QueueSetAnswer(Shape, frozen=True):
-    settings: QueueSettingsRecord
-
-
-class SinkListAnswer(Shape, frozen=True):
-    sinks: list[SinkState]
-
-
-class SinkAnswer(Shape, frozen=True):
-    sink: SinkState
-
-
-class SinkDropAnswer(Shape, frozen=True):
-    name: str
-    dropped: bool
+SinkAnswer = answer_shape("SinkAnswer", Shape, sink=SinkState)
 
 
 class NewKeyAnswer(Shape, frozen=True):
@@ -215,12 +157,7 @@ class NewKeyAnswer(Shape, frozen=True):
     """The key that it replaces."""
 
 
-class KeyAnswer(Shape, frozen=True):
-    key: KeyRecord
-
-
-class KeyListAnswer(Shape, frozen=True):
-    keys: list[KeyRecord]
+KeyAnswer = answer_shape("KeyAnswer", Shape, key=KeyRecord)
 
 
 class GroupAnswer(Shape, frozen=True):
@@ -232,43 +169,13 @@ class GroupDetailsAnswer(GroupAnswer, frozen=True):
     """The first jobs that did not succeed."""
 
 
-class GroupListAnswer(Shape, frozen=True):
-    groups: list[GroupRecord]
-
-
-class GroupMembersAnswer(Shape, frozen=True):
-    jobs: list[JobView]
-
-
-class ScheduleAnswer(Shape, frozen=True):
-    schedule: ScheduleRecord
-
-
-class ScheduleListAnswer(Shape, frozen=True):
-    schedules: list[ScheduleRecord]
-
-
-class ScheduleRemovedAnswer(Shape, frozen=True):
-    removed: str
-
-
-class ScheduleTimesAnswer(Shape, frozen=True):
-    times: list[datetime]
-    tz: str
-
-
-class TokenAnswer(Shape, frozen=True):
-    token: TokenRecord
+ScheduleAnswer = answer_shape("ScheduleAnswer", Shape, schedule=ScheduleRecord)
 
 
 class NewTokenAnswer(Shape, frozen=True):
     token: TokenRecord
     text: str
     """The token itself. It is not stored and cannot be shown again."""
-
-
-class TokenListAnswer(Shape, frozen=True):
-    tokens: list[TokenRecord]
 
 
 class PublicKeyEntry(Shape, frozen=True):
@@ -294,10 +201,6 @@ class HeadEntry(Shape, frozen=True):
     note: str
 
 
-class SealAnswer(Shape, frozen=True):
-    head: HeadEntry | None
-
-
 class DoctorAnswer(Diagnosis, frozen=True, kw_only=True):
     url: str
     holdfast_version: str
@@ -307,11 +210,6 @@ class ProofAnswer(Shape, frozen=True):
     file: str
     lines: EndLine
     job_id: int
-
-
-class ExportAnswer(Shape, frozen=True):
-    file: str
-    lines: EndLine
 
 
 class ViolationEntry(Shape, frozen=True):
@@ -351,14 +249,9 @@ class MigrateAnswer(Shape, frozen=True):
     applied: list[str]
 
 
-class CompletionAnswer(Shape, frozen=True):
-    shell: str
-    script: str
-
-
 SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "beat": (BeatAnswer,),
-    "completion": (CompletionAnswer,),
+    "completion": (answer_shape("CompletionAnswer", Shape, shell=str, script=str),),
     "demo": (DemoAnswer,),
     "dlq discard": (shapes.DiscardAnswer,),
     "dlq list": (shapes.DeadLetterListAnswer,),
@@ -366,10 +259,10 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "dlq get": (shapes.DeadLetterAnswer,),
     "doctor": (DoctorAnswer,),
     "events append": (shapes.EventAnswer,),
-    "events export": (ExportAnswer,),
+    "events export": (answer_shape("ExportAnswer", Shape, file=str, lines=EndLine),),
     "events tail": (shapes.EventAnswer, shapes.DialectEventAnswer),
     "explain": (Explanation,),
-    "gate": (GateAnswer,),
+    "gate": (answer_shape("GateAnswer", Shape, job_id=int, receipt=Receipt),),
     "job assist": (shapes.AssistAnswer,),
     "job cancel": (shapes.CancelAnswer, shapes.CancelAllAnswer),
     "job dead-letter": (shapes.OutcomeAnswer,),
@@ -386,47 +279,47 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "job unassist": (shapes.AssistAnswer,),
     "key enrol": (KeyAnswer,),
     "key export": (PublicKeysAnswer,),
-    "key list": (KeyListAnswer,),
+    "key list": (answer_shape("KeyListAnswer", Shape, keys=list[KeyRecord]),),
     "key new": (NewKeyAnswer,),
     "key revoke": (KeyAnswer,),
     "key rotate": (NewKeyAnswer,),
     "limit get": (LimitGetAnswer,),
-    "limit list": (LimitListAnswer,),
+    "limit list": (answer_shape("LimitListAnswer", Shape, limits=list[LimitRecord]),),
     "limit set": (LimitSetAnswer,),
     "limit unset": (LimitUnsetAnswer,),
     "mcp": (),
     "serve": (),
     "migrate": (MigrateAnswer,),
-    "policy list": (PolicyListAnswer,),
+    "policy list": (answer_shape("PolicyListAnswer", Shape, kinds=list[KindPolicy], tiers=list[TierPolicy]),),
     "policy set": (PolicyAnswer,),
     "policy get": (PolicyAnswer,),
     "policy unset": (PolicyAnswer,),
-    "queue get": (QueueGetAnswer,),
+    "queue get": (answer_shape("QueueGetAnswer", Shape, queue=shapes.QueueCountsEntry),),
     "queue list": (shapes.QueueListAnswer,),
     "queue pause": (shapes.QueueAnswer,),
-    "queue set": (QueueSetAnswer,),
+    "queue set": (answer_shape("QueueSetAnswer", Shape, settings=QueueSettingsRecord),),
     "queue unpause": (shapes.QueueAnswer,),
     "resume": (Brief,),
     "group add": (GroupAnswer,),
     "group cancel": (GroupChange,),
     "group close": (GroupAnswer,),
     "group get": (GroupDetailsAnswer,),
-    "group jobs": (GroupMembersAnswer,),
-    "group list": (GroupListAnswer,),
+    "group jobs": (answer_shape("GroupMembersAnswer", Shape, jobs=list[JobView]),),
+    "group list": (answer_shape("GroupListAnswer", Shape, groups=list[GroupRecord]),),
     "group replay": (GroupChange,),
     "group wait": (GroupAnswer,),
     "schedule add": (ScheduleAnswer,),
     "schedule get": (ScheduleAnswer,),
-    "schedule list": (ScheduleListAnswer,),
+    "schedule list": (answer_shape("ScheduleListAnswer", Shape, schedules=list[ScheduleRecord]),),
     "schedule pause": (ScheduleAnswer,),
-    "schedule preview": (ScheduleTimesAnswer,),
-    "schedule remove": (ScheduleRemovedAnswer,),
+    "schedule preview": (answer_shape("ScheduleTimesAnswer", Shape, times=list[datetime], tz=str),),
+    "schedule remove": (answer_shape("ScheduleRemovedAnswer", Shape, removed=str),),
     "schedule resume": (ScheduleAnswer,),
     "schedule run": (shapes.EnqueueAnswer,),
     "schema": (SchemasAnswer,),
-    "seal": (SealAnswer,),
-    "sink drop": (SinkDropAnswer,),
-    "sink list": (SinkListAnswer,),
+    "seal": (answer_shape("SealAnswer", Shape, head=HeadEntry | None),),
+    "sink drop": (answer_shape("SinkDropAnswer", Shape, name=str, dropped=bool),),
+    "sink list": (answer_shape("SinkListAnswer", Shape, sinks=list[SinkState]),),
     "sink revive": (SinkAnswer,),
     "sink skip": (SinkAnswer,),
     "supervise": (RunEndAnswer, RunAnswer, RunListAnswer),
@@ -436,17 +329,17 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "task gc": (Collected,),
     "task get": (TaskDetails,),
     "task heartbeat": (TaskAnswer,),
-    "task list": (TaskListAnswer,),
+    "task list": (answer_shape("TaskListAnswer", Shape, tasks=list[Task], next_after=int | None),),
     "task release": (TaskAnswer,),
-    "task run": (TaskRunAnswer,),
+    "task run": (answer_shape("TaskRunAnswer", Shape, tasks=TaskOutcomeCounts),),
     "task start": (TaskAnswer,),
-    "token list": (TokenListAnswer,),
+    "token list": (answer_shape("TokenListAnswer", Shape, tokens=list[TokenRecord]),),
     "token new": (NewTokenAnswer,),
-    "token revoke": (TokenAnswer,),
+    "token revoke": (answer_shape("TokenAnswer", Shape, token=TokenRecord),),
     "top": (LedgerOverview,),
     "verify": (VerifyAnswer, ProofAnswer),
-    "worker list": (WorkerListAnswer,),
-    "worker run": (WorkerRunAnswer, WorkersRunAnswer),
+    "worker list": (answer_shape("WorkerListAnswer", Shape, workers=list[WorkerRecord], now=datetime),),
+    "worker run": (answer_shape("WorkerRunAnswer", Shape, worker=str), WorkersRunAnswer),
 }
 """The possible shapes of each command's `data`. A command that prints no answer has none."""
 

@@ -81,14 +81,10 @@ def list_(ledger: "Ledger", *, since: timedelta | datetime | None, limit: int, *
     failed = not found and bool(ledger.list(status="failed", limit=1))
 
     def show(page: Page) -> None:
-        if not found:
-            page.line("There are no dead letters.")
-            if failed:
-                page.line("  There are failed jobs: holdfast job list --failed", dim=True)
-            return
-        page.table(DEAD_LETTER_HEADS, [_dead_letter_row(job, replays.get(job.id), now) for job in found])
-        if more is not None:
-            page.line(f"  There may be more: --after {more}", dim=True)
+        rows = [_dead_letter_row(job, replays.get(job.id), now) for job in found]
+        page.listing(DEAD_LETTER_HEADS, rows, "There are no dead letters.", more=more)
+        if failed:
+            page.line("  There are failed jobs: holdfast job list --failed", dim=True)
 
     return CommandResult(
         {"dead_letters": [shapes.dead_letter_fields(job, replays.get(job.id)) for job in found], "next_after": more}, show

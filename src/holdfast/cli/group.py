@@ -71,11 +71,9 @@ def list_(ledger: "Ledger", *, every: bool) -> CommandResult:
         found += page
 
     def show(page: Page) -> None:
-        if not found:
-            page.line("There are no groups." if every else "There are no groups that are not done.")
-        else:
-            rows = [(one.name, _state(one), one.total, one.live, one.succeeded, _dead(one), _percent(one)) for one in found]
-            page.table(("group", "state", "jobs", "live", "succeeded", "dead", "progress"), rows)
+        rows = [(one.name, _state(one), one.total, one.live, one.succeeded, _dead(one), _percent(one)) for one in found]
+        heads = ("group", "state", "jobs", "live", "succeeded", "dead", "progress")
+        page.listing(heads, rows, "There are no groups." if every else "There are no groups that are not done.")
         if not every:
             page.remark("Groups that are done are not shown, also those with failed jobs: --all shows them.")
 
@@ -136,14 +134,9 @@ def jobs(ledger: "Ledger", *, name: str, status: tuple[str, ...], after: int, li
     from holdfast.shapes import job_view
 
     found = ledger.group_jobs(name, status=status or None, after=after, limit=limit)
-
-    def show(page: Page) -> None:
-        if not found:
-            page.line("There are no such jobs.")
-            return
-        page.table(("job", "kind", "queue", "status"), [(job.id, job.kind, job.queue, job.status.value) for job in found])
-
-    return CommandResult({"jobs": [job_view(job) for job in found]}, show)
+    heads, rows = ("job", "kind", "queue", "status"), [(job.id, job.kind, job.queue, job.status.value) for job in found]
+    data = {"jobs": [job_view(job) for job in found]}
+    return CommandResult(data, lambda page: page.listing(heads, rows, "There are no such jobs."))
 
 
 @group.command()

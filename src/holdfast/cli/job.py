@@ -156,12 +156,8 @@ def list_(
     counted = _count_by_status(ledger, filters["queue"]) if counts or not newest or newest[0].id <= COUNTED_MAX else None
 
     def show(page: Page) -> None:
-        if found:
-            page.table(JOB_HEADS, [job_row(job, now) for job in found])
-        else:
-            page.line("There are no such jobs." if more is None else f"There are no such jobs up to job {more}.")
-        if more is not None:
-            page.line(f"  There may be more: --after {more}", dim=True)
+        empty = "There are no such jobs." if more is None else f"There are no such jobs up to job {more}."
+        page.listing(JOB_HEADS, [job_row(job, now) for job in found], empty, more=more)
         if counted:
             total, where = sum(counted.values()), f" in {filters['queue']}" if filters["queue"] else ""
             parts = ", ".join(f"{count:,} {name}" for name, count in counted.items())
@@ -462,16 +458,8 @@ def events(
     events: dict[str, Any] = {"events": found}
     if dialect != Dialect.HOLDFAST:
         events = {"dialect": dialect, "events": ledger.in_dialect(found, dialect)}
-
-    def show(page: Page) -> None:
-        if found:
-            page.table(EVENT_HEADS, rows)
-        else:
-            page.line("There are no such events.")
-        if more is not None:
-            page.line(f"  There may be more: --after {more}", dim=True)
-
-    return CommandResult({**events, "next_after": more}, show)
+    data = {**events, "next_after": more}
+    return CommandResult(data, lambda page: page.listing(EVENT_HEADS, rows, "There are no such events.", more=more))
 
 
 job.add_command(enqueue)

@@ -21,7 +21,7 @@ from holdfast.cli.command import (
     with_ledger,
 )
 from holdfast.cli.config import is_new, ledger_url
-from holdfast.cli.output import CommandError, Page, usage_error
+from holdfast.cli.output import CommandError, usage_error
 from holdfast.cli.values import format_time
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.proof.keys import KeyRole, PublicKey
@@ -212,14 +212,8 @@ def list_(ledger: "Ledger") -> CommandResult:
         )
         for record in found
     ]
-
-    def show(page: Page) -> None:
-        if rows:
-            page.table(("key", "role", "name", "state", "enrolled", "by", "vouched by"), rows)
-        else:
-            page.line("There are no keys.")
-
-    return CommandResult({"keys": found}, show)
+    heads = ("key", "role", "name", "state", "enrolled", "by", "vouched by")
+    return CommandResult({"keys": found}, lambda page: page.listing(heads, rows, "There are no keys."))
 
 
 @key.command()

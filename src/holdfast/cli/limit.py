@@ -100,18 +100,12 @@ def list_(ledger: "Ledger") -> CommandResult:
       holdfast limit list
     """
     found = ledger.limits()
-
-    def show(page: Page) -> None:
-        if not found:
-            page.line("There are no limits.")
-            return
-        rows = [
-            (one.name, _dash(one.concurrent), _dash(one.rate), _dash(one.burst), _dash(one.by), format_time(one.updated_at))
-            for one in found
-        ]
-        page.table(("limit", "concurrent", "rate", "burst", "by", "set"), rows)
-
-    return CommandResult({"limits": found}, show)
+    rows = [
+        (one.name, _dash(one.concurrent), _dash(one.rate), _dash(one.burst), _dash(one.by), format_time(one.updated_at))
+        for one in found
+    ]
+    heads = ("limit", "concurrent", "rate", "burst", "by", "set")
+    return CommandResult({"limits": found}, lambda page: page.listing(heads, rows, "There are no limits."))
 
 
 @limit.command()
@@ -137,12 +131,9 @@ def get(ledger: "Ledger", *, name: str, key: str | None, after: str | None, most
     def show(page: Page) -> None:
         page.line(f"Limit {name}: {_numbers(found)}{_by(found)}", bold=True)
         page.fields([("set", f"{format_time(found.updated_at)} by {found.updated_by}")])
-        if not keys:
-            page.line("No job has drawn on it yet." if key is None else f"No job has drawn on it for {key} yet.")
-            return
-        page.table(("key", "in use", "may start now", "waiting", "oldest", "numbers"), [_key_row(one, now) for one in keys])
-        if more is not None:
-            page.line(f"  There may be more: --after {more}", dim=True)
+        heads = ("key", "in use", "may start now", "waiting", "oldest", "numbers")
+        empty = "No job has drawn on it yet." if key is None else f"No job has drawn on it for {key} yet."
+        page.listing(heads, [_key_row(one, now) for one in keys], empty, more=more)
 
     return CommandResult({"limit": found, "keys": keys, "next_after": more}, show)
 

@@ -91,6 +91,15 @@ class Page:
         for row in texts:
             self.line("  " + _join_cells(row, widths, right))
 
+    def listing(self, heads: Sequence[str], rows: Sequence[Sequence[object]], empty: str, *, more: object = None) -> None:
+        """Print a table, or the text `empty` if there are no rows. `more` is the `--after` of the next page."""
+        if rows:
+            self.table(heads, rows)
+        else:
+            self.line(empty)
+        if more is not None:
+            self.line(f"  There may be more: --after {more}", dim=True)
+
     def fields(self, pairs: Sequence[tuple[str, object]]) -> None:
         """Print names and values, one pair per line."""
         width = max(len(name) for name, _ in pairs)

@@ -129,28 +129,22 @@ def list_(ledger: "Ledger") -> CommandResult:
     found: list[ScheduleRecord] = []
     while page := ledger.schedules(after=found[-1].name if found else ""):
         found += page
-
-    def show(page: Page) -> None:
-        if not found:
-            page.line("There are no schedules.")
-            return
-        rows = [
-            (
-                one.name,
-                one.kind,
-                one.queue,
-                _times_of(one),
-                _state(one),
-                format_time(one.last_at),
-                one.fired,
-                one.skipped,
-                _setter(one),
-            )
-            for one in found
-        ]
-        page.table(("schedule", "kind", "queue", "times", "next", "last", "fired", "skipped", "set by"), rows)
-
-    return CommandResult({"schedules": found}, show)
+    rows = [
+        (
+            one.name,
+            one.kind,
+            one.queue,
+            _times_of(one),
+            _state(one),
+            format_time(one.last_at),
+            one.fired,
+            one.skipped,
+            "handler" if one.declared else "operator",
+        )
+        for one in found
+    ]
+    heads = ("schedule", "kind", "queue", "times", "next", "last", "fired", "skipped", "set by")
+    return CommandResult({"schedules": found}, lambda page: page.listing(heads, rows, "There are no schedules."))
 
 
 @schedule.command()
@@ -316,10 +310,6 @@ def _state(found: "ScheduleRecord") -> str:
     if found.paused_at is not None:
         return f"paused by {found.paused_by}"
     return "ended" if found.next_at is None else format_time(found.next_at)
-
-
-def _setter(found: "ScheduleRecord") -> str:
-    return "handler" if found.declared else "operator"
 
 
 def _next(found: "ScheduleRecord") -> str:

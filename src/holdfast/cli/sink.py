@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.command import CommandResult, NounGroup, with_existing_ledger, with_ledger
-from holdfast.cli.output import Page
 from holdfast.cli.values import format_time
 
 if TYPE_CHECKING:
@@ -45,14 +44,8 @@ def list_(ledger: "Ledger") -> CommandResult:
         )
         for state in found
     ]
-
-    def show(page: Page) -> None:
-        if rows:
-            page.table(("sink", "state", "position", "behind", "failures", "last error", "changed"), rows)
-        else:
-            page.line("There are no sinks.")
-
-    return CommandResult({"sinks": found}, show)
+    heads = ("sink", "state", "position", "behind", "failures", "last error", "changed")
+    return CommandResult({"sinks": found}, lambda page: page.listing(heads, rows, "There are no sinks."))
 
 
 @sink.command()

@@ -24,7 +24,7 @@ from holdfast.cli.command import (
     report_new_ledger,
 )
 from holdfast.cli.config import is_new, ledger_url
-from holdfast.cli.output import CommandError, Page, usage_error
+from holdfast.cli.output import CommandError, usage_error
 from holdfast.cli.values import JOB_ID, duration
 from holdfast.core.text import format_age, truncate_bytes
 from holdfast.errors import Conflict
@@ -194,26 +194,20 @@ def _parse_policy(given: str | None) -> dict[str, Any]:
 
 def _list(ledger: "Ledger") -> CommandResult:
     now, found = ledger.now(), ledger.runs(limit=1_000)
-
-    def show(page: Page) -> None:
-        rows = [
-            (
-                state.name,
-                state.run,
-                state.program,
-                _run_state(state, now - state.updated_at),
-                state.restarts,
-                "–" if state.exit_code is None else state.exit_code,
-                f"{format_age(now - state.updated_at)} ago",
-            )
-            for state in found
-        ]
-        if rows:
-            page.table(("name", "run", "program", "state", "restarts", "last exit", "seen"), rows)
-        else:
-            page.line("There are no supervised runs.")
-
-    return CommandResult({"runs": found, "now": now}, show)
+    rows = [
+        (
+            state.name,
+            state.run,
+            state.program,
+            _run_state(state, now - state.updated_at),
+            state.restarts,
+            "–" if state.exit_code is None else state.exit_code,
+            f"{format_age(now - state.updated_at)} ago",
+        )
+        for state in found
+    ]
+    heads = ("name", "run", "program", "state", "restarts", "last exit", "seen")
+    return CommandResult({"runs": found, "now": now}, lambda page: page.listing(heads, rows, "There are no supervised runs."))
 
 
 def _run_state(state: "RunState", passed: timedelta) -> str:

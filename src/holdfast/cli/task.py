@@ -281,22 +281,13 @@ def list_(
     jobs = ledger.list(status=status or None, phase=phase or None, limit=limit, **filters)
     found = [task_of(job.record) for job in jobs]
     more = jobs.next_after
-
-    def show(page: Page) -> None:
-        if not found:
-            page.line("There are no such tasks.")
-            return
-        page.table(
-            ("task", "kind", "queue", "status", "priority", "attempt", "claimed by", "claim ends"),
-            [
-                (t.id, t.kind, t.queue, t.status, t.priority, t.attempt, t.claimed_by or "–", format_time(t.claim_expires_at))
-                for t in found
-            ],
-        )
-        if more is not None:
-            page.line(f"  There may be more: --after {more}", dim=True)
-
-    return CommandResult({"tasks": found, "next_after": more}, show)
+    heads = ("task", "kind", "queue", "status", "priority", "attempt", "claimed by", "claim ends")
+    rows = [
+        (t.id, t.kind, t.queue, t.status, t.priority, t.attempt, t.claimed_by or "–", format_time(t.claim_expires_at))
+        for t in found
+    ]
+    data = {"tasks": found, "next_after": more}
+    return CommandResult(data, lambda page: page.listing(heads, rows, "There are no such tasks.", more=more))
 
 
 @task.command()

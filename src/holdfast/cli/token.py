@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.command import CommandResult, NounGroup, with_existing_ledger, with_ledger
-from holdfast.cli.output import Page, usage_error
+from holdfast.cli.output import usage_error
 from holdfast.cli.values import format_time
 from holdfast.core.access import AccessRole
 
@@ -99,14 +99,8 @@ def list_(ledger: "Ledger") -> CommandResult:
         )
         for record in found
     ]
-
-    def show(page: Page) -> None:
-        if rows:
-            page.table(("token", "role", "name", "queues", "acts as", "state", "last used", "by"), rows)
-        else:
-            page.line("There are no tokens.")
-
-    return CommandResult({"tokens": found}, show)
+    heads = ("token", "role", "name", "queues", "acts as", "state", "last used", "by")
+    return CommandResult({"tokens": found}, lambda page: page.listing(heads, rows, "There are no tokens."))
 
 
 @token.command()

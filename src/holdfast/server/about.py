@@ -9,6 +9,7 @@ from holdfast.core.doctor import Diagnosis
 from holdfast.server.background import with_services
 from holdfast.server.call import Call
 from holdfast.server.routes import route
+from holdfast.shapes import answer_shape
 from holdfast.version import __version__
 
 FEATURES = ("batches", "long-poll", "events", "tasks", "signed-events")
@@ -19,10 +20,6 @@ class PositionAnswer(msgspec.Struct, frozen=True):
     pos: int
     stable: int
     """No event at or before this position can still be committed."""
-
-
-class NowAnswer(msgspec.Struct, frozen=True):
-    now: datetime
 
 
 class LedgerAnswer(msgspec.Struct, frozen=True):
@@ -49,7 +46,7 @@ def position(call: Call) -> Any:
     return {"pos": call.ledger.position(), "stable": call.ledger.stable_position()}
 
 
-@route("GET", "/v1/now", "reader", answer=NowAnswer, verb="read")
+@route("GET", "/v1/now", "reader", answer=answer_shape("NowAnswer", now=datetime), verb="read")
 def now(call: Call) -> Any:
     """Return the ledger's time."""
     return {"now": call.ledger.now()}

@@ -12,6 +12,7 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.openapi import document, error_classes
 from holdfast.server.routes import ROUTES, route
+from holdfast.shapes import answer_shape
 from holdfast.watch.prometheus import CONTENT_TYPE, render
 
 
@@ -29,13 +30,7 @@ class CreatedToken(msgspec.Struct, frozen=True):
     """The token as its owner sends it. It is shown only here."""
 
 
-class TokensAnswer(msgspec.Struct, frozen=True):
-    tokens: list[TokenRecord]
-    next_after: str | None
-
-
-class OneToken(msgspec.Struct, frozen=True):
-    token: TokenRecord
+TokensAnswer = answer_shape("TokensAnswer", tokens=list[TokenRecord], next_after=str | None)
 
 
 @route("POST", "/v1/tokens", "admin", body=TokenBody, answer=CreatedToken, status=201, verb="tokens")
@@ -55,7 +50,7 @@ def tokens(call: Call) -> Any:
     return {"tokens": found, "next_after": found[-1].id if len(found) == call.query.limit else None}
 
 
-@route("DELETE", "/v1/tokens/{token_id}", "admin", answer=OneToken, verb="tokens")
+@route("DELETE", "/v1/tokens/{token_id}", "admin", answer=answer_shape("OneToken", token=TokenRecord), verb="tokens")
 def revoke_token(call: Call) -> Any:
     """Revoke a token, and end its sessions."""
     revoked = call.ledger.revoke_token(call.parameters["token_id"], actor=call.actor)
@@ -100,17 +95,13 @@ def end_session(call: Call) -> Reply:
 # The server itself
 
 
-class Health(msgspec.Struct, frozen=True):
-    status: str
-
-
 class Readiness(msgspec.Struct, frozen=True):
     status: str
     services: dict[str, str]
     """What each service of this server does: `active`, `standby`, `failing` or `off`. None of them makes it unready."""
 
 
-@route("GET", "/healthz", "none", answer=Health, verb="health", awaits=True)
+@route("GET", "/healthz", "none", answer=answer_shape("Health", status=str), verb="health", awaits=True)
 async def health(call: Call) -> Any:
     """Say that the process runs. The store is not asked."""
     return {"status": "ok"}

@@ -11,7 +11,7 @@ from holdfast.core.strict_json import CheckedJson
 from holdfast.ledger import Beat, Change, QueueRecord
 from holdfast.server.call import FenceGiven, ProofGiven
 from holdfast.server.problems import Problem
-from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView, WorkView
+from holdfast.shapes import ClaimedJobView, DeadLetterEntry, JobView, WorkView, answer_shape
 
 BLANKS = b" \t\r\n"
 ABSENT = msgspec.Raw(b"")
@@ -116,20 +116,10 @@ class JobPageAnswer(msgspec.Struct, frozen=True):
     """True if the search stopped early. The next page goes on there."""
 
 
-class JobOnly(msgspec.Struct, frozen=True):
-    job: JobView
-
-
-class ChangeAnswer(msgspec.Struct, frozen=True):
-    change: Change
-
-
-class HeartbeatAnswer(msgspec.Struct, frozen=True):
-    beat: Beat
-
-
-class ClaimedAnswer(msgspec.Struct, frozen=True):
-    job: ClaimedJobView
+JobOnly = answer_shape("JobOnly", job=JobView)
+ChangeAnswer = answer_shape("ChangeAnswer", change=Change)
+HeartbeatAnswer = answer_shape("HeartbeatAnswer", beat=Beat)
+ClaimedAnswer = answer_shape("ClaimedAnswer", job=ClaimedJobView)
 
 
 class ClaimsQuery(Body, frozen=True):
@@ -149,9 +139,7 @@ class CancelledAnswer(msgspec.Struct, frozen=True):
     """False if its holder was asked to stop."""
 
 
-class ReplayedAnswer(msgspec.Struct, frozen=True):
-    job: JobView
-    is_new: bool
+ReplayedAnswer = answer_shape("ReplayedAnswer", job=JobView, is_new=bool)
 
 
 class ListQuery(Body, frozen=True):
@@ -214,16 +202,9 @@ class NameQuery(Body, frozen=True):
     limit: int = 100
 
 
-class JobPolicyAnswer(msgspec.Struct, frozen=True):
-    policy: Policy
-
-
-class UndoStepsAnswer(msgspec.Struct, frozen=True):
-    steps: list[dict[str, Any]]
-
-
-class ViolationsAnswer(msgspec.Struct, frozen=True):
-    violations: list[Violation]
+JobPolicyAnswer = answer_shape("JobPolicyAnswer", policy=Policy)
+UndoStepsAnswer = answer_shape("UndoStepsAnswer", steps=list[dict[str, Any]])
+ViolationsAnswer = answer_shape("ViolationsAnswer", violations=list[Violation])
 
 
 class ClaimJobBody(Body, frozen=True):
@@ -317,8 +298,7 @@ class BeatItem(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: Problem | None = None
 
 
-class BeatsAnswer(msgspec.Struct, frozen=True):
-    answers: list[BeatItem]
+BeatsAnswer = answer_shape("BeatsAnswer", answers=list[BeatItem])
 
 
 class CompletionEntry(Body, frozen=True, gc=False):
@@ -340,8 +320,7 @@ class ChangeItem(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: Problem | None = None
 
 
-class CompletionsAnswer(msgspec.Struct, frozen=True):
-    answers: list[ChangeItem]
+CompletionsAnswer = answer_shape("CompletionsAnswer", answers=list[ChangeItem])
 
 
 class ReasonBody(Body, frozen=True):
@@ -412,14 +391,6 @@ class NewestReplaysAnswer(msgspec.Struct, frozen=True):
     """The newest replay of each job that has one, by the job's id."""
 
 
-class QueuesAnswer(msgspec.Struct, frozen=True):
-    queues: list[QueueRecord]
-
-
-class QueueStateAnswer(msgspec.Struct, frozen=True):
-    name: str
-    paused: bool
-
-
-class CountsAnswer(msgspec.Struct, frozen=True):
-    counts: dict[str, dict[str, int]]
+QueuesAnswer = answer_shape("QueuesAnswer", queues=list[QueueRecord])
+QueueStateAnswer = answer_shape("QueueStateAnswer", name=str, paused=bool)
+CountsAnswer = answer_shape("CountsAnswer", counts=dict[str, dict[str, int]])

@@ -12,6 +12,7 @@ from holdfast.ledger import QueueRecord, WorkerRecord
 from holdfast.server import bodies as b
 from holdfast.server.call import Call
 from holdfast.server.routes import Nothing, route
+from holdfast.shapes import answer_shape
 
 # Queues
 
@@ -66,9 +67,7 @@ class WorkersQuery(b.Body, frozen=True):
     limit: int = 1_000
 
 
-class WorkersAnswer(msgspec.Struct, frozen=True):
-    workers: list[WorkerRecord]
-    now: datetime
+WorkersAnswer = answer_shape("WorkersAnswer", workers=list[WorkerRecord], now=datetime)
 
 
 @route("GET", "/v1/workers", "reader", query=WorkersQuery, answer=WorkersAnswer, verb="read")
@@ -185,19 +184,14 @@ class DutyQuery(b.Body, frozen=True):
     holder: str
 
 
-class DutyAnswer(msgspec.Struct, frozen=True):
-    taken: bool
-
-
 class WantedBody(b.Body, frozen=True):
     holder: str
 
 
-class WantedAnswer(msgspec.Struct, frozen=True):
-    wanted: bool
+WantedAnswer = answer_shape("WantedAnswer", wanted=bool)
 
 
-@route("PUT", "/v1/duties/{name}", "admin", body=DutyBody, answer=DutyAnswer, verb="duties")
+@route("PUT", "/v1/duties/{name}", "admin", body=DutyBody, answer=answer_shape("DutyAnswer", taken=bool), verb="duties")
 def take_duty(call: Call) -> Any:
     """Take or renew a duty."""
     return {"taken": call.ledger.take_duty(call.parameters["name"], call.body.holder, ttl=call.body.ttl)}
@@ -219,11 +213,7 @@ class SweepBody(b.Body, frozen=True):
     limit: int = 1_000
 
 
-class EventCounts(msgspec.Struct, frozen=True):
-    events: dict[str, int]
-
-
-@route("POST", "/v1/sweep", "operator", body=SweepBody, answer=EventCounts)
+@route("POST", "/v1/sweep", "operator", body=SweepBody, answer=answer_shape("EventCounts", events=dict[str, int]))
 def sweep(call: Call) -> Any:
     """Do what is due: stalls, requeues and resumes."""
     return {"events": call.ledger.sweep(limit=call.body.limit)}
@@ -241,11 +231,7 @@ class PruneBody(b.Body, frozen=True):
     batch: int = 1_000
 
 
-class DeletedCounts(msgspec.Struct, frozen=True):
-    deleted: dict[str, int]
-
-
-@route("POST", "/v1/prune", "admin", body=PruneBody, answer=DeletedCounts)
+@route("POST", "/v1/prune", "admin", body=PruneBody, answer=answer_shape("DeletedCounts", deleted=dict[str, int]))
 def prune(call: Call) -> Any:
     """Delete old records in one bounded step."""
     return {"deleted": call.ledger.prune(**msgspec.structs.asdict(call.body))}

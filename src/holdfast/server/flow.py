@@ -15,6 +15,7 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call
 from holdfast.server.redact import HIDDEN
 from holdfast.server.routes import route
+from holdfast.shapes import answer_shape
 
 
 class LimitFields(b.Body, frozen=True):
@@ -34,12 +35,7 @@ class LimitKeyFields(b.Body, frozen=True):
     burst: int | None = None
 
 
-class LimitsAnswer(msgspec.Struct, frozen=True):
-    limits: list[LimitRecord]
-
-
-class LimitAnswer(msgspec.Struct, frozen=True):
-    limit: LimitRecord
+LimitAnswer = answer_shape("LimitAnswer", limit=LimitRecord)
 
 
 class LimitKeysQuery(b.Body, frozen=True):
@@ -50,8 +46,7 @@ class LimitKeysQuery(b.Body, frozen=True):
     limit: int = 100
 
 
-class LimitKeysAnswer(msgspec.Struct, frozen=True):
-    keys: list[LimitKeyRecord]
+LimitKeysAnswer = answer_shape("LimitKeysAnswer", keys=list[LimitKeyRecord])
 
 
 class QueueSettingsFields(b.Body, frozen=True):
@@ -59,15 +54,11 @@ class QueueSettingsFields(b.Body, frozen=True):
     """Turns of each partition in one round."""
 
 
-class QueueSettingsAnswer(msgspec.Struct, frozen=True):
-    settings: QueueSettingsRecord
+QueueSettingsAnswer = answer_shape("QueueSettingsAnswer", settings=QueueSettingsRecord)
+AllQueueSettingsAnswer = answer_shape("AllQueueSettingsAnswer", queues=list[QueueSettingsRecord])
 
 
-class AllQueueSettingsAnswer(msgspec.Struct, frozen=True):
-    queues: list[QueueSettingsRecord]
-
-
-@route("GET", "/v1/limits", "reader", answer=LimitsAnswer, verb="read")
+@route("GET", "/v1/limits", "reader", answer=answer_shape("LimitsAnswer", limits=list[LimitRecord]), verb="read")
 def limits(call: Call) -> Any:
     """List limits, by name."""
     return {"limits": call.ledger.limits()}
@@ -120,11 +111,7 @@ def _set(call: Call, key: str | None) -> Any:
     return {"limit": made}
 
 
-class FlowStatusAnswer(msgspec.Struct, frozen=True):
-    status: FlowStatus
-
-
-@route("GET", "/v1/flow", "reader", query=b.FlowQuery, answer=FlowStatusAnswer, verb="read")
+@route("GET", "/v1/flow", "reader", query=b.FlowQuery, answer=answer_shape("FlowStatusAnswer", status=FlowStatus), verb="read")
 def flow_status(call: Call) -> Any:
     """Return what is in use of every limit, how many jobs wait for it, and how many jobs no running worker may have.
 

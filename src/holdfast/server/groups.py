@@ -7,8 +7,6 @@ import contextlib
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from holdfast.core.groups import FollowUpName
 from holdfast.errors import Conflict, Forbidden, NotFound
 from holdfast.ledger import GroupChange, GroupRecord
@@ -16,7 +14,7 @@ from holdfast.ledger.verbs.groups import follow_up_item
 from holdfast.server import bodies as b
 from holdfast.server.call import Call
 from holdfast.server.routes import Nothing, route
-from holdfast.shapes import JobView
+from holdfast.shapes import JobView, answer_shape
 
 
 class GroupFields(b.Body, frozen=True):
@@ -41,17 +39,9 @@ class GroupCancelBody(b.Body, frozen=True):
     reason: str = "requested"
 
 
-class GroupsAnswer(msgspec.Struct, frozen=True):
-    groups: list[GroupRecord]
-
-
-class OneGroup(msgspec.Struct, frozen=True):
-    group: GroupRecord
-
-
-class GroupJobsAnswer(msgspec.Struct, frozen=True):
-    jobs: list[JobView]
-    next_after: int | None
+GroupsAnswer = answer_shape("GroupsAnswer", groups=list[GroupRecord])
+OneGroup = answer_shape("OneGroup", group=GroupRecord)
+GroupJobsAnswer = answer_shape("GroupJobsAnswer", jobs=list[JobView], next_after=int | None)
 
 
 def _visible(call: Call) -> str:

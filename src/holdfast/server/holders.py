@@ -16,7 +16,7 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.problems import problem
 from holdfast.server.routes import route
-from holdfast.shapes import EventAnswer, claimed_job_view, work_views
+from holdfast.shapes import EventAnswer, answer_shape, claimed_job_view, work_views
 
 
 @route("POST", "/v1/claims", "worker", body=b.ClaimBody, query=b.ClaimsQuery, answer=b.ClaimsAnswer, awaits=True)
@@ -135,9 +135,7 @@ def _outside(call: Call, **more: Any) -> dict[str, Any]:
     return _fenced(call, **more) if call.body.fence is not None else _fenced(call, actor=call.actor.name, **more)
 
 
-class Gated(msgspec.Struct, frozen=True):
-    job_id: int
-    receipt: dict[str, Any]
+Gated = answer_shape("Gated", job_id=int, receipt=dict[str, Any])
 
 
 @route("GET", "/v1/jobs/{job_id}/gate", "reader", answer=Gated, verb="read")

@@ -10,6 +10,7 @@ from holdfast.ledger import DeclarationRecord
 from holdfast.server import bodies as b
 from holdfast.server.call import Call
 from holdfast.server.routes import Nothing, route
+from holdfast.shapes import answer_shape
 
 
 class PoliciesAnswer(msgspec.Struct, frozen=True):
@@ -17,8 +18,7 @@ class PoliciesAnswer(msgspec.Struct, frozen=True):
     declarations: dict[str, DeclarationRecord]
 
 
-class SourcesAnswer(msgspec.Struct, frozen=True):
-    fields: list[SourcedField]
+SourcesAnswer = answer_shape("SourcesAnswer", fields=list[SourcedField])
 
 
 class SourcesQuery(b.Body, frozen=True):

@@ -2,21 +2,14 @@
 
 from typing import Any
 
-import msgspec
-
 from holdfast.ledger import KeyRecord
 from holdfast.ledger.verbs.proofs import Inclusion, TreeHead
 from holdfast.server import bodies as b
 from holdfast.server.call import Call
 from holdfast.server.routes import Nothing, route
+from holdfast.shapes import answer_shape
 
-
-class KeysAnswer(msgspec.Struct, frozen=True):
-    keys: list[KeyRecord]
-
-
-class OneKey(msgspec.Struct, frozen=True):
-    key: KeyRecord
+OneKey = answer_shape("OneKey", key=KeyRecord)
 
 
 class KeyBody(b.Body, frozen=True):
@@ -29,7 +22,7 @@ class RotateBody(b.Body, frozen=True):
     public: str
 
 
-@route("GET", "/v1/keys", "reader", answer=KeysAnswer, verb="read")
+@route("GET", "/v1/keys", "reader", answer=answer_shape("KeysAnswer", keys=list[KeyRecord]), verb="read")
 def keys(call: Call) -> Any:
     """List every key that was ever enrolled."""
     return {"keys": call.ledger.keys()}
@@ -54,21 +47,13 @@ def revoke_key(call: Call) -> Any:
     return {"key": call.ledger.revoke_key(call.parameters["key_id"], actor=call.actor)}
 
 
-class HeadAnswer(msgspec.Struct, frozen=True):
-    head: TreeHead | None
-
-
-class HeadsAnswer(msgspec.Struct, frozen=True):
-    heads: list[TreeHead]
-
-
-@route("GET", "/v1/head", "reader", answer=HeadAnswer, verb="read")
+@route("GET", "/v1/head", "reader", answer=answer_shape("HeadAnswer", head=TreeHead | None), verb="read")
 def head(call: Call) -> Any:
     """Return the newest signed head of the sealed log."""
     return {"head": call.ledger.head()}
 
 
-@route("GET", "/v1/heads", "reader", query=b.PageQuery, answer=HeadsAnswer, verb="read")
+@route("GET", "/v1/heads", "reader", query=b.PageQuery, answer=answer_shape("HeadsAnswer", heads=list[TreeHead]), verb="read")
 def heads(call: Call) -> Any:
     """List the signed heads of the sealed log."""
     return {"heads": call.ledger.heads(after=call.query.after, limit=call.query.limit)}

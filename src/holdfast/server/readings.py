@@ -23,7 +23,7 @@ from holdfast.server import bodies as b
 from holdfast.server.call import Call
 from holdfast.server.problems import Problem, problem
 from holdfast.server.routes import route
-from holdfast.shapes import JobView
+from holdfast.shapes import JobView, answer_shape
 from holdfast.watch.timeline.model import Timeline
 
 OVERVIEW_SECONDS = 1.0
@@ -90,11 +90,7 @@ def history(call: Call) -> Any:
     return call.ledger.history(**msgspec.structs.asdict(call.query))
 
 
-class KindsAnswer(msgspec.Struct, frozen=True):
-    kinds: list[KindRecord]
-
-
-@route("GET", "/v1/kinds", "reader", answer=KindsAnswer, verb="read")
+@route("GET", "/v1/kinds", "reader", answer=answer_shape("KindsAnswer", kinds=list[KindRecord]), verb="read")
 def kinds(call: Call) -> Any:
     """List every kind that has jobs, with its last hour."""
     found = call.ledger.kinds()
@@ -110,8 +106,7 @@ def _visible_kinds(call: Call, found: list[KindRecord]) -> list[KindRecord]:
     return [msgspec.structs.replace(one, counts=dict(counts[one.kind]), **hidden) for one in found if one.kind in counts]
 
 
-class AttentionAnswer(msgspec.Struct, frozen=True):
-    attention: list[AttentionItem]
+AttentionAnswer = answer_shape("AttentionAnswer", attention=list[AttentionItem])
 
 
 class AttentionQuery(b.Body, frozen=True):
@@ -129,11 +124,7 @@ def _attention(call: Call, limit: int = limits.ATTENTION_MAX) -> list[AttentionI
     return [one for one in found if who.sees_all or (one.queue is not None and who.sees(one.queue))]
 
 
-class AgentsAnswer(msgspec.Struct, frozen=True):
-    agents: list[AgentSession]
-
-
-@route("GET", "/v1/agents", "reader", answer=AgentsAnswer, verb="read")
+@route("GET", "/v1/agents", "reader", answer=answer_shape("AgentsAnswer", agents=list[AgentSession]), verb="read")
 def agents(call: Call) -> Any:
     """List the sessions of agents, the most recently active first."""
     return {"agents": call.ledger.agents() if call.principal.sees_all else []}
@@ -235,8 +226,7 @@ class ManyAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     problem: Problem | None = None
 
 
-class BatchAnswer(msgspec.Struct, frozen=True):
-    answers: list[ManyAnswer]
+BatchAnswer = answer_shape("BatchAnswer", answers=list[ManyAnswer])
 
 
 def _options(body: BatchBody) -> dict[str, Any]:

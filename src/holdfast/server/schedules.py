@@ -13,7 +13,7 @@ from holdfast.ledger.verbs.declarations import declared_item
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
 from holdfast.server.routes import Nothing, route
-from holdfast.shapes import EnqueueAnswer
+from holdfast.shapes import EnqueueAnswer, answer_shape
 
 
 class ScheduleFields(b.DeclaredEnqueueBody, frozen=True):
@@ -29,16 +29,9 @@ class ScheduleFields(b.DeclaredEnqueueBody, frozen=True):
     end: datetime | None = None
 
 
-class SchedulesAnswer(msgspec.Struct, frozen=True):
-    schedules: list[ScheduleRecord]
-
-
-class OneSchedule(msgspec.Struct, frozen=True):
-    schedule: ScheduleRecord
-
-
-class FiringsAnswer(msgspec.Struct, frozen=True):
-    times: list[datetime]
+SchedulesAnswer = answer_shape("SchedulesAnswer", schedules=list[ScheduleRecord])
+OneSchedule = answer_shape("OneSchedule", schedule=ScheduleRecord)
+FiringsAnswer = answer_shape("FiringsAnswer", times=list[datetime])
 
 
 def _visible(call: Call, name: str) -> ScheduleRecord:

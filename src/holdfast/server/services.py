@@ -2,24 +2,17 @@
 
 from typing import Any
 
-import msgspec
-
 from holdfast.ledger import SinkState
 from holdfast.ledger.verbs.services import RunState
 from holdfast.server import bodies as b
 from holdfast.server.call import Call
 from holdfast.server.routes import Nothing, route
+from holdfast.shapes import answer_shape
+
+OneSink = answer_shape("OneSink", sink=SinkState)
 
 
-class SinksAnswer(msgspec.Struct, frozen=True):
-    sinks: list[SinkState]
-
-
-class OneSink(msgspec.Struct, frozen=True):
-    sink: SinkState
-
-
-@route("GET", "/v1/sinks", "reader", answer=SinksAnswer, verb="read")
+@route("GET", "/v1/sinks", "reader", answer=answer_shape("SinksAnswer", sinks=list[SinkState]), verb="read")
 def sinks(call: Call) -> Any:
     """Return how far the deliveries to each sink have come."""
     return {"sinks": call.ledger.sinks()}
@@ -43,21 +36,13 @@ def drop_sink(call: Call) -> Any:
     call.ledger.drop_sink(call.parameters["name"])
 
 
-class RunsAnswer(msgspec.Struct, frozen=True):
-    runs: list[RunState]
-
-
-class OneRun(msgspec.Struct, frozen=True):
-    run: RunState
-
-
-@route("GET", "/v1/runs", "reader", query=b.NameQuery, answer=RunsAnswer, verb="read")
+@route("GET", "/v1/runs", "reader", query=b.NameQuery, answer=answer_shape("RunsAnswer", runs=list[RunState]), verb="read")
 def runs(call: Call) -> Any:
     """List supervised runs."""
     return {"runs": call.ledger.runs(after=call.query.after, limit=call.query.limit)}
 
 
-@route("POST", "/v1/runs/{name}/reset", "operator", body=Nothing, answer=OneRun)
+@route("POST", "/v1/runs/{name}/reset", "operator", body=Nothing, answer=answer_shape("OneRun", run=RunState))
 def reset_run(call: Call) -> Any:
     """Let a run that was given up start again."""
     return {"run": call.ledger.reset_run(call.parameters["name"], actor=call.actor)}

@@ -11,15 +11,10 @@ from holdfast.core.model import FailureStage, Phase, ReasonCode, Status
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, claimable_queues, visible_related
 from holdfast.server.routes import route
+from holdfast.shapes import answer_shape
 
-
-class HeldTaskAnswer(msgspec.Struct, frozen=True):
-    task: Task
-
-
-class TasksAnswer(msgspec.Struct, frozen=True):
-    tasks: list[Task]
-    next_after: int | None
+HeldTaskAnswer = answer_shape("HeldTaskAnswer", task=Task)
+TasksAnswer = answer_shape("TasksAnswer", tasks=list[Task], next_after=int | None)
 
 
 class TasksQuery(b.Body, frozen=True):
