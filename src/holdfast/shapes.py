@@ -258,11 +258,6 @@ class EnqueueAnswer(Shape, frozen=True):
     """False if a job with the same dedupe key existed already."""
 
 
-class EnqueueManyAnswer(Shape, frozen=True):
-    job_ids: list[int]
-    new: int
-
-
 class JobListAnswer(Shape, frozen=True):
     jobs: list[JobView]
     next_after: int | None
@@ -304,18 +299,10 @@ class PlacedJob(Shape, frozen=True):
     rev: int
 
 
-class PlacementAnswer(Shape, frozen=True):
-    jobs: list[PlacedJob]
-
-
 class ChangedJob(Shape, frozen=True):
     job_id: int
     status: Status
     rev: int
-
-
-class OutcomeAnswer(Shape, frozen=True):
-    jobs: list[ChangedJob]
 
 
 class AssistAnswer(Shape, frozen=True):
@@ -352,13 +339,8 @@ class DeadLetterReplayAnswer(ReplayAnswer, frozen=True):
     """The dead letters that `--discard` discarded."""
 
 
-class EventPageAnswer(Shape, frozen=True):
-    events: list[Event]
-    next_after: int | None
-
-
-class EventAnswer(Shape, frozen=True):
-    event: Event
+EventPageAnswer = answer_shape("EventPageAnswer", Shape, events=list[Event], next_after=int | None)
+EventAnswer = answer_shape("EventAnswer", Shape, event=Event)
 
 
 class DialectEventPageAnswer(Shape, frozen=True):
@@ -366,11 +348,6 @@ class DialectEventPageAnswer(Shape, frozen=True):
     events: list[dict[str, Any]]
     """Each with the names and fields of the dialect."""
     next_after: int | None
-
-
-class DialectEventAnswer(Shape, frozen=True):
-    dialect: Dialect
-    event: dict[str, Any]
 
 
 class QueueEntry(Shape, frozen=True):
@@ -387,14 +364,6 @@ class QueueCountsEntry(QueueEntry, frozen=True):
     """The number of jobs of each status."""
     weights: dict[str, int]
     """Turns of each partition in one round."""
-
-
-class QueueAnswer(Shape, frozen=True):
-    queue: QueueEntry
-
-
-class QueueListAnswer(Shape, frozen=True):
-    queues: list[QueueCountsEntry]
 
 
 class ReplayEntry(Shape, frozen=True):
@@ -451,12 +420,3 @@ def dead_letter_details(job: "Job", events: "Sequence[Event]", replays: "Sequenc
         "history": history,
         "replays": [_replay_fields(one) for one in replays],
     }
-
-
-class DeadLetterListAnswer(Shape, frozen=True):
-    dead_letters: list[DeadLetterEntry]
-    next_after: int | None
-
-
-class DiscardAnswer(Shape, frozen=True):
-    discarded: list[int]

@@ -18,6 +18,7 @@ from holdfast.core.explain import Explanation
 from holdfast.core.liveness import HealthVerdict
 from holdfast.core.policy import SourcedField
 from holdfast.core.restart import TerminalReason
+from holdfast.core.vocabulary import Dialect
 from holdfast.ledger import (
     DeclarationRecord,
     GroupChange,
@@ -37,6 +38,15 @@ from holdfast.proof.findings import CheckedCounts
 from holdfast.proof.keys import KeyRole
 from holdfast.shapes import JobView, Shape, answer_shape
 
+EnqueueManyAnswer = answer_shape("EnqueueManyAnswer", Shape, job_ids=list[int], new=int)
+PlacementAnswer = answer_shape("PlacementAnswer", Shape, jobs=list[shapes.PlacedJob])
+OutcomeAnswer = answer_shape("OutcomeAnswer", Shape, jobs=list[shapes.ChangedJob])
+DialectEventAnswer = answer_shape("DialectEventAnswer", Shape, dialect=Dialect, event=dict[str, Any])
+QueueAnswer = answer_shape("QueueAnswer", Shape, queue=shapes.QueueEntry)
+DiscardAnswer = answer_shape("DiscardAnswer", Shape, discarded=list[int])
+DeadLetterListAnswer = answer_shape(
+    "DeadLetterListAnswer", Shape, dead_letters=list[shapes.DeadLetterEntry], next_after=int | None
+)
 TaskAnswer = answer_shape("TaskAnswer", Shape, task=Task)
 
 
@@ -253,29 +263,29 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "beat": (BeatAnswer,),
     "completion": (answer_shape("CompletionAnswer", Shape, shell=str, script=str),),
     "demo": (DemoAnswer,),
-    "dlq discard": (shapes.DiscardAnswer,),
-    "dlq list": (shapes.DeadLetterListAnswer,),
+    "dlq discard": (DiscardAnswer,),
+    "dlq list": (DeadLetterListAnswer,),
     "dlq replay": (shapes.DeadLetterReplayAnswer,),
     "dlq get": (shapes.DeadLetterAnswer,),
     "doctor": (DoctorAnswer,),
     "events append": (shapes.EventAnswer,),
     "events export": (answer_shape("ExportAnswer", Shape, file=str, lines=EndLine),),
-    "events tail": (shapes.EventAnswer, shapes.DialectEventAnswer),
+    "events tail": (shapes.EventAnswer, DialectEventAnswer),
     "explain": (Explanation,),
     "gate": (answer_shape("GateAnswer", Shape, job_id=int, receipt=Receipt),),
     "job assist": (shapes.AssistAnswer,),
     "job cancel": (shapes.CancelAnswer, shapes.CancelAllAnswer),
-    "job dead-letter": (shapes.OutcomeAnswer,),
-    "job discard": (shapes.DiscardAnswer,),
-    "job enqueue": (shapes.EnqueueAnswer, shapes.EnqueueManyAnswer),
+    "job dead-letter": (OutcomeAnswer,),
+    "job discard": (DiscardAnswer,),
+    "job enqueue": (shapes.EnqueueAnswer, EnqueueManyAnswer),
     "job events": (shapes.EventPageAnswer, shapes.DialectEventPageAnswer),
     "job get": (shapes.JobAnswer,),
     "job list": (shapes.JobListAnswer,),
     "job replay": (shapes.ReplayAnswer,),
-    "job move": (shapes.PlacementAnswer,),
-    "job reprioritise": (shapes.PlacementAnswer,),
-    "job requeue": (shapes.OutcomeAnswer,),
-    "job reschedule": (shapes.PlacementAnswer,),
+    "job move": (PlacementAnswer,),
+    "job reprioritise": (PlacementAnswer,),
+    "job requeue": (OutcomeAnswer,),
+    "job reschedule": (PlacementAnswer,),
     "job unassist": (shapes.AssistAnswer,),
     "key enrol": (KeyAnswer,),
     "key export": (PublicKeysAnswer,),
@@ -295,10 +305,10 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "policy get": (PolicyAnswer,),
     "policy unset": (PolicyAnswer,),
     "queue get": (answer_shape("QueueGetAnswer", Shape, queue=shapes.QueueCountsEntry),),
-    "queue list": (shapes.QueueListAnswer,),
-    "queue pause": (shapes.QueueAnswer,),
+    "queue list": (answer_shape("QueueListAnswer", Shape, queues=list[shapes.QueueCountsEntry]),),
+    "queue pause": (QueueAnswer,),
     "queue set": (answer_shape("QueueSetAnswer", Shape, settings=QueueSettingsRecord),),
-    "queue unpause": (shapes.QueueAnswer,),
+    "queue unpause": (QueueAnswer,),
     "resume": (Brief,),
     "group add": (GroupAnswer,),
     "group cancel": (GroupChange,),

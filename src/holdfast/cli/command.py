@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -308,6 +309,17 @@ def open_ledger(url: str, keys: "Sequence[KeyFile]" = (), *, create: bool, serve
             token_file=setting("token_file"),
             ca_file=setting("ca_file"),
         )
+
+
+def import_with_extra(module: str, extra: str, what: str) -> ModuleType:
+    """Import a module of Holdfast. Raise if the packages of the extra, which it needs, are not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        if (error.name or "").startswith("holdfast"):
+            raise
+        action = f"pip install 'holdfast[{extra}]'"
+        raise CommandError("missing_extra", f"{what} needs the package {error.name}", action=action) from None
 
 
 def _report_silent_server() -> None:

@@ -21,9 +21,9 @@ from holdfast.cli.command import CommandResult, NounGroup, with_existing_ledger,
 from holdfast.cli.completion import QUEUE
 from holdfast.cli.job_views import error_text, show_dead_letter
 from holdfast.cli.output import Page
-from holdfast.cli.values import JOB_ID, reason_code_option, resolve_since, when
+from holdfast.cli.values import JOB_ID, failure_stage_option, reason_code_option, resolve_since, when
 from holdfast.core.limits import JOB_ID_MAX, PAGE_MAX
-from holdfast.core.model import EventType, FailureStage
+from holdfast.core.model import EventType
 from holdfast.core.text import format_age
 from holdfast.errors import NotFound
 
@@ -35,12 +35,7 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that filter dead letters."""
     for option in (
         click.option("--since", type=when, help="Dead-lettered since: 2h, or 2026-03-01T12:00 (UTC unless it says otherwise)."),
-        click.option(
-            "--stage",
-            "failure_stage",
-            type=click.Choice([stage.value for stage in FailureStage]),
-            help="Only jobs that failed in this stage.",
-        ),
+        failure_stage_option("Only jobs that failed in this stage."),
         reason_code_option("Only jobs with this reason code."),
         click.option("--kind", help="Only jobs of this kind."),
         click.option("--queue", type=QUEUE, help="Only jobs in this queue."),

@@ -7,9 +7,8 @@ import click
 
 from holdfast.cli.bulk import change_jobs, jobs_result, require_single_job
 from holdfast.cli.command import CommandResult, default_actor, request_option, with_ledger
-from holdfast.cli.values import JOB_ID
+from holdfast.cli.values import JOB_ID, failure_stage_option, reason_code_option
 from holdfast.core.limits import REV_MAX
-from holdfast.core.model import FailureStage, ReasonCode
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
@@ -40,18 +39,8 @@ def requeue(ledger: "Ledger", *, ids: tuple[int, ...], **given: Any) -> CommandR
 
 @click.command("dead-letter")
 @_ids_and_rev
-@click.option(
-    "--reason-code",
-    type=click.Choice([code.value for code in ReasonCode]),
-    required=True,
-    help="Why, in a word that dead letters are grouped by.",
-)
-@click.option(
-    "--stage",
-    "failure_stage",
-    type=click.Choice([stage.value for stage in FailureStage]),
-    help="Where in its work the job broke. [default: that of its last failure, else exec]",
-)
+@reason_code_option("Why, in a word that dead letters are grouped by.", required=True)
+@failure_stage_option("Where in its work the job broke. [default: that of its last failure, else exec]")
 @request_option
 @with_ledger
 def dead_letter(ledger: "Ledger", *, ids: tuple[int, ...], **given: Any) -> CommandResult:

@@ -21,7 +21,7 @@ from holdfast.cli.command import (
     with_ledger,
 )
 from holdfast.cli.config import is_new, ledger_url
-from holdfast.cli.output import CommandError, usage_error
+from holdfast.cli.output import CommandError, open_output, usage_error
 from holdfast.cli.values import format_time
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.proof.keys import KeyRole, PublicKey
@@ -280,10 +280,8 @@ def export(ledger: "Ledger", *, out: Path | None) -> CommandResult:
     found = public_keys(ledger)
     if out is None:
         return CommandResult(found, lambda page: page.line(encode_document(found)))
-    try:
-        out.write_text(encode_document(found) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise usage_error(f"{out} cannot be written: {error.strerror}", action="Name another file.") from None
+    with open_output(out) as write:
+        write(f"{encode_document(found)}\n".encode())
     return CommandResult({"file": str(out), **found}, lambda page: page.line(f"{_counted_keys(len(found['keys']))} in {out}."))
 
 

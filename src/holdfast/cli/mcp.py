@@ -2,13 +2,12 @@
 
 import sys
 from datetime import timedelta
-from types import ModuleType
 
 import click
 
-from holdfast.cli.command import as_json_option, db_option, key_option, load_keys, open_ledger
+from holdfast.cli.command import as_json_option, db_option, import_with_extra, key_option, load_keys, open_ledger
 from holdfast.cli.config import is_named, ledger_url, setting
-from holdfast.cli.output import CommandError, usage_error
+from holdfast.cli.output import usage_error
 from holdfast.cli.values import duration
 from holdfast.core.limits import MCP_IDLE_MS_MAX
 
@@ -57,7 +56,7 @@ def mcp(
     """
     if not IDLE_MIN <= idle_limit <= IDLE_MAX:
         raise usage_error("--idle-limit is from 1s to 24h")
-    server = _import_server()
+    server = import_with_extra("holdfast.mcp.serve", "mcp", "the MCP server")
     from holdfast.telemetry import logs
 
     url, ring = ledger_url(db), load_keys(keys)
@@ -65,15 +64,3 @@ def mcp(
     options = server.ServeOptions(agent, session, idle_limit.total_seconds(), keep, labels)
     with open_ledger(url, ring, create=is_named(db), serves=True) as ledger:
         server.serve_stdio(ledger, options)
-
-
-def _import_server() -> ModuleType:
-    """Import the server. Raise if the packages that it needs are not installed."""
-    try:
-        from holdfast.mcp import serve
-    except ImportError as error:
-        if (error.name or "").startswith("holdfast"):
-            raise
-        action = "pip install 'holdfast[mcp]'"
-        raise CommandError("missing_extra", f"the MCP server needs the package {error.name}", action=action) from None
-    return serve

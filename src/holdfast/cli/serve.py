@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.command import as_json_option, db_option, exit_code_of, key_option, load_keys, open_ledger
+from holdfast.cli.command import as_json_option, db_option, exit_code_of, import_with_extra, key_option, load_keys, open_ledger
 from holdfast.cli.config import is_named, ledger_url, load_sinks, setting
 from holdfast.cli.output import CommandError, usage_error
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
@@ -101,12 +101,4 @@ def _serve_several(server: ModuleType, options: Any, url: str, open_own: "Callab
 
 
 def import_server() -> ModuleType:
-    """Import the server. Raise if the packages that it needs are not installed."""
-    try:
-        from holdfast.server import serve as server
-    except ImportError as error:
-        if (error.name or "").startswith("holdfast"):
-            raise
-        action = "pip install 'holdfast[server]'"
-        raise CommandError("missing_extra", f"the server needs the package {error.name}", action=action) from None
-    return server
+    return import_with_extra("holdfast.server.serve", "server", "the server")

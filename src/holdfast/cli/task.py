@@ -37,10 +37,10 @@ from holdfast.cli.command import (
 from holdfast.cli.config import ledger_url
 from holdfast.cli.flow_options import label_option
 from holdfast.cli.output import HINTS, CommandError, Page, usage_error
-from holdfast.cli.values import WholeNumber, duration, format_time, reason_code_option
+from holdfast.cli.values import WholeNumber, duration, failure_stage_option, format_time, reason_code_option
 from holdfast.core import policy
 from holdfast.core.limits import INTEGER_MAX, JOB_ID_MAX, LEASE_MS_MAX, LEASE_MS_MIN, PAGE_MAX
-from holdfast.core.model import FailureStage, Phase, Status
+from holdfast.core.model import Phase, Status
 from holdfast.errors import Conflict
 
 if TYPE_CHECKING:
@@ -111,9 +111,7 @@ def complete(agent: "Agent", id_: int, **options: Any) -> "Task":
 @click.option("--error", required=True, metavar="TEXT", help="What went wrong.")
 @click.option("--permanent", is_flag=True, help="Do not try again.")
 @reason_code_option("The reason code. With --permanent: dead-letter the task for this reason.")
-@click.option(
-    "--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage]), help="The stage that failed."
-)
+@failure_stage_option("The stage that failed.")
 @click.option(
     "--retry-after",
     type=duration,

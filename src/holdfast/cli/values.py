@@ -13,7 +13,7 @@ from holdfast.core import policy as policies
 from holdfast.core import vocabulary
 from holdfast.core.formatting import RETRIED, is_retry
 from holdfast.core.limits import JOB_ID_MAX, TYPED_BYTES_MAX
-from holdfast.core.model import EventType, ReasonCode
+from holdfast.core.model import EventType, FailureStage, ReasonCode
 from holdfast.core.text import iso_format
 from holdfast.core.vocabulary import Dialect
 from holdfast.errors import HoldfastError, ValidationError
@@ -194,6 +194,12 @@ def format_time(at: datetime | None) -> str:
     return "–" if at is None else iso_format(at, "milliseconds")
 
 
-def reason_code_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def reason_code_option(words: str, *, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add `--reason-code`, with this help text."""
-    return click.option("--reason-code", type=click.Choice([code.value for code in ReasonCode]), help=words)
+    codes = [code.value for code in ReasonCode]
+    return click.option("--reason-code", type=click.Choice(codes), required=required, help=words)
+
+
+def failure_stage_option(words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--stage`, the stage in which an attempt failed, with this help text."""
+    return click.option("--stage", "failure_stage", type=click.Choice([stage.value for stage in FailureStage]), help=words)
