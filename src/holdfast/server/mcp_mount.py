@@ -20,7 +20,7 @@ from holdfast.mcp.rights import CLIENT_SCOPE_KEY, RIGHTS_SCOPE_KEY, CallerRights
 from holdfast.server.call import claimable_queues, visible_related
 from holdfast.server.principal import Least, Principal
 from holdfast.server.redact import Redaction
-from holdfast.server.routes import Nothing, Route
+from holdfast.server.routes import Nothing, Route, no_handler
 from holdfast.server.throttles import StreamSlots
 
 Application = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
@@ -30,11 +30,7 @@ GRACE_SECONDS = 9.0
 _NEEDS: dict[Need, Least] = {"read": "reader", "enqueue": "client_or_worker", "hold": "worker"}
 
 
-def _no_handler(_: object) -> None:
-    raise AssertionError("a request of MCP is answered by its own application")
-
-
-MCP = Route("*", "/mcp", "reader", "mcp", _no_handler, None, Nothing, None, 200, "write", limits.MCP_BODY_BYTES_MAX, True, "")
+MCP = Route("*", "/mcp", "reader", "mcp", no_handler, None, Nothing, None, 200, "write", limits.MCP_BODY_BYTES_MAX, True, "")
 """The route of every request of MCP, for the access rules and the log."""
 
 

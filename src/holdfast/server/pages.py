@@ -9,7 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from holdfast.server.call import Reply
 from holdfast.server.origins import Headers
-from holdfast.server.routes import Nothing, Route
+from holdfast.server.routes import Nothing, Route, no_handler
 
 FOLDER = Path(__file__).with_name("dashboard")
 INDEX = "index.html"
@@ -42,11 +42,7 @@ PAGES_OF_ONE = frozenset({"groups", "jobs", "kinds", "limits", "queues", "worker
 """Pages that also show one thing, named by the second part of the path."""
 
 
-def _no_handler(_: object) -> None:
-    raise AssertionError("a page is answered without a handler")
-
-
-PAGE = Route("GET", "/{page}", "none", "page", _no_handler, None, Nothing, None, 200, "read", 0, False, "")
+PAGE = Route("GET", "/{page}", "none", "page", no_handler, None, Nothing, None, 200, "read", 0, False, "")
 """The route of every page and file in the access log."""
 
 

@@ -92,11 +92,12 @@ def route(
     return add
 
 
-def _no_handler(_: object) -> None:
-    raise AssertionError("a browser's question is answered without a handler")
+def no_handler(_: object) -> None:
+    """Stand for the handler of a route outside the table."""
+    raise AssertionError("such a request is answered without a handler")
 
 
-PREFLIGHT = Route("OPTIONS", "*", "none", "options", _no_handler, None, Nothing, None, 204, "read", 0, False, "")
+PREFLIGHT = Route("OPTIONS", "*", "none", "options", no_handler, None, Nothing, None, 204, "read", 0, False, "")
 """What a browser asks before a page of another origin calls."""
 
 
