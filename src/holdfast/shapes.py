@@ -267,10 +267,13 @@ class JobListAnswer(Shape, frozen=True):
     id is above 100,000 and `--counts` was not given, because counting reads every job."""
 
 
-class CancelledJob(Shape, frozen=True):
+class ChangedJob(Shape, frozen=True):
     job_id: int
     status: Status
     rev: int
+
+
+class CancelledJob(ChangedJob, frozen=True):
     is_over: bool
     """False if its holder was asked to stop."""
     changed: bool
@@ -296,12 +299,6 @@ class PlacedJob(Shape, frozen=True):
     queue: str
     priority: int
     available_at: datetime
-    rev: int
-
-
-class ChangedJob(Shape, frozen=True):
-    job_id: int
-    status: Status
     rev: int
 
 

@@ -229,20 +229,26 @@ class FenceBody(Body, frozen=True):
     reason: str | None = None
 
 
-class HeartbeatBody(Body, frozen=True):
+class BeatEntry(Body, frozen=True, gc=False):
     fence: FenceGiven
     proof: ProofGiven | None = None
     stage: str | None = None
     progress: int | None = None
     assist_requested: bool | None = None
+
+
+class HeartbeatBody(BeatEntry, frozen=True):
     checkpoint: msgspec.Raw = msgspec.field(default_factory=absent)
     undo: dict[str, Any] | None = None
 
 
-class CompleteBody(Body, frozen=True):
+class CompletionEntry(Body, frozen=True, gc=False):
     fence: FenceGiven
     proof: ProofGiven | None = None
     result: msgspec.Raw = msgspec.field(default_factory=absent)
+
+
+class CompleteBody(CompletionEntry, frozen=True):
     gate: bool = False
 
 
@@ -256,31 +262,20 @@ class FailBody(Body, frozen=True):
     retry_after: Duration | None = None
 
 
-class StallBody(Body, frozen=True):
-    fence: FenceGiven | None = None
-    proof: ProofGiven | None = None
-    reason: str | None = None
-    error: msgspec.Raw = msgspec.field(default_factory=absent)
-    reason_code: ReasonCode | None = None
-    failure_stage: FailureStage | None = None
-
-
 class ResumeBody(Body, frozen=True):
     fence: FenceGiven | None = None
     proof: ProofGiven | None = None
     reason: str | None = None
 
 
+class StallBody(ResumeBody, frozen=True):
+    error: msgspec.Raw = msgspec.field(default_factory=absent)
+    reason_code: ReasonCode | None = None
+    failure_stage: FailureStage | None = None
+
+
 class GateBody(Body, frozen=True):
     fence: FenceGiven
-
-
-class BeatEntry(Body, frozen=True, gc=False):
-    fence: FenceGiven
-    proof: ProofGiven | None = None
-    stage: str | None = None
-    progress: int | None = None
-    assist_requested: bool | None = None
 
 
 class HeartbeatsBody(Body, frozen=True):
@@ -299,12 +294,6 @@ class BeatItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 BeatsAnswer = answer_shape("BeatsAnswer", answers=list[BeatItem])
-
-
-class CompletionEntry(Body, frozen=True, gc=False):
-    fence: FenceGiven
-    proof: ProofGiven | None = None
-    result: msgspec.Raw = msgspec.field(default_factory=absent)
 
 
 class CompletionsBody(Body, frozen=True):

@@ -18,21 +18,18 @@ from holdfast.server.routes import route
 from holdfast.shapes import answer_shape
 
 
-class LimitFields(b.Body, frozen=True):
-    concurrent: int | None = None
-    rate: str | None = None
-    """A number and a duration, such as 600/1m."""
-    burst: int | None = None
-    by: str | None = None
-    """The argument that is the key, such as args.tenant."""
-
-
 class LimitKeyFields(b.Body, frozen=True):
     """The numbers of one key. Without any, the key has those of its limit again."""
 
     concurrent: int | None = None
     rate: str | None = None
+    """A number and a duration, such as 600/1m."""
     burst: int | None = None
+
+
+class LimitFields(LimitKeyFields, frozen=True):
+    by: str | None = None
+    """The argument that is the key, such as args.tenant."""
 
 
 LimitAnswer = answer_shape("LimitAnswer", limit=LimitRecord)
