@@ -2,6 +2,9 @@
 
 import io
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import holdfast
 from holdfast.cli.key import encode_document, public_keys
@@ -94,3 +97,29 @@ def test_a_lease_renewed_for_another_ttl_is_intact(tmp_path: Path):
     assert verified(export.body, export).intact
     beats = [line["event"] for line in File(export).lines if line.get("event", {}).get("type") == "heartbeat"]
     assert ["policy" in beat for beat in beats] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"requires": ["gpu"]}, {"for_worker": "w-1", "requires": ["gpu"]}, {"partition": "acme", "limits": {"api": 2, "db": 1}}],
+    ids=["labels", "only worker", "partition and limits"],
+)
+def test_jobs_with_options_of_flow_control_are_intact(tmp_path: Path, options: dict[str, Any]):
+    file, proof = io.BytesIO(), io.BytesIO()
+    with holdfast.open(f"sqlite:///{tmp_path}/flow.db", clock=ManualClock(), keys=list(ALL_KEYS), actor="ann") as ledger:
+        enrol(ledger, [*ALL_KEYS])
+        story = RichLedger(ledger, ManualClock())
+        for limit in options.get("limits", ()):
+            ledger.set_limit(limit, concurrent=3)
+        job = ledger.enqueue("index", **options)
+        ledger.move(job.id, for_worker="w-2")
+        story.seal()
+        ledger.export(file.write)
+        ledger.prove(job.id, proof.write)
+        document = public_keys(ledger)
+        export = Exported(file.getvalue(), story.anchors, encode_document(document), document["vkey"], ledger.id, {}, {})
+    assert verified(export.body, export).findings == []
+    assert verified(proof.getvalue(), export).findings == []
+    forged = export.body.replace(b'"requires":["worker:w-2"', b'"requires":["worker:w-3"')
+    assert forged != export.body
+    assert first(verified(forged, export)).rule == "fold"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from holdfast.core.limits import JOB_ID_MAX, REV_MAX, TIME_US_MAX
-from holdfast.core.model import EventRecord, EventType, JobRecord, Micros, Policy, Status
+from holdfast.core.model import EventRecord, EventType, Flow, JobRecord, Micros, Policy, Status
 from holdfast.errors import ValidationError
 from holdfast.proof.key_book import KeyChange
 from holdfast.proof.leaves import event_leaf
@@ -23,7 +23,7 @@ At = Annotated[Micros, msgspec.Meta(ge=0, le=TIME_US_MAX)]
 Hex32 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 Hex64 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{128}$")]
 _Unset = msgspec.UnsetType
-RowFields = dict[str, str | int | bool | list[int] | None]
+RowFields = dict[str, str | int | bool | list[int] | Flow | None]
 """The fields of a job's row by name."""
 _LISTS = frozenset({"depends_on", "waits_for"})
 """The fields of a row that are lists of job ids."""
