@@ -98,12 +98,20 @@ def test_sinks_of_events_get_no_head(sealed: Ledger) -> None:
     assert [message.data.message for message in told] == ["JOB_STATUS_CHANGED"]
 
 
-def test_a_sink_does_not_change_between_events_and_heads(sealed: Ledger) -> None:
+def test_a_sink_that_changes_between_events_and_heads_is_dead_and_delays_no_other(sealed: Ledger) -> None:
     with Relay(sealed, [CallableSink(print, name="one")]) as relay:
         relay.tick()
-    other = Relay(sealed, [CallableSink(print, name="one", **HEADS)])
-    with other, pytest.raises(ValidationError, match="was one of events"):
-        other.tick()
+    seal(sealed)
+    told: list[Message] = []
+    with Relay(
+        sealed, [CallableSink(print, name="one", **HEADS), CallableSink(told.append, name="all", start="beginning")]
+    ) as other:
+        assert other.tick() == {"one.failed": 1, "all.delivered": 1}
+        assert other.tick() == {}
+    [one] = [sink for sink in sealed.sinks() if sink.name == "one"]
+    assert one.dead_at is not None
+    assert one.last_error == "one was a sink of events: give it another name, or drop it"
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(

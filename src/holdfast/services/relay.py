@@ -225,15 +225,9 @@ class Relay(Service):
             outage.over()
 
     def _deliver(self, sink: Sink, place: SinkPosition, done: _RelayRound) -> None:
-        key = place.of_heads, place.pos
-        if key not in done.pages:
-            done.pages[key] = self._page(place)
-        page = done.pages[key]
-        if not page.events:
+        outcome = self._send(sink, place, done)
+        if outcome is None:
             return
-        outbox = self._outbox
-        scope = DeliveryScope(outbox.ledger_id, page.origins, done.now, lambda: self._may_continue(sink), outbox.in_dialect)
-        outcome = send_batch(sink, place, page.events, scope, self._outbox.jitter)
         if outcome.delivered:
             done.counts[f"{sink.name}.delivered"] = outcome.delivered
         saved = outcome.place == place or self._outbox.save(outcome.place, place.pos)
@@ -245,6 +239,25 @@ class Relay(Service):
         # A short page does not mean the end: it may stop at the last event whose order is final.
         done.more |= not (saved and outcome.failed)
 
+    def _send(self, sink: Sink, place: SinkPosition, done: _RelayRound) -> BatchOutcome | None:
+        """Send the next batch, or return None if there is nothing to send.
+
+        A position of events cannot be read as one of heads: a sink that changes between them fails for good.
+        """
+        outbox = self._outbox
+        if place.of_heads != sink.of_heads:
+            was = "heads" if place.of_heads else "events"
+            error = DeliveryFailed(f"{sink.name} was a sink of {was}: give it another name, or drop it", final=True)
+            return BatchOutcome(_after_failure(sink, place, error, done.now(), outbox.jitter()), 0, failed=True)
+        key = place.of_heads, place.pos
+        if key not in done.pages:
+            done.pages[key] = self._page(place)
+        page = done.pages[key]
+        if not page.events:
+            return None
+        scope = DeliveryScope(outbox.ledger_id, page.origins, done.now, lambda: self._may_continue(sink), outbox.in_dialect)
+        return send_batch(sink, place, page.events, scope, outbox.jitter)
+
     def _may_continue(self, sink: Sink) -> bool:
         return not self.stopping.is_set() and self.duty.holds(relay_duty(sink.name))
 
@@ -254,13 +267,7 @@ class Relay(Service):
         missing = [sink for sink in served if sink.name not in places]
         for sink in missing:
             self._outbox.add(sink.name, from_beginning=sink.from_beginning, of_heads=sink.of_heads)
-        found = self._outbox.places() if missing else places
-        for sink in served:
-            if sink.name in found and bool(found[sink.name].of_heads) != sink.of_heads:
-                was = "heads" if found[sink.name].of_heads else "events"
-                action = "Give it another name, or drop the sink: holdfast sink drop."
-                raise ValidationError(f"sink {sink.name} was one of {was}", action=action)
-        return found
+        return self._outbox.places() if missing else places
 
     def _page(self, place: SinkPosition) -> _EventPage:
         """Return the next events or heads of a sink, and the origins of their jobs for those events that give messages."""
