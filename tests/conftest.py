@@ -33,38 +33,53 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 LONG = (
-    # Each line has two files that mostly wait, and two that keep a processor busy.
     "blast/test_outages.py", "blast/test_silent_connections.py", "property/test_three_ways.py", "property/test_fold.py",
     "blast/test_locked_jobs.py", "supervise/test_task_run.py", "integration/test_sweeping.py", "integration/test_uptime.py",
-    "blast/test_open_transactions.py", "blast/test_frozen_workers.py", "contract/test_odd_values.py", "bench/test_slice.py",
+    "blast/test_open_transactions.py", "blast/test_frozen_workers.py", "server/test_generated_requests.py", "bench/test_slice.py",
     "worker/test_random_kills.py", "blast/test_clock_steps.py", "integration/test_all_verbs.py", "integration/test_plans.py",
-    "server/test_server_fleet.py", "server/test_metrics.py",
+    "server/test_server_fleet.py", "server/test_metrics.py", "integration/test_groups.py", "supervise/test_hangs.py",
     "blast/test_locked_tables.py", "integration/test_locks.py", "integration/test_claims.py", "types/test_types.py",
-    "server/test_generated_requests.py",
+    "integration/test_relay.py", "worker/test_processes.py", "supervise/test_restarts.py", "supervise/test_jobs.py",
 )  # fmt: skip
 """The files with the longest tests, roughly longest first: `make test ARGS=--durations=20` shows them."""
+SPREAD = 0.8
+"""The long files are spread over this part of what each process runs."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let every process start with long tests. A long test that starts last would run alone, while the other processes idle.
+    """Spread the long files over what each process runs.
 
-    `--dist worksteal` gives each process an equal part of the list.
+    Long tests mostly wait. If all processes ran them at the same time, no processor would be busy; if one ran last, the other
+    processes would idle. `--dist worksteal` gives each process an equal part of the list.
     """
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if processes == 1:
         return
-    place = {Path(__file__).parent / name: number for number, name in enumerate(LONG)}
-    long = sorted((item for item in items if item.path in place), key=lambda item: place[item.path])
-    usual = [item for item in items if item.path not in place]
-    ordered: list[pytest.Item] = []
+    folder = Path(__file__).parent
+    long: dict[Path, list[pytest.Item]] = {folder / name: [] for name in LONG}
+    usual: list[pytest.Item] = []
+    for item in items:
+        long.get(item.path, usual).append(item)
+    files = list(long.values())
+    total, ordered = len(items), list[pytest.Item]()
     for process in range(processes):
-        size = (len(items) - len(ordered)) // (processes - process)
-        part = [item for item in long if place[item.path] % processes == process]
-        room = max(0, size - len(part))
-        ordered += part + usual[:room]
+        own = files[process::processes]
+        room = max(0, (total - len(ordered)) // (processes - process) - sum(map(len, own)))
+        ordered += _spread(own, usual[:room])
         del usual[:room]
     items[:] = ordered + usual
+
+
+def _spread(files: list[list[pytest.Item]], usual: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the usual tests with a long file at equal distances, the first one first, and each between two other files."""
+    left, mixed = list(files), list[pytest.Item]()
+    for number, item in enumerate(usual):
+        due = number >= len(usual) * SPREAD * (len(files) - len(left)) / len(files) if left else False
+        if due and (number == 0 or usual[number - 1].path != item.path):
+            mixed += left.pop(0)
+        mixed.append(item)
+    return mixed + [item for file in left for item in file]
 
 
 def pytest_collection_finish() -> None:
