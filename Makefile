@@ -8,6 +8,8 @@ SITE_VENV ?= .site
 BIN := $(VENV)/bin
 LOCKED := $(VENV)/.locked
 READY := $(VENV)/.ready
+# What `make demo` needs, with the server, and nothing else
+RUNS := $(VENV)/.runs
 # The tests read the output of programs as UTF-8 in every locale. Without bytecode files, which some environments forbid, every
 # program that a test starts compiles Holdfast again, and the tests take half as long again.
 PYTEST := env PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
@@ -27,26 +29,38 @@ JOBS ?= 4
 LOCKFLAGS ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-fast planted browser alerts torture coverage check format bench peers docs site lock clean
+.PHONY: help setup demo test test-fast planted browser alerts torture coverage check format bench peers docs pictures site lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with everything that the other targets need
 
+# $(call new_venv,LOCK,HOW LONG): an empty .venv, with the packages of this lock file
+define new_venv
+@$(PYTHON) -c 'import sys; sys.exit("Holdfast needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+@mkdir -p $(VENV) 2>/dev/null && test -w $(VENV) || { echo "$(VENV) cannot be written to: give another folder, as in make $(MAKECMDGOALS) VENV=/tmp/holdfast"; exit 1; }
+@echo "Setting up $(VENV), which takes about $(2)"
+@$(PYTHON) -m venv --clear $(VENV)
+@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r $(1)
+endef
+INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+
 $(LOCKED): requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit("Holdfast needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
-	@mkdir -p $(VENV) 2>/dev/null && test -w $(VENV) || { echo "$(VENV) cannot be written to: give another folder, as in make $(MAKECMDGOALS) VENV=/tmp/holdfast"; exit 1; }
-	@echo "Setting up $(VENV)"
-	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
+	$(call new_venv,$<,a minute)
 	@touch $@
 
 $(READY): $(LOCKED) pyproject.toml
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(INSTALL)
 	@touch $@
 
-demo: $(READY) ## run the demo: three workers, one of them killed
+$(RUNS): requirements-demo.lock pyproject.toml
+	$(call new_venv,$<,ten seconds)
+	@$(INSTALL)
+	@touch $@
+
+# In a fresh clone, the demo needs a few packages and ten seconds. Once .venv has everything, it stays so.
+demo: $(if $(wildcard $(READY)),$(READY),$(RUNS)) ## run the demo: three workers, one of them killed
 	@$(BIN)/holdfast demo
 
 # worksteal: the tests differ much in length. A process starts its own PostgreSQL server only if a test needs one.
@@ -100,6 +114,9 @@ docs: $(READY) ## update the generated parts of pages and holdfast.aio
 	$(BIN)/python -m tools.async_ledger
 	$(BIN)/python -m docs.generate
 
+pictures: $(READY) ## make the pictures of the README from a run of the demo; this needs Chromium
+	$(BIN)/python -m tools.pictures
+
 $(SITE_VENV)/.locked: requirements-site.lock
 	@$(PYTHON) -m venv --clear $(SITE_VENV)
 	@$(SITE_VENV)/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-site.lock
@@ -119,6 +136,9 @@ lock: ## make the lock files again from pyproject.toml and the requirements file
 	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 		--no-emit-index-url --no-header $(LOCKFLAGS) \
 		--output-file requirements-site.lock requirements-site.in && \
+	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
+		--no-emit-index-url --no-header --extra server --constraint requirements.lock \
+		--output-file requirements-demo.lock pyproject.toml requirements-demo.in && \
 	"$$tmp/bin/uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras \
 		--no-emit-index-url --no-header --extra all --constraint requirements.lock \
 		--output-file deploy/requirements.lock pyproject.toml && \

@@ -14,8 +14,14 @@ from packaging.utils import canonicalize_name
 
 from tests.support.processes import ROOT
 
-OF_HOLDFAST = {"requirements.lock": None, "deploy/requirements.lock": "all", "deploy/requirements-build.lock": ""}
-"""The lock files whose packages are installed for the tests, and which extra of Holdfast each of them locks. None: each extra."""
+OF_HOLDFAST: dict[str, tuple[bool, str, bool]] = {
+    "requirements.lock": (True, "all", True),
+    "requirements-demo.lock": (True, "server", True),
+    "deploy/requirements.lock": (True, "all", False),
+    "deploy/requirements-build.lock": (False, "", True),
+}
+"""The lock files whose packages are installed for the tests. Each locks the dependencies of Holdfast or not, the packages of an
+extra, and those of a requirements file or not."""
 
 
 def requirements(lines: str) -> Iterator[Requirement]:
@@ -30,10 +36,13 @@ def requirements(lines: str) -> Iterator[Requirement]:
 def of_holdfast(lock: str) -> Iterator[Requirement]:
     """Yield what pyproject.toml and the requirements file of a lock file ask for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    dependencies, extra, more = OF_HOLDFAST[lock]
     extras = {name: lines for name, lines in project["optional-dependencies"].items() if name != "all"}
-    if OF_HOLDFAST[lock] != "":
-        yield from map(Requirement, [*project["dependencies"], *(line for lines in extras.values() for line in lines)])
-    if OF_HOLDFAST[lock] != "all":
+    if dependencies:
+        yield from map(Requirement, project["dependencies"])
+    for name in extras if extra == "all" else filter(None, [extra]):
+        yield from map(Requirement, extras[name])
+    if more:
         yield from requirements((ROOT / lock).with_suffix(".in").read_text())
 
 

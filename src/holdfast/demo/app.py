@@ -1,6 +1,7 @@
 """The app that the demo's workers run: `holdfast worker run holdfast.demo.app:app`.
 
-HOLDFAST_URL is the ledger, HOLDFAST_DEMO_QUEUE the queue. A process that runs this app ends when its parent ends.
+HOLDFAST_URL is the ledger, HOLDFAST_DEMO_QUEUE the queue. With HOLDFAST_DEMO_HOUR, the app also has the kinds of the made-up jobs
+that `holdfast demo --serve` shows. A process that runs this app ends when its parent ends.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast import App, Context
+from holdfast.demo.hour import KINDS
 from holdfast.demo.verification import digest
 
 app = App(os.environ["HOLDFAST_URL"])
@@ -28,6 +30,17 @@ def digest_page(job: Context, text: str, fatal: bool) -> dict[str, Any]:
         sys.stdout.buffer.flush()
         threading.Event().wait()
     return {"sha256": digest(text), "by": job.fence.worker}
+
+
+def pretend(job: Context, number: int) -> dict[str, str]:
+    """Wait for a time between 0.2 and 3 s, depending on the number, instead of resizing an image or sending a mail."""
+    threading.Event().wait(0.2 + number % 29 / 10)
+    return {"by": job.fence.worker}
+
+
+if "HOLDFAST_DEMO_HOUR" in os.environ:
+    for kind, queue in KINDS.items():
+        app.handler(kind, queue=queue)(pretend)
 
 
 def _exit_with_parent() -> None:

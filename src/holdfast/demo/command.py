@@ -3,10 +3,14 @@
 The workers are `holdfast worker run` with an app of two dozen lines. The parent uses only the public verbs of the ledger.
 """
 
+import contextlib
 import secrets
+import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +21,7 @@ from holdfast.cli.command import CommandResult, as_json_option, print_result, re
 from holdfast.cli.config import without_password
 from holdfast.cli.output import CommandError, Page, usage_error
 from holdfast.cli.serve import import_server
+from holdfast.demo.hour import LiveJobs, write_hour
 from holdfast.demo.verification import DemoReport, actor_name, verify_demo
 from holdfast.demo.workers import DemoError, DemoWorkers
 from holdfast.services import sweeper
@@ -36,12 +41,14 @@ TIMEOUT_SECONDS = 60.0
 @click.option("--db", metavar="URL", callback=remember_ledger, help="The ledger to use. By default a new SQLite file.")
 @click.option("--jobs", default=200, show_default=True, type=click.IntRange(1, 5_000), help="How many jobs to run.")
 @click.option("--workers", default=3, show_default=True, type=click.IntRange(2, 16), help="How many worker processes to start.")
-@click.option("--serve", is_flag=True, help="Then show the ledger in a dashboard, until SIGINT.")
+@click.option("--serve", is_flag=True, help="Then show a dashboard while the workers go on, until SIGINT.")
 @as_json_option
 def demo(*, db: str | None, jobs: int, workers: int, serve: bool, as_json: bool) -> None:
     """Run jobs, kill a worker in mid-job, and check the history.
 
     Exit with 0 only if every job has succeeded and every history is valid.
+
+    With --serve and without --db, the new ledger begins with an hour of made-up jobs, and more come while it is served.
 
     \b
     Example:
@@ -51,42 +58,75 @@ def demo(*, db: str | None, jobs: int, workers: int, serve: bool, as_json: bool)
     if serve and as_json:
         raise usage_error("--serve is for people, and --json for programs")
     server = import_server() if serve else None
+    made_up = serve and db is None
     url = db or f"sqlite:///{tempfile.mkdtemp(prefix='holdfast-demo-')}/demo.db"
     try:
         with holdfast.open(url, actor="demo") as ledger:
-            report = Demo(ledger, Page(quiet=as_json), url, NAMES[:workers]).run(jobs)
-            if server is not None:
-                server.serve_ledger(ledger, server.plan_of(ledger, server.ServerOptions(port=0, link=True)), announce=click.echo)
+            run = Demo(ledger, Page(quiet=as_json), url, NAMES[:workers], made_up=made_up)
+            if server is None:
+                report = run(jobs)
+            else:
+                plan = server.plan_of(ledger, server.ServerOptions(port=0, link=True))
+                report = run(jobs, then=lambda: server.serve_ledger(ledger, plan, announce=click.echo))
     except DemoError as error:
         raise CommandError("demo_failed", str(error)) from None
     if as_json:
         print_result(CommandResult({"ledger": without_password(url), **report._asdict()}, lambda page: None), as_json)
 
 
+def program_name() -> str:
+    """Return the words that start this program again from this folder."""
+    started = Path(sys.argv[0])
+    if started.name != "holdfast":
+        return f"{_from_here(Path(sys.executable))} -m holdfast"
+    found = shutil.which("holdfast")
+    return "holdfast" if found and Path(found).samefile(started) else _from_here(started)
+
+
+def _from_here(path: Path) -> str:
+    full = path if path.is_absolute() else Path.cwd() / path
+    return str(full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else full)
+
+
 class Demo:
-    def __init__(self, ledger: Ledger, page: Page, url: str, names: Sequence[str]) -> None:
+    """One demo: each call runs some jobs, kills a worker, and verifies what happened."""
+
+    def __init__(self, ledger: Ledger, page: Page, url: str, names: Sequence[str], *, made_up: bool = False) -> None:
         self._ledger = ledger
         self._page = page
         self._url = url
         self._names = names
+        self._made_up = made_up
         self._queue = f"demo-{secrets.token_hex(3)}"
         self._began = time.monotonic()
 
-    def run(self, count: int) -> DemoReport:
-        self._page.line(f"Holdfast {holdfast.__version__}", bold=True)
+    def __call__(self, count: int, then: Callable[[], None] | None = None) -> DemoReport:
+        """Run the demo. Then call this function, if there is one, while the workers go on."""
+        self._page.line(f"Holdfast {holdfast.__version__}: a demo of about five seconds", bold=True)
         self._page.line(f"  ledger {without_password(self._url)}, queue {self._queue}")
         self._page.heading("What happens")
-        with DemoWorkers(self._url, self._queue, self._names) as processes:
+        environment = {"HOLDFAST_URL": self._url, "HOLDFAST_DEMO_QUEUE": self._queue}
+        if self._made_up:
+            self._print(f"an hour of made-up history is written, {write_hour(self._url, self._names)} jobs")
+            environment["HOLDFAST_DEMO_HOUR"] = "1"
+        with DemoWorkers(environment, self._names) as processes:
             self._wait_for_workers(processes)
             texts, fatal = self._enqueue(count)
             lost = self._kill_one(processes)
             self._watch(processes, fatal, min(texts))
-            processes.terminate_all(TIMEOUT_SECONDS)
-        self._try_stale_write(lost)
-        report = verify_demo(self._ledger, texts, lost, RECOVERY_SECONDS_MAX)
-        self._show_report(report, lost)
-        self._show_events_of(fatal)
-        self._show_next()
+            if then is None:
+                processes.terminate_all(TIMEOUT_SECONDS)
+            else:
+                processes.start(lost.worker)
+            self._try_stale_write(lost)
+            report = verify_demo(self._ledger, texts, lost, RECOVERY_SECONDS_MAX)
+            self._show_report(report, lost)
+            self._show_events_of(fatal)
+            self._show_next(fatal)
+            if then is not None:
+                with LiveJobs(self._ledger) if self._made_up else contextlib.nullcontext():
+                    then()
+                processes.terminate_all(TIMEOUT_SECONDS)
         return report
 
     def _print(self, text: str, **style: object) -> None:
@@ -95,7 +135,7 @@ class Demo:
     def _wait_for_workers(self, processes: DemoWorkers) -> None:
         """Wait until all workers have signed in. Workers of an earlier demo have another queue."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while len([w for w in self._ledger.workers() if w.details.get("queues") == [self._queue]]) < len(self._names):
+        while len([w for w in self._ledger.workers() if self._queue in w.details.get("queues", ())]) < len(self._names):
             if time.monotonic() > deadline:
                 raise DemoError(f"the workers have not signed in within {TIMEOUT_SECONDS:g} s")
             processes.listen(POLL_SECONDS)
@@ -194,14 +234,14 @@ class Demo:
         self._page.heading(f"The history of job {fatal}")
         self._page.table(("rev", "event", "by", "attempt", "when"), rows)
 
-    def _show_next(self) -> None:
-        url = without_password(self._url)
-        self._page.heading("What to read next, in the repository")
-        self._page.line("  README.md                     what is promised and what is not")
-        self._page.line("  docs/guides/quickstart.md     the same in your own code")
-        self._page.line("  docs/guides/workers.md        handlers, and the workers that run them")
-        self._page.line("  docs/reference/lifecycle.md   every step a job can take")
-        self._page.line("  docs/reference/cli.md         every command, such as this one for the demo's ledger:")
-        self._page.line(f"  holdfast worker list --db '{url}'")
-        self._page.line("  and this one for a dashboard of what was done, with a link that signs you in:")
-        self._page.line(f"  holdfast serve --db '{url}'")
+    def _show_next(self, fatal: int) -> None:
+        program, shown = program_name(), without_password(self._url)
+        self._page.heading("What to try next, in this folder")
+        self._page.line(f"  export HOLDFAST_URL='{shown}'" + (" # with its password" if shown != self._url else ""))
+        for command, what in (
+            (f"explain {fatal}", "why the job has its status"),
+            (f"job events {fatal}", "what happened to it"),
+            ("worker list", "the workers"),
+            ("serve", "a dashboard, with a link that signs you in"),
+        ):
+            self._page.line(f"  {program} {command:<16}  # {what}")

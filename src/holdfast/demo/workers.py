@@ -6,7 +6,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -37,13 +37,19 @@ class FatalJobStarted(msgspec.Struct, frozen=True):
 class DemoWorkers:
     """Worker processes by name. Leaving the context kills the remaining ones."""
 
-    def __init__(self, url: str, queue: str, names: Sequence[str]) -> None:
-        self._processes = {name: _start_worker(url, queue, name) for name in names}
+    def __init__(self, environment: Mapping[str, str], names: Sequence[str]) -> None:
+        self._environment = environment
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._selector = selectors.DefaultSelector()
-        self._buffers: dict[str, bytes] = dict.fromkeys(names, b"")
-        for name, process in self._processes.items():
-            assert process.stdout is not None
-            self._selector.register(process.stdout, selectors.EVENT_READ, name)
+        self._buffers: dict[str, bytes] = {}
+        for name in names:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        process = self._processes[name] = _start_worker(self._environment, name)
+        self._buffers[name] = b""
+        assert process.stdout is not None
+        self._selector.register(process.stdout, selectors.EVENT_READ, name)
 
     def __enter__(self) -> Self:
         return self
@@ -89,14 +95,14 @@ class DemoWorkers:
                 raise DemoError(f"{name} ended with exit code {code}")
 
 
-def _start_worker(url: str, queue: str, name: str) -> "subprocess.Popen[bytes]":
-    """Start a worker. The URL is passed in the environment, because other users can read a command line.
+def _start_worker(environment: Mapping[str, str], name: str) -> "subprocess.Popen[bytes]":
+    """Start a worker. The url is passed in the environment, because other users can read a command line.
 
     The worker has its own session, so that Ctrl-C reaches only the parent.
     """
     return subprocess.Popen(  # noqa: S603 - this very program
         [sys.executable, "-m", "holdfast", "worker", "run", APP, "--name", name, "--log", "text", "--log-level", "error"],
-        env={**os.environ, "HOLDFAST_URL": url, "HOLDFAST_DEMO_QUEUE": queue},
+        env={**os.environ, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,
