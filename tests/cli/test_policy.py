@@ -79,6 +79,8 @@ def test_set_keeps_other_fields_and_unset_keeps_the_handlers_values(run: Run, de
         ("set index colour=blue", 1, "there is no policy field"),
         ("set index attempts_max=0", 1, "must be from 1 to"),
         ("set index lease_ttl=soon", 1, "must be seconds"),
+        ("set index lease_ttl=none", 2, "holdfast policy unset index lease_ttl"),
+        ("set --tier home lease_ttl=", 2, "holdfast policy unset lease_ttl --tier home"),
         ("set attempts_max=3", 2, "the kind is missing"),
         ("unset", 2, "name a kind"),
         ("unset index colour", 1, "there is no policy field"),

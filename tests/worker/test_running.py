@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import App, AsyncContext, Context, PermanentError, PolicyFields, TransientError, ValidationError
+from holdfast.errors import LimitExceeded
 from holdfast.services.presence import PresenceService
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, dead, ended
@@ -407,6 +408,13 @@ def test_two_versions_side_by_side_do_not_overwrite_each_others_declarations(app
             PresenceService(worker.runtime.ledger, worker.name, dict).tick()
         assert app.ledger.declarations()["declared"] == before
         assert (before.policy, before.declared_by) == ({"attempts_max": 2}, "newer")
+
+
+@pytest.mark.parametrize("option", [{"requires": ["worker:ant"]}, {"requires": "gpu"}, {"limits": "api"}, {"limits": {"api": 0}}])
+def test_wrong_limits_and_labels_of_a_handler_are_refused_where_they_are_declared(app: App, option: dict[str, Any]) -> None:
+    with pytest.raises((LimitExceeded, ValidationError)) as refused:
+        app.handler("fetch", **option)
+    assert refused.value.context["field"] in option
 
 
 def test_a_handler_declares_the_limits_and_labels_of_its_jobs(app: App) -> None:

@@ -108,6 +108,11 @@ def set_(ledger: "Ledger", *, words: tuple[str, ...], tier: str | None, request_
             raise usage_error(f"{word!r:.80} is not of the form FIELD=VALUE")
         if name in fields:
             raise usage_error(f"{name!r:.80} is set twice")
+        if value in ("none", "null", "") and name != "signed":
+            action = f"To unset it: holdfast policy unset {shlex.join(filter(None, [kind, name]))}"
+            raise usage_error(
+                f"{name!r:.80} cannot be {value!r}", action=action + (f" --tier {shlex.quote(tier)}" if tier else "")
+            )
         fields[_check_field(name)] = _parse_value(value)
     ledger.set_policy(kind, tier=tier, request_id=request_id, **fields)
     return _policy_result(

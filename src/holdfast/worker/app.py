@@ -147,6 +147,8 @@ class App(EnqueueMethods):
         if kind is not None and not isinstance(kind, str):
             raise ValidationError("a kind is a text", field="kind")
         check_options("handler", options, _HANDLER_OPTIONS)
+        validate.draws(options.get("limits") or ())
+        validate.labels("requires", options.get("requires") or (), limits.LABELS_REQUIRED_MAX)
 
         def register(function: F) -> F:
             by_all: dict[str, list[Any]] = {"checks": self._checks, "validators": self._validators, "conflicts": self._conflicts}
