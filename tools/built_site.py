@@ -91,8 +91,9 @@ def _problem(reference: Reference, path: Path, site: Path, public: str, pages: d
     if parts.scheme or parts.netloc:
         foreign = is_loaded and parts.scheme not in ("data", "blob")
         return f"loads {address} from another host" if foreign else None
-    if parts.path.startswith("/"):
-        aim = site / unquote(parts.path.removeprefix(home.path.rstrip("/")).lstrip("/"))
+    root = home.path.rstrip("/") + "/"
+    if parts.path.startswith(root):
+        aim = site / unquote(parts.path.removeprefix(root))
     else:
         aim = path.parent / unquote(parts.path) if parts.path else path
     aim = aim.resolve()
