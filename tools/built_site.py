@@ -85,13 +85,14 @@ def problems(site: Path, public: str = "") -> list[str]:
 
 def _problem(reference: Reference, path: Path, site: Path, public: str, pages: dict[Path, Page]) -> str | None:
     address, is_loaded = reference
-    parts, home = urlsplit(address), urlsplit(public)
-    if (parts.scheme, parts.netloc) == (home.scheme, home.netloc):
+    parts = urlsplit(address)
+    home = public.rstrip("/") + "/"
+    root = urlsplit(home).path
+    if public and address.startswith(home):
         parts = parts._replace(scheme="", netloc="")
     if parts.scheme or parts.netloc:
         foreign = is_loaded and parts.scheme not in ("data", "blob")
         return f"loads {address} from another host" if foreign else None
-    root = home.path.rstrip("/") + "/"
     if parts.path.startswith(root):
         aim = site / unquote(parts.path.removeprefix(root))
     else:

@@ -5,6 +5,7 @@ is added here: descriptions for search engines, drawings of the diagrams, and wh
 At last every page of the built site is checked.
 """
 
+import html
 import json
 import re
 import shutil
@@ -52,9 +53,9 @@ def _project(pyproject: Path) -> dict[str, Any]:
 
 
 def settings(pyproject: Path = PROJECT) -> dict[str, str]:
-    """The settings of Zensical that follow from `pyproject.toml`."""
+    """The settings of Zensical that follow from `pyproject.toml`. Its templates escape nothing."""
     project, urls = _project(pyproject), project_urls(pyproject)
-    made = {"site_name": f"Holdfast {project['version']}", "site_description": project["description"]}
+    made = {"site_name": f"Holdfast {project['version']}", "site_description": html.escape(project["description"])}
     if documentation := urls.get("Documentation"):
         made["site_url"] = documentation.rstrip("/") + "/"
     if repository := urls.get("Repository"):
@@ -73,7 +74,7 @@ def description(page: str) -> str:
 
 def for_site(page: str) -> str:
     """A page with its description as front matter, and with drawings in place of the source of diagrams."""
-    head = f"---\ndescription: {json.dumps(description(page), ensure_ascii=False)}\n---\n\n"
+    head = f"---\ndescription: {json.dumps(html.escape(description(page)), ensure_ascii=False)}\n---\n\n"
     drawn = _DIAGRAM.sub(lambda found: drawing(found[1]), page)
     return head + _ROW.sub(lambda row: _SPAN.sub(_without_escapes, row[0]), drawn)
 

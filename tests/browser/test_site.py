@@ -203,6 +203,7 @@ def test_a_public_site_names_its_addresses(public: Path, page: Page, url: str) -
     assert f"<loc>{PUBLIC}docs/guides/agents.html</loc>" in (public / "sitemap.xml").read_text()
     assert problems(public) != [], "its own address counts as another host's"
     page.goto((public / "index.html").as_uri())
+    expect(page).to_have_title(f"Holdfast: {site.settings()['site_description']}")
     expect(page.locator("a[rel=edit]")).to_have_attribute("href", f"{REPOSITORY}/edit/main/README.md")
 
 

@@ -35,7 +35,7 @@ def test_the_site_has_the_names_and_addresses_of_the_project(with_urls: Path, tm
     assert site.project_urls(with_urls) == URLS
     assert {name: made[name] for name in site.settings(with_urls)} == {
         "site_name": "Holdfast 1.2.3",
-        "site_description": 'Jobs with a "record"',
+        "site_description": "Jobs with a &quot;record&quot;",
         "site_url": "https://docs.example/holdfast/",
         "repo_url": "https://forge.example/holdfast/holdfast",
         "repo_name": "holdfast/holdfast",
@@ -72,6 +72,10 @@ def test_the_description_of_a_page_is_its_first_paragraph(page: str, expected: s
 
 def test_every_page_has_a_description() -> None:
     assert [page.name for page in site.pages() if not site.description(page.read_text())] == []
+
+
+def test_descriptions_are_escaped() -> None:
+    assert site.for_site('Say "a" & b.\n').startswith('---\ndescription: "Say &quot;a&quot; &amp; b."\n---\n')
 
 
 def test_bars_in_the_code_of_a_table_are_shown_without_escapes() -> None:
@@ -117,7 +121,7 @@ GOOD = """
 <a href="#über">A</a> <a href="#%C3%BCber">A</a> <a href="../index.html#there">A</a> <a href="..">A</a> <a href="">A</a>
 <a href="https://elsewhere.example/#x">A</a> <a href="mailto:a@elsewhere.example">A</a>
 <a href="/holdfast/deep/page.html#old">A</a> <a href="https://docs.example/holdfast/deep/page.html#old">A</a>
-<svg><use href="../a.png"/></svg>
+<a href="https://docs.example/other/">A</a> <svg><use href="../a.png"/></svg>
 """
 
 
