@@ -73,9 +73,9 @@ test-fast: $(READY) ## run the tests of the rules, and of the contract on SQLite
 planted: $(READY) ## plant recorded bugs in copies of the tree, and check that tests find them
 	$(BIN)/python -m tools.planted --processes $(JOBS) $(ARGS)
 
-browser: $(READY) ## test the dashboard in a real Chromium
+browser: $(READY) site ## test the dashboard and the site in a real Chromium
 	@$(BIN)/python -c 'import sys; from tests.browser.chromium import HOW, find_chromium; sys.exit(None if find_chromium() else HOW)'
-	$(PYTEST) -m browser tests/browser $(ARGS)
+	SITE_VENV=$(abspath $(SITE_VENV)) $(PYTEST) -m browser tests/browser $(ARGS)
 
 alerts: $(READY) ## test the alert rules with promtool, which comes with Prometheus
 	@$(BIN)/python -c 'import sys; from tests.deploy.promtool import HOW, find_promtool; sys.exit(None if find_promtool() else HOW)'
@@ -122,9 +122,8 @@ $(SITE_VENV)/.locked: requirements-site.lock
 	@$(SITE_VENV)/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-site.lock
 	@touch $@
 
-site: $(SITE_VENV)/.locked ## build the docs as a searchable site in build/site; a warning or a broken link is an error
+site: $(SITE_VENV)/.locked ## build the docs as a searchable site in build/site, and check it; a warning is an error
 	@$(SITE_VENV)/bin/python -m tools.site build
-	@cd build && $(abspath $(SITE_VENV))/bin/zensical build --strict --clean
 
 lock: ## make the lock files again from pyproject.toml and the requirements files
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \

@@ -466,6 +466,12 @@ def _insert_signatures(page: str) -> str:
     return _VERB.sub(lambda found: f"{found[1]}```text\n{signature(found[2])}\n```\n\n", page)
 
 
+def decision_list() -> str:
+    """A link to each page of docs/decisions."""
+    decisions = sorted((ROOT / "docs/decisions").glob("0*.md"))
+    return "\n".join(f"- [{page.read_text().splitlines()[0].removeprefix('# ')}]({page.name})" for page in decisions)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "errors": error_table,
     "limits": limit_table,
@@ -478,6 +484,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": metric_table,
     "commands": command_table,
     "targets": target_table,
+    "decisions": decision_list,
 }
 
 _EMPTY = re.compile(r"(<!-- generated: \w+ -->\n)(<!-- end -->)")
