@@ -42,7 +42,9 @@ $(LOCKED): requirements.lock
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $@
 
+# The distribution was called holdfast at first. On the package index that name is another project's, with the same package.
 $(READY): $(LOCKED) pyproject.toml
+	@$(BIN)/python -m pip uninstall -qq -y holdfast
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
