@@ -152,7 +152,7 @@ def test_the_metadata_is_complete(wheel: Path) -> None:
         metadata = Metadata.from_email(found.read(name), validate=True)
         assert metadata.license_files and name.replace("METADATA", "licenses/LICENSE") in found.namelist()
     assert (metadata.name, str(metadata.version)) == (DISTRIBUTION, holdfast.__version__)
-    assert metadata.license_expression == "Apache-2.0"
+    assert (metadata.author, metadata.license_expression) == ("The Holdfast developers", "Apache-2.0")
     assert metadata.description == (ROOT / "README.md").read_text()
     assert metadata.description_content_type == "text/markdown"
     extras = project()["optional-dependencies"]
@@ -160,6 +160,23 @@ def test_the_metadata_is_complete(wheel: Path) -> None:
     assert (everything.name, everything.extras) == (DISTRIBUTION, set(extras))
     readme = (ROOT / "README.md").read_text()
     assert [extra for extra in [*extras, "all"] if f"`{extra}`" not in readme] == []
+
+
+def test_the_wheel_has_a_bill_of_materials(wheel: Path) -> None:
+    """It names what the wheel contains, and what the wheel's metadata says that it needs."""
+    with zipfile.ZipFile(wheel) as found:
+        [name] = [name for name in found.namelist() if ".dist-info/sboms/" in name]
+        [record] = [name for name in found.namelist() if name.endswith(".dist-info/RECORD")]
+        assert name in found.read(record).decode()
+        bill = json.loads(found.read(name))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    ours = bill["metadata"]["component"]
+    assert (ours["purl"], ours["licenses"]) == (f"pkg:pypi/{DISTRIBUTION}@{holdfast.__version__}", [{"expression": "Apache-2.0"}])
+    always = {Requirement(line).name for line in project()["dependencies"]}
+    extras = {Requirement(line).name for lines in project()["optional-dependencies"].values() for line in lines}
+    scopes = {**dict.fromkeys(extras - {DISTRIBUTION}, "optional"), **dict.fromkeys(always, "required")}
+    assert {part["name"]: part["scope"] for part in bill["components"]} == scopes
+    assert bill["dependencies"] == [{"ref": ours["bom-ref"], "dependsOn": [part["bom-ref"] for part in bill["components"]]}]
 
 
 def test_every_supported_python_is_checked_by_the_forge() -> None:
