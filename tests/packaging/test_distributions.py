@@ -181,12 +181,16 @@ def test_the_wheel_has_a_bill_of_materials(wheel: Path) -> None:
 
 def test_every_supported_python_is_checked_by_the_forge() -> None:
     """`make check` and `make test`, on each version that the metadata names; `make site` once."""
-    classifiers = re.findall(r"Python :: (3\.\d+)$", "\n".join(project()["classifiers"]), re.MULTILINE)
+    classifiers = supported_pythons()
     workflow = (ROOT / ".github/workflows/ci.yml").read_text()
     [matrix] = re.findall(r"python: \[(.*)\]", workflow)
     assert re.findall(r"3\.\d+", matrix) == classifiers
     assert f">={classifiers[0]}" == project()["requires-python"]
     assert re.findall(r"run: make (\w+)", workflow) == ["setup", "check", "test", "site"]
+
+
+def supported_pythons() -> list[str]:
+    return re.findall(r"Python :: (3\.\d+)$", "\n".join(project()["classifiers"]), re.MULTILINE)
 
 
 def project() -> dict[str, Any]:
