@@ -50,7 +50,9 @@ $(LOCKED): requirements.lock
 	$(call new_venv,$<,a minute)
 	@touch $@
 
+# The distribution was called holdfast at first. On the package index that name is another project's, with the same package.
 $(READY): $(LOCKED) pyproject.toml
+	@$(BIN)/python -m pip uninstall -qq -y holdfast
 	@$(INSTALL)
 	@touch $@
 
@@ -81,7 +83,7 @@ alerts: $(READY) ## test the alert rules with promtool, which comes with Prometh
 	@$(BIN)/python -c 'import sys; from tests.deploy.promtool import HOW, find_promtool; sys.exit(None if find_promtool() else HOW)'
 	$(PYTEST) -m promtool tests/deploy $(ARGS)
 
-torture: $(READY) ## run the long tests, which kill and restart workers and databases
+torture: $(READY) ## run the long tests: kill and restart workers and databases, install all extras on each Python
 	$(PYTEST) -m torture --timeout 3600 $(ARGS)
 
 coverage: $(READY) ## run the tests and show which branches of the core they miss

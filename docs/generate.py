@@ -26,6 +26,7 @@ from holdfast.core.table import EVENT_ROLES, TRANSITIONS
 from holdfast.ledger import public
 from holdfast.supervise.run import COUNTS, DURATIONS_MS, STALL_TIMEOUT_MS, RunPolicy
 from holdfast.watch import families
+from tools.site import PROJECT, project_urls
 
 ROOT = Path(__file__).parents[1]
 
@@ -383,6 +384,12 @@ def target_table() -> str:
     return _table(["target", "what it does"], [[f"`make {target}`", what] for target, what in found])
 
 
+def address_line(pyproject: Path = PROJECT) -> str:
+    """Links to the documentation and the repository, or nothing while pyproject.toml has no addresses."""
+    urls = project_urls(pyproject)
+    return " · ".join(f"[{name}]({urls[name]})" for name in ("Documentation", "Repository") if name in urls)
+
+
 def metric_table() -> str:
     rows = [[f"`{family.name}`", family.type, _code(family.labels) or "–", family.description] for family in METRIC_FAMILIES]
     return _table(["metric", "type", "labels", "what it tells"], rows)
@@ -485,6 +492,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "commands": command_table,
     "targets": target_table,
     "decisions": decision_list,
+    "addresses": address_line,
 }
 
 _EMPTY = re.compile(r"(<!-- generated: \w+ -->\n)(<!-- end -->)")

@@ -16,7 +16,7 @@ from holdfast.agent import Agent
 
 HEADING = Heading("`holdfast task heartbeat` on SQLite, runs a second, against `import sqlite3`", ours="beat", base="sqlite3")
 TARGET = 1 / 4
-PROGRAM = "import sys; from holdfast.program import main; main()"
+PROGRAM = "import sys; from _holdfast_program import main; main()"
 """What the installed script does."""
 
 

@@ -1,5 +1,5 @@
 """`python -m holdfast`: the command line."""
 
-from holdfast.program import main
+from _holdfast_program import main
 
 main()

@@ -21,6 +21,7 @@ from holdfast.ledger.sweep import Entropy
 from holdfast.ledger.validators import HookSource, read_source
 from holdfast.proof.keys import SEED_BYTES, KeyFile, KeyRole, SecretKey
 from holdfast.store.base import Store
+from holdfast.version import install_command
 from holdfast.watch.process import Metrics
 
 TOKEN_FILE_BYTES_MAX = 4_096
@@ -170,7 +171,7 @@ def _open_store(url: str, clock: Callable[[], Micros] | None, create: bool) -> S
             from holdfast.store.postgres import PostgresStore
         except ImportError as error:
             raise ValidationError(
-                "PostgreSQL needs a driver: pip install 'holdfast[postgres]'", action="Install it.", field="url"
+                f"PostgreSQL needs a driver: {install_command('postgres')}", action="Install it.", field="url"
             ) from error
 
         return PostgresStore(url, clock, _draw_ledger_id, create=create)

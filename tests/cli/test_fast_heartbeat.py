@@ -170,8 +170,18 @@ def test_another_schema_takes_the_normal_path(ledger: Ledger, ada: Agent, url: s
 def test_the_fast_path_imports_few_modules(ledger: Ledger, ada: Agent, url: str) -> None:
     one = queued(ledger).id
     ada.start(one)
-    program = "import sys; from holdfast.program import main; main(); print(sorted(sys.modules), file=sys.stderr)"
+    program = "import sys; from _holdfast_program import main; main(); print(sorted(sys.modules), file=sys.stderr)"
     words = ["task", "heartbeat", "--id", str(one), "--agent", "ada", "--request-id", "r1", "--db", url]
     done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True, timeout=60)
-    heavy = ("msgspec", "click", "asyncio", "psycopg", "inspect", "holdfast.ledger", "holdfast.core", "importlib.resources")
+    heavy = (
+        "msgspec",
+        "click",
+        "asyncio",
+        "psycopg",
+        "inspect",
+        "holdfast.ledger",
+        "holdfast.core",
+        "importlib.resources",
+        "importlib.metadata",
+    )
     assert [name for name in heavy if f"'{name}'" in done.stderr] == []

@@ -45,7 +45,7 @@ def _check_sudo(words: list[str]) -> None:
             assert f"ExecStart={folder}/bin/holdfast " in unit
         case [pip, "install", wanted]:
             extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-            assert pip == "/opt/holdfast/bin/pip" and wanted.removeprefix("holdfast[").removesuffix("]") in extras
+            assert pip == "/opt/holdfast/bin/pip" and wanted.removeprefix("holdfast-ledger[").removesuffix("]") in extras
         case ["useradd", *_, name]:
             assert f"User={name}\n" in unit
         case ["install", "-m", "644", file, "/etc/systemd/system/"]:

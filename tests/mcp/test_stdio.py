@@ -197,7 +197,7 @@ def test_a_missing_extra_is_reported_with_the_install_command(sqlite_url: str) -
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)
     assert (done.returncode, found["error_code"]) == (1, "missing_extra")
-    assert found["suggested_action"] == "pip install 'holdfast[mcp]'"
+    assert found["suggested_action"] == "pip install 'holdfast-ledger[mcp]'"
 
 
 def test_a_ledger_that_was_not_named_is_not_created(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The wheel and the sdist: built, installed into an empty environment, and used there."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,6 +19,8 @@ from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
 import holdfast
+from _holdfast_program import DISTRIBUTION
+from tests.packaging.building import build
 from tests.support.processes import ROOT
 
 SMOKE = """
@@ -32,34 +35,6 @@ print(holdfast.__version__, holdfast.__file__)
 """
 
 
-def build(source: Path, into: Path, *targets: str) -> None:
-    """With the locked hatchling of this environment: nothing is fetched."""
-    wanted = [part for target in targets for part in ("-t", target)]
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(into), *wanted]
-    done = subprocess.run(command, cwd=source, check=False, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel and the sdist of this checkout."""
-    folder = tmp_path_factory.mktemp("dist")
-    build(ROOT, folder, "wheel", "sdist")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def wheel(built: Path) -> Path:
-    [found] = built.glob("*.whl")
-    return found
-
-
-@pytest.fixture(scope="module")
-def sdist(built: Path) -> Path:
-    [found] = built.glob("*.tar.gz")
-    return found
-
-
 @pytest.fixture(scope="module")
 def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment that has the wheel, what it says that it needs, and nothing else."""
@@ -67,8 +42,8 @@ def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=120)
     [site] = home.glob("lib/python3*/site-packages")
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin/python"), "--disable-pip-version-check", "-q"]
-    subprocess.run([*pip, "install", "--no-index", "--no-deps", str(wheel)], check=True, timeout=120)
-    for needed in set(needs("holdfast")):
+    subprocess.run([*pip, "install", "--no-index", "--no-deps", "--no-compile", str(wheel)], check=True, timeout=120)
+    for needed in set(needs(DISTRIBUTION)):
         copy(distribution(needed), site)
     return home / "bin"
 
@@ -109,15 +84,57 @@ def test_the_demo_runs_from_the_wheel(programs: Path, tmp_path: Path) -> None:
     assert (answer["success"], answer["data"]["jobs"]) == (True, 3)
 
 
-def test_an_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+def test_the_files_of_another_project_are_found_and_replaced(programs: Path, tmp_path: Path) -> None:
+    """The commands that the program prints are run. They install the wheel again from where it came."""
+    shutil.copytree(programs.parent, tmp_path / "env", symlinks=True)
+    python, [site] = tmp_path / "env/bin/python", (tmp_path / "env").glob("lib/python3*/site-packages")
+    (site / "pip").symlink_to(str(distribution("pip").locate_file("pip")))
+    install_other_project(site)
+
+    def holdfast_program(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        program = [str(python), str(programs / "holdfast"), *arguments]
+        return subprocess.run(program, cwd=tmp_path, env={}, check=False, capture_output=True, text=True, timeout=60)
+
+    refused = [holdfast_program(*words.split()) for words in ("", "--version", "doctor", "task heartbeat --id 1 --agent ada")]
+    assert {(done.returncode, done.stdout) for done in refused} == {(1, "")}
+    [said] = {done.stderr for done in refused}
+    assert f"{site}/holdfast-0.5.1.dist-info" in said
+    answer = json.loads(holdfast_program("doctor", "--json").stdout)
+    assert (answer["success"], answer["error_code"]) == (False, "wrong_package")
+    action = answer["suggested_action"]
+    assert said.endswith(f"Try: {action}\n")
+    mend = {"PATH": "/usr/bin:/bin", "PIP_NO_INDEX": "1", "PIP_NO_COMPILE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    remove, install = action.split(" && ")
+    subprocess.run(remove, shell=True, check=True, env=mend, capture_output=True, timeout=120)  # noqa: S602 - as it is printed
+    assert "files of Holdfast are missing" in holdfast_program("--version").stderr
+    subprocess.run(install, shell=True, check=True, env=mend, capture_output=True, timeout=120)  # noqa: S602
+    assert holdfast_program("--version").stdout == f"holdfast, version {holdfast.__version__}\n"
+
+
+def install_other_project(site: Path) -> None:
+    """Write files as pip installs them. Two have names of ours."""
+    info = "holdfast-0.5.1.dist-info"
+    texts = dict.fromkeys(("holdfast/__init__.py", "holdfast/version.py"), "raise ImportError\n")
+    texts[f"{info}/METADATA"] = "Metadata-Version: 2.4\nName: holdfast\nVersion: 0.5.1\nSummary: Another project\n"
+    texts[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*texts, f"{info}/RECORD"])
+    (site / info).mkdir()
+    for name, text in texts.items():
+        (site / name).write_text(text)
+
+
+def test_two_builds_are_equal(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+    """The second is built in another folder, of the sdist: its files have other times and permissions."""
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path)  # noqa: S202 - made by this test; 3.11.2 knows no filter
     [source] = tmp_path.iterdir()
-    build(source, tmp_path / "again", "wheel")
-    [again] = (tmp_path / "again").iterdir()
-    assert again.name == wheel.name
-    with zipfile.ZipFile(wheel) as one, zipfile.ZipFile(again) as other:
-        assert {part.filename: part.CRC for part in one.infolist()} == {part.filename: part.CRC for part in other.infolist()}
+    for file in source.rglob("*.md"):
+        file.chmod(0o600)
+        os.utime(file, (0, 0))
+    again = tmp_path / "again"
+    build(source, again, "wheel", "sdist")
+    assert {file.name: file.read_bytes() == (again / file.name).read_bytes() for file in (wheel, sdist)} == {
+        wheel.name: True, sdist.name: True
+    }  # fmt: skip
     for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "Makefile", "requirements.lock", "docs/guides/quickstart.md"):
         assert (source / name).is_file()
 
@@ -134,24 +151,46 @@ def test_the_metadata_is_complete(wheel: Path) -> None:
         [name] = [name for name in found.namelist() if name.endswith(".dist-info/METADATA")]
         metadata = Metadata.from_email(found.read(name), validate=True)
         assert metadata.license_files and name.replace("METADATA", "licenses/LICENSE") in found.namelist()
-    assert (str(metadata.version), metadata.license_expression) == (holdfast.__version__, "Apache-2.0")
+    assert (metadata.name, str(metadata.version)) == (DISTRIBUTION, holdfast.__version__)
+    assert (metadata.author, metadata.license_expression) == ("The Holdfast developers", "Apache-2.0")
     assert metadata.description == (ROOT / "README.md").read_text()
     assert metadata.description_content_type == "text/markdown"
     extras = project()["optional-dependencies"]
     [everything] = [Requirement(line) for line in extras.pop("all")]
-    assert (everything.name, everything.extras) == ("holdfast", set(extras))
+    assert (everything.name, everything.extras) == (DISTRIBUTION, set(extras))
     readme = (ROOT / "README.md").read_text()
     assert [extra for extra in [*extras, "all"] if f"`{extra}`" not in readme] == []
 
 
+def test_the_wheel_has_a_bill_of_materials(wheel: Path) -> None:
+    """It names what the wheel contains, and what the wheel's metadata says that it needs."""
+    with zipfile.ZipFile(wheel) as found:
+        [name] = [name for name in found.namelist() if ".dist-info/sboms/" in name]
+        [record] = [name for name in found.namelist() if name.endswith(".dist-info/RECORD")]
+        assert name in found.read(record).decode()
+        bill = json.loads(found.read(name))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    ours = bill["metadata"]["component"]
+    assert (ours["purl"], ours["licenses"]) == (f"pkg:pypi/{DISTRIBUTION}@{holdfast.__version__}", [{"expression": "Apache-2.0"}])
+    always = {Requirement(line).name for line in project()["dependencies"]}
+    extras = {Requirement(line).name for lines in project()["optional-dependencies"].values() for line in lines}
+    scopes = {**dict.fromkeys(extras - {DISTRIBUTION}, "optional"), **dict.fromkeys(always, "required")}
+    assert {part["name"]: part["scope"] for part in bill["components"]} == scopes
+    assert bill["dependencies"] == [{"ref": ours["bom-ref"], "dependsOn": [part["bom-ref"] for part in bill["components"]]}]
+
+
 def test_every_supported_python_is_checked_by_the_forge() -> None:
     """`make check` and `make test`, on each version that the metadata names; `make site` once."""
-    classifiers = re.findall(r"Python :: (3\.\d+)$", "\n".join(project()["classifiers"]), re.MULTILINE)
+    classifiers = supported_pythons()
     workflow = (ROOT / ".github/workflows/ci.yml").read_text()
     [matrix] = re.findall(r"python: \[(.*)\]", workflow)
     assert re.findall(r"3\.\d+", matrix) == classifiers
     assert f">={classifiers[0]}" == project()["requires-python"]
     assert re.findall(r"run: make (\w+)", workflow) == ["setup", "check", "test", "site"]
+
+
+def supported_pythons() -> list[str]:
+    return re.findall(r"Python :: (3\.\d+)$", "\n".join(project()["classifiers"]), re.MULTILINE)
 
 
 def project() -> dict[str, Any]:

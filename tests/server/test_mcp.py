@@ -181,7 +181,7 @@ def test_a_server_without_mcp_says_so(ledger: Ledger) -> None:
     with running(ledger) as served:
         answer = initialize(served.client("worker", "arm-1"))
         assert (answer.status, answer.data["code"]) == (404, "not_found")
-        assert "holdfast[mcp]" in answer.data["action"]
+        assert "holdfast-ledger[mcp]" in answer.data["action"]
 
 
 def open_stream(client: Client, path: str, **headers: str) -> http.client.HTTPResponse:

@@ -174,7 +174,7 @@ for call in (lambda: render(Metrics()), lambda: serve(None, 0)):
     try:
         call()
     except ValidationError as error:
-        assert "holdfast[metrics]" in error.message
+        assert "holdfast-ledger[metrics]" in error.message
     else:
         raise AssertionError
 """

@@ -29,6 +29,7 @@ from holdfast.cli.output import (
 )
 from holdfast.errors import HoldfastError
 from holdfast.telemetry.formatters import printable
+from holdfast.version import install_command
 
 if TYPE_CHECKING:
     from holdfast.ledger import Ledger
@@ -318,8 +319,8 @@ def import_with_extra(module: str, extra: str, what: str) -> ModuleType:
     except ImportError as error:
         if (error.name or "").startswith("holdfast"):
             raise
-        action = f"pip install 'holdfast[{extra}]'"
-        raise CommandError("missing_extra", f"{what} needs the package {error.name}", action=action) from None
+        words = f"{what} needs the package {error.name}"
+        raise CommandError("missing_extra", words, action=install_command(extra)) from None
 
 
 def _report_silent_server() -> None:

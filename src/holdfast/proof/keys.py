@@ -11,6 +11,7 @@ from holdfast.core import strict_json
 from holdfast.core.limits import check_name
 from holdfast.errors import HoldfastError, ValidationError
 from holdfast.proof.encoding import from_hex
+from holdfast.version import install_command
 
 SEED_BYTES = 32
 PUBLIC_BYTES = 32
@@ -108,7 +109,7 @@ def _load_nacl() -> tuple[Any, type[Exception]]:
         from nacl import bindings
         from nacl.exceptions import BadSignatureError
     except ImportError:
-        raise ValidationError("signatures need PyNaCl: pip install 'holdfast[proof]'", action="Install it.") from None
+        raise ValidationError(f"signatures need PyNaCl: {install_command('proof')}", action="Install it.") from None
     return bindings, BadSignatureError
 
 

@@ -22,6 +22,7 @@ from holdfast.server.principal import Least, Principal
 from holdfast.server.redact import Redaction
 from holdfast.server.routes import Nothing, Route, no_handler
 from holdfast.server.throttles import StreamSlots
+from holdfast.version import install_command
 
 Application = Callable[[dict[str, Any], Any, Any], Awaitable[None]]
 MCP_PATH = b"/mcp"
@@ -90,7 +91,7 @@ async def serve_mcp(server: Any, exchange: Any) -> None:
     exchange.record.route = MCP.path
     mount: McpMount | None = server.mcp
     if mount is None:
-        raise NotFound("this server has no MCP", action="pip install 'holdfast[mcp]', and leave [server] mcp at true.")
+        raise NotFound("this server has no MCP", action=f"{install_command('mcp')}, and leave [server] mcp at true.")
     if server.ending:
         raise Unavailable("the server is stopping", outcome="none")
     principal: Principal = await server.principal_of(MCP, exchange)

@@ -23,6 +23,7 @@ from holdfast.server.connections import connection_class
 from holdfast.server.mcp_mount import McpMount
 from holdfast.server.sign_in import SignIn
 from holdfast.server.start import ServerOptions, StartPlan, check_start
+from holdfast.version import install_command
 
 if TYPE_CHECKING:
     from holdfast.services.sinks import Sink
@@ -102,8 +103,9 @@ def sign_in_of(plan: StartPlan) -> SignIn | None:
     except ImportError as error:
         if (error.name or "").startswith("holdfast"):
             raise
-        action = "pip install 'holdfast[oidc]'"
-        raise ValidationError(f"[server.oidc] needs the package {error.name}", action=action, field="oidc") from None
+        raise ValidationError(
+            f"[server.oidc] needs the package {error.name}", action=install_command("oidc"), field="oidc"
+        ) from None
     return oidc.sign_in_of(plan.options.oidc, plan)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.core.limits import check_integer
 from holdfast.errors import Unavailable, ValidationError
+from holdfast.version import install_command
 from holdfast.watch.families import (
     COUNTERS,
     GAUGES,
@@ -158,7 +159,7 @@ def _client() -> Any:
         import prometheus_client
     except ImportError as error:
         raise ValidationError(
-            "metrics for Prometheus need prometheus-client: pip install 'holdfast[metrics]'",
+            f"metrics for Prometheus need prometheus-client: {install_command('metrics')}",
             action="Install it.",
             field="metrics",
         ) from error

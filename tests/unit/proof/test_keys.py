@@ -104,6 +104,6 @@ def test_a_secret_is_not_shown():
 
 def test_without_pynacl_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "nacl", None)
-    with pytest.raises(ValidationError, match=r"pip install 'holdfast\[proof\]'") as caught:
+    with pytest.raises(ValidationError, match=r"pip install 'holdfast-ledger\[proof\]'") as caught:
         SecretKey(b"\1" * 32)
     assert caught.value.action == "Install it."
