@@ -359,6 +359,13 @@ def test_plans_of_a_nearly_empty_ledger_use_indexes(on_postgres: Ledger) -> None
     assert all(found <= BY_KEY | {"jobs_ready"} for found in ways.values()), ways
 
 
+def test_no_plan_is_compiled(on_postgres: Ledger) -> None:
+    """The wheel's server cannot compile plans. Most others do it by default, for plans that they take for expensive."""
+    on_postgres.enqueue("work")
+    settings = [connection.execute("SHOW jit").fetchone() for connection in on_postgres._store._pool.idle]  # type: ignore[attr-defined]
+    assert set(settings) == {("off",)}
+
+
 def _generic_plans(ledger: Ledger) -> dict[str, set[str]]:
     """The ways in which the generic plans of idle connections read jobs, by statement."""
     ways: dict[str, set[str]] = {}
