@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from holdfast.core.payloads import PAYLOAD_TYPES
 from holdfast.core.policy import _CHOICES, _COUNTS, _DURATIONS, _SWITCHES, TIER_INTERVAL_MS, UNKNOWN_TIER_INTERVAL_MS
 from holdfast.core.table import EVENT_ROLES, TRANSITIONS
 from holdfast.ledger import public
+from holdfast.store.postgres.connections import SERVER_OLDEST
 from holdfast.supervise.run import COUNTS, DURATIONS_MS, STALL_TIMEOUT_MS, RunPolicy
 from holdfast.watch import families
 
@@ -466,6 +468,17 @@ def _insert_signatures(page: str) -> str:
     return _VERB.sub(lambda found: f"{found[1]}```text\n{signature(found[2])}\n```\n\n", page)
 
 
+def version_text() -> str:
+    """The versions that the tests run on."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    python = settings["project"]["requires-python"].removeprefix(">=")
+    *others, newest = map(str, settings["tool"]["holdfast"]["postgresql"])
+    return (
+        f"Tested with Python {python}, the oldest that Holdfast accepts, and with PostgreSQL {', '.join(others)} and {newest}. "
+        f"A server older than PostgreSQL {SERVER_OLDEST} is refused (`{errors.ServerTooOld.code}`)."
+    )
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "errors": error_table,
     "limits": limit_table,
@@ -478,6 +491,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": metric_table,
     "commands": command_table,
     "targets": target_table,
+    "versions": version_text,
 }
 
 _EMPTY = re.compile(r"(<!-- generated: \w+ -->\n)(<!-- end -->)")

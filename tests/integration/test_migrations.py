@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.errors import NoLedger, SchemaTooNew, Unavailable, ValidationError
+from holdfast.errors import NoLedger, SchemaTooNew, ServerTooOld, Unavailable, ValidationError
 from tests.blast.place import Place
 from tests.conftest import drop_schema
 from tests.integration.conftest import Opener
@@ -17,6 +17,7 @@ from tests.support.histories import count_jobs, problems
 from tests.support.processes import Program, fleet
 from tests.support.versions import SECOND, THIRD, add_versions, catalog_of, copy_source, run_sql, versions_of
 from tests.support.waiting import wait_until
+from tools.pgserver import VERSION
 
 
 @pytest.fixture
@@ -286,6 +287,15 @@ def test_a_newer_schema_is_refused(store_url: str) -> None:
         del caught
     # Refused calls leave nothing open.
     assert len(set(Path("/proc/self/fd").iterdir()) - files) <= 1
+
+
+def test_a_server_that_is_too_old_is_refused_and_not_changed(new_schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.connections.SERVER_OLDEST", VERSION + 1)
+    with pytest.raises(ServerTooOld, match=rf"the server is PostgreSQL {VERSION}\.\d+.*: a ledger needs {VERSION + 1} or newer"):
+        holdfast.open(new_schema)
+    monkeypatch.undo()
+    with pytest.raises(NoLedger):
+        holdfast.open(new_schema, create=False)
 
 
 def test_a_store_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_url: str) -> None:
