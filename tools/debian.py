@@ -1,6 +1,6 @@
 """Programs of Debian packages, for tests that need one which no wheel carries.
 
-An installed program is taken. Else `fetch` downloads its package, with the libraries that it names, and unpacks them into the
+An installed program is taken. Else `find_or_fetch` downloads its package, with some that it needs, and unpacks them into the
 environment of this Python: apt-get can do that for any user, and nothing is installed.
 """
 
@@ -17,15 +17,15 @@ from pathlib import Path
 FETCH_SECONDS = 300
 
 
-def find_or_fetch(package: str, find: Callable[[], Path | None], libraries: tuple[str, ...], advice: str) -> Path:
+def find_or_fetch(package: str, find: Callable[[], Path | None], needed: tuple[str, ...], advice: str) -> Path:
     """Return what `find` finds, and download the package first if that is nothing. Raise RuntimeError with advice if that fails.
 
-    `libraries` are the beginnings of the names of libraries that few machines have.
+    `needed` are the beginnings of the names of packages that it needs and few machines have.
     """
     with _alone():
         found = find()
         if found is None:
-            _fetch(package, libraries, advice)
+            _fetch(package, needed, advice)
             found = find()
     if found is None:
         raise RuntimeError(advice)
@@ -51,14 +51,14 @@ def _alone() -> Iterator[None]:
         yield
 
 
-def _fetch(package: str, libraries: tuple[str, ...], advice: str) -> None:
+def _fetch(package: str, needed: tuple[str, ...], advice: str) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise RuntimeError(advice)
     with tempfile.TemporaryDirectory() as folder:
         options = _download([package], folder, [], advice)
         [file] = Path(folder).glob(f"{package}_*.deb")
         needs = _run(["dpkg-deb", "-f", str(file), "Depends"], folder, advice).replace("|", ",").split(",")
-        _download([name for need in needs if (name := need.split()[0]).startswith(libraries)], folder, options, advice)
+        _download([name for need in needs if (name := need.split()[0]).startswith(needed)], folder, options, advice)
         unpacked = Path(folder, "unpacked")
         for found in Path(folder).glob("*.deb"):
             _run(["dpkg-deb", "-x", str(found), str(unpacked)], folder, advice)

@@ -33,14 +33,14 @@ SETTINGS = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").re
 TESTED: list[int] = SETTINGS["tool"]["holdfast"]["postgresql"]
 VERSION = int(os.environ.get("TEST_POSTGRES") or max(TESTED))
 PACKAGE = f"postgresql-{VERSION}"
-LIBRARIES = ("libgssapi", "libicu", "libldap", "liblz4", "libpq", "libxml2", "libxslt", "libzstd")
-"""The libraries of Debian's PostgreSQL that some machines lack."""
+NEEDED = ("postgresql-client", "libgssapi", "libicu", "libldap", "liblz4", "libpq", "libxml2", "libxslt", "libzstd")
+"""What Debian's PostgreSQL needs and some machines lack."""
 
 
 def _programs() -> Path:
     """Return the folder of the programs of this version. They are downloaded if they are neither in the wheel nor installed."""
     advice = f"PostgreSQL {VERSION} is needed: install it as Debian does (apt-get install {PACKAGE})"
-    return POSTGRES_VERSIONS.get(VERSION) or debian.find_or_fetch(PACKAGE, _of_debian, LIBRARIES, advice)
+    return POSTGRES_VERSIONS.get(VERSION) or debian.find_or_fetch(PACKAGE, _of_debian, NEEDED, advice)
 
 
 def _of_debian() -> Path | None:
