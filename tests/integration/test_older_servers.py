@@ -24,12 +24,15 @@ FILES = (
     "integration/test_vitals.py",
     "tools/test_pgserver.py",
 )
+NEEDS_NEWER = "integration/test_notifications.py::test_a_full_notification_queue_prevents_no_enqueue"
+"""It makes the queue of notifications small, with a setting of PostgreSQL 17. Otherwise the queue has room for 8 GB."""
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("version", sorted(TESTED)[:-1])
 def test_every_rule_holds_on_an_older_postgresql(version: int) -> None:
     chosen = ["-m", "not torture", "-k", "postgres or integration or tools", *(f"tests/{file}" for file in FILES)]
+    chosen += ["--deselect", f"tests/{NEEDS_NEWER}"]
     command = [sys.executable, "-m", "pytest", "-q", "-n", "4", "--dist", "worksteal", *chosen]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment["TEST_POSTGRES"] = str(version)
