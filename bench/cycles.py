@@ -43,7 +43,7 @@ def work(ledger: Ledger, size: int) -> int:
     for job in made[-RARE:]:
         ledger.cancel(job.id)
     ended, is_first = RARE, True
-    while held := [job.fence for job in ledger.claim(WORKER, [QUEUE], limit=BATCH, start=True) if job.fence is not None]:
+    while held := [job.fence for job in ledger.claim(WORKER, [QUEUE], limit=BATCH, start=True)]:
         ledger.heartbeat_many(held)
         if is_first:
             held, is_first = _trouble(ledger, held), False

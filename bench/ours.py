@@ -36,8 +36,7 @@ def enqueue_singly(ledger: Ledger, queue: str, count: int, threads: int) -> None
 
 
 def claim(ledger: Ledger, queue: str, limit: int) -> list[Fence]:
-    fences = [job.fence for job in ledger.claim(WORKER, [queue], limit=limit, start=True)]
-    return [fence for fence in fences if fence is not None]
+    return [job.fence for job in ledger.claim(WORKER, [queue], limit=limit, start=True)]
 
 
 def complete(ledger: Ledger, fences: Sequence[Fence]) -> int:

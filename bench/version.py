@@ -55,7 +55,7 @@ class Work(ABC):
 
     def claim(self, limit: int = BATCH) -> list[holdfast.Fence]:
         held = self.ledger.claim(self.queue, queues=[self.queue], limit=limit, start=True, keep=False)
-        return [job.fence for job in held if job.fence is not None]
+        return [job.fence for job in held]
 
     def settle(self, held: list[holdfast.Fence]) -> None:
         for start in range(0, len(held), BATCH):

@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from holdfast.core.payloads import PAYLOAD_TYPES
 from holdfast.core.policy import _CHOICES, _COUNTS, _DURATIONS, _SWITCHES, TIER_INTERVAL_MS, UNKNOWN_TIER_INTERVAL_MS
 from holdfast.core.table import EVENT_ROLES, TRANSITIONS
 from holdfast.ledger import public
+from holdfast.store.postgres.connections import SERVER_OLDEST
 from holdfast.supervise.run import COUNTS, DURATIONS_MS, STALL_TIMEOUT_MS, RunPolicy
 from holdfast.watch import families
 from tools.site import PROJECT, project_urls
@@ -479,6 +481,17 @@ def decision_list() -> str:
     return "\n".join(f"- [{page.read_text().splitlines()[0].removeprefix('# ')}]({page.name})" for page in decisions)
 
 
+def version_text() -> str:
+    """The versions that the tests run on."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    python = settings["project"]["requires-python"].removeprefix(">=")
+    *others, newest = map(str, settings["tool"]["holdfast"]["postgresql"])
+    return (
+        f"Tested with Python {python}, the oldest that Holdfast accepts, and with PostgreSQL {', '.join(others)} and {newest}. "
+        f"A server older than PostgreSQL {SERVER_OLDEST} is refused (`{errors.ServerTooOld.code}`)."
+    )
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "errors": error_table,
     "limits": limit_table,
@@ -493,6 +506,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "targets": target_table,
     "decisions": decision_list,
     "addresses": address_line,
+    "versions": version_text,
 }
 
 _EMPTY = re.compile(r"(<!-- generated: \w+ -->\n)(<!-- end -->)")

@@ -1,32 +1,24 @@
 """A real PgBouncer in transaction mode, for tests.
 
-No wheel carries it, so the program is Debian's. One that is installed is taken. Else `program` downloads the package, with the
-libraries of its own that the machine lacks, and unpacks it into the environment of this Python: apt-get can do that for any
-user, and nothing is installed.
+No wheel carries it, so the program is Debian's: the installed one, or one that is downloaded.
 """
 
-import fcntl
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import psycopg
 
+from tools import debian
 from tools.pgserver import HOST, free_port
 
-PLACE = Path(sys.prefix) / "pgbouncer"
-PLACES = ("/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin", str(PLACE / "usr/sbin"))
+PLACES = ("/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin", str(debian.place("pgbouncer") / "usr/sbin"))
 LIBRARIES = ("libevent", "libc-ares")
-"""Prefixes of the names of packages that few machines have."""
-FETCH_SECONDS = 300
 START_SECONDS = 30
 HELP = "PgBouncer is needed: install it (apt-get install pgbouncer, brew install pgbouncer), so that it is in PATH"
 
@@ -58,63 +50,12 @@ server_login_retry = 0.2
 
 def program() -> Path:
     """Return the program, and download it if it is missing. Raise RuntimeError with advice if that fails."""
-    with _alone():
-        found = _installed()
-        if found is None:
-            _fetch()
-            found = _installed()
-    if found is None:
-        raise RuntimeError(HELP)
-    return found
+    return debian.find_or_fetch("pgbouncer", _installed, LIBRARIES, HELP)
 
 
 def _installed() -> Path | None:
     found = shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES]))
     return None if found is None else Path(found)
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """One process at a time fetches it."""
-    with Path(sys.prefix, ".pgbouncer.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-def _fetch() -> None:
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise RuntimeError(HELP)
-    with tempfile.TemporaryDirectory() as folder:
-        options = _download(["pgbouncer"], folder, [])
-        [package] = Path(folder).glob("pgbouncer_*.deb")
-        needs = _run(["dpkg-deb", "-f", str(package), "Depends"], folder).replace("|", ",").split(",")
-        _download([name for need in needs if (name := need.split()[0]).startswith(LIBRARIES)], folder, options)
-        unpacked = Path(folder, "unpacked")
-        for found in Path(folder).glob("*.deb"):
-            _run(["dpkg-deb", "-x", str(found), str(unpacked)], folder)
-        shutil.copytree(unpacked, PLACE, symlinks=True, dirs_exist_ok=True)
-
-
-def _download(names: Sequence[str], folder: str, options: list[str]) -> list[str]:
-    """Return the options that were needed: without package lists on this machine, they are downloaded into the folder."""
-    try:
-        _run(["apt-get", *options, "download", *names], folder)
-    except RuntimeError:
-        if options:
-            raise
-        options = ["-o", f"Dir::State::lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache", "-o", "Debug::NoLocking=1"]
-        Path(folder, "lists/partial").mkdir(parents=True)
-        Path(folder, "cache/archives/partial").mkdir(parents=True)
-        _run(["apt-get", *options, "update"], folder)
-        _run(["apt-get", *options, "download", *names], folder)
-    return options
-
-
-def _run(command: Sequence[str], folder: str) -> str:
-    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, timeout=FETCH_SECONDS)
-    if done.returncode:
-        raise RuntimeError(f"{HELP}. {command[0]} said: {done.stderr.strip()}")
-    return done.stdout
 
 
 class PgBouncer:
@@ -154,8 +95,6 @@ class PgBouncer:
     def start(self) -> None:
         """Return once it passes statements on."""
         found = program()
-        libraries = [str(path.parent) for path in (PLACE / "usr/lib").glob("*/*.so*")]
-        environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(libraries))}
         user = ["-u", "nobody"] if os.geteuid() == 0 else []  # it refuses to run as root
         with (self._home / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -163,7 +102,7 @@ class PgBouncer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=debian.environment("pgbouncer"),
             )
         deadline = time.monotonic() + START_SECONDS
         while True:

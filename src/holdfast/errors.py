@@ -351,6 +351,13 @@ class SchemaTooNew(HoldfastError):
     action = "Upgrade this Holdfast: the ledger was written by a newer one."
 
 
+class ServerTooOld(HoldfastError):
+    code = "server_too_old"
+    http_status = 503
+    fault = "store"
+    action = "Upgrade PostgreSQL, or use another server."
+
+
 class Refusal(Protocol):
     """The attributes that every refusal has, an exception or a stored answer."""
 

@@ -13,7 +13,7 @@ from holdfast.ledger import Event
 from holdfast.ledger.public import JOB_TIMES, ClaimedJob, to_datetime
 
 if TYPE_CHECKING:
-    from holdfast.ledger import Job
+    from holdfast.ledger import HeldJob, Job
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -177,17 +177,16 @@ class FenceView(Shape, frozen=True, gc=False):
 class ClaimedJobView(JobView, frozen=True, kw_only=True, gc=False):
     """A job with its fence, as the answer to a claim has it."""
 
-    fence: FenceView | None
-    """Null if the claim was repeated and the job is no longer held under it."""
+    fence: FenceView
 
 
-def claimed_job_view(job: "Job") -> ClaimedJobView:
+def claimed_job_view(job: "HeldJob") -> ClaimedJobView:
     return ClaimedJobView(*_view_values(job, raw=True), fence=_fence_view(job))
 
 
-def _fence_view(job: "Job") -> FenceView | None:
+def _fence_view(job: "HeldJob") -> FenceView:
     fence = job.fence
-    return None if fence is None else FenceView(fence.job_id, fence.attempt, fence.token, fence.worker, fence.incarnation)
+    return FenceView(fence.job_id, fence.attempt, fence.token, fence.worker, fence.incarnation)
 
 
 class WorkView(Shape, frozen=True, gc=False):
@@ -205,11 +204,10 @@ class WorkView(Shape, frozen=True, gc=False):
     trace_id: str | None
     claim_expires_at: datetime | None
     policy: Policy | None
-    fence: FenceView | None
-    """Null if the claim was repeated and the job is no longer held under it."""
+    fence: FenceView
 
 
-def work_views(jobs: "Sequence[Job]") -> list[WorkView]:
+def work_views(jobs: "Sequence[HeldJob]") -> list[WorkView]:
     """Return what a worker needs of the jobs of a claim. Jobs of the same policy share its encoded form."""
     policies = WorkPolicies()
     return [_work_view(job, policies) for job in jobs]
@@ -227,7 +225,7 @@ class WorkPolicies(dict[int, tuple[Policy, msgspec.Raw]]):
         return found[1]
 
 
-def _work_view(job: "Job", policies: WorkPolicies) -> WorkView:
+def _work_view(job: "HeldJob", policies: WorkPolicies) -> WorkView:
     work = job.claim.work(job.row) if isinstance(job, ClaimedJob) else job.record
     checkpoint, expires_at = work.checkpoint, work.lease_expires_at
     return WorkView(

@@ -233,7 +233,6 @@ def test_retention_leaves_jobs_whose_events_are_locked(url: str, ledger: Ledger,
         ledger.enqueue("work", depends_on=[first.id])
         for _ in range(2):
             [job] = ledger.claim("w", start=True)
-            assert job.fence is not None
             ledger.heartbeat(job.fence, progress=1)
             ledger.complete(job.fence)
     row = row.replace("first_batch", f"(SELECT min(pos) FROM {schema}.event_batches)")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from holdfast import Fence, HoldfastError, Job, Ledger, PolicyFields
+from holdfast import Fence, HeldJob, HoldfastError, Ledger, PolicyFields
 
 WORKER = "w-1"
 WINDOW: PolicyFields = {"resume_window": "60s"}
@@ -31,7 +31,6 @@ def queued(ledger: Ledger, **options: Any) -> Made:
 def claim(ledger: Ledger, job_id: int, worker: str = WORKER, **options: Any) -> Made:
     """Claim the job by its id."""
     fence = ledger.claim_job(job_id, worker, **options).fence
-    assert fence is not None
     return Made(job_id, fence)
 
 
@@ -39,7 +38,6 @@ def claimed(ledger: Ledger, **options: Any) -> Made:
     made = queued(ledger, **options)
     [job] = ledger.claim(WORKER, [ledger.get(made.id).queue])
     assert job.id == made.id
-    assert job.fence is not None
     return Made(job.id, job.fence)
 
 
@@ -150,6 +148,5 @@ def refused_without_trace(ledger: Ledger, code: str) -> Iterator[pytest.Exceptio
     assert trace(ledger) == before
 
 
-def held(job: Job) -> Fence:
-    assert job.fence is not None
+def held(job: HeldJob) -> Fence:
     return job.fence

@@ -2,30 +2,30 @@
 
 import contextlib
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from holdfast import Job, Ledger
+from holdfast import HeldJob, Job, Ledger
 from holdfast.errors import NotClaimable
 from holdfast.testing import ManualClock
 from tests.contract.builders import refused
 
 
-def claimed(ledger: Ledger, worker: str = "w", limit: int = 100, **options: Any) -> list[Job]:
+def claimed(ledger: Ledger, worker: str = "w", limit: int = 100, **options: Any) -> list[HeldJob]:
     return ledger.claim(worker, limit=limit, start=True, **options)
 
 
-def complete(ledger: Ledger, job: Job) -> None:
-    assert job.fence is not None
+def complete(ledger: Ledger, job: HeldJob) -> None:
     ledger.complete(job.fence, None)
 
 
-def ids(jobs: list[Job]) -> list[int]:
+def ids(jobs: Sequence[Job]) -> list[int]:
     return [job.id for job in jobs]
 
 
-def tenants(jobs: list[Job]) -> Counter[str]:
+def tenants(jobs: Sequence[Job]) -> Counter[str]:
     return Counter(job.args["tenant"] for job in jobs)
 
 
@@ -121,7 +121,6 @@ def test_every_end_of_a_job_frees_its_units(ledger: Ledger, clock: ManualClock) 
         [held] = claimed(ledger)
         other = ledger.enqueue("k", {"after": end}, limits=["api"])
         assert claimed(ledger) == []
-        assert held.fence is not None
         match end:
             case "complete":
                 complete(ledger, held)
@@ -156,7 +155,6 @@ def test_a_stalled_job_keeps_its_units_until_it_is_requeued(ledger: Ledger, cloc
     clock.advance(31)
     assert ledger.sweep()["stalled"] == 1
     assert claimed(ledger) == []
-    assert held.fence is not None
     ledger.resume(held.fence)
     assert claimed(ledger) == []
     clock.advance(31)
@@ -174,7 +172,6 @@ def test_a_claim_by_id_counts_and_is_refused(ledger: Ledger) -> None:
         ledger.claim_job(second.id, "w")
     assert refusal.value.context["why"] == "limit"
     assert claimed(ledger) == []
-    assert held.fence is not None
     ledger.release(held.fence)
     assert ledger.claim_job(second.id, "w").attempt == 1
 
@@ -243,7 +240,6 @@ def test_a_stalled_job_uses_its_own_units_again(ledger: Ledger, clock: ManualClo
     assert [key.used for key in ledger.limit_keys("api")] == [3]
     assert _why_not(ledger, third, "w3") == "limit"
     assert claimed(ledger) == []
-    assert again.fence is not None
     ledger.release(again.fence)
     assert [key.used for key in ledger.limit_keys("api")] == [1]
     assert ledger.claim_job(third.id, "w3").attempt == 1
@@ -486,7 +482,6 @@ def test_delayed_jobs_and_retries_wait_for_their_time(ledger: Ledger, clock: Man
     clock.advance(10)
     [held] = claimed(ledger)
     assert held.id == job.id
-    assert held.fence is not None
     ledger.fail(held.fence, "again", retry_after="30s")
     assert claimed(ledger) == []
     clock.advance(30)
@@ -516,7 +511,6 @@ def test_a_replay_draws_on_the_same_limits(ledger: Ledger) -> None:
     ledger.set_limit("api", concurrent=1, by="args.tenant")
     ledger.enqueue("k", {"tenant": "a"}, limits=["api"], partition="p", requires=["x"], for_worker="w")
     [held] = claimed(ledger, labels=["x"])
-    assert held.fence is not None
     ledger.fail(held.fence, "no", retryable=False)
     replay = ledger.replay(held.id)
     assert (replay.limits, replay.partition, replay.requires, replay.for_worker) == ({"api": 1}, "p", ("x",), "w")
@@ -568,7 +562,7 @@ def test_an_unkept_claim_takes_jobs_of_subqueues(ledger: Ledger) -> None:
         got = ledger.claim("w", ["plain", "flow"], limit=5, keep=False, start=True)
         if got:
             assert ids(got) == [plain.id, flow.id]
-            assert all(job.fence is not None and job.policy is not None for job in got)
+            assert all(job.policy is not None for job in got)
             for job in got:
                 complete(ledger, job)
 

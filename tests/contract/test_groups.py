@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Job, Ledger
+from holdfast import HeldJob, Job, Ledger
 from holdfast.core import limits
 from holdfast.testing import ManualClock
 from tests.contract import builders as b
@@ -20,7 +20,7 @@ def join(ledger: Ledger, count: int = 1, group: str = "import-42", **options: An
     return ledger.enqueue_many([{**item, "args": {"n": number}} for number in range(count)])
 
 
-def finish(ledger: Ledger, *, worker: str = WORKER, limit: int = 100) -> list[Job]:
+def finish(ledger: Ledger, *, worker: str = WORKER, limit: int = 100) -> list[HeldJob]:
     """Complete what is ready."""
     done = ledger.claim(worker, ["load"], limit=limit, start=True)
     for job in done:
@@ -102,7 +102,7 @@ def test_the_last_end_of_a_closed_group_makes_the_follow_up_job(ledger: Ledger):
     assert len(made(ledger)) == 1
 
 
-Settle = Callable[[Ledger, list[Job]], object]
+Settle = Callable[[Ledger, list[HeldJob]], object]
 WAYS: dict[str, Settle] = {
     "one by one": lambda ledger, jobs: [ledger.complete(held(job), None) for job in jobs],
     "many": lambda ledger, jobs: ledger.settle_many([(held(job), {"n": job.id}) for job in jobs], request_id="r-1"),

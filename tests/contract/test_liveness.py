@@ -320,7 +320,6 @@ def test_the_system_actor_may_have_another_name(ledger: Ledger, clock: ManualClo
 
 def test_a_holder_that_stalls_may_give_an_error(ledger: Ledger) -> None:
     made = claimed(ledger)
-    assert made.fence is not None
     ledger.stall(made.fence, error=OSError("no network"))
     assert ledger.get(made.id).last_error == {"type": "OSError", "message": "no network"}
     assert ledger.check(made.id) == []

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import holdfast
-from holdfast import Fence, HoldfastError, Job, Ledger
+from holdfast import Fence, HeldJob, HoldfastError, Ledger
 from holdfast.agent import Agent
 from holdfast.core.model import Policy
 from tests.support.signers import key
@@ -132,14 +132,13 @@ NOT_CALLED = {"close", "waiter"}
 class Place(NamedTuple):
     ledger: Ledger
 
-    def claimed(self) -> list[Job]:
+    def claimed(self) -> list[HeldJob]:
         queue = f"q{next(NUMBERS)}"
         self.ledger.enqueue("note", queue=queue)
         return self.ledger.claim("w", [queue], start=True)
 
     def held(self) -> Fence:
         [job] = self.claimed()
-        assert job.fence is not None
         return job.fence
 
     def usual(self, verb: str, name: str) -> Any:

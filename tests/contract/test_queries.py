@@ -138,7 +138,6 @@ def test_jobs_are_listed_by_the_time_of_their_enqueue(ledger: Ledger, clock: Man
 def test_jobs_are_found_by_text(ledger: Ledger, text: str, expected: list[str]):
     failing = ledger.enqueue("walk", {})
     [held] = ledger.claim("ada", kinds=["walk"], start=True)
-    assert held.fence is not None
     ledger.fail(held.fence, "page refused", retryable=False)
     made = {
         "error": failing.id,
@@ -403,7 +402,6 @@ def test_result_returns_the_result_of_a_job(ledger: Ledger) -> None:
     assert (late.value.code, late.value.retryable) == ("result_timeout", True)
     assert (late.value.message, late.value.context["status"]) == (f"job {made.id} is still queued after 0 s", "queued")
     [held] = ledger.claim("w", start=True)
-    assert held.fence is not None
     ledger.complete(held.fence, {"pages": 3})
     assert ledger.result(made) == ledger.result(made.id) == {"pages": 3}
     with refused("not_found"):

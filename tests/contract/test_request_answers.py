@@ -46,6 +46,18 @@ def test_a_repeated_claim_by_id_returns_the_fence_again(ledger: Ledger):
     assert ledger.claim_job(made.id, WORKER, request_id="r-1").fence == first.fence
 
 
+def test_a_repeated_claim_by_id_returns_the_fence_also_when_it_is_lost(ledger: Ledger):
+    made = queued(ledger)
+    first = ledger.claim_job(made.id, WORKER, request_id="r-1")
+    ledger.release(first.fence)
+    assert ledger.claim_job(made.id, WORKER, request_id="r-1") == first
+    ledger.claim_job(made.id, WORKER, request_id="r-2")
+    again = ledger.claim_job(made.id, WORKER, request_id="r-1")
+    assert again == first
+    with refused_without_trace(ledger, "fence_lost"):
+        ledger.start(again.fence)
+
+
 # Refusals and batches
 
 

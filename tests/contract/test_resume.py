@@ -90,7 +90,6 @@ def test_the_counts_of_an_empty_answer_have_a_limit(ledger: Ledger, ada: Agent) 
 
 def test_undo_jobs_do_not_count_as_live_tasks(ledger: Ledger, ada: Agent) -> None:
     fence = ledger.claim_job(queued(ledger).id, "w").fence
-    assert fence is not None
     ledger.start(fence)
     ledger.heartbeat(fence, undo={"kind": "unread"})
     ledger.fail(fence, "broken", retryable=False)
@@ -338,7 +337,6 @@ def test_a_brief_has_an_estimate_of_its_tokens(ledger: Ledger, ada: Agent) -> No
 def test_undo_jobs_are_not_taken_by_agents(ledger: Ledger, ada: Agent) -> None:
     one = queued(ledger).id
     fence = ledger.claim_job(one, "w").fence
-    assert fence is not None
     ledger.start(fence)
     ledger.heartbeat(fence, undo={"kind": "unread"})
     ledger.fail(fence, "broken", retryable=False)

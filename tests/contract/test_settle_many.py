@@ -166,7 +166,8 @@ def test_settling_a_claim_again_changes_nothing(ledger: Ledger) -> None:
 
 def test_only_jobs_of_one_claim_can_be_settled_alike(ledger: Ledger) -> None:
     first, second = _claim(ledger, 2), _claim(ledger, 2)
-    for jobs in ([], [*first, *second], [ledger.get(first[0].id)], [*first, ledger.get(second[0].id)]):
+    wrong: list[list[Any]] = [[], [*first, *second], [ledger.get(first[0].id)], [*first, ledger.get(second[0].id)]]
+    for jobs in wrong:
         with pytest.raises(ValidationError):
             ledger.settle_alike(jobs, None, request_id="r-1")
     with pytest.raises(LimitExceeded):

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import Job, Ledger
+from holdfast import HeldJob, Job, Ledger
 from holdfast.testing import ManualClock
 
 
-def claim(ledger: Ledger, worker: str = "w", *, limit: int = 100, **options: Any) -> list[Job]:
+def claim(ledger: Ledger, worker: str = "w", *, limit: int = 100, **options: Any) -> list[HeldJob]:
     return ledger.claim(worker, limit=limit, start=True, **options)
 
 
-def end(ledger: Ledger, job: Job) -> None:
-    assert job.fence is not None
+def end(ledger: Ledger, job: HeldJob) -> None:
     ledger.complete(job.fence)
 
 
@@ -361,7 +360,7 @@ def test_a_claim_that_is_not_filled_leaves_no_job_that_may_start(ledger: Ledger,
         ledger.set_queue("default", weights={"a": 3, "b": 2})
     for name, units in LIMITS.items():
         ledger.set_limit(name, concurrent=units)
-    held: list[Job] = []
+    held: list[HeldJob] = []
     for _ in range(120):
         step = random.random()
         if step < 0.4:
@@ -389,4 +388,4 @@ def test_a_claim_that_is_not_filled_leaves_no_job_that_may_start(ledger: Ledger,
             ledger.cancel(random.choice(waiting).id)
         clock.advance(random.choice([0, 0.01, 1]))
         if held:
-            ledger.heartbeat_many([job.fence for job in held if job.fence is not None])
+            ledger.heartbeat_many([job.fence for job in held])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Job, Ledger, Raw
+from holdfast import HeldJob, Job, Ledger, Raw
 from holdfast.core.limits import UNDO_BYTES_MAX
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
@@ -222,7 +222,7 @@ def test_the_limit_of_a_sweep_applies_to_undo_jobs(ledger: Ledger):
 # Ending
 
 
-def _undo_held(ledger: Ledger, made: Made) -> Job:
+def _undo_held(ledger: Ledger, made: Made) -> HeldJob:
     ledger.sweep()
     return ledger.claim("w-2", [ledger.get(made.id).queue], start=True)[0]
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 import holdfast
-from holdfast import HoldfastError, Job, Ledger
+from holdfast import HeldJob, HoldfastError, Ledger
 from holdfast.errors import NotClaimable
 from holdfast.store.flow import SqlFlow
 from holdfast.testing import ManualClock
@@ -23,7 +23,7 @@ CLAIMERS = 32
 DEADLINE_SECONDS = 120.0
 
 
-def run_claimers(url: str, act: Callable[[Ledger, Job, random.Random], None], until: Callable[[Ledger], bool]) -> None:
+def run_claimers(url: str, act: Callable[[Ledger, HeldJob, random.Random], None], until: Callable[[Ledger], bool]) -> None:
     """Let many claimers, each with a ledger of its own, claim and act until a condition holds."""
     done = threading.Event()
     errors: list[BaseException] = []
@@ -52,9 +52,8 @@ def run_claimers(url: str, act: Callable[[Ledger, Job, random.Random], None], un
     assert not errors, errors[0]
 
 
-def end_somehow(ledger: Ledger, job: Job, draw: random.Random) -> None:
+def end_somehow(ledger: Ledger, job: HeldJob, draw: random.Random) -> None:
     fence = job.fence
-    assert fence is not None
     chance = draw.random()
     if chance < 0.6:
         ledger.complete(fence, None)
@@ -109,8 +108,7 @@ def test_concurrent_claims_never_exceed_a_rate(store_url: str) -> None:
         for _ in range(80):
             ledger.enqueue("k", limits=["api"])
 
-        def complete(opened: Ledger, job: Job, _: random.Random) -> None:
-            assert job.fence is not None
+        def complete(opened: Ledger, job: HeldJob, _: random.Random) -> None:
             opened.complete(job.fence, None)
 
         run_claimers(store_url, complete, lambda opened: not opened.list(status="queued", limit=1))
@@ -182,7 +180,6 @@ def test_claims_of_a_lost_worker_count_until_they_are_reclaimed(store_url: str) 
             held = ledger.list(status=["claimed", "running", "stalled"])
             assert len(held) <= 2
         for job in lost:
-            assert job.fence is not None
             with pytest.raises(HoldfastError, match="no longer yours"):
                 ledger.complete(job.fence, None)
 
@@ -211,7 +208,6 @@ def test_names_are_made_by_many_transactions_or_forgotten_by_one(pg_url: str, po
         ledger.set_limit("api", concurrent=1)
         ledger.enqueue("k", limits=["api"])
         [job] = ledger.claim("w", start=True)
-        assert job.fence is not None
         ledger.complete(job.fence)
         assert ledger.claim("w") == []
         clock.advance(2 * 86_400)

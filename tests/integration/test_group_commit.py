@@ -133,7 +133,6 @@ def test_calls_of_one_group_share_a_transaction(real: Ledger, hook: Hook) -> Non
 def test_one_job_keeps_the_order_of_its_commands_within_a_group(real: Ledger, hook: Hook) -> None:
     job = real.claim_job(real.enqueue("work").id, "worker")
     fence = job.fence
-    assert fence is not None
     with ThreadPoolExecutor(9) as pool:
         calls = hook.gather(
             pool,
@@ -270,7 +269,6 @@ def test_only_the_faulty_call_of_a_group_fails(real: Ledger, hook: Hook, store_u
     poison(store_url, postgres_url)
     [job] = real.claim("worker", start=True)
     fence = job.fence
-    assert fence is not None
     with ThreadPoolExecutor(9) as pool:
         calls = hook.gather(
             pool,

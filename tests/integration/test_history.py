@@ -62,7 +62,6 @@ def test_a_killed_service_leaves_no_page_half_counted(store_url: str, real: Ledg
             assert program.answer() == "ready"
             program.answer()
             for job in real.claim("w", ["q0", "q1", "q2"], limit=100, start=True):
-                assert job.fence is not None
                 if job.id % (life + 2):
                     real.complete(job.fence)
             program.kill()

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from holdfast.errors import NoLedger, SchemaTooNew, Unavailable, ValidationError
+from holdfast.errors import NoLedger, SchemaTooNew, ServerTooOld, Unavailable, ValidationError
 from tests.blast.place import Place
 from tests.conftest import drop_schema
 from tests.integration.conftest import Opener
@@ -17,6 +17,7 @@ from tests.support.histories import count_jobs, problems
 from tests.support.processes import Program, fleet
 from tests.support.versions import SECOND, THIRD, add_versions, catalog_of, copy_source, run_sql, versions_of
 from tests.support.waiting import wait_until
+from tools.pgserver import VERSION
 
 
 @pytest.fixture
@@ -62,7 +63,6 @@ def test_a_ledger_of_the_first_version_is_migrated(store_url: str, opened: Opene
     assert run_sql(store_url, "SELECT made_up FROM holdfast.jobs") == [(7,)]
     [job] = ledger.claim("worker", start=True)
     assert (ledger.id, job.id, job.has_checkpoint, job.undo_owed) == (first, queued.id, False, 0)
-    assert job.fence is not None
     ledger.heartbeat(job.fence, checkpoint=1, undo={"kind": "delete"})
     ledger.complete(job.fence)
     assert problems(ledger) == []
@@ -142,7 +142,6 @@ def test_a_migration_that_fails_changes_nothing(
     assert (catalog_of(store_url), versions_of(store_url)) == (before, [1])
     assert opened(store_url).get(job.id) == job
     [held] = older.claim("worker", start=True)
-    assert held.fence is not None
     older.complete(held.fence)
     add_versions(monkeypatch, SECOND, THIRD)
     newest = opened(store_url)
@@ -288,6 +287,15 @@ def test_a_newer_schema_is_refused(store_url: str) -> None:
         del caught
     # Refused calls leave nothing open.
     assert len(set(Path("/proc/self/fd").iterdir()) - files) <= 1
+
+
+def test_a_server_that_is_too_old_is_refused_and_not_changed(new_schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.store.postgres.connections.SERVER_OLDEST", VERSION + 1)
+    with pytest.raises(ServerTooOld, match=rf"the server is PostgreSQL {VERSION}\.\d+.*: a ledger needs {VERSION + 1} or newer"):
+        holdfast.open(new_schema)
+    monkeypatch.undo()
+    with pytest.raises(NoLedger):
+        holdfast.open(new_schema, create=False)
 
 
 def test_a_store_that_cannot_be_opened_is_unavailable(tmp_path: Path, postgres_url: str) -> None:

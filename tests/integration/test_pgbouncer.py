@@ -63,7 +63,6 @@ def test_many_threads_share_two_sessions(url: str, opened: Opener) -> None:
             for round_ in range(8):
                 ledger.enqueue("k", {"round": round_}, dedupe_key=f"{number} {round_}", request_id=f"r {number} {round_}")
                 for job in ledger.claim(f"w-{number}", start=True):
-                    assert job.fence is not None
                     ledger.heartbeat(job.fence, progress=1)
                     ledger.complete(job.fence, {"round": round_})
         except BaseException as error:  # noqa: BLE001 - reported to the test
@@ -77,7 +76,6 @@ def test_many_threads_share_two_sessions(url: str, opened: Opener) -> None:
     assert wrong == []
     # A claim passes over a job that another claim has just locked, so the last one may be left.
     for job in ledgers[0].claim("w-last", limit=6, start=True):
-        assert job.fence is not None
         ledgers[0].complete(job.fence)
     assert ledgers[0].counts()["default"] == {"succeeded": 48}
     assert sum(event.type == "succeeded" for event in ledgers[0].follow(timeout=0)) == 48

@@ -327,10 +327,10 @@ def test_a_new_ledger_needs_no_statistics(on_postgres: Ledger, monkeypatch: pyte
         on_postgres.enqueue_many([{"kind": "work"}] * 10_000)
     monkeypatch.setattr(PostgresSession, "_run", explaining)
     first, second = (on_postgres.claim("w", limit=500, start=True, kinds=["work", "other"]) for _ in range(2))
-    fences = [job.fence for job in first if job.fence is not None]
+    fences = [job.fence for job in first]
     on_postgres.heartbeat_many(fences)
     on_postgres.settle_many([(fence, None) for fence in fences], request_id="r-1")
-    on_postgres.settle_many([(job.fence, job.id) for job in second if job.fence is not None], request_id="r-2")
+    on_postgres.settle_many([(job.fence, job.id) for job in second], request_id="r-2")
     assert set(plans) == {"claim", "beat", "settle", "settle_alike"}
     assert set(scans_of({"jobs"}, plans["claim"])) == {"jobs_ready", "jobs_pkey"}
     assert not [node for node in nodes(plans["claim"]) if "priority" in str(node.get("Sort Key"))]
@@ -349,7 +349,7 @@ def test_plans_of_a_nearly_empty_ledger_use_indexes(on_postgres: Ledger) -> None
     for number in range(40):
         on_postgres.enqueue_many([{"kind": "k"}] * 3)
         jobs = on_postgres.claim("w", limit=3, start=True, keep=False)
-        first, *others = [job.fence for job in jobs if job.fence is not None]
+        first, *others = [job.fence for job in jobs]
         on_postgres.heartbeat_many([first, *others])
         on_postgres.complete(first)
         on_postgres.settle_many([(fence, None) for fence in others], request_id=f"r-{number}")
@@ -357,6 +357,13 @@ def test_plans_of_a_nearly_empty_ledger_use_indexes(on_postgres: Ledger) -> None
     ways = wait_until(lambda: found if len(found := _generic_plans(on_postgres)) >= 3 else None, what="generic plans")
     assert ways is not None
     assert all(found <= BY_KEY | {"jobs_ready"} for found in ways.values()), ways
+
+
+def test_no_plan_is_compiled(on_postgres: Ledger) -> None:
+    """The wheel's server cannot compile plans. Most others do it by default, for plans that they take for expensive."""
+    on_postgres.enqueue("work")
+    settings = [connection.execute("SHOW jit").fetchone() for connection in on_postgres._store._pool.idle]  # type: ignore[attr-defined]
+    assert set(settings) == {("off",)}
 
 
 def _generic_plans(ledger: Ledger) -> dict[str, set[str]]:

@@ -35,7 +35,6 @@ def work_until(ledger: Ledger, done: threading.Event) -> int:
     while not done.is_set():
         ledger.enqueue("work", queue=FRESH)
         [job] = ledger.claim("alive", [FRESH], start=True)
-        assert job.fence is not None
         ledger.complete(job.fence)
         count += 1
     return count

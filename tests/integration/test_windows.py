@@ -34,7 +34,6 @@ def test_no_call_is_lost_while_others_run_the_jobs(store_url: str, real: Ledger)
     answers = fleet("workers.replace_and_run", PROCESSES, url=store_url, key="key", calls=CALLS)
     while left := real.claim("last", limit=10, start=True):
         for job in left:
-            assert job.fence is not None
             real.complete(job.fence, None)
     called = [id_ for process in answers[1::2] for id_ in process]
     asked: list[tuple[int, int]] = []

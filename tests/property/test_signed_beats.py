@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from holdfast import HoldfastError, Job, Ledger
+from holdfast import HeldJob, HoldfastError, Ledger
 from holdfast.core import commands as c
 from holdfast.core.decide import decide
 from holdfast.core.limits import SKEW_US_MAX
@@ -85,8 +85,7 @@ class Side:
         assert self.ledger.check(job.id) == []
         self.ledger.cancel(job.id, hard=True)
 
-    def _send(self, job: Job, sent: Sent) -> None:
-        assert job.fence is not None
+    def _send(self, job: HeldJob, sent: Sent) -> None:
         if sent.stalls and self.ledger.get(job.id).status == "running":
             self.clock.advance(61)
             self.ledger.sweep()
@@ -112,8 +111,7 @@ class Side:
     def _row(self, job_id: int) -> Any:
         return self.ledger._store.read(lambda session: session.load([job_id], lock=False))[job_id]
 
-    def _command(self, job: Job, sent: Sent, counter: int, now: int, rev: int) -> c.Heartbeat:
-        assert job.fence is not None
+    def _command(self, job: HeldJob, sent: Sent, counter: int, now: int, rev: int) -> c.Heartbeat:
         fence, holder = job.fence, Actor(Role.WORKER, sent.worker, sent.boot or job.fence.incarnation)
         token = {"": "", "its": fence.token}.get(sent.token, sent.token)
         command = c.Heartbeat(

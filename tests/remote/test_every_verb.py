@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Fence, HoldfastError, Job, Ledger
+from holdfast import Fence, HeldJob, HoldfastError, Job, Ledger
 from holdfast.composition import draw_key
 from tests.support.server import running
 from tests.support.signers import SERVER, enrol
@@ -36,7 +36,7 @@ def queued(ledger: Ledger) -> Job:
     return ledger.enqueue("index_page", queue=f"q-{next(_numbers)}")
 
 
-def held(ledger: Ledger, *, start: bool = True) -> Job:
+def held(ledger: Ledger, *, start: bool = True) -> HeldJob:
     [job] = ledger.claim("w-1", [queued(ledger).queue], start=start)
     return job
 

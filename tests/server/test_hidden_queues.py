@@ -32,7 +32,6 @@ def fill(ledger: Ledger) -> None:
     for _ in range(2):
         ledger.enqueue(KIND, {"x": VALUE}, queue=QUEUE)
         [held] = ledger.claim("w-1", queues=[QUEUE], start=True)
-        assert held.fence is not None
         ledger.fail(held.fence, {"message": VALUE}, retryable=False, reason_code="timeout")
     ledger.set_schedule("nightly", KIND, every="1h", args={"x": VALUE}, queue=QUEUE)
     ledger.group("seen", then={"kind": "seen-kind", "queue": "seen"})

@@ -45,7 +45,6 @@ def _one_job(ledger: Ledger, name: str) -> None:
     """A dead letter whose queue, kind, owner, incarnation, correlation id and arguments are this name."""
     ledger.enqueue(name, {"text": name}, queue=name, correlation_id=name)
     [job] = ledger.claim(name, [name], incarnation=name, start=True)
-    assert job.fence is not None
     ledger.fail(job.fence, name, retryable=False, reason_code="timeout")
     ledger.enqueue(name, {"text": name}, queue=name, correlation_id=name)
     ledger.claim(name, [name], incarnation=name)

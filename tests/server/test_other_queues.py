@@ -22,7 +22,6 @@ def _fill(ledger: Ledger) -> None:
     policy: Any = {"attempts_max": 1}
     job = ledger.enqueue("hidden-kind", {"text": HIDDEN}, queue="hidden-queue", correlation_id="hidden-c", policy=policy)
     [held] = ledger.claim("hidden-worker", ["hidden-queue"], start=True)
-    assert held.fence is not None
     ledger.fail(held.fence, {"type": "HiddenError", "message": HIDDEN}, reason_code="timeout", retryable=False)
     ledger.enqueue("hidden-kind", queue="hidden-queue", depends_on=[job.id], on_dependency_failure="wait")
     ledger.enqueue("k", queue="mail")

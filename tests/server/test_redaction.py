@@ -54,7 +54,6 @@ def fill(ledger: Ledger) -> int:
     job = ledger.enqueue("pay", {"n": 1, **card})
     ledger.enqueue("pay", card, depends_on=[job.id], on_dependency_failure="wait")
     [held] = ledger.claim("w-1", start=True)
-    assert held.fence is not None
     ledger.heartbeat(held.fence, checkpoint={"deep": card}, undo={"kind": "refund", "args": card})
     ledger.fail(held.fence, {"message": f"card {CARD} declined", "type": "Declined"}, retryable=False, reason_code="timeout")
     ledger.set_schedule("default", "pay", every="1h", args=card)
@@ -62,7 +61,6 @@ def fill(ledger: Ledger) -> int:
     ledger.set_limit("default", concurrent=1, by="args.card")
     ledger.enqueue("pay", card, group="default", limits=["default"])
     [other] = ledger.claim("w-1", start=True)
-    assert other.fence is not None
     ledger.complete(other.fence, card)
     return job.id
 

@@ -183,7 +183,6 @@ def test_a_supervisor_that_was_frozen_past_its_lease_is_fenced_off(supervise: Su
     one.signal(signal.SIGSTOP)
     wait_until(lambda: shared.sweep() and shared.get(job.id).status == "queued")
     other = shared.claim_job(job.id, "eve")
-    assert other.fence is not None
     writer = os.open(gate, os.O_WRONLY)
     os.write(writer, b"go\n")
     os.close(writer)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast import Job, Ledger
+from holdfast import HeldJob, Ledger
 from holdfast.services import HistoryService
 from holdfast.services.sealer import Sealer
 from tests.support.processes import ROOT
@@ -55,30 +55,25 @@ def fill(ledger: Ledger) -> dict[int, Any]:
     return {job.id: _plain(job) for job in held[4:]}
 
 
-def _plain(job: Job) -> dict[str, Any]:
+def _plain(job: HeldJob) -> dict[str, Any]:
     fence = job.fence
-    assert fence is not None
     names = ("job_id", "attempt", "token", "worker", "incarnation")
     return {name: getattr(fence, name) for name in names}
 
 
-def _complete(ledger: Ledger, job: Job) -> None:
-    assert job.fence is not None
+def _complete(ledger: Ledger, job: HeldJob) -> None:
     ledger.complete(job.fence, {"text": "done"})
 
 
-def _fail(ledger: Ledger, job: Job) -> None:
-    assert job.fence is not None
+def _fail(ledger: Ledger, job: HeldJob) -> None:
     ledger.fail(job.fence, {"type": "OSError", "message": "no room"}, retryable=False, reason_code="timeout")
 
 
-def _stall(ledger: Ledger, job: Job) -> None:
-    assert job.fence is not None
+def _stall(ledger: Ledger, job: HeldJob) -> None:
     ledger.stall(job.fence, error="no arc")
 
 
-def _beat(ledger: Ledger, job: Job) -> None:
-    assert job.fence is not None
+def _beat(ledger: Ledger, job: HeldJob) -> None:
     ledger.heartbeat(job.fence, stage="seam", progress=3, checkpoint={"seam": 3}, undo={"kind": "grind", "args": {"seam": 3}})
 
 

@@ -190,13 +190,11 @@ def test_every_holder_s_work_is_counted_in_the_ledger(store_url: str, clock: Man
         clock.advance(2)
         [first] = other.claim("w", ["default"], limit=1, start=True)
         clock.advance(4)
-        assert first.fence is not None
         other.complete(first.fence)
         agent = Agent(other, "ada")
         agent.start(jobs[1].id)
         agent.complete(jobs[1].id)
         [third] = other.claim("w", ["default"], limit=1, start=True)
-        assert third.fence is not None
         other.fail(third.fence, "busy")
         other.cancel(jobs[2].id)
         clock.advance(5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tools.pgserver import PostgresServer
+from tools.pgserver import VERSION, PostgresServer
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +17,7 @@ def test_the_shared_server_answers(postgres_url: str) -> None:
     with psycopg.connect(postgres_url) as connection:
         row = connection.execute("SELECT version()").fetchone()
     assert row is not None
-    assert row[0].startswith("PostgreSQL ")
+    assert row[0].startswith(f"PostgreSQL {VERSION}.")
 
 
 @pytest.mark.parametrize(("setting", "value"), [("max_connections", "400"), ("fsync", "on"), ("port", None)])

@@ -5,7 +5,8 @@ from datetime import timedelta
 from typing import assert_type
 
 import holdfast
-from holdfast import App, AsyncContext, Context, Event, Job, JobPage, PolicyFields
+import holdfast.testing
+from holdfast import App, AsyncContext, Beat, Change, Context, Event, Fence, HeldJob, Job, JobPage, PolicyFields
 
 app = App("sqlite:///typed.db")
 STEADY: PolicyFields = {"heartbeat_interval": "5s", "lease_ttl": 60, "attempts_max": 3}
@@ -19,6 +20,7 @@ def add(a: int, b: int = 1) -> int:
 @app.handler(queue="crawl", lease_ttl="2m", attempts_max=3, priority=5, policy=STEADY, timeout=timedelta(minutes=1))
 def fetch(job: Context, url: str) -> dict[str, int]:
     job.progress(50, stage="reading")
+    assert_type(job.job.fence, Fence)
     child = job.enqueue(add, 1, b=2)
     assert_type(child, Job[int | None])
     job.options(depends_on=[child]).enqueue(add, a=3)
@@ -48,6 +50,10 @@ async def use_with_await() -> None:
         job = await ledger.enqueue("add", {"a": 1}, priority=1, policy={"attempts_max": 2})
         assert_type(job, Job)
         assert_type(await ledger.list(status="queued"), JobPage)
+        [held] = await ledger.claim("w", start=True)
+        assert_type(held, HeldJob)
+        assert_type(await ledger.complete(held.fence), Change)
+        assert_type((await ledger.claim_job(job.id, "w")).fence, Fence)
         async for event in ledger.follow(timeout=1):
             assert_type(event, Event)
     added = await app.aio.enqueue(add, 1)
@@ -80,3 +86,9 @@ def use() -> None:
         worker.start()
     with holdfast.open("sqlite:///typed.db", actor="me", create=True) as ledger:
         ledger.enqueue("add", {"a": 1}, priority=1, policy={"attempts_max": 2}, on_dependency_failure="cancel")
+        for held in ledger.claim("w", limit=2):
+            assert_type(ledger.heartbeat(held.fence), Beat)
+        assert_type(ledger.claim_job(jobs.id, "w"), HeldJob)
+        assert_type(ledger.unanswered("w"), list[HeldJob])
+        assert_type(ledger.get(jobs.id).fence, Fence | None)
+    assert_type(holdfast.testing.FakeContext().job.fence, Fence)

@@ -1,6 +1,8 @@
 """A user's program with mistakes. Each line that says so has one, and type checkers find it there."""
 
 import holdfast
+import holdfast.services
+import holdfast.testing
 from holdfast import App, AsyncContext, Context
 
 app = App("sqlite:///typed.db")
@@ -20,8 +22,8 @@ def fetch(job: Context, url: str) -> dict[str, int]:
 
 @app.handler()
 async def send(job: AsyncContext, to: str) -> bool:
-    child = await job.enqueue(add, c=1)  # wrong
-    return bool(child)
+    await job.enqueue(add, c=1)  # wrong
+    return bool(to)
 
 
 @app.handler()
@@ -71,3 +73,12 @@ def use() -> None:
         ledger.wait("1")  # wrong
         ledger.enqueue("add", prority=1)  # wrong
         ledger.enqueue("add", on_dependency_failure="explode")  # wrong
+        job = ledger.enqueue("add")
+        ledger.complete(job.fence)  # wrong
+        ledger.complete(ledger.get(job.id).fence)  # wrong
+    assert holdfast.NoSuchName  # wrong
+    assert holdfast.errors.NoSuchName  # wrong
+    assert holdfast.services.NoSuchName  # wrong
+    assert holdfast.testing.NoSuchName  # wrong
+    for answer in ledger.complete_many([]):
+        assert answer.status  # wrong

@@ -24,7 +24,7 @@ def sealed(store_url: str, clock: object) -> str:
         enrol(ledger)
         ledger.enqueue_many([{"kind": "plain", "queue": "q", "args": {"pad": "x" * 2_000}}] * JOBS)
         while held := ledger.claim("w-1", ["q"], limit=500, start=True):
-            ledger.complete_many([(job.fence, {"pad": "y" * 2_000}) for job in held if job.fence is not None])
+            ledger.complete_many([(job.fence, {"pad": "y" * 2_000}) for job in held])
         with Sealer(ledger) as sealer:
             sealer.seal_all()
     return store_url

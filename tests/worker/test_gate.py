@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import App, AsyncContext, Context, Job, JobCancelled, LeaseConflictError, Ledger
+from holdfast import App, AsyncContext, Context, HeldJob, JobCancelled, LeaseConflictError, Ledger
 from holdfast.errors import GateDenied, HoldfastError, ValidationError
 from holdfast.liveness import HealthVerdict
 from holdfast.testing import ManualClock, drain
@@ -147,7 +147,7 @@ def test_a_late_answer_does_not_replace_the_newest_receipt(parts: WorkerParts, c
 def test_more_attempts_than_allowed_may_not_proceed(parts: WorkerParts) -> None:
     context = parts.hold(policy={"attempts_max": 1})
     second = msgspec.structs.replace(context.job.record, attempt=2)
-    context.job = Job(second.id, second, fence=context.fence)
+    context.job = HeldJob(second, context.fence)
     assert reason(context) == "restart_limit_exceeded"
 
 

@@ -111,7 +111,6 @@ def test_a_hard_cancel_is_undone_after_the_old_lease(site: Site, clock: ManualCl
 def test_a_soft_cancel_without_an_answer_is_undone(site: Site, clock: ManualClock) -> None:
     job = site.put_up()
     [held] = site.app.ledger.claim("deaf", start=True)
-    assert held.fence is not None
     site.app.ledger.heartbeat(held.fence, undo={"kind": "take_down", "args": {"stone": "a"}})
     site.app.ledger.cancel(job.id)
     clock.advance(25)
@@ -230,7 +229,6 @@ def _with_step(site: Site, kind: str, **args: Any) -> Job:
     """A failed job with one undo step."""
     job = site.put_up()
     [held] = site.app.ledger.claim("w", start=True)
-    assert held.fence is not None
     site.app.ledger.heartbeat(held.fence, undo={"kind": "take_down", "args": {"stone": "first"}})
     site.app.ledger.heartbeat(held.fence, undo={"kind": kind, "args": args})
     site.app.ledger.fail(held.fence, "no", retryable=False)

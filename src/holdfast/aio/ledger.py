@@ -21,7 +21,7 @@ from holdfast.ledger.base import JobOrFence
 from holdfast.ledger.charts import JobTotals, LedgerHistory
 from holdfast.ledger.export import Progress, Write
 from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
-from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event, Job, JobPage, R, WorkerRecord
+from holdfast.ledger.public import Beat, Change, Duration, EnqueueOptions, Event, HeldJob, Job, JobPage, R, WorkerRecord
 from holdfast.ledger.verbs.access import NewToken, SessionRecord, TokenRecord
 from holdfast.ledger.verbs.declarations import DeclarationRecord
 from holdfast.ledger.verbs.fleet import QueueRecord
@@ -162,7 +162,7 @@ class AsyncLedger(AsyncLedgerBase):
         incarnation: str | None = None,
         request_id: str | None = None,
         keep: bool = True,
-    ) -> builtins.list[Job]:
+    ) -> builtins.list[HeldJob]:
         """Claim up to `limit` jobs that are ready, and return them with their fences. If none is ready, return an empty list.
 
         Jobs are chosen by queue in the order given, then by priority, age and id. In a queue whose jobs have partitions, limits
@@ -194,7 +194,7 @@ class AsyncLedger(AsyncLedgerBase):
         incarnation: str | None = None,
         request_id: str | None = None,
         expected_rev: int | None = None,
-    ) -> Job:
+    ) -> HeldJob:
         """Claim one job by id: a queued job, a stalled one after its resume window, one past its limits, or the worker's own.
 
         If the worker itself holds a live lease on the job, the lease is renewed and the attempt stays the same. If that lease
@@ -1262,7 +1262,7 @@ class AsyncLedger(AsyncLedgerBase):
             )
         )
 
-    async def settle_alike(self, jobs: Sequence[Job], result: Any, *, request_id: str) -> Container[int] | None:
+    async def settle_alike(self, jobs: Sequence[HeldJob], result: Any, *, request_id: str) -> Container[int] | None:
         """Complete jobs of one claim with the same result, in one statement. It is for workers, like `settle_many`.
 
         The jobs are from one answer of `claim`, all in their first attempt or all in the same later one, and none of them has to
@@ -1382,7 +1382,7 @@ class AsyncLedger(AsyncLedgerBase):
         """Record that a token is used. This writes at most once an hour for each token."""
         await self._call(lambda ledger: ledger.touch_token(token_id))
 
-    async def unanswered(self, worker: str, *, incarnation: str | None = None) -> builtins.list[Job]:
+    async def unanswered(self, worker: str, *, incarnation: str | None = None) -> builtins.list[HeldJob]:
         """Return the jobs, with their fences, that `worker` holds by claims with `keep=False` that got no answer.
 
         No lease is renewed. Only claims made through this `Ledger` object are looked for, for at most a minute: after the

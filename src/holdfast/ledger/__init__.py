@@ -2,7 +2,7 @@
 
 from holdfast.ledger.export import ExportVerbs
 from holdfast.ledger.keyring import Keyring
-from holdfast.ledger.public import Beat, Change, Event, Job, JobPage, WorkerRecord
+from holdfast.ledger.public import Beat, Change, Event, HeldJob, Job, JobPage, WorkerRecord
 from holdfast.ledger.signing import SignedFence
 from holdfast.ledger.verbs.access import LoginVerbs, NewToken, SessionRecord, SessionVerbs, TokenRecord
 from holdfast.ledger.verbs.declarations import DeclarationRecord
@@ -32,6 +32,7 @@ __all__ = [
     "GroupChange",
     "GroupRecord",
     "GroupRefusal",
+    "HeldJob",
     "Inclusion",
     "Job",
     "JobPage",

@@ -18,7 +18,7 @@ from holdfast.ledger.commit import CommitPipeline, only_answer
 from holdfast.ledger.counted import HistoryWriter
 from holdfast.ledger.keyring import KeyBookCache, Keyring
 from holdfast.ledger.limit_keys import LimitKeys
-from holdfast.ledger.public import Beat, Change, Job, to_datetime
+from holdfast.ledger.public import Beat, Change, HeldJob, Job, to_datetime
 from holdfast.ledger.requests import Request, is_repeated, repeats
 from holdfast.ledger.signing import Signer
 from holdfast.ledger.sweep import Entropy, Sweeper
@@ -289,15 +289,11 @@ def public_job(record: Record) -> Job:
     return Job(record.id, msgspec.structs.replace(record, token=None) if record.token is not None else record)
 
 
-def claimed_job(record: Record, drawn: str | None = None) -> Job:
-    """Return the job with its fence. The token is the one in the record, or the one that was drawn for this claim."""
-    token = record.token or (None if drawn is None or record.policy is None else drawn + record.policy.token_tail)
-    if record.token is not None:
-        record = msgspec.structs.replace(record, token=None)
-    fence = None
-    if token is not None and record.owner is not None:
-        fence = Fence(record.id, record.attempt, token, record.owner, record.incarnation or "")
-    return Job(record.id, record, fence=fence)
+def claimed_job(record: Record) -> HeldJob:
+    """Return the job of a claim, with its fence instead of the token in its record."""
+    assert record.token is not None and record.owner is not None
+    fence = Fence(record.id, record.attempt, record.token, record.owner, record.incarnation or "")
+    return HeldJob(msgspec.structs.replace(record, token=None), fence)
 
 
 def public_change(change: StoreChange) -> Change:

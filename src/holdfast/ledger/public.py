@@ -167,7 +167,7 @@ class Job(Generic[R_co]):
     For type checkers, `Job[R]` is a job with a result of type R: `Job[int | None]` if the handler returns an int.
     """
 
-    __slots__ = ("_fence", "_make", "_record", "id", "is_new")
+    __slots__ = ("_make", "_record", "id", "is_new")
 
     def __init__(
         self,
@@ -175,13 +175,11 @@ class Job(Generic[R_co]):
         record: model.JobRecord | None = None,
         make: tuple[Callable[..., model.JobRecord], Any, Any] | None = None,
         *,
-        fence: Fence | None = None,
         is_new: bool = True,
     ) -> None:
         self.id = id_
         self._record = record
         self._make = make
-        self._fence = fence
         self.is_new = is_new
         """False if the job existed already, found by its dedupe key or as an earlier replay."""
 
@@ -195,8 +193,8 @@ class Job(Generic[R_co]):
 
     @property
     def fence(self) -> Fence | None:
-        """The right to write to this attempt. Only the answer to the claim has it."""
-        return self._fence
+        """None. Only the answer to a claim has a fence: see `HeldJob`."""
+        return None
 
     queue: str = _plain("queue")
     kind: str = _plain("kind")
@@ -324,10 +322,25 @@ class Job(Generic[R_co]):
         return hash((self.id, self.record.rev))
 
 
-class ClaimedJob(Job[Any]):
+class HeldJob(Job[Any]):
+    """A claimed job with the fence of its attempt, as the verbs that claim return it. In a handler it is `job.job`."""
+
+    __slots__ = ("_fence",)
+
+    def __init__(self, record: model.JobRecord, fence: Fence) -> None:
+        super().__init__(record.id, record)
+        self._fence = fence
+
+    @property
+    def fence(self) -> Fence:
+        """The right to write to this attempt. Every verb of a holder takes it."""
+        return self._fence
+
+
+class ClaimedJob(HeldJob):
     """A job of a claim. Its record and its fence are made from the claim's row when they are first read."""
 
-    __slots__ = ("claim", "row")
+    __slots__ = ("_made_fence", "claim", "row")
 
     is_new = True
 
@@ -335,7 +348,8 @@ class ClaimedJob(Job[Any]):
         self.id = row_id(row)
         self.claim = claim
         self.row = row
-        self._record = self._fence = None
+        self._record = None
+        self._made_fence: Fence | None = None
 
     @property
     def record(self) -> model.JobRecord:
@@ -345,12 +359,12 @@ class ClaimedJob(Job[Any]):
 
     @property
     def fence(self) -> Fence:
-        if self._fence is None:
+        if self._made_fence is None:
             command = self.claim.command
-            self._fence = Fence(
+            self._made_fence = Fence(
                 self.id, row_attempt(self.row), self.claim.token(self.row), command.actor.name, command.actor.incarnation
             )
-        return self._fence
+        return self._made_fence
 
     @property
     def kind(self) -> str:  # type: ignore[override]

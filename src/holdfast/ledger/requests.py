@@ -275,7 +275,7 @@ def claim_token(job: JobRecord) -> str | None:
 
 
 def _job_at(session: Session, verb: str, item: KeptItem, token: str | None) -> Any:
-    """Return the job as it was right after the change that was answered."""
+    """Return the job as it was right after the change that was answered. A claim by id has its token, also if it is lost."""
     job = fold(session.events(EventFilter(job_id=item.job_id, rev_max=item.rev, limit=1_000_000)))
     if job is None:
         return IdempotencyConflict(f"job {item.job_id} has been pruned since", job_id=item.job_id)
@@ -283,11 +283,7 @@ def _job_at(session: Session, verb: str, item: KeptItem, token: str | None) -> A
         return FoundJob(job, item.is_new)
     if verb in ("start", "heartbeat", "complete"):
         return change_of(job)
-    if token is not None:
-        now = session.load([job.id], lock=False).get(job.id)
-        if now is not None and now.token == token and now.status in HELD:
-            return msgspec.structs.replace(job, token=token)
-    return job
+    return job if token is None else msgspec.structs.replace(job, token=token)
 
 
 def keep_answers(session: Session, results: Iterable[Result]) -> None:

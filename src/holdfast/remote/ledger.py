@@ -14,7 +14,7 @@ from holdfast.core import commands as c
 from holdfast.core import policy as policies
 from holdfast.core.model import Actor, Role
 from holdfast.errors import HoldfastError, ValidationError
-from holdfast.ledger import Event, Job, KeyRecord, Ledger, SinkState, validate
+from holdfast.ledger import Event, HeldJob, KeyRecord, Ledger, SinkState, validate
 from holdfast.ledger.base import claimed_job
 from holdfast.ledger.commit import CommitPipeline
 from holdfast.ledger.keyring import Keyring
@@ -132,17 +132,17 @@ class RemoteLedger(
 
     # Workers
 
-    def _find_unanswered(self, command: c.ClaimNext) -> list[Job]:
+    def _find_unanswered(self, command: c.ClaimNext) -> list[HeldJob]:
         """Repeat a claim with its key. It gives back the jobs of the lost answer, or claims now if there are none."""
         found = self._remote.submit(Request("claim", [command])).answers[0]
         taken = self._unanswered.pop(command.request_id or "", None)
         return [] if taken is None else [claimed_job(job) for job in found]
 
-    def settle_alike(self, jobs: Sequence[Job], result: Any, *, request_id: str) -> Container[int] | None:
-        given = [job for job in validate.items("settle_alike", jobs) if job.fence is not None]
+    def settle_alike(self, jobs: Sequence[HeldJob], result: Any, *, request_id: str) -> Container[int] | None:
+        given = list(validate.items("settle_alike", jobs))
         answers = self.settle_many([(job.fence, result) for job in given], request_id=request_id)
         done = [job.id for job, answer in zip(given, answers, strict=True) if answer is None]
-        return None if len(done) == len(jobs) else done
+        return None if len(done) == len(given) else done
 
     def sign_in(self, worker: str, *, incarnation: str | None = None, body: Mapping[str, Any] | None = None) -> None:
         who = validate.worker(worker, self.incarnation if incarnation is None else incarnation)

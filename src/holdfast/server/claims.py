@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.core import limits
 from holdfast.errors import HoldfastError, TooManyRequests, Unavailable
 from holdfast.keeping.outage import Outage
-from holdfast.ledger import Job, Ledger
+from holdfast.ledger import HeldJob, Ledger
 from holdfast.ledger.verbs.fleet import ready_queues
 from holdfast.server.call import Call
 from holdfast.server.threads import WorkThreads
@@ -108,7 +108,7 @@ class Claims:
         """The newest change before the last look for queues with ready jobs."""
         self._ending = False
 
-    async def claim(self, call: Call) -> list[Job]:
+    async def claim(self, call: Call) -> list[HeldJob]:
         body, worker = call.body, call.worker
         attempt = partial(
             call.run,
@@ -148,7 +148,7 @@ class Claims:
             if not self._of_worker[worker]:
                 del self._of_worker[worker]
 
-    async def _wait(self, call: Call, attempt: Callable[[], list[Job]], before: int) -> list[Job]:
+    async def _wait(self, call: Call, attempt: Callable[[], list[HeldJob]], before: int) -> list[HeldJob]:
         """Wait for jobs. `before` is the newest change before a claim that found none."""
         loop, body = asyncio.get_running_loop(), call.body
         until_ready = partial(

@@ -4,7 +4,7 @@ The modules of the outbox and of the sealed log are imported only when they are 
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.services.anchors import FileAnchor
@@ -41,8 +41,10 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'holdfast.services' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"holdfast.services.{_MODULES[name]}"), name)
-    return value
+if not TYPE_CHECKING:  # type checkers see the imports above, and report every other name
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'holdfast.services' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"holdfast.services.{_MODULES[name]}"), name)
+        return value

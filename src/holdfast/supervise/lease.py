@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.liveness import episode_id
-from holdfast.core.model import FailureStage, Fence, Policy, ReasonCode, Status
+from holdfast.core.model import FailureStage, Policy, ReasonCode, Status
 from holdfast.core.restart import TerminalReason
 from holdfast.errors import (
     FenceLost,
@@ -88,8 +88,8 @@ class JobLease(CommandLease):
         self._check_key()
         began = self.monotonic()
         job = self.ledger.claim_job(self.job_id, self._worker, incarnation=self._incarnation)
-        assert job.fence is not None and job.policy is not None
-        self.fence: Fence = job.fence
+        assert job.policy is not None
+        self.fence = job.fence
         if job.status is Status.CLAIMED:
             self.ledger.start(self.fence)
         self._set_times(job.policy, began)

@@ -1,6 +1,6 @@
 """Helpers for tests of programs that use Holdfast."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.core.audit import Violation
 from holdfast.core.limits import PAGE_MAX
@@ -19,13 +19,15 @@ _MODULES = dict.fromkeys(("Drained", "Run", "drain"), "inline_worker") | dict.fr
 )
 
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: a test that only needs a clock does not load the worker."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # type checkers see the imports above, and report every other name
 
-    return getattr(import_module(f"holdfast.testing.{_MODULES[name]}"), name)
+    def __getattr__(name: str) -> object:
+        """Import on first use: a test that only needs a clock does not load the worker."""
+        if name not in _MODULES:
+            raise AttributeError(f"module 'holdfast.testing' has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"holdfast.testing.{_MODULES[name]}"), name)
 
 
 def check_all(ledger: Ledger) -> list[Violation]:

@@ -8,7 +8,7 @@ import msgspec
 from holdfast.core import limits
 from holdfast.core import model as m
 from holdfast.errors import ValidationError
-from holdfast.ledger import Beat, Job, validate
+from holdfast.ledger import Beat, HeldJob, Job, validate
 from holdfast.ledger.public import to_datetime
 from holdfast.testing.clock import DEFAULT_START
 from holdfast.worker.context import AsyncContext, Context
@@ -86,7 +86,7 @@ class _RecordingContext(Context):
         )
         self._fake_runtime = _FakeRuntime()
         fence = m.Fence(job_id, attempt, "test", "test", "test")
-        super().__init__(Job(job_id, held, fence=fence), None, self._fake_runtime, 1.0, float("inf"), 0.0)  # type: ignore[arg-type]
+        super().__init__(HeldJob(held, fence), None, self._fake_runtime, 1.0, float("inf"), 0.0)  # type: ignore[arg-type]
         self.told: list[dict[str, Any]] = []
         """The arguments of `progress` and `beat` calls, in order."""
         self.checkpoints: list[Any] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from holdfast.core.limits import SWEEP_MAX, check_integer
 from holdfast.core.model import HELD, FailureStage, Phase, Status
 from holdfast.errors import HoldfastError, JobCancelled, LimitExceeded, Unavailable, ValidationError
-from holdfast.ledger import Job, Ledger
+from holdfast.ledger import HeldJob, Ledger
 from holdfast.ledger.base import without_validators
 from holdfast.testing.clock import ManualClock
 from holdfast.worker.attempt import AttemptRunner
@@ -112,14 +112,14 @@ class InlineWorker:
         """The exceptions of handlers, except JobCancelled."""
         return self._settler.errors
 
-    def claim(self) -> Job | None:
+    def claim(self) -> HeldJob | None:
         held = self._runtime.ledger.claim(WORKER_NAME, self._queues, kinds=self._kinds)
         return held[0] if held else None
 
     def until_ready(self) -> float | None:
         return self._runtime.ledger.until_ready(self._queues, kinds=self._kinds)
 
-    def run(self, job: Job) -> None:
+    def run(self, job: HeldJob) -> None:
         """Run one attempt, from its checks to its outcome."""
         context = self._context(job)
         self._runtime.hold(context)
@@ -139,7 +139,7 @@ class InlineWorker:
             if not isinstance(error, Exception | SystemExit | asyncio.CancelledError):
                 raise error
 
-    def _context(self, job: Job) -> Context:
+    def _context(self, job: HeldJob) -> Context:
         handler, policy, runtime = self._runtime.served[job.kind], job.record.policy, self._runtime
         assert policy is not None
         now, ttl = runtime.monotonic(), policy.lease_ttl_ms / 1_000
@@ -248,7 +248,7 @@ class DrainRun:
                 break
         return Drained(tuple(self._runs), tuple(self._worker.errors))
 
-    def _run(self, job: Job) -> None:
+    def _run(self, job: HeldJob) -> None:
         self._worker.run(job)
         self._runs.append(Run(job.id, job.kind, self._ledger.get(job.id).status))
         if self._raise_errors and self._worker.errors:

@@ -29,7 +29,7 @@ from holdfast.core.limits import PAYLOAD_BYTES_MAX
 from holdfast.core.model import FailureStage
 from holdfast.errors import HoldfastError, JobCancelled, LeaseConflictError
 from holdfast.keeping.signals import signal_when_parent_dies
-from holdfast.ledger import Job, Ledger, validate
+from holdfast.ledger import HeldJob, Ledger, validate
 from holdfast.proof.keys import KeyFile, decode_key
 from holdfast.telemetry.logs import bind_job, configure
 from holdfast.telemetry.tracing import attached_to
@@ -161,7 +161,7 @@ class ChildTaskRunner:
     def _make_context(self, task: ChildTask, handler: Handler, registry: Any) -> Context:
         ledger = self._ledgers.setdefault(task.url, LazyLedger(task.url, _decode_keys(task)))
         runtime = ChildRuntime(ledger, registry, task.worker, partial(self._send, task.number))
-        job, now = Job(task.record.id, task.record, fence=task.fence), time.monotonic()
+        job, now = HeldJob(task.record, task.fence), time.monotonic()
         context = handler.context_type(job, handler, runtime, task.ttl_s, task.ttl_s, now)
         context.last_beat = LastBeat.of(task.record, now - task.beat_age_s)
         context.cancel_requested = self._stop_pending

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.core.model import UNDO_KIND, Policy
 from holdfast.errors import HoldfastError
 from holdfast.keeping.outage import Outage
-from holdfast.ledger import Job
+from holdfast.ledger import HeldJob
 from holdfast.store.base import Waiter
 from holdfast.worker import heartbeats
 from holdfast.worker.batches import BatchPool
@@ -253,7 +253,7 @@ class ClaimLoop:
         """Return how many jobs of a kind with its own limit this worker holds."""
         return sum(1 for context in list(self._runtime.leases.values()) if context.job.kind == group.kinds[0])
 
-    def _make_context(self, job: Job, claimed_at: float) -> Context:
+    def _make_context(self, job: HeldJob, claimed_at: float) -> Context:
         handler, policy = self._runtime.served[job.kind], job.policy
         assert policy is not None
         if policy is not self._last_policy:

@@ -19,7 +19,7 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.keeping.leases import KeptLease
-from holdfast.ledger import Beat, Change, Job, validate
+from holdfast.ledger import Beat, Change, HeldJob, Job, validate
 from holdfast.ledger.options import check_options
 from holdfast.ledger.public import ChildOptions, to_micros
 from holdfast.worker.enqueue import OPTIONS, AsyncChildEnqueuer, AsyncEnqueueMethods, ChildEnqueuer, EnqueueMethods
@@ -104,7 +104,7 @@ class Context(EnqueueMethods, KeptLease):
     """None while the claim counts as the newest heartbeat."""
     _new_checkpoint: Any = msgspec.UNSET
 
-    def __init__(self, job: Job, handler: Any, runtime: "WorkerRuntime", period: float, ttl: float, claimed: float) -> None:
+    def __init__(self, job: HeldJob, handler: Any, runtime: "WorkerRuntime", period: float, ttl: float, claimed: float) -> None:
         KeptLease.__init__(self, period, ttl, claimed)
         self.job = job
         self.handler = handler
@@ -116,9 +116,7 @@ class Context(EnqueueMethods, KeptLease):
     @property
     def fence(self) -> Fence:
         """The right to write to this attempt. Pass it to the resources that the handler changes."""
-        fence = self.job.fence
-        assert fence is not None
-        return fence
+        return self.job.fence
 
     @property
     def cancelled(self) -> bool:

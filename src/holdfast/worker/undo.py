@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.core.model import SYSTEM, UNDO_KIND
 from holdfast.core.payloads import UndoStep
 from holdfast.errors import JobCancelled, LeaseConflictError, NotFound, TransientError
+from holdfast.ledger import Job
 from holdfast.worker.context import Context
 from holdfast.worker.failures import ClassifiedError, classify
 from holdfast.worker.handlers import Handler, make_handler
@@ -43,7 +44,7 @@ class UndoRunner:
 
     def _recorded_progress(self, job: Context) -> dict[str, Any]:
         """Return the newest checkpoint of this undo job, or of the job that it replays."""
-        source = job.job
+        source: Job = job.job
         with contextlib.suppress(NotFound):
             while not source.has_checkpoint and source.replay_of is not None:
                 source = self._runtime.ledger.get(source.replay_of)

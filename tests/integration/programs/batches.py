@@ -25,7 +25,7 @@ def main(url: str, life: int) -> None:
         say("enqueued", batch, [job.id for job in made])
         jobs = ledger.claim(f"worker-{life}", limit=CLAIM, start=True)
         say("claimed", [[job.id, job.attempt] for job in jobs])
-        done = ledger.complete_many([(job.fence, {"life": life}) for job in jobs if job.fence])
+        done = ledger.complete_many([(job.fence, {"life": life}) for job in jobs])
         say("completed", [change.job_id for change in done if isinstance(change, holdfast.Change)])
 
 

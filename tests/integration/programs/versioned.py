@@ -28,7 +28,6 @@ def claim(ledger: Ledger, worker: str) -> list[Any]:
     return [
         [job.fence.job_id, job.fence.attempt, job.fence.token, job.fence.worker, job.fence.incarnation]
         for job in ledger.claim(worker, start=True)
-        if job.fence is not None
     ]
 
 

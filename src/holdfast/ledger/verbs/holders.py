@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError, SignatureInvalid, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import JobOrFence, LedgerBase, WorkerActors, public_beat, public_change
 from holdfast.ledger.commit import only_answer
-from holdfast.ledger.public import Beat, Change, ClaimedJob, Event, Job, public_event
+from holdfast.ledger.public import Beat, Change, ClaimedJob, Event, HeldJob, Job, public_event
 from holdfast.ledger.requests import Request
 from holdfast.proof.envelopes import read_envelope
 from holdfast.proof.signing import Signed, signed_payload
@@ -114,7 +114,7 @@ class HolderVerbs(LedgerBase):
         beats = _beats(validate.items("heartbeats", heartbeats)) if heartbeats != () else ()
         return self._many("complete", commands, None, lambda _: None, waits=False, beats=beats)
 
-    def settle_alike(self, jobs: Sequence[Job], result: Any, *, request_id: str) -> Container[int] | None:
+    def settle_alike(self, jobs: Sequence[HeldJob], result: Any, *, request_id: str) -> Container[int] | None:
         """Complete jobs of one claim with the same result, in one statement. It is for workers, like `settle_many`.
 
         The jobs are from one answer of `claim`, all in their first attempt or all in the same later one, and none of them has to

@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, Unavailable, ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase, claimed_job
 from holdfast.ledger.commit import only_answer
-from holdfast.ledger.public import ClaimedJob, EnqueueOptions, Job
+from holdfast.ledger.public import ClaimedJob, EnqueueOptions, HeldJob, Job
 from holdfast.ledger.requests import Request, claim_token
 from holdfast.store.jobs import JobFilter
 from holdfast.store.rows import ClaimedJobs, default_correlation
@@ -126,7 +126,7 @@ class JobVerbs(LedgerBase):
         incarnation: str | None = None,
         request_id: str | None = None,
         keep: bool = True,
-    ) -> list[Job]:
+    ) -> list[HeldJob]:
         """Claim up to `limit` jobs that are ready, and return them with their fences. If none is ready, return an empty list.
 
         Jobs are chosen by queue in the order given, then by priority, age and id. In a queue whose jobs have partitions, limits
@@ -151,14 +151,14 @@ class JobVerbs(LedgerBase):
             return self._claim_unkept(command)
         body = validate.body_hash("claim", command.queues, limit, command.kinds, start, *filter(None, [command.labels]))
         request = Request("claim", [command], request_id is not None, keep=True, body_hash=body)
-        return _claimed(only_answer(self._pipeline.submit(request)), command)
+        return _claimed(only_answer(self._pipeline.submit(request)))
 
-    def _claim_unkept(self, command: c.ClaimNext) -> list[Job]:
+    def _claim_unkept(self, command: c.ClaimNext) -> list[HeldJob]:
         """Claim jobs. If the connection breaks, return the jobs of the lost answer, or claim again if there are none."""
         last = False
         while True:
             try:
-                return _claimed(only_answer(self._pipeline.claim(Request("claim", [command]))), command)
+                return _claimed(only_answer(self._pipeline.claim(Request("claim", [command]))))
             except BaseException as error:
                 is_unknown = isinstance(error, Unavailable) and error.outcome == "unknown"
                 if is_unknown or not isinstance(error, HoldfastError):
@@ -186,7 +186,7 @@ class JobVerbs(LedgerBase):
         """True if there are claims for `unanswered` to look for."""
         return bool(self._unanswered)
 
-    def unanswered(self, worker: str, *, incarnation: str | None = None) -> list[Job]:
+    def unanswered(self, worker: str, *, incarnation: str | None = None) -> list[HeldJob]:
         """Return the jobs, with their fences, that `worker` holds by claims with `keep=False` that got no answer.
 
         No lease is renewed. Only claims made through this `Ledger` object are looked for, for at most a minute: after the
@@ -200,7 +200,7 @@ class JobVerbs(LedgerBase):
             for job in self._find_unanswered(command)
         ]
 
-    def _find_unanswered(self, command: c.ClaimNext) -> list[Job]:
+    def _find_unanswered(self, command: c.ClaimNext) -> list[HeldJob]:
         assert command.request_id is not None
         _, until = self._unanswered.get(command.request_id, (command, float("inf")))
         found = self._store.read(lambda session: _held_under(session, command))
@@ -222,7 +222,7 @@ class JobVerbs(LedgerBase):
         incarnation: str | None = None,
         request_id: str | None = None,
         expected_rev: int | None = None,
-    ) -> Job:
+    ) -> HeldJob:
         """Claim one job by id: a queued job, a stalled one after its resume window, one past its limits, or the worker's own.
 
         If the worker itself holds a live lease on the job, the lease is renewed and the attempt stays the same. If that lease
@@ -296,11 +296,11 @@ def _answer_of(ledger: JobVerbs, request: Request, outcome: Any) -> EnqueuedJob 
     return EnqueuedJob(job, outcome.repeated)
 
 
-def _claimed(found: ClaimedJobs | list[Record], command: c.ClaimNext) -> list[Job]:
+def _claimed(found: ClaimedJobs | list[Record]) -> list[HeldJob]:
     """Return the jobs of a claim, or those that a repeated claim still holds."""
     if isinstance(found, ClaimedJobs):
         return [ClaimedJob(found, row) for row in found.rows]
-    return [claimed_job(job, command.token) for job in found]
+    return [claimed_job(job) for job in found]
 
 
 def _held_under(session: Session, command: c.ClaimNext) -> list[Record]:

@@ -19,7 +19,7 @@ from psycopg.pq import Conninfo
 from psycopg.rows import tuple_row
 
 from holdfast.core.urls import ServerUrl, parse_server_url
-from holdfast.errors import ValidationError
+from holdfast.errors import ServerTooOld, ValidationError
 from holdfast.store.base import Lane
 from holdfast.store.callers import run_on_loop
 from holdfast.store.postgres.values import read_binary
@@ -167,10 +167,24 @@ def configure_direct(connection: TimedConnection) -> None:
 
     Statements are prepared. The server keeps the plan of a prepared statement until it analyzes the tables. A plan from the time
     when a ledger was nearly empty would read whole tables, and take seconds after 100,000 jobs were enqueued. So the server must
-    use indexes. A statement that is a transaction of its own waits for locks no longer than any other.
+    use indexes. A server before 18 takes a plan that reads a table nevertheless for very expensive, and would compile it (JIT),
+    which takes a second. A statement that is a transaction of its own waits for locks no longer than any other.
     """
     connection.prepare_threshold = PREPARE_AFTER
-    connection.execute(f"SET enable_seqscan = off; SET lock_timeout = {LOCK_MS}", prepare=False)
+    connection.execute(f"SET enable_seqscan = off; SET jit = off; SET lock_timeout = {LOCK_MS}", prepare=False)
+
+
+SERVER_OLDEST = 13
+"""The oldest major version of PostgreSQL that has all functions which the statements use."""
+
+
+def check_version(connection: TimedConnection) -> None:
+    """Raise ServerTooOld if the statements cannot run on this server."""
+    if connection.info.server_version < SERVER_OLDEST * 10_000:
+        found = connection.info.parameter_status("server_version")
+        raise ServerTooOld(
+            f"the server is PostgreSQL {found}: a ledger needs {SERVER_OLDEST} or newer", found=found, oldest=SERVER_OLDEST
+        )
 
 
 def has_input(connection: TimedConnection) -> bool:

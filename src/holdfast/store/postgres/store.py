@@ -24,6 +24,7 @@ from holdfast.store.postgres.connections import (
     LoopConnection,
     TimedConnection,
     check_server,
+    check_version,
     configure_direct,
     has_input,
     is_pooled,
@@ -505,6 +506,7 @@ class PostgresStore:
     def _migrate(self, draw_id: Callable[[], str], create: bool) -> str:
         connection = self._pool.connect()
         try:
+            check_version(connection)
             if connection.info.parameter_status("server_encoding") != "UTF8":
                 raise ValidationError("a ledger needs a database with encoding UTF8", field="url")
             known = known_migrations()
