@@ -57,7 +57,9 @@ def test_a_text_over_its_limit_is_refused(ledger: Ledger, put: Put, most: int):
         assert caught.value.context["limit"] == most
 
 
-ODD_TEXTS: list[Any] = ["", " ", " x", "x ", "a\nb", "a\x00b", "a\x7fb", "é\x85", "a\u2028b", "\ud800", 7, True, b"x", ["x"]]
+ODD_TEXTS: list[Any] = [
+    "", " ", " x", "x ", "a\nb", "a\x00b", "a\x7fb", "é\x85", "a\u2028b", "a\u0378b", "\ud800", 7, True, b"x", ["x"],
+]  # fmt: skip
 
 
 @every_text

@@ -79,7 +79,9 @@ def test_the_nearest_layer_wins(ledger: Ledger):
 
 def test_a_kinds_policy_overrides_the_defaults_of_a_tier(ledger: Ledger):
     ledger.set_policy("walk", heartbeat_interval=5)
-    assert _policy(ledger, kind="walk", tier="in_home").heartbeat_interval_ms == 5_000
+    policy = _policy(ledger, kind="walk", tier="in_home")
+    assert (policy.heartbeat_interval_ms, policy.resume_window_ms) == (5_000, 15_000)
+    assert _policy(ledger, kind="walk", tier="in_home", policy={"resume_window": 0}).resume_window_ms == 0
 
 
 def test_fields_that_are_not_given_stay_as_they_were_set(ledger: Ledger):
