@@ -137,6 +137,15 @@ def refused(code: str) -> Iterator[pytest.ExceptionInfo[HoldfastError]]:
     assert caught.value.code == code, caught.value
 
 
+def refusal_of(verb: Callable[..., Any], *given: Any, **options: Any) -> str:
+    """The code with which a verb is refused, or an empty text."""
+    try:
+        verb(*given, **options)
+    except HoldfastError as error:
+        return error.code
+    return ""
+
+
 def trace(ledger: Ledger) -> tuple[list[Any], list[Any]]:
     """Everything that a refusal must not change."""
     return [job.record for job in ledger.list(limit=1_000)], ledger.events()

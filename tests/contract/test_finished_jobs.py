@@ -1,5 +1,6 @@
 """What finished jobs keep: dead-letter fields, notes, replays."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -73,12 +74,11 @@ def test_a_dead_letter_without_an_error_keeps_the_last_one(ledger: Ledger):
     assert job.last_error == {"message": "first"}
 
 
-@pytest.mark.parametrize("code", sorted(set(ReasonCode) - {ReasonCode.COMPENSATION_FAILED}))
-@pytest.mark.parametrize("stage", FailureStage)
-def test_every_reason_and_stage_is_kept(ledger: Ledger, code: ReasonCode, stage: FailureStage):
-    job = ledger.dead_letter(queued(ledger).id, reason_code=code.value, failure_stage=stage.value)
-    assert job.dead_letter is not None
-    assert (job.dead_letter["reason_code"], job.dead_letter["failure_stage"]) == (code, stage)
+def test_every_reason_and_stage_is_kept(ledger: Ledger):
+    for code, stage in itertools.product(set(ReasonCode) - {ReasonCode.COMPENSATION_FAILED}, FailureStage):
+        job = ledger.dead_letter(queued(ledger).id, reason_code=code.value, failure_stage=stage.value)
+        assert job.dead_letter is not None
+        assert (job.dead_letter["reason_code"], job.dead_letter["failure_stage"]) == (code, stage)
 
 
 @pytest.mark.parametrize("field", ["reason_code", "failure_stage"])
@@ -98,23 +98,14 @@ def test_a_correlation_id_is_always_there(ledger: Ledger):
 # Notes
 
 
-@pytest.mark.parametrize("status", FINISHED)
-@pytest.mark.parametrize("note", ["discarded", "compensated", "compensation_failed"])
-def test_a_note_changes_no_status(ledger: Ledger, status: str, note):
-    made = BUILDERS[status](ledger)
-    before = ledger.get(made.id)
-    job = ledger.annotate(made.id, note, reason="looked at")
-    assert (job.status, job.note, job.finished_at) == (before.status, note, before.finished_at)
-    assert ledger.events(made.id)[-1].reason == "looked at"
-    assert ledger.check(made.id) == []
-
-
 def test_a_job_may_get_several_notes(ledger: Ledger):
     made = failed(ledger)
+    before = ledger.get(made.id)
     ledger.annotate(made.id, "compensation_failed")
     ledger.annotate(made.id, "compensated")
-    ledger.discard(made.id)
+    job = ledger.annotate(made.id, "discarded")
     assert types(ledger, made.id)[-3:] == ["compensation_failed", "compensated", "discarded"]
+    assert (job.note, job.finished_at) == ("discarded", before.finished_at)
 
 
 @pytest.mark.parametrize("note", ["succeeded", "queued", "", None, 7])
@@ -215,17 +206,17 @@ def test_an_existing_key_returns_its_job_marked_as_not_new(ledger: Ledger):
     assert types(ledger, first.id) == ["enqueued"]
 
 
-@pytest.mark.parametrize("status", LIVE)
-def test_a_live_job_holds_its_key(ledger: Ledger, status: str):
-    made = BUILDERS[status](ledger, queue="crawl", dedupe_key="page-1")
-    assert ledger.enqueue("index_page", queue="crawl", dedupe_key="page-1").id == made.id
+def test_a_live_job_holds_its_key(ledger: Ledger):
+    for status in LIVE:
+        made = BUILDERS[status](ledger, queue=status, dedupe_key="page-1")
+        assert ledger.enqueue("index_page", queue=status, dedupe_key="page-1").id == made.id
 
 
-@pytest.mark.parametrize("status", FINISHED)
 @pytest.mark.parametrize(("dedupe", "is_new"), [("live", True), ("forever", False)])
-def test_a_finished_job_holds_its_key_only_if_it_is_kept_forever(ledger: Ledger, status: str, dedupe: str, is_new: bool):
-    BUILDERS[status](ledger, queue="crawl", dedupe_key="page-1", dedupe=dedupe)
-    assert ledger.enqueue("index_page", queue="crawl", dedupe_key="page-1").is_new is is_new
+def test_a_finished_job_holds_its_key_only_if_it_is_kept_forever(ledger: Ledger, dedupe: str, is_new: bool):
+    for status in FINISHED:
+        BUILDERS[status](ledger, queue=status, dedupe_key="page-1", dedupe=dedupe)
+        assert ledger.enqueue("index_page", queue=status, dedupe_key="page-1").is_new is is_new
 
 
 def test_one_batch_enqueues_one_job_per_key(ledger: Ledger):

@@ -13,7 +13,6 @@ from tests.contract.builders import (
     Made,
     aborting,
     assisted,
-    claim,
     claimed,
     held,
     refused_without_trace,
@@ -78,29 +77,6 @@ def test_after_the_sweep_a_beat_is_evidence_of_life_only(ledger: Ledger, clock: 
     assert (beat.status, beat.lease_expires_at) == ("stalled", None)
     assert types(ledger, made.id)[-1] == "heartbeat"
     assert ledger.check(made.id) == []
-
-
-@every_return
-def test_after_the_requeue_the_fence_is_lost(
-    ledger: Ledger, clock: ManualClock, verb: Callable[[Ledger, Fence], Any], own: list[str], status: str
-):
-    made = running(ledger)
-    clock.advance(LEASE_S + 1)
-    ledger.sweep()
-    assert ledger.get(made.id).status == "queued"
-    with refused_without_trace(ledger, "fence_lost"):
-        verb(ledger, made.fence)
-
-
-@every_return
-def test_after_another_claim_the_fence_is_lost(
-    ledger: Ledger, clock: ManualClock, verb: Callable[[Ledger, Fence], Any], own: list[str], status: str
-):
-    made = running(ledger)
-    clock.advance(LEASE_S + 1)
-    claim(ledger, made.id, "w-2")
-    with refused_without_trace(ledger, "fence_lost"):
-        verb(ledger, made.fence)
 
 
 def test_the_stall_has_the_system_as_actor_and_the_return_has_the_worker(ledger: Ledger, clock: ManualClock):

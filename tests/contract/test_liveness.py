@@ -60,17 +60,15 @@ FINDERS: dict[str, Callable[[Ledger, Made], Any]] = {
 }
 
 
-@pytest.mark.parametrize("tier", [None, "in_home", "hospitality", "a tier of one's own"])
 @pytest.mark.parametrize("find", FINDERS.values(), ids=list(FINDERS))
-def test_silence_has_the_same_reason_however_it_is_found(
-    ledger: Ledger, clock: ManualClock, find: Callable[..., Any], tier: str | None
-):
-    made = running(ledger, tier=tier, policy={"resume_window": 0})
-    clock.advance(181)
-    find(ledger, made)
-    [stalled] = ledger.events(made.id, types=["stalled"])
-    assert stalled.reason == "NO_HEARTBEAT"
-    assert ledger.check(made.id) == []
+def test_silence_has_the_same_reason_however_it_is_found(ledger: Ledger, clock: ManualClock, find: Callable[..., Any]):
+    for tier in (None, "in_home", "hospitality", "a tier of one's own"):
+        made = running(ledger, tier=tier, policy={"resume_window": 0})
+        clock.advance(181)
+        find(ledger, made)
+        [stalled] = ledger.events(made.id, types=["stalled"])
+        assert stalled.reason == "NO_HEARTBEAT"
+        assert ledger.check(made.id) == []
 
 
 @pytest.mark.parametrize("find", [*FINDERS.values(), lambda ledger, made: ledger.start(made.fence)], ids=[*FINDERS, "late start"])
