@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support import forked
+from tests.support.stores import leave_to_torture
 
 SHOP = '''
 import os
@@ -52,6 +53,13 @@ class Done(NamedTuple):
 
 
 Run = Callable[..., Done]
+
+ONE_STORE = {"test_dlq.py", "test_group.py", "test_job.py", "test_limit.py", "test_schedule.py", "test_task.py"}
+"""Files of tests of options and texts. What their verbs do on each store is tested by the contract."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_to_torture(items, lambda item: item.path.parent == Path(__file__).parent and item.path.name in ONE_STORE)
 
 
 class Running:

@@ -108,26 +108,6 @@ def test_a_hard_cancel_is_undone_after_the_old_lease(site: Site, clock: ManualCl
     assert clock.now() - began == timedelta(seconds=60)
 
 
-def test_a_soft_cancel_without_an_answer_is_undone(site: Site, clock: ManualClock) -> None:
-    job = site.put_up()
-    [held] = site.app.ledger.claim("deaf", start=True)
-    assert held.fence is not None
-    site.app.ledger.heartbeat(held.fence, undo={"kind": "take_down", "args": {"stone": "a"}})
-    site.app.ledger.cancel(job.id)
-    clock.advance(25)
-    site.app.ledger.heartbeat(held.fence)
-    clock.advance(6)
-    assert (drain(site.app).runs, site.app.ledger.get(job.id).status) == ((), "cancelled")
-    drain(site.app, advance=True)
-    assert (site.down, site.notes(job)) == (["a"], ["compensated"])
-
-
-def test_a_success_is_not_undone(site: Site) -> None:
-    site.put_up("a", then="nothing")
-    assert drain(site.app, advance=True).counts == {"succeeded": 1}
-    assert site.down == []
-
-
 # Workers
 
 
