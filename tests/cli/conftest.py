@@ -62,6 +62,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     leave_to_torture(items, lambda item: item.path.parent == Path(__file__).parent and item.path.name in ONE_STORE)
 
 
+class Commands:
+    """The commands of one noun on one ledger."""
+
+    def __init__(self, run: Run, url: str, *noun: str) -> None:
+        self.run = run
+        self.url = url
+        self._noun = noun
+
+    def __call__(self, *arguments: object) -> Done:
+        return self.run(*self._noun, "--db", self.url, *arguments)
+
+    def ask(self, *arguments: object) -> Any:
+        """The data that a command answers."""
+        done = self("--json", *arguments)
+        assert done.code == 0, done
+        return done.answer["data"]
+
+
 class Running:
     """A command that runs until it is stopped."""
 

@@ -11,21 +11,20 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from tests.cli.conftest import Done, Run
+from tests.cli.conftest import Commands, Done, Run
 
 NASTY = "red \x1b[31m, C1 \x9b1m, turned \u202e"
 
 
-class JobCommands:
+class JobCommands(Commands):
     """A ledger and the command line."""
 
     def __init__(self, ledger: Ledger, url: str, run: Run) -> None:
+        super().__init__(run, url)
         self.ledger = ledger
-        self._url = url
-        self._run = run
 
     def __call__(self, *arguments: object) -> Done:
-        done = self._run(*arguments, "--db", self._url)
+        done = super().__call__(*arguments)
         assert not {"\x1b", "\x9b", "\u202e"} & set(done.out + done.err)
         return done
 
@@ -122,7 +121,7 @@ def test_a_job_named_by_id_is_not_replayed_twice(here: JobCommands) -> None:
 def test_advice_is_printed_once(here: JobCommands, folder: Path) -> None:
     for words in (["task", "start", "--id", 1], ["job", "replay", 99], ["job", "frobnicate"]):
         assert here(*words).err.count("Try") == 1, words
-    assert here._run("job", "list", "--db", "holdfast.db").err.count("Try") == 1
+    assert here.run("job", "list", "--db", "holdfast.db").err.count("Try") == 1
 
 
 def test_a_repeated_request_is_done_once(jobs_cli: JobCommands) -> None:
@@ -595,7 +594,7 @@ def test_the_command_that_explain_gives_works(here: JobCommands) -> None:
     assert "It is served in fetch." in found["text"]
     command = found["commands"][0]["command"]
     assert re.fullmatch(rf"holdfast job move --db \S+ {id_} --queue fetch", command)
-    assert here._run(*command.split()[1:]).code == 0
+    assert here.run(*command.split()[1:]).code == 0
     assert here.ledger.get(id_).queue == "fetch"
     assert here.said("explain", id_)["situation"] == "ready"
 
@@ -628,14 +627,14 @@ def test_more_jobs_than_one_batch_are_changed_with_one_command(here: JobCommands
 def test_the_ledger_may_be_named_before_the_noun(here: JobCommands, folder: Path) -> None:
     id_ = here.ledger.enqueue("index", queue="only here").id
     for words in (
-        ["--db", here._url, "job", "list"],
-        ["job", "--db", here._url, "list"],
-        ["--db", "sqlite:///another.db", "job", "list", "--db", here._url],
+        ["--db", here.url, "job", "list"],
+        ["job", "--db", here.url, "list"],
+        ["--db", "sqlite:///another.db", "job", "list", "--db", here.url],
     ):
-        answer = here._run(*words, "--json").answer
+        answer = here.run(*words, "--json").answer
         assert [job["id"] for job in answer["data"]["jobs"]] == [id_]
     assert not (folder / "another.db").exists()
-    assert f"--db {here._url}" in here._run("--db", here._url, "explain", id_).out
+    assert f"--db {here.url}" in here.run("--db", here.url, "explain", id_).out
 
 
 def test_a_stalled_job_is_requeued(jobs_cli: JobCommands) -> None:

@@ -8,45 +8,19 @@ import pytest
 from holdfast import Actor, HoldfastError, Ledger, Role
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
-    WORKER,
-    Made,
+    ON_A_JOB,
     aborting,
-    assisted,
-    claimed,
-    failed,
     queued,
     refusal_of,
     refused,
     refused_without_trace,
     running,
-    running_stalled,
     trace,
     types,
 )
 
 Call = Callable[..., Any]
-Case = tuple[Callable[..., Made], Call]
 
-ON_A_JOB: dict[str, Case] = {
-    "claim_job": (queued, lambda ledger, made, **extra: ledger.claim_job(made.id, WORKER, **extra)),
-    "start": (claimed, lambda ledger, made, **extra: ledger.start(made.fence, **extra)),
-    "heartbeat": (running, lambda ledger, made, **extra: ledger.heartbeat(made.fence, **extra)),
-    "heartbeat, full": (running, lambda ledger, made, **extra: ledger.heartbeat(made.fence, progress=1, **extra)),
-    "complete": (running, lambda ledger, made, **extra: ledger.complete(made.fence, 1, **extra)),
-    "fail": (running, lambda ledger, made, **extra: ledger.fail(made.fence, "x", **extra)),
-    "release": (running, lambda ledger, made, **extra: ledger.release(made.fence, **extra)),
-    "acknowledge_cancel": (aborting, lambda ledger, made, **extra: ledger.acknowledge_cancel(made.fence, **extra)),
-    "stall": (running, lambda ledger, made, **extra: ledger.stall(made.fence, **extra)),
-    "resume": (running_stalled, lambda ledger, made, **extra: ledger.resume(made.fence, **extra)),
-    "requeue": (running_stalled, lambda ledger, made, **extra: ledger.requeue(made.id, **extra)),
-    "assist": (running, lambda ledger, made, **extra: ledger.assist(made.id, **extra)),
-    "unassist": (assisted, lambda ledger, made, **extra: ledger.unassist(made.id, **extra)),
-    "cancel": (running, lambda ledger, made, **extra: ledger.cancel(made.id, **extra)),
-    "cancel hard": (running, lambda ledger, made, **extra: ledger.cancel(made.id, hard=True, **extra)),
-    "dead_letter": (running, lambda ledger, made, **extra: ledger.dead_letter(made.id, reason_code="timeout", **extra)),
-    "replay": (failed, lambda ledger, made, **extra: ledger.replay(made.id, **extra)),
-    "discard": (failed, lambda ledger, made, **extra: ledger.discard(made.id, **extra)),
-}
 every_verb = pytest.mark.parametrize(("build", "call"), ON_A_JOB.values(), ids=ON_A_JOB)
 
 

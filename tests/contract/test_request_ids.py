@@ -1,5 +1,6 @@
 """Rule 6: a request id makes a repetition safe."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,22 +10,42 @@ from holdfast import Ledger
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
     FINISHED,
-    WORKER,
+    ON_A_JOB,
     Made,
-    aborting,
-    assisted,
-    claimed,
-    failed,
     queued,
     refused_without_trace,
     running,
-    running_stalled,
     trace,
 )
 
 Call = Callable[..., Any]
 Case = tuple[Callable[..., Made], Call, Call]
 """A job, the request, and a request of the same verb with another body."""
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "claim_job": {"ttl": 30},
+    "start": {"expected_rev": 2},
+    "heartbeat, full": {"stage": "LATER"},
+    "fail": {"retryable": False},
+    "release": {"expected_rev": 3},
+    "acknowledge_cancel": {"expected_rev": 4},
+    "stall": {"reason": "NO_PROGRESS"},
+    "resume": {"expected_rev": 4},
+    "requeue": {"expected_rev": 4},
+    "assist": {"expected_rev": 3},
+    "unassist": {"expected_rev": 4},
+    "cancel": {"expected_rev": 3},
+    "dead_letter": {"failure_stage": "fetch"},
+    "replay": {"expected_rev": 4},
+    "discard": {"reason": "seen"},
+}
+"""An option that makes another request of a verb on a job."""
+
+
+def _on_a_job(name: str) -> Case:
+    build, call = ON_A_JOB[name]
+    return build, call, functools.partial(call, **OTHERS[name])
+
 
 CASES: dict[str, Case] = {
     "enqueue": (
@@ -37,89 +58,13 @@ CASES: dict[str, Case] = {
         lambda ledger, made, **extra: ledger.enqueue_many([{"kind": "a"}, {"kind": "b"}], **extra),
         lambda ledger, made, **extra: ledger.enqueue_many([{"kind": "b"}, {"kind": "a"}], **extra),
     ),
-    "claim_job": (
-        queued,
-        lambda ledger, made, **extra: ledger.claim_job(made.id, WORKER, **extra),
-        lambda ledger, made, **extra: ledger.claim_job(made.id, WORKER, ttl=30, **extra),
-    ),
-    "start": (
-        claimed,
-        lambda ledger, made, **extra: ledger.start(made.fence, **extra),
-        lambda ledger, made, **extra: ledger.start(made.fence, expected_rev=2, **extra),
-    ),
-    "heartbeat": (
-        running,
-        lambda ledger, made, **extra: ledger.heartbeat(made.fence, progress=1, **extra),
-        lambda ledger, made, **extra: ledger.heartbeat(made.fence, progress=2, **extra),
-    ),
     "complete": (
         running,
         lambda ledger, made, **extra: ledger.complete(made.fence, 1, **extra),
         lambda ledger, made, **extra: ledger.complete(made.fence, 2, **extra),
     ),
-    "fail": (
-        running,
-        lambda ledger, made, **extra: ledger.fail(made.fence, "x", **extra),
-        lambda ledger, made, **extra: ledger.fail(made.fence, "x", retryable=False, **extra),
-    ),
-    "release": (
-        running,
-        lambda ledger, made, **extra: ledger.release(made.fence, **extra),
-        lambda ledger, made, **extra: ledger.release(made.fence, expected_rev=3, **extra),
-    ),
-    "acknowledge_cancel": (
-        aborting,
-        lambda ledger, made, **extra: ledger.acknowledge_cancel(made.fence, **extra),
-        lambda ledger, made, **extra: ledger.acknowledge_cancel(made.fence, expected_rev=4, **extra),
-    ),
-    "stall": (
-        running,
-        lambda ledger, made, **extra: ledger.stall(made.fence, **extra),
-        lambda ledger, made, **extra: ledger.stall(made.fence, reason="NO_PROGRESS", **extra),
-    ),
-    "resume": (
-        running_stalled,
-        lambda ledger, made, **extra: ledger.resume(made.fence, **extra),
-        lambda ledger, made, **extra: ledger.resume(made.fence, expected_rev=4, **extra),
-    ),
-    "requeue": (
-        running_stalled,
-        lambda ledger, made, **extra: ledger.requeue(made.id, **extra),
-        lambda ledger, made, **extra: ledger.requeue(made.id, expected_rev=4, **extra),
-    ),
-    "assist": (
-        running,
-        lambda ledger, made, **extra: ledger.assist(made.id, **extra),
-        lambda ledger, made, **extra: ledger.assist(made.id, expected_rev=3, **extra),
-    ),
-    "unassist": (
-        assisted,
-        lambda ledger, made, **extra: ledger.unassist(made.id, **extra),
-        lambda ledger, made, **extra: ledger.unassist(made.id, expected_rev=4, **extra),
-    ),
-    "cancel": (
-        running,
-        lambda ledger, made, **extra: ledger.cancel(made.id, **extra),
-        lambda ledger, made, **extra: ledger.cancel(made.id, hard=True, **extra),
-    ),
-    "dead_letter": (
-        running,
-        lambda ledger, made, **extra: ledger.dead_letter(made.id, reason_code="timeout", **extra),
-        lambda ledger, made, **extra: ledger.dead_letter(made.id, reason_code="parse_error", **extra),
-    ),
-    "replay": (
-        failed,
-        lambda ledger, made, **extra: ledger.replay(made.id, **extra),
-        lambda ledger, made, **extra: ledger.replay(made.id, expected_rev=4, **extra),
-    ),
-    "discard": (
-        failed,
-        lambda ledger, made, **extra: ledger.discard(made.id, **extra),
-        lambda ledger, made, **extra: ledger.discard(made.id, reason="seen", **extra),
-    ),
-}
+} | {name: _on_a_job(name) for name in OTHERS}
 every_case = pytest.mark.parametrize(("build", "call", "other"), CASES.values(), ids=CASES)
-ON_A_JOB = [name for name in CASES if not name.startswith("enqueue")]
 AS_CLIENT = [name for name in CASES if name in ("enqueue", "enqueue_many", "cancel", "dead_letter", "replay", "discard")]
 
 
@@ -151,7 +96,7 @@ def test_a_repeated_request_has_the_same_answer_and_changes_nothing(
 
 
 def test_another_job_is_a_conflict(ledger: Ledger):
-    for name in ON_A_JOB:
+    for name in ("complete", *OTHERS):
         build, call, _ = CASES[name]
         first, second = build(ledger), build(ledger)
         call(ledger, first, request_id=name)
@@ -195,7 +140,7 @@ def test_every_option_of_an_enqueue_is_part_of_its_body(ledger: Ledger):
 
 
 def test_a_request_id_is_drawn_if_the_caller_gives_none(ledger: Ledger):
-    for name in set(ON_A_JOB) - {"heartbeat"}:
+    for name in {"complete", *OTHERS} - {"heartbeat, full"}:
         build, call, _ = CASES[name]
         call(ledger, build(ledger))
         assert ledger.events()[-1].request_id is not None

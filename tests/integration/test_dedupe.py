@@ -178,17 +178,5 @@ def test_a_key_whose_job_ends_during_the_enqueue_is_taken_again(pg_url: str, ope
     assert [job.status for job in ledger.list()] == ["cancelled", "queued"]
 
 
-def test_a_key_is_free_again_when_its_job_has_ended(real: Ledger) -> None:
-    first = real.enqueue("once", dedupe_key="key")
-    assert real.enqueue("once", dedupe_key="key").id == first.id
-    [job] = real.claim("worker", start=True)
-    assert job.fence is not None
-    assert real.enqueue("once", dedupe_key="key").id == first.id
-    real.complete(job.fence)
-    second = real.enqueue("once", dedupe_key="key")
-    assert second.is_new
-    assert second.id != first.id
-
-
 def _session_class(ledger: Ledger) -> Any:
     return ledger._store.read(type)
