@@ -164,28 +164,7 @@ def test_pausing_does_not_affect_holders(ledger: Ledger):
     assert ledger.complete(made.fence).status == "succeeded"
 
 
-def test_jobs_may_be_enqueued_into_a_paused_queue(ledger: Ledger):
-    ledger.pause("a")
-    assert ledger.enqueue("x", queue="a").status == "queued"
-
-
 # Claims by id
-
-
-def test_claiming_a_held_job_again_renews_the_lease_and_keeps_the_attempt(ledger: Ledger, clock: ManualClock):
-    made = running(ledger)
-    clock.advance(20)
-    job = ledger.claim_job(made.id, WORKER)
-    assert (job.attempt, job.status, held(job)) == (1, "running", made.fence)
-    assert job.claim_expires_at == clock.now() + timedelta(seconds=60)
-    assert types(ledger, made.id)[-1] == "heartbeat"
-
-
-def test_a_live_lease_of_another_worker_is_a_conflict(ledger: Ledger, clock: ManualClock):
-    made = running(ledger)
-    clock.advance(30)
-    with refused_without_trace(ledger, "lease_conflict"):
-        ledger.claim_job(made.id, "w-2")
 
 
 def test_a_silent_lease_of_another_worker_is_stalled_first(ledger: Ledger, clock: ManualClock):

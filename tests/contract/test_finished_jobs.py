@@ -18,7 +18,6 @@ from tests.contract.builders import (
     failed,
     queued,
     refused_without_trace,
-    running,
     running_stalled,
     types,
 )
@@ -52,28 +51,6 @@ def test_a_dead_letter_has_all_its_fields(ledger: Ledger, status: str):
     assert ledger.check(made.id) == []
 
 
-def test_a_job_never_claimed_has_neither_last_owner_nor_last_lease(ledger: Ledger):
-    job = ledger.dead_letter(queued(ledger).id, reason_code="timeout")
-    assert job.dead_letter is not None
-    assert (job.dead_letter["last_owner"], job.dead_letter["last_lease_expires_at"]) == (None, None)
-    assert (job.dead_letter["last_error"], job.dead_letter["attempts"]) == (None, 0)
-
-
-def test_a_finished_job_keeps_the_owner_and_time_of_its_last_lease(ledger: Ledger):
-    made = running(ledger)
-    lease = ledger.get(made.id).claim_expires_at
-    job = ledger.dead_letter(made.id, reason_code="timeout")
-    assert job.dead_letter is not None
-    assert (job.dead_letter["last_owner"], job.dead_letter["last_lease_expires_at"]) == (WORKER, lease)
-
-
-def test_a_dead_letter_without_an_error_keeps_the_last_one(ledger: Ledger):
-    made = running(ledger)
-    ledger.fail(made.fence, "first")
-    job = ledger.dead_letter(made.id, reason_code="dependency_unavailable")
-    assert job.last_error == {"message": "first"}
-
-
 def test_every_reason_and_stage_is_kept(ledger: Ledger):
     for code, stage in itertools.product(set(ReasonCode) - {ReasonCode.COMPENSATION_FAILED}, FailureStage):
         job = ledger.dead_letter(queued(ledger).id, reason_code=code.value, failure_stage=stage.value)
@@ -87,12 +64,6 @@ def test_other_reasons_and_stages_are_refused(ledger: Ledger, field: str):
     given: dict[str, Any] = {"reason_code": "timeout", field: "because"}
     with refused_without_trace(ledger, "validation_error"):
         ledger.dead_letter(made.id, **given)
-
-
-def test_a_correlation_id_is_always_there(ledger: Ledger):
-    given, derived = queued(ledger, correlation_id="order-7"), queued(ledger)
-    assert ledger.get(given.id).correlation_id == "order-7"
-    assert ledger.get(derived.id).correlation_id == f"{ledger.id}-{derived.id}"
 
 
 # Notes
@@ -161,13 +132,6 @@ def test_a_job_may_be_replayed_again_after_its_replay_ended(ledger: Ledger):
     assert again.id != fresh.id
 
 
-def test_a_replay_can_itself_be_replayed(ledger: Ledger):
-    made = failed(ledger)
-    fresh = ledger.replay(made.id)
-    ledger.cancel(fresh.id)
-    assert ledger.replay(fresh.id).replay_of == fresh.id
-
-
 def test_a_replay_conflicts_with_a_live_job_of_the_same_key(ledger: Ledger):
     made = failed(ledger, queue="crawl", dedupe_key="page-1")
     other = queued(ledger, queue="crawl", dedupe_key="page-1")
@@ -187,13 +151,6 @@ def test_a_job_whose_key_is_kept_forever_can_be_replayed(ledger: Ledger):
     made = failed(ledger, queue="crawl", dedupe_key="page-1", dedupe="forever")
     assert ledger.replay(made.id).is_new
     assert not ledger.enqueue("index_page", queue="crawl", dedupe_key="page-1").is_new
-
-
-def test_terminal_jobs_never_change_back(ledger: Ledger):
-    made = failed(ledger)
-    before = ledger.get(made.id)
-    ledger.claim_job(ledger.replay(made.id).id, WORKER)
-    assert ledger.get(made.id) == before
 
 
 # Dedupe keys
@@ -217,11 +174,6 @@ def test_a_finished_job_holds_its_key_only_if_it_is_kept_forever(ledger: Ledger,
     for status in FINISHED:
         BUILDERS[status](ledger, queue=status, dedupe_key="page-1", dedupe=dedupe)
         assert ledger.enqueue("index_page", queue=status, dedupe_key="page-1").is_new is is_new
-
-
-def test_one_batch_enqueues_one_job_per_key(ledger: Ledger):
-    first, second = ledger.enqueue_many([{"kind": "a", "dedupe_key": "k"}, {"kind": "a", "dedupe_key": "k"}])
-    assert (first.id, first.is_new, second.is_new) == (second.id, True, False)
 
 
 def test_a_requeued_job_keeps_its_key(ledger: Ledger):

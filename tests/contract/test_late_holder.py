@@ -87,25 +87,11 @@ def test_the_stall_has_the_system_as_actor_and_the_return_has_the_worker(ledger:
     assert resumed.actor == beat.actor == f"worker:{WORKER}#{ledger.incarnation}"
 
 
-def test_the_same_fence_is_valid_after_the_return(ledger: Ledger, clock: ManualClock):
-    made = _late(ledger, clock)
-    ledger.heartbeat(made.fence)
-    assert ledger.complete(made.fence, 1).status == "succeeded"
-    assert ledger.get(made.id).attempt == 1
-
-
 def test_at_the_end_of_the_lease_the_holder_is_not_late(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(LEASE_S)
     ledger.complete(made.fence, 1)
     assert types(ledger, made.id)[-2:] == ["started", "succeeded"]
-
-
-def test_silence_within_the_lease_has_no_effect(ledger: Ledger, clock: ManualClock):
-    made = running(ledger)
-    clock.advance(45)
-    ledger.heartbeat(made.fence)
-    assert types(ledger, made.id)[-2:] == ["started", "heartbeat"]
 
 
 @pytest.mark.parametrize("late", [_late, _late_and_swept], ids=["before the sweep", "after the sweep"])

@@ -57,19 +57,6 @@ def test_a_tier_has_its_own_defaults(ledger: Ledger, tier: str | None, interval_
     assert policy.resume_window_ms == (0 if tier is None else interval_s * 3_000)
 
 
-def test_a_kind_sets_a_policy(ledger: Ledger):
-    ledger.set_policy("walk", attempts_max=2, lease_ttl="90s", on_exhausted="fail")
-    policy = _policy(ledger, kind="walk")
-    assert (policy.attempts_max, policy.lease_ttl_ms, policy.on_exhausted) == (2, 90_000, "fail")
-    assert _policy(ledger, kind="other").attempts_max == 5
-
-
-def test_a_tier_sets_a_policy(ledger: Ledger):
-    ledger.set_policy(tier="in_home", heartbeat_interval=20)
-    assert _policy(ledger, tier="in_home").heartbeat_interval_ms == 20_000
-    assert _policy(ledger, tier="hospitality").heartbeat_interval_ms == 60_000
-
-
 def test_the_nearest_layer_wins(ledger: Ledger):
     ledger.set_policy("walk", attempts_max=2, missed_beats_max=2, cancel_grace=2)
     ledger.set_policy(tier="in_home", missed_beats_max=4, cancel_grace=4)
@@ -93,10 +80,6 @@ def test_fields_that_are_not_given_stay_as_they_were_set(ledger: Ledger):
 
 def test_a_lease_never_ends_before_stall_after(ledger: Ledger):
     assert _policy(ledger, policy={"heartbeat_interval": 40, "lease_ttl": 60}).lease_ttl_ms == 120_000
-
-
-def test_a_policy_may_allow_two_missed_beats(ledger: Ledger):
-    assert _policy(ledger, policy={"missed_beats_max": 2}).stall_after_ms == 20_000
 
 
 # When

@@ -53,18 +53,6 @@ def test_a_cancel_without_effect_still_checks_the_revision(ledger: Ledger):
         ledger.cancel(made.id, expected_rev=1)
 
 
-def test_one_change_is_one_event_with_the_jobs_revision(ledger: Ledger):
-    made = running(ledger)
-    for _ in range(5):
-        ledger.heartbeat(made.fence)
-        assert ledger.events(made.id)[-1].rev == ledger.get(made.id).rev
-
-
-def test_the_id_of_an_event_is_job_and_revision(ledger: Ledger):
-    made = running(ledger)
-    assert [event.id for event in ledger.events(made.id)] == [f"{made.id}-{rev}" for rev in (1, 2, 3)]
-
-
 # Roles
 
 

@@ -286,12 +286,6 @@ def test_pages_follow_each_other_without_gap_or_overlap(ledger: Ledger, status: 
 # Events
 
 
-def test_events_of_a_job_come_in_order(ledger: Ledger):
-    made = succeeded(ledger)
-    queued(ledger)
-    assert [event.type for event in ledger.events(made.id)] == ["enqueued", "claimed", "started", "succeeded"]
-
-
 def test_events_come_in_one_total_order(ledger: Ledger):
     succeeded(ledger)
     failed(ledger)
