@@ -54,7 +54,15 @@ class Done(NamedTuple):
 
 Run = Callable[..., Done]
 
-ONE_STORE = {"test_dlq.py", "test_group.py", "test_job.py", "test_limit.py", "test_schedule.py", "test_task.py"}
+ONE_STORE = {
+    "test_agent_loop.py",
+    "test_dlq.py",
+    "test_group.py",
+    "test_job.py",
+    "test_limit.py",
+    "test_schedule.py",
+    "test_task.py",
+}
 """Files of tests of options and texts. What their verbs do on each store is tested by the contract."""
 
 

@@ -3,9 +3,12 @@
 import dataclasses
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
+from msgspec import UNSET
 
 from holdfast import Fence, Ledger, Raw
 from tests.contract.builders import queued, refusal_of, refused_without_trace, running, trace
@@ -42,10 +45,16 @@ def _complete(ledger: Ledger, value: Any) -> Any:
     return ledger.get(made.id).result
 
 
+def _dead_letter(ledger: Ledger, error: Any) -> Any:
+    return ledger.dead_letter(queued(ledger).id, reason_code="timeout", error=error).last_error
+
+
 PLACES: dict[str, Put] = {
     "args": lambda ledger, value: ledger.enqueue("a", {"v": value}).args["v"],
     "result": _complete,
     "error": lambda ledger, value: ledger.fail(running(ledger).fence, {"v": value}).last_error["v"],
+    "args of many": lambda ledger, value: ledger.enqueue_many([{"kind": "a"}, {"kind": "a", "args": {"v": value}}])[1].args["v"],
+    "an operator's error": lambda ledger, value: _dead_letter(ledger, {"v": value})["v"],
 }
 every_place = pytest.mark.parametrize("put", PLACES.values(), ids=PLACES)
 
@@ -56,7 +65,7 @@ GOOD: list[Any] = [
 BAD: list[Any] = [
     float("nan"), float("inf"), float("-inf"), [float("nan")], 2**53, -(2**53), 2**63, 2**64, -(2**64), 10**30, "\ud800",
     {"\udfff": 1}, {1: 2}, {None: 1}, {(1, 2): 3}, {True: 1}, {1.5: 1}, b"x", {1, 2}, object, datetime(2026, 1, 1, tzinfo=UTC),
-    Point(1), 1 + 2j, {"deep": [{"er": b"x"}]},
+    Point(1), 1 + 2j, Decimal("1.5"), UUID(int=1), UNSET, {"deep": [{"er": b"x"}]},
 ]  # fmt: skip
 
 

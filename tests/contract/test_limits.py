@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Fence, Ledger
-from tests.contract.builders import WORKER, claimed, failed, queued, refused, refused_without_trace, running, trace
+from tests.contract.builders import WORKER, failed, queued, refused, refused_without_trace, running, trace
 
 Put = Callable[[Ledger, Any], Any]
 
@@ -243,8 +243,3 @@ def test_wrong_types_are_refused(ledger: Ledger, call: Callable[[Ledger, Fence],
     with refused("validation_error"):
         call(ledger, fence)
     assert trace(ledger) == before
-
-
-def test_a_worker_name_with_unusual_letters_is_kept(ledger: Ledger):
-    made = claimed(ledger, queue="Größe:ñ#1")
-    assert ledger.get(made.id).queue == "Größe:ñ#1"

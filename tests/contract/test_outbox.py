@@ -89,14 +89,6 @@ def test_heartbeats_are_not_sent(ledger: Ledger, inbox: Inbox):
     assert state(ledger).behind == 0
 
 
-def test_a_stall_under_operator_coverage_is_escalated(ledger: Ledger, inbox: Inbox):
-    made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
-    ledger.stall(made.fence, reason="WORKER_ERROR")
-    Relay(near(ledger), [sink(inbox, messages=["ESCALATION_NEEDED"])]).tick()
-    [message] = inbox.messages
-    assert (message.data.reason, message.data.message, message.event.id) == ("WORKER_ERROR", "ESCALATION_NEEDED", f"{made.id}-4")
-
-
 @pytest.mark.parametrize(
     ("choice", "expected"),
     [

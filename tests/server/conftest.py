@@ -16,7 +16,6 @@ BOTH_STORES = {
     "test_lone_enqueues.py",
     "test_other_queues.py",
     "test_readings.py",
-    "test_services.py",
     "test_streams.py",
 }
 """Files of tests whose answers depend on the SQL of a store, or that wait for its changes.

@@ -317,13 +317,3 @@ def test_counting_is_reported_once_events_were_counted():
         Severity.NOTE,
         "10,001 events not kept in totals and history yet, and no process counts",
     )
-
-
-# Flow control
-
-WAITED = T0 - 2 * MINUTE
-
-
-def codes(**census: Any) -> set[str]:
-    found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, **census))
-    return {one.code for one in found.findings}

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -81,31 +80,6 @@ def test_a_permanent_failure_undoes_the_newest_step_first(site: Site) -> None:
     assert (site.notes(job), site.app.ledger.get(job.id).status) == (["compensated"], "failed")
     note = site.app.ledger.events(job.id)[-1]
     assert (note.actor, note.request_id) == ("system:ledger", f"undo-{job.id}")
-
-
-def test_an_exhausted_job_undoes_the_steps_of_all_attempts(site: Site) -> None:
-    job = site.put_up("a", then="raise")
-    assert [run.status for run in drain(site.app, advance=True).runs] == ["queued", "dead_lettered", "succeeded"]
-    assert site.down == ["attempt 2", "a", "attempt 1", "a"]
-    assert site.notes(job) == ["compensated"]
-
-
-def test_an_acknowledged_soft_cancel_is_undone_at_once(site: Site, clock: ManualClock) -> None:
-    began = clock.now()
-    job = site.put_up("a", "b", then="soft")
-    assert drain(site.app).counts == {"cancelled": 1, "succeeded": 1}
-    assert (site.down, site.notes(job), clock.now()) == (["b", "a"], ["compensated"], began)
-
-
-def test_a_hard_cancel_is_undone_after_the_old_lease(site: Site, clock: ManualClock) -> None:
-    began = clock.now()
-    job = site.put_up("a", "b", then="hard")
-    assert drain(site.app).counts == {"cancelled": 1}
-    clock.advance(59)
-    assert (drain(site.app).runs, site.down) == ((), [])
-    assert drain(site.app, advance=True).counts == {"succeeded": 1}
-    assert (site.down, site.notes(job)) == (["b", "a"], ["compensated"])
-    assert clock.now() - began == timedelta(seconds=60)
 
 
 # Workers
