@@ -9,7 +9,7 @@ from holdfast.services.sweeper import SweepService
 from tests.contract.builders import Made, claim, refused_without_trace, running, types
 from tests.support.histories import problems
 
-LONG = 1_500
+LONG = 1_050
 """More than Python's limit of recursion."""
 
 

@@ -281,20 +281,6 @@ def test_a_declaration_has_the_limits_and_labels_of_jobs(ledger: Ledger):
     assert (job.limits, job.requires) == ({}, ())
 
 
-def test_a_declaration_changes_nothing_that_operators_set(ledger: Ledger):
-    ledger.set_policy("walk", attempts_max=2)
-    ledger.declare_policy("walk", attempts_max=7)
-    assert ledger.policies() == {"kind": {"walk": {"attempts_max": 2}}, "tier": {}}
-
-
-def test_a_lease_keeps_the_policy_that_was_declared_when_it_was_issued(ledger: Ledger):
-    ledger.declare_policy("walk", attempts_max=7)
-    made = running(ledger, kind="walk")
-    ledger.declare_policy("walk")
-    assert ledger.get(made.id).attempts_max == 7
-    assert ledger.policy_of(made.id).attempts_max == 5
-
-
 @pytest.mark.parametrize(
     "given",
     [

@@ -211,20 +211,6 @@ def test_a_paused_queue_is_a_warning_only_if_jobs_wait():
     assert found.action == "Unpause it: holdfast queue unpause 'it'\"'\"'s'."
 
 
-def unserved(**census: Any) -> list[HealthFinding]:
-    found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, **census))
-    return [finding for finding in found.findings if finding.code == "kind_unserved"]
-
-
-def test_jobs_that_no_worker_serves_are_reported():
-    old, new = ReadyJobs("q", "k", 3, T0 - 61 * SECOND), ReadyJobs("q", "k", 3, T0 - 60 * SECOND)
-    [found] = unserved(ready=(old, new))
-    assert "3 jobs of kind k in queue q can be claimed, the first for 61 s" in found.words
-    assert unserved(ready=(old,), workers=(HERE,)) == []
-    assert unserved(ready=(old,), paused={"q": QueuePause(T0)}) == []
-    assert len(unserved(ready=(ReadyJobs("q", "other", 1, 0),), workers=(HERE,))) == 1
-
-
 def backlog(**census: Any) -> list[HealthFinding]:
     found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, **census))
     assert found.well

@@ -151,12 +151,6 @@ def test_the_worker_of_a_job_may_be_there():
     assert "It requires the label gpu, which no running worker that serves k in q has." in lacking.text
 
 
-def test_an_explanation_for_a_claim_leaves_out_workers():
-    used_up = LimitState(name="a", limit="a", units=1, used=3, concurrent=3)
-    assert flowing(is_asked_to_claim=True, workers=()).situation is Situation.READY
-    assert flowing(FlowFacts(limits=(used_up,)), is_asked_to_claim=True).situation is Situation.LIMIT_USED_UP
-
-
 # Queued
 
 
@@ -392,18 +386,6 @@ def test_a_discarded_letter_is_not_to_be_discarded_again():
     found = of(dead)
     assert (found.situation, commands(found)[-1]) == (Situation.EXHAUSTED, "holdfast dlq get 7")
     assert "no further action is needed" in found.text
-
-
-def test_the_newest_replay_counts():
-    history = failing(History().start())
-    found = of(history, replays=(LinkedJob(8, Status.FAILED, "default"), LinkedJob(9, Status.RUNNING, "default")))
-    assert found.situation is Situation.REPLAYED
-    assert "It was replayed as job 9, which is running." in found.text
-    assert commands(found) == ["holdfast explain 9"]
-    assert commands(of(history, replays=(LinkedJob(8, Status.FAILED, "default"),))) == [
-        "holdfast explain 8",
-        "holdfast job replay 7",
-    ]
 
 
 def test_a_job_with_a_finished_replay_is_replayed_only_with_again():

@@ -142,9 +142,3 @@ def test_an_empty_beat_has_no_payload():
     assert payloads.beat_payload(payloads.NO_BEAT) is None
     assert payloads.beat_payload(payloads.BeatPayload(progress=0)) == b'{"progress":0}'
     assert payloads.decode(payloads.BeatPayload, None) == payloads.NO_BEAT
-
-
-@pytest.mark.parametrize("body", [None, b"null", b'{"a": 1}'])
-def test_raw_json_is_read_back_unchanged(body: bytes | None):
-    made = payloads.CancelledPayload(error=payloads.to_optional_json(body)).encode()
-    assert payloads.json_bytes(payloads.decode(payloads.CancelledPayload, made).error) == body

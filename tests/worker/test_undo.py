@@ -45,6 +45,18 @@ class Site:
     def put_up(self, *stones: str, then: str = "fail") -> Job:
         return self.app.enqueue("build", stones=list(stones), then=then)
 
+    def put_up_around(self, step: str) -> Job:
+        """Enqueue a job with three undo steps, of which the second is of this kind."""
+
+        @self.app.handler("mixed")
+        def mixed(job: Context) -> None:
+            job.undo("take_down", stone="first")
+            job.undo(step)
+            job.undo("take_down", stone="last")
+            raise PermanentError("it fell")
+
+        return self.app.enqueue(mixed)
+
     @property
     def undo_job(self) -> Job:
         [found] = [job for job in self.app.ledger.list(kind="holdfast.undo") if job.replay_of is None]
@@ -167,14 +179,7 @@ def test_a_step_that_raises_once_is_run_again_and_earlier_ones_are_not(site: Sit
         if len(tries) == 1:
             raise OSError("slipped")
 
-    @site.app.handler()
-    def mixed(job: Context) -> None:
-        job.undo("take_down", stone="first")
-        job.undo(shaky)
-        job.undo("take_down", stone="last")
-        raise PermanentError("it fell")
-
-    job = site.app.enqueue(mixed)
+    job = site.put_up_around("shaky")
     assert [run.status for run in drain(site.app, advance=True).runs] == ["failed", "queued", "succeeded"]
     assert (site.down, tries) == (["last", "first"], [1, 2])
     assert site.notes(job) == ["compensated"]
@@ -234,14 +239,7 @@ def test_a_replay_continues_where_the_undo_job_ended(site: Site) -> None:
         if broken:
             raise PermanentError("rusted in")
 
-    @site.app.handler()
-    def mixed(job: Context) -> None:
-        job.undo("take_down", stone="first")
-        job.undo(stuck)
-        job.undo("take_down", stone="last")
-        raise PermanentError("it fell")
-
-    job = site.app.enqueue(mixed)
+    job = site.put_up_around("stuck")
     drain(site.app)
     again = site.app.ledger.replay(site.undo_job.id)
     drain(site.app)
@@ -307,14 +305,7 @@ def test_a_checkpoint_of_a_step_does_not_change_the_count(site: Site, of: str) -
             await job.checkpoint({"page": 7})
         look(job)
 
-    @site.app.handler()
-    def mixed(job: Context) -> None:
-        job.undo("take_down", stone="first")
-        job.undo(of)
-        job.undo("take_down", stone="last")
-        raise PermanentError("it fell")
-
-    site.app.enqueue(mixed)
+    site.put_up_around(of)
     drain(site.app, advance=True)
     assert restored == [None, {"page": 7}]
     assert site.down == ["last", "first"]
