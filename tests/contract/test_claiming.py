@@ -55,21 +55,6 @@ def test_jobs_of_one_time_are_claimed_by_their_id(ledger: Ledger):
     assert _ids(ledger, ["a"]) == ids
 
 
-def test_claiming_one_by_one_gives_the_same_order(ledger: Ledger):
-    ids = [queued(ledger, queue="a", priority=priority).id for priority in (1, 3, 2, 3)]
-    assert [_ids(ledger, ["a"], limit=1)[0] for _ in ids] == [ids[1], ids[3], ids[2], ids[0]]
-
-
-def test_a_claim_without_ready_jobs_returns_an_empty_list(ledger: Ledger):
-    assert ledger.claim(WORKER, ["a"]) == []
-
-
-def test_claims_do_not_exceed_the_limit(ledger: Ledger):
-    for _ in range(3):
-        queued(ledger, queue="a")
-    assert len(_ids(ledger, ["a"], limit=2)) == 2
-
-
 def test_a_queue_named_twice_is_served_once(ledger: Ledger):
     made = queued(ledger, queue="a")
     assert _ids(ledger, ["a", "a"]) == [made.id]

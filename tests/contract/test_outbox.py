@@ -75,12 +75,6 @@ def test_the_events_of_a_job_are_sent_in_order(ledger: Ledger, inbox: Inbox):
     assert relay.tick() == {}
 
 
-def test_messages_have_queue_and_kind(ledger: Ledger, inbox: Inbox):
-    succeeded(ledger, queue="mail", kind="send")
-    Relay(near(ledger), [sink(inbox)]).tick()
-    assert {(message.data.queue, message.data.kind) for message in inbox.messages} == {("mail", "send")}
-
-
 def test_heartbeats_are_not_sent(ledger: Ledger, inbox: Inbox):
     made = running(ledger)
     ledger.heartbeat(made.fence, progress=1)

@@ -10,7 +10,7 @@ from holdfast import Ledger
 from holdfast.core import limits
 from holdfast.testing import ManualClock
 from holdfast.watch.timeline import build as timeline
-from tests.contract.builders import BUILDERS, FINISHED, WINDOW, claim, held, queued, refused, running
+from tests.contract.builders import BUILDERS, FINISHED, WINDOW, claim, claimed_stalled, held, queued, refused, running
 
 
 def seconds(start: Any, at: Any) -> Any:
@@ -230,3 +230,12 @@ def test_a_wrong_part_is_refused(ledger: Ledger, clock: ManualClock, chosen: dic
 def test_an_unknown_job_has_no_timeline(ledger: Ledger):
     with refused("not_found"):
         ledger.timeline(77)
+
+
+def test_an_attempt_that_stalled_before_its_start(ledger: Ledger):
+    made = claimed_stalled(ledger)
+    ledger.heartbeat(made.fence)
+    ledger.start(made.fence)
+    found = ledger.timeline(made.id)
+    [attempt] = found.attempts
+    assert (attempt.phases, len(attempt.leases), len(attempt.stalls), found.beats.n) == ([], 1, 1, 1)

@@ -12,10 +12,12 @@ from holdfast.core.doctor.model import (
     LockedJob,
     OpenTransaction,
     ReadyJobs,
+    RoutedJobs,
     SinkHealth,
     StoredFile,
 )
 from holdfast.core.explain.model import QueuePause, SeenWorker
+from holdfast.core.model import required_labels
 from holdfast.core.policy import DAY_MS
 from tests.unit.histories import SECOND, T0
 
@@ -303,3 +305,29 @@ def test_counting_is_reported_once_events_were_counted():
         Severity.NOTE,
         "10,001 events not kept in totals and history yet, and no process counts",
     )
+
+
+def test_signed_policies_are_well_with_a_server_key():
+    assert finding("server_key", signed=("kind weld",), server_key=True).severity is Severity.WELL
+
+
+def routed(requires: tuple[str, ...], since: int = T0 - 2 * MINUTE, kind: str = "k") -> RoutedJobs:
+    return RoutedJobs("q", kind, required_labels("", requires), 3, since)
+
+
+def test_jobs_whose_label_is_missing_may_be_for_agents():
+    found = finding("label_missing", workers=(HERE,), agent_at=T0, routed=(routed(("a",)),))
+    assert (found.severity, found.action[:24]) == (Severity.NOTE, "Unless it is for agents:")
+
+
+def test_jobs_that_a_worker_may_have_are_not_reported():
+    has = SeenWorker("w-2", T0, frozenset({"q"}), frozenset({"k"}), labels=frozenset({"a", "b"}))
+    censuses: list[dict[str, Any]] = [
+        {"workers": (HERE, has), "routed": (routed(("a", "b")),)},
+        {"workers": (HERE,), "routed": (routed(("a",), since=T0),)},
+        {"workers": (HERE,), "routed": (routed(("a",), kind="other"),)},
+        {"workers": (HERE,), "routed": (routed(("a",)),), "paused": {"q": QueuePause(T0)}},
+    ]
+    for census in censuses:
+        found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, **census)).findings
+        assert not {one.code for one in found} & {"label_missing", "worker_missing"}

@@ -232,11 +232,6 @@ def test_the_queue_that_a_handler_declares_is_named_while_no_worker_serves_its_k
     assert found.commands[0].command == "holdfast job move 7 --queue web"
 
 
-@pytest.mark.parametrize(("ahead", "words"), [(1, "1 job of its queue comes first"), (7, "7 jobs of its queue come first")])
-def test_the_number_of_jobs_ahead_is_explained(ahead: int, words: str):
-    assert words in of(History(), ahead=ahead).text
-
-
 def test_jobs_ahead_are_counted_up_to_a_limit():
     found = of(History(), ahead=AHEAD_MAX, workers=(HERE, SeenWorker("w-2", T0)))
     assert "10,000 jobs or more of its queue come first" in found.text
@@ -476,3 +471,11 @@ def test_the_facts_for_a_reader_of_some_queues_leave_out_replays_undo_jobs_and_w
 def test_a_reader_who_must_not_see_arguments_sees_no_keys_of_limits():
     limit = LimitState(name="api for 4711", limit="api", units=1, used=1, concurrent=1)
     assert [one.name for one in FlowFacts(limits=(limit,)).without_keys().limits] == ["api"]
+
+
+def test_an_explanation_for_a_reader_of_some_queues_counts_hidden_jobs() -> None:
+    assert "It waits for 2 jobs of queues that you may not see." in of(History(), hidden=2).text
+    both = of(History(), unmet=(LinkedJob(3, Status.RUNNING, "mail"),), hidden=1)
+    assert "It waits for job 3 (running), and for a job of a queue that you may not see." in both.text
+    ended = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE)
+    assert "It depends on a job of a queue that you may not see, without success." in of(ended, hidden=1).text

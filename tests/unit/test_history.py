@@ -44,3 +44,7 @@ def test_the_queue_of_a_job_that_was_moved():
 def test_slots_begin_at_full_minutes_and_hours():
     assert rules.slot_of(HOUR + 61_000_000, "minute") == HOUR + 60_000_000
     assert rules.slot_of(HOUR + 61_000_000, "hour") == HOUR
+
+
+def test_a_chart_of_years_has_days():
+    assert rules.chart_step_s(0, 1_000 * 24 * HOUR, 1_000 * 24 * HOUR) == 86_400

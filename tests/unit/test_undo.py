@@ -6,6 +6,8 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.limits import UNDO_STEPS_MAX
+from holdfast.core.model import SYSTEM, UNDO_KIND
+from holdfast.core.undo import undo_note
 from tests.unit.histories import STEP, History, code_of
 
 
@@ -38,3 +40,7 @@ def test_beats_with_checkpoints_steps_or_assistance_are_not_plain():
     ]
     assert [beat.is_plain for beat in cold] == [False] * 3
     assert payloads.BeatPayload(stage="A", progress=1, assist_requested=False).is_plain
+
+
+def test_an_undo_job_that_is_live_gives_no_note():
+    assert undo_note(History(kind=UNDO_KIND).start().job, c.Compensate(actor=SYSTEM, request_id="tick", job_id=7)) is None

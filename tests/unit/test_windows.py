@@ -13,9 +13,10 @@ from holdfast.core.explain.formatting import to_datetime
 from holdfast.core.explain.model import LinkedJob, Postponement, SeenWorker
 from holdfast.core.formatting import describe_event
 from holdfast.core.model import EventRecord, EventType, Status
+from holdfast.core.windows import changed_payload
 from holdfast.watch.timeline.build import TimelineHistory, TimelineJob, TimelineView, build_timeline
 from holdfast.watch.timeline.rows import TimelineEvent
-from tests.unit.histories import CLIENT, SECOND, T0, History
+from tests.unit.histories import CLIENT, SECOND, T0, History, code_of
 
 NEW: dict[str, Any] = {"args": b'{"n":2}'}
 LATER: dict[str, Any] = {**NEW, "delay_us": 10 * SECOND, "max_us": 30 * SECOND}
@@ -121,3 +122,12 @@ def test_the_timeline_has_the_postponed_time():
     found = build_timeline(job, TimelineHistory(events, [], {}), TimelineView(0, T0 * 2, 10), T0 + 2)
     assert found.waits[0].ready_at == to_datetime(T0 + 9 * SECOND)
     assert [mark.type for mark in found.marks] == ["enqueued", "postponed"]
+
+
+def test_a_job_that_was_claimed_is_not_changed():
+    for kind, fields in ((c.Replace, NEW), (c.Postpone, LATER)):
+        assert code_of(keyed().start().fail(), kind, actor=CLIENT, **fields) == "invalid_transition"
+
+
+def test_a_job_that_no_later_call_changed_has_the_payload_of_its_enqueue():
+    assert changed_payload(keyed().events[0].payload or b"", tuple(keyed().events)) is None
