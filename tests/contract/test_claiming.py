@@ -55,11 +55,6 @@ def test_jobs_of_one_time_are_claimed_by_their_id(ledger: Ledger):
     assert _ids(ledger, ["a"]) == ids
 
 
-def test_a_queue_named_twice_is_served_once(ledger: Ledger):
-    made = queued(ledger, queue="a")
-    assert _ids(ledger, ["a", "a"]) == [made.id]
-
-
 def test_a_claim_takes_only_jobs_of_the_given_kinds(ledger: Ledger):
     wanted = [queued(ledger, queue="a", kind=kind).id for kind in ("x", "y", "z")]
     assert _ids(ledger, ["a"], kinds=["x", "z"]) == [wanted[0], wanted[2]]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import HoldfastError, Job, Ledger
+from holdfast.agent import Agent
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
     WINDOW,
@@ -119,3 +120,10 @@ def test_the_holders_comment_is_kept_beside_the_reason_of_the_cancel(ledger: Led
     assert (event.type, event.reason, event.payload) == ("cancelled", "not needed", {"comment": WHY})
     assert job.cancel_reason == "not needed"
     assert ledger.check(made.id) == []
+
+
+def test_an_agent_may_give_a_reason_for_a_release(ledger: Ledger, ada: Agent):
+    made = queued(ledger)
+    ada.start(made.id)
+    ada.release(made.id, reason=WHY)
+    assert ledger.events(made.id)[-1].reason == WHY

@@ -7,7 +7,7 @@ from holdfast.core import commands as c
 from holdfast.core import payloads
 from holdfast.core.limits import UNDO_STEPS_MAX
 from holdfast.core.model import SYSTEM, UNDO_KIND
-from holdfast.core.undo import undo_note
+from holdfast.core.undo import has_undo_due, undo_note
 from tests.unit.histories import STEP, History, code_of
 
 
@@ -44,3 +44,12 @@ def test_beats_with_checkpoints_steps_or_assistance_are_not_plain():
 
 def test_an_undo_job_that_is_live_gives_no_note():
     assert undo_note(History(kind=UNDO_KIND).start().job, c.Compensate(actor=SYSTEM, request_id="tick", job_id=7)) is None
+
+
+def test_undo_is_due_for_an_ended_job_with_steps_only():
+    stepped = History().start().beat(undo=STEP)
+    assert [has_undo_due(job) for job in (History().cancel().job, stepped.job, stepped.cancel(hard=True).job)] == [
+        False,
+        False,
+        True,
+    ]
