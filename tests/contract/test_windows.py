@@ -409,16 +409,6 @@ def test_a_signed_job_is_changed_before_its_first_claim(ledger: Ledger, clock: M
 # Other faces
 
 
-def test_explain_says_that_a_job_was_postponed(ledger: Ledger, clock: ManualClock):
-    first = ledger.enqueue("k", {"n": 1}, **POSTPONE)
-    clock.advance(5)
-    ledger.enqueue("k", {"n": 2}, **POSTPONE)
-    found = ledger.explain(first.id)
-    assert found.situation == "postponed"
-    assert "dedupe key 'd'" in found.text and "at the latest" in found.text
-    assert found.next[0].at == ledger.get(first.id).available_at
-
-
 def test_explain_says_until_when_an_ended_job_has_its_key(ledger: Ledger, clock: ManualClock):
     first = ledger.enqueue("k", dedupe_key="d", dedupe_for="10m")
     run_one(ledger)

@@ -238,10 +238,6 @@ def test_jobs_ahead_are_counted_up_to_a_limit():
     assert found.next[0].by == "the first of w-1, w-2 with free capacity"
 
 
-def test_jobs_ahead_of_a_delayed_job_are_not_mentioned():
-    assert of(History(delay_us=SECOND), ahead=3).situation is Situation.SCHEDULED
-
-
 @pytest.mark.parametrize(
     ("history", "words"),
     [
