@@ -47,6 +47,14 @@ def on_engine(pg_url: str, test: Test) -> None:
     asyncio.run(main())
 
 
+async def waits_for_a_lock(connection: Any, observer: Any) -> None:
+    """Return when this connection waits for a lock."""
+    query = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
+    async with asyncio.timeout(20):
+        while await (await observer.execute(query, [connection.info.backend_pid])).fetchone() != (True,):
+            await asyncio.sleep(0)
+
+
 async def kinds(ledger: AsyncLedger) -> list[str]:
     return [job.kind for job in await ledger.list()]
 
@@ -139,12 +147,8 @@ def test_waiting_for_a_lock_does_not_block_the_loop(pg_url: str) -> None:
         holder = await psycopg.AsyncConnection.connect(pg_url.partition("?")[0])
         await ledger.enqueue("ship", dedupe_key="k", connection=holder)
         await connection.execute("SELECT 1")
-        pid = connection.info.backend_pid
         waiting = asyncio.create_task(ledger.enqueue("ship", dedupe_key="k", connection=connection))
-        query = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
-        async with asyncio.timeout(20):
-            while await (await holder.execute(query, [pid])).fetchone() != (True,):
-                await asyncio.sleep(0)
+        await waits_for_a_lock(connection, holder)
         await holder.commit()
         assert not (await waiting).is_new
         await connection.commit()
@@ -160,12 +164,8 @@ def test_a_cancelled_call_ends_before_the_cancellation_is_raised(pg_url: str) ->
         holder = await psycopg.AsyncConnection.connect(pg_url.partition("?")[0])
         await ledger.enqueue("ship", dedupe_key="k", connection=holder)
         await connection.execute("SELECT 1")
-        pid = connection.info.backend_pid
         waiting = asyncio.create_task(ledger.enqueue("late", dedupe_key="k", connection=connection))
-        query = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
-        async with asyncio.timeout(20):
-            while await (await holder.execute(query, [pid])).fetchone() != (True,):
-                await asyncio.sleep(0)
+        await waits_for_a_lock(connection, holder)
         for _ in range(3):
             waiting.cancel()
             for _ in range(10):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support import forked
+from tests.support.stores import leave_to_torture
 
 SHOP = '''
 import os
@@ -52,6 +53,39 @@ class Done(NamedTuple):
 
 
 Run = Callable[..., Done]
+
+ONE_STORE = {
+    "test_agent_loop.py",
+    "test_dlq.py",
+    "test_group.py",
+    "test_job.py",
+    "test_limit.py",
+    "test_schedule.py",
+    "test_task.py",
+}
+"""Files of tests of options and texts. What their verbs do on each store is tested by the contract."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_to_torture(items, lambda item: item.path.parent == Path(__file__).parent and item.path.name in ONE_STORE)
+
+
+class Commands:
+    """The commands of one noun on one ledger."""
+
+    def __init__(self, run: Run, url: str, *noun: str) -> None:
+        self.run = run
+        self.url = url
+        self._noun = noun
+
+    def __call__(self, *arguments: object) -> Done:
+        return self.run(*self._noun, "--db", self.url, *arguments)
+
+    def ask(self, *arguments: object) -> Any:
+        """The data that a command answers."""
+        done = self("--json", *arguments)
+        assert done.code == 0, done
+        return done.answer["data"]
 
 
 class Running:

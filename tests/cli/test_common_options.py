@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -159,14 +158,6 @@ def test_a_sweep_prints_its_counts(store_url: str, run: Run) -> None:
     found = wait_until(lambda: run("sweep", "--db", store_url, "--json").answer["data"]["events"])
     assert found == {"stalled": 1, "requeued": 1}
     assert run("sweep", "--db", store_url).out == "Swept: nothing was due.\n"
-
-
-def test_details_of_a_worker_are_escaped_for_the_terminal(folder: Path, run: Run) -> None:
-    with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
-        ledger.sign_in("ada", body={"host": "\x1b[2J", "queues": "none", "pid": {"a": 1}})
-    done = run("worker", "list")
-    assert (done.code, "\x1b" in done.out) == (0, False)
-    assert "\\x1b[2J" in done.out
 
 
 def test_a_dead_sink_is_revived_skipped_and_dropped(store_url: str, run: Run) -> None:

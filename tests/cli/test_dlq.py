@@ -138,21 +138,6 @@ def test_a_letter_named_by_id_is_not_replayed_twice(dlq: Letters) -> None:
     assert len(dlq.ledger.list(replay_of=first)) == 2
 
 
-def test_a_replay_that_was_cancelled_does_not_count(dlq_here: Letters) -> None:
-    first = dlq_here.make()
-    made = dlq_here.ledger.replay(first)
-    dlq_here.ledger.cancel(made.id)
-    assert dlq_here("replay", first).out.endswith("\n1 replayed.\n")
-    [third] = dlq_here.ledger.list(replay_of=first, after=made.id)
-    dlq_here.ledger.cancel(third.id)
-    last = dlq_here.ledger.replay(third.id)
-    assert f"job {first} is replayed as {last.id}, which was live already" in dlq_here("replay", first).out
-    fence = dlq_here.ledger.claim_job(last.id, worker="ada").fence
-    dlq_here.ledger.start(fence)
-    dlq_here.ledger.complete(fence)
-    assert f"was replayed before, as {last.id} (succeeded): give --again to replay it once more" in dlq_here("replay", first).out
-
-
 @pytest.mark.parametrize("everything", [False, True])
 def test_a_replay_records_its_reason(dlq_here: Letters, everything: bool) -> None:
     id_ = dlq_here.make()

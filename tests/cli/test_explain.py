@@ -50,11 +50,6 @@ def test_explain_has_the_same_content_as_json(real: Ledger, store_url: str, run:
     assert data["policy"]["attempts_max"] == 5
 
 
-def test_an_unknown_job_is_not_found(real: Ledger, store_url: str, run: Run) -> None:
-    assert run("explain", 7, "--db", store_url, "--json").answer["error_code"] == "not_found"
-    assert run("explain", "x", "--db", store_url).code == 2
-
-
 def test_contents_of_a_ledger_are_escaped_for_the_terminal(real: Ledger, store_url: str, run: Run) -> None:
     made = running(real)
     real.fail(made.fence, "\x1b[2J gone", retryable=False)

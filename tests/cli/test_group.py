@@ -1,34 +1,20 @@
 """`holdfast group`."""
 
-from typing import Any
-
 import pytest
 
 import holdfast
-from tests.cli.conftest import Done, Run
+from tests.cli.conftest import Commands, Done, Run
 from tests.contract.builders import held
 
 
-class GroupCommands:
-    def __init__(self, run: Run, url: str) -> None:
-        self._run = run
-        self.url = url
-
-    def __call__(self, *arguments: object) -> Done:
-        return self._run("group", *arguments, "--db", self.url)
-
-    def ask(self, *arguments: object) -> Any:
-        done = self(*arguments, "--json")
-        assert done.code == 0, done
-        return done.answer["data"]
-
+class GroupCommands(Commands):
     def enqueue(self, group: str) -> Done:
-        return self._run("job", "enqueue", "load", "--queue", "imports", "--group", group, "--db", self.url)
+        return self.run("job", "enqueue", "load", "--queue", "imports", "--group", group, "--db", self.url)
 
 
 @pytest.fixture
 def group(run: Run, store_url: str) -> GroupCommands:
-    return GroupCommands(run, store_url)
+    return GroupCommands(run, store_url, "group")
 
 
 def test_a_group_is_added_joined_closed_cancelled_and_replayed(group: GroupCommands) -> None:

@@ -11,21 +11,20 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from tests.cli.conftest import Done, Run
+from tests.cli.conftest import Commands, Done, Run
 
 NASTY = "red \x1b[31m, C1 \x9b1m, turned \u202e"
 
 
-class JobCommands:
+class JobCommands(Commands):
     """A ledger and the command line."""
 
     def __init__(self, ledger: Ledger, url: str, run: Run) -> None:
+        super().__init__(run, url)
         self.ledger = ledger
-        self._url = url
-        self._run = run
 
     def __call__(self, *arguments: object) -> Done:
-        done = self._run(*arguments, "--db", self._url)
+        done = super().__call__(*arguments)
         assert not {"\x1b", "\x9b", "\u202e"} & set(done.out + done.err)
         return done
 
@@ -73,15 +72,6 @@ def test_a_job_is_enqueued_shown_cancelled_and_replayed(jobs_cli: JobCommands) -
     assert [event["rev"] for event in jobs_cli.said("job", "events", id_, "--type", "cancelled")["events"]] == [2]
 
 
-def test_a_running_job_is_asked_to_stop(jobs_cli: JobCommands) -> None:
-    id_ = jobs_cli.ledger.enqueue("index").id
-    jobs_cli.held()
-    [asked] = jobs_cli.said("job", "cancel", id_)["cancelled"]
-    assert (asked["status"], asked["is_over"]) == ("running", False)
-    [over] = jobs_cli.said("job", "cancel", id_, "--hard")["cancelled"]
-    assert (over["status"], over["is_over"]) == ("cancelled", True)
-
-
 def test_a_repeated_cancel_reports_that_nothing_has_changed(jobs_cli: JobCommands) -> None:
     queued = jobs_cli.ledger.enqueue("index").id
     assert jobs_cli("job", "cancel", queued).out == f"Job {queued} is cancelled.\n"
@@ -121,15 +111,7 @@ def test_a_job_named_by_id_is_not_replayed_twice(here: JobCommands) -> None:
 def test_advice_is_printed_once(here: JobCommands, folder: Path) -> None:
     for words in (["task", "start", "--id", 1], ["job", "replay", 99], ["job", "frobnicate"]):
         assert here(*words).err.count("Try") == 1, words
-    assert here._run("job", "list", "--db", "holdfast.db").err.count("Try") == 1
-
-
-def test_a_repeated_request_is_done_once(jobs_cli: JobCommands) -> None:
-    first, second = (
-        jobs_cli.said("job", "enqueue", "index", "--queue", "default", "--request-id", "r1")["job"]["id"] for _ in range(2)
-    )
-    assert first == second
-    assert len(jobs_cli.ledger.list()) == 1
+    assert here.run("job", "list", "--db", "holdfast.db").err.count("Try") == 1
 
 
 def test_a_dedupe_key_finds_the_job_that_has_it(here: JobCommands) -> None:
@@ -167,16 +149,6 @@ def test_a_key_is_kept_for_a_time(here: JobCommands) -> None:
     assert f"was there already and is cancelled. It keeps its key until {first['dedupe_until'][:4]}" in here(*call).out
     assert "  key until " in here("job", "get", first["id"]).out
     assert here.refused("job", "enqueue", "index", "--queue", "default", "--dedupe-for", "1h")[:2] == (1, "validation_error")
-
-
-def test_a_job_waits_for_others(here: JobCommands) -> None:
-    first = here.ledger.enqueue("index").id
-    later = here.said(
-        "job", "enqueue", "index", "--queue", "default", "--depends-on", first, "--on-dependency-failure", "cancel"
-    )["job"]
-    assert (later["depends_on"], later["waits_for"], later["on_dependency_failure"]) == ([first], [first], "cancel")
-    here.said("job", "cancel", first)
-    assert here.ledger.get(later["id"]).status == "cancelled"
 
 
 def test_failed_jobs_are_listed_and_discarded(jobs_cli: JobCommands) -> None:
@@ -341,14 +313,6 @@ def test_several_jobs_are_enqueued_together_or_not_at_all(here: JobCommands, fol
     assert len(here.ledger.list()) == 3
 
 
-def test_an_item_that_is_refused_does_not_affect_the_others(here: JobCommands) -> None:
-    first, second = here.ledger.enqueue("index").id, here.ledger.enqueue("index").id
-    code, error_code, context = here.refused("job", "cancel", first, 99, second)
-    assert (code, error_code) == (1, "not_found")
-    assert [done["job_id"] for done in context["cancelled"]] == [first, second]
-    assert [refused["job_id"] for refused in context["refused"]] == [99]
-
-
 @pytest.mark.parametrize(
     ("verb", "options", "word"),
     [
@@ -492,14 +456,6 @@ def test_jobs_are_listed_by_phase(here: JobCommands) -> None:
     assert [task["id"] for task in here.said("task", "list", "--phase", "executing")["tasks"]] == ids[1:2]
 
 
-def test_a_page_continues_after_the_previous_one(here: JobCommands) -> None:
-    ids = [job.id for job in here.ledger.enqueue_many([{"kind": "index"}] * 3)]
-    first = here.said("job", "list", "--limit", 2)
-    assert ([job["id"] for job in first["jobs"]], first["next_after"]) == (ids[:0:-1], ids[1])
-    rest = here.said("job", "list", "--after", ids[1])
-    assert ([job["id"] for job in rest["jobs"]], rest["next_after"]) == (ids[:1], None)
-
-
 def test_nothing_is_claimed_from_a_paused_queue(jobs_cli: JobCommands) -> None:
     jobs_cli.ledger.enqueue("index", queue="crawl")
     assert jobs_cli("queue", "pause", "crawl").out == "Queue crawl is paused: nothing more is claimed from it.\n"
@@ -592,7 +548,7 @@ def test_the_command_that_explain_gives_works(here: JobCommands) -> None:
     assert "It is served in fetch." in found["text"]
     command = found["commands"][0]["command"]
     assert re.fullmatch(rf"holdfast job move --db \S+ {id_} --queue fetch", command)
-    assert here._run(*command.split()[1:]).code == 0
+    assert here.run(*command.split()[1:]).code == 0
     assert here.ledger.get(id_).queue == "fetch"
     assert here.said("explain", id_)["situation"] == "ready"
 
@@ -625,14 +581,14 @@ def test_more_jobs_than_one_batch_are_changed_with_one_command(here: JobCommands
 def test_the_ledger_may_be_named_before_the_noun(here: JobCommands, folder: Path) -> None:
     id_ = here.ledger.enqueue("index", queue="only here").id
     for words in (
-        ["--db", here._url, "job", "list"],
-        ["job", "--db", here._url, "list"],
-        ["--db", "sqlite:///another.db", "job", "list", "--db", here._url],
+        ["--db", here.url, "job", "list"],
+        ["job", "--db", here.url, "list"],
+        ["--db", "sqlite:///another.db", "job", "list", "--db", here.url],
     ):
-        answer = here._run(*words, "--json").answer
+        answer = here.run(*words, "--json").answer
         assert [job["id"] for job in answer["data"]["jobs"]] == [id_]
     assert not (folder / "another.db").exists()
-    assert f"--db {here._url}" in here._run("--db", here._url, "explain", id_).out
+    assert f"--db {here.url}" in here.run("--db", here.url, "explain", id_).out
 
 
 def test_a_stalled_job_is_requeued(jobs_cli: JobCommands) -> None:

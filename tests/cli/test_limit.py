@@ -1,26 +1,10 @@
 """`holdfast limit`, `holdfast queue set`, and the options of flow control."""
 
-from typing import Any
-
 import pytest
 
 import holdfast
 from holdfast.cli.limit import format_waiting
-from tests.cli.conftest import Done, Run
-
-
-class Commands:
-    def __init__(self, run: Run, url: str) -> None:
-        self._run = run
-        self.url = url
-
-    def __call__(self, *arguments: object) -> Done:
-        return self._run("--db", self.url, *arguments)
-
-    def ask(self, *arguments: object) -> Any:
-        done = self("--json", *arguments)
-        assert done.code == 0, done
-        return done.answer["data"]
+from tests.cli.conftest import Commands, Run
 
 
 @pytest.fixture

@@ -1,33 +1,17 @@
 """`holdfast schedule`."""
 
-from typing import Any
-
 import pytest
 
 import holdfast
-from tests.cli.conftest import Done, Run
-
-
-class ScheduleCommands:
-    def __init__(self, run: Run, url: str) -> None:
-        self._run = run
-        self.url = url
-
-    def __call__(self, *arguments: object) -> Done:
-        return self._run("schedule", *arguments, "--db", self.url)
-
-    def ask(self, *arguments: object) -> Any:
-        done = self(*arguments, "--json")
-        assert done.code == 0, done
-        return done.answer["data"]
+from tests.cli.conftest import Commands, Run
 
 
 @pytest.fixture
-def schedule(run: Run, store_url: str) -> ScheduleCommands:
-    return ScheduleCommands(run, store_url)
+def schedule(run: Run, store_url: str) -> Commands:
+    return Commands(run, store_url, "schedule")
 
 
-def test_a_schedule_is_added_shown_paused_run_and_removed(schedule: ScheduleCommands) -> None:
+def test_a_schedule_is_added_shown_paused_run_and_removed(schedule: Commands) -> None:
     added = schedule(
         *("add", "nightly", "report", "--cron", "0 3 * * *", "--tz", "Europe/Berlin", "--queue", "reports"),
         *("--args", '{"page": 1}', "--missed", "skip", "--overlap", "cancel", "--jitter", "5m", "--priority", "3"),
@@ -49,7 +33,7 @@ def test_a_schedule_is_added_shown_paused_run_and_removed(schedule: ScheduleComm
     assert schedule("list").out == "There are no schedules.\n"
 
 
-def test_a_preview_shows_both_clocks(schedule: ScheduleCommands) -> None:
+def test_a_preview_shows_both_clocks(schedule: Commands) -> None:
     start, end = ("--start", "2026-03-28T00:00"), ("--end", "2026-03-30T12:00")
     with holdfast.open(schedule.url) as ledger:
         assert ledger.now().year >= 2026
@@ -78,21 +62,21 @@ def test_a_preview_shows_both_clocks(schedule: ScheduleCommands) -> None:
     ],
     ids=str,
 )
-def test_mistakes_are_named(schedule: ScheduleCommands, arguments: tuple[str, ...], code: int, words: str) -> None:
+def test_mistakes_are_named(schedule: Commands, arguments: tuple[str, ...], code: int, words: str) -> None:
     with holdfast.open(schedule.url):
         pass
     done = schedule(*arguments)
     assert (done.code, words in done.err) == (code, True), done
 
 
-def test_the_removal_of_a_declared_schedule_is_remarked_on(schedule: ScheduleCommands) -> None:
+def test_the_removal_of_a_declared_schedule_is_remarked_on(schedule: Commands) -> None:
     with holdfast.open(schedule.url) as ledger:
         ledger.declare_schedules("k", {"s": {"every": "1h"}})
     assert "declared by its handler" in schedule("get", "s").out
     assert "comes back when a worker starts" in schedule("remove", "s").err
 
 
-def test_a_declared_schedule_can_be_taken_and_given_back(schedule: ScheduleCommands) -> None:
+def test_a_declared_schedule_can_be_taken_and_given_back(schedule: Commands) -> None:
     with holdfast.open(schedule.url) as ledger:
         ledger.declare_schedules("k", {"s": {"every": "1h"}})
         ledger.set_schedule("t", "k", every="1h")

@@ -140,23 +140,6 @@ def test_a_page_of_held_tasks_is_filtered_before_the_limit(real: Ledger, ask: An
     assert (unnamed.code, unnamed.answer["suggested_action"]) == (2, "Add --agent NAME, or export HOLDFAST_AGENT=NAME.")
 
 
-@pytest.mark.parametrize("verb", ["start", "heartbeat", "fail"])
-def test_the_same_request_is_done_once(real: Ledger, ask: Any, verb: str) -> None:
-    one, two = queued(real).id, queued(real).id
-    for id_ in (one, two) if verb != "start" else ():
-        ask("task", "start", "--id", id_)
-    rest = ["--error", "broke"] if verb == "fail" else []
-    first = ask("task", verb, "--id", one, *rest, "--request-id", "same")
-    rev = real.get(one).rev
-    again = ask("task", verb, "--id", one, *rest, "--request-id", "same")
-    task = first.answer["data"]["task"]
-    assert first.answer["success"] and "replayed" not in task
-    assert again.answer["data"]["task"] == {**task, "replayed": True}
-    assert real.get(one).rev == rev
-    other = ask("task", verb, "--id", two, *rest, "--request-id", "same")
-    assert (other.code, other.answer["error_code"]) == (1, "idempotency_conflict")
-
-
 def test_refusals_have_a_reason(real: Ledger, ask: Any) -> None:
     one = queued(real).id
     ask("task", "start", "--id", one)

@@ -1,33 +1,17 @@
 """`holdfast token`: a token is shown once, and only its owner can use it."""
 
-from typing import Any
-
 import pytest
 
 import holdfast
-from tests.cli.conftest import Done, Run
-
-
-class TokenCommands:
-    def __init__(self, run: Run, url: str) -> None:
-        self._run = run
-        self.url = url
-
-    def __call__(self, *arguments: object) -> Done:
-        return self._run("token", *arguments, "--db", self.url)
-
-    def ask(self, *arguments: object) -> Any:
-        done = self(*arguments, "--json")
-        assert done.code == 0, done
-        return done.answer["data"]
+from tests.cli.conftest import Commands, Run
 
 
 @pytest.fixture
-def token(run: Run, store_url: str) -> TokenCommands:
-    return TokenCommands(run, store_url)
+def token(run: Run, store_url: str) -> Commands:
+    return Commands(run, store_url, "token")
 
 
-def test_a_token_is_created_and_works(token: TokenCommands) -> None:
+def test_a_token_is_created_and_works(token: Commands) -> None:
     made = token.ask(
         "new", "--role", "worker", "--name", "arm-1", "--queues", "crawl*, mail", "--act-as", "worker:arm-*", "--expires", "90d"
     )
@@ -39,7 +23,7 @@ def test_a_token_is_created_and_works(token: TokenCommands) -> None:
     assert found.expires_at is not None and (found.expires_at - found.created_at).days == 90
 
 
-def test_a_token_is_shown_once(token: TokenCommands) -> None:
+def test_a_token_is_shown_once(token: Commands) -> None:
     shown = token("new", "--role", "admin", "--name", "kim").out
     [text] = [word for word in shown.split() if word.startswith("hft_")]
     with holdfast.open(token.url) as ledger:
@@ -52,7 +36,7 @@ def test_a_token_is_shown_once(token: TokenCommands) -> None:
     assert "revoked" in done.out
 
 
-def test_a_token_is_revoked_by_its_id_or_its_name(token: TokenCommands) -> None:
+def test_a_token_is_revoked_by_its_id_or_its_name(token: Commands) -> None:
     made = [token.ask("new", "--role", "reader", "--name", name)["token"]["id"] for name in ("a", "b", "b")]
     assert token.ask("revoke", "a")["token"]["id"] == made[0]
     twice = token("revoke", "b")
@@ -77,13 +61,13 @@ def test_a_token_is_revoked_by_its_id_or_its_name(token: TokenCommands) -> None:
     ],
 )
 def test_wrong_arguments_are_reported(run: Run, arguments: list[str], code: int, message: str) -> None:
-    here = TokenCommands(run, "sqlite:///holdfast.db")
+    here = Commands(run, "sqlite:///holdfast.db", "token")
     here("new", "--role", "reader", "--name", "first")
     done = here(*arguments)
     assert (done.code, message in done.err) == (code, True), done
     assert [record["name"] for record in here.ask("list")["tokens"]] == ["first"]
 
 
-def test_an_empty_ledger_has_no_tokens(token: TokenCommands) -> None:
+def test_an_empty_ledger_has_no_tokens(token: Commands) -> None:
     with holdfast.open(token.url):
         assert token("list").out == "There are no tokens.\n"

@@ -123,6 +123,29 @@ LIVE = ("queued", "claimed", "running", "aborting", "assisted", "claimed_stalled
 FINISHED = ("succeeded", "failed", "cancelled", "dead_lettered")
 
 
+ON_A_JOB: dict[str, tuple[Callable[..., Made], Callable[..., Any]]] = {
+    "claim_job": (queued, lambda ledger, made, **extra: ledger.claim_job(made.id, WORKER, **extra)),
+    "start": (claimed, lambda ledger, made, **extra: ledger.start(made.fence, **extra)),
+    "heartbeat": (running, lambda ledger, made, **extra: ledger.heartbeat(made.fence, **extra)),
+    "heartbeat, full": (running, lambda ledger, made, **extra: ledger.heartbeat(made.fence, progress=1, **extra)),
+    "complete": (running, lambda ledger, made, **extra: ledger.complete(made.fence, 1, **extra)),
+    "fail": (running, lambda ledger, made, **extra: ledger.fail(made.fence, "x", **extra)),
+    "release": (running, lambda ledger, made, **extra: ledger.release(made.fence, **extra)),
+    "acknowledge_cancel": (aborting, lambda ledger, made, **extra: ledger.acknowledge_cancel(made.fence, **extra)),
+    "stall": (running, lambda ledger, made, **extra: ledger.stall(made.fence, **extra)),
+    "resume": (running_stalled, lambda ledger, made, **extra: ledger.resume(made.fence, **extra)),
+    "requeue": (running_stalled, lambda ledger, made, **extra: ledger.requeue(made.id, **extra)),
+    "assist": (running, lambda ledger, made, **extra: ledger.assist(made.id, **extra)),
+    "unassist": (assisted, lambda ledger, made, **extra: ledger.unassist(made.id, **extra)),
+    "cancel": (running, lambda ledger, made, **extra: ledger.cancel(made.id, **extra)),
+    "cancel hard": (running, lambda ledger, made, **extra: ledger.cancel(made.id, hard=True, **extra)),
+    "dead_letter": (running, lambda ledger, made, **extra: ledger.dead_letter(made.id, reason_code="timeout", **extra)),
+    "replay": (failed, lambda ledger, made, **extra: ledger.replay(made.id, **extra)),
+    "discard": (failed, lambda ledger, made, **extra: ledger.discard(made.id, **extra)),
+}
+"""The verbs on one job, each with a job that it can be used on. They take further options."""
+
+
 def types(ledger: Ledger, job_id: int, after_rev: int = 0) -> list[str]:
     """The types of the job's events after a revision."""
     return [event.type.value for event in ledger.events(job_id) if event.rev > after_rev]
@@ -133,6 +156,15 @@ def refused(code: str) -> Iterator[pytest.ExceptionInfo[HoldfastError]]:
     with pytest.raises(HoldfastError) as caught:
         yield caught
     assert caught.value.code == code, caught.value
+
+
+def refusal_of(verb: Callable[..., Any], *given: Any, **options: Any) -> str:
+    """The code with which a verb is refused, or an empty text."""
+    try:
+        verb(*given, **options)
+    except HoldfastError as error:
+        return error.code
+    return ""
 
 
 def trace(ledger: Ledger) -> tuple[list[Any], list[Any]]:

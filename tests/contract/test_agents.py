@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast import Ledger
 from holdfast.agent import Agent, Task
-from holdfast.errors import FenceLost, HoldfastError, IdempotencyConflict, InvalidTransition, LeaseConflictError, NotFound
+from holdfast.errors import FenceLost, HoldfastError, IdempotencyConflict, InvalidTransition, NotFound
 from holdfast.testing import ManualClock
 from tests.contract.builders import queued
 from tests.support.histories import problems
@@ -42,15 +42,6 @@ def test_no_answer_shows_a_token(ledger: Ledger, ada: Agent) -> None:
     assert not {"token", "fence"} & set(Task.__struct_fields__)
     ada.start(made.id, request_id="r1")
     assert ledger.get(made.id).fence is None
-
-
-def test_starting_a_held_task_renews_it_and_keeps_the_attempt(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
-    made = queued(ledger)
-    ada.start(made.id)
-    clock.advance(60)
-    task = ada.start(made.id)
-    assert (task.attempt, task.claim_expires_at) == (1, clock.now() + 5 * MINUTES)
-    assert types(ledger, made.id)[-1] == "heartbeat"
 
 
 @pytest.mark.parametrize("verb", ["start", "resume"])
@@ -136,20 +127,6 @@ def test_a_last_attempt_that_has_expired_is_not_claimed_again_but_can_be_ended(
     assert ada.complete(made.id).status == "succeeded"
 
 
-def test_another_agents_task_is_a_conflict_with_holder_and_time(
-    ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
-) -> None:
-    made = queued(ledger)
-    ada.start(made.id)
-    end = clock.now() + 5 * MINUTES
-    error = refusal(bob.start, made.id)
-    assert type(error) is LeaseConflictError
-    assert (error.context["holder"], error.context["held_until"]) == ("ada", end)
-    assert "held by ada" in error.message and end.isoformat().replace("+00:00", "Z") in error.message
-    other = refusal(Agent(ledger, "ada", session="another").start, made.id)
-    assert other.code == "lease_conflict"
-
-
 def test_an_expired_claim_is_recorded_as_stalled_and_taken_over(
     ledger: Ledger, ada: Agent, bob: Agent, clock: ManualClock
 ) -> None:
@@ -199,15 +176,6 @@ def test_only_the_holder_may_change_a_task(ledger: Ledger, ada: Agent, bob: Agen
         assert ledger.events(made.id) == before
 
 
-def test_a_late_agent_completes_its_task_if_it_was_not_claimed_again(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
-    made = queued(ledger)
-    ada.start(made.id)
-    clock.advance(301)
-    assert ada.complete(made.id, {"ok": True}).status == "succeeded"
-    assert types(ledger, made.id)[-3:] == ["stalled", "resumed", "succeeded"]
-    assert ledger.get(made.id).attempt == 1
-
-
 def test_a_beat_renews_the_lease_and_records_its_contents(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
     made = queued(ledger)
     ada.start(made.id)
@@ -232,16 +200,6 @@ def test_a_repeated_request_has_one_effect_and_the_same_answer(ledger: Ledger, a
     assert getattr(ada, verb)(made.id, *rest, request_id="r1") == replace(first, replayed=True)
     assert ledger.get(made.id).rev == rev
     assert isinstance(refusal(getattr(ada, verb), other.id, *rest, request_id="r1"), IdempotencyConflict)
-
-
-def test_an_attempt_fences_off_an_older_process(ledger: Ledger, ada: Agent, clock: ManualClock) -> None:
-    made = queued(ledger)
-    ada.start(made.id)
-    ada.release(made.id)
-    assert ada.start(made.id).attempt == 2
-    for verb, rest in ((ada.start, ()), (ada.heartbeat, ()), (ada.complete, ()), (ada.fail, ("x",)), (ada.release, ())):
-        assert isinstance(refusal(verb, made.id, *rest, attempt=1), FenceLost)
-    assert ada.heartbeat(made.id, attempt=2).attempt == 2
 
 
 def test_a_task_is_completed_failed_or_released(ledger: Ledger, ada: Agent) -> None:

@@ -9,9 +9,6 @@ from tests.contract.builders import (
     WINDOW,
     aborting,
     aborting_stalled,
-    assisted,
-    claimed,
-    queued,
     refused_without_trace,
     running,
     types,
@@ -49,23 +46,12 @@ def test_the_holder_acknowledges_a_soft_cancel(ledger: Ledger):
     assert ledger.check(made.id) == []
 
 
-def test_a_cancel_that_was_not_requested_cannot_be_acknowledged(ledger: Ledger):
-    made = running(ledger)
-    with refused_without_trace(ledger, "invalid_transition"):
-        ledger.acknowledge_cancel(made.fence)
-
-
 def test_a_completion_while_aborting_is_accepted(ledger: Ledger):
     made = aborting(ledger)
     ledger.complete(made.fence, {"saved": True})
     job = ledger.get(made.id)
     assert (job.status, job.result) == ("succeeded", {"saved": True})
     assert ledger.check(made.id) == []
-
-
-def test_a_transient_error_while_aborting_cancels(ledger: Ledger):
-    made = aborting(ledger)
-    assert ledger.fail(made.fence, "x").status == "cancelled"
 
 
 def test_an_exhausted_transient_error_while_aborting_cancels(ledger: Ledger):
@@ -119,13 +105,6 @@ def test_a_repeated_soft_cancel_does_not_extend_the_grace(ledger: Ledger, clock:
     assert ledger.sweep() == {"cancelled": 1}
 
 
-def test_a_hard_cancel_replaces_a_soft_cancel(ledger: Ledger):
-    made = aborting(ledger)
-    assert ledger.cancel(made.id, hard=True, reason="now").status == "cancelled"
-    with refused_without_trace(ledger, "fence_lost"):
-        ledger.acknowledge_cancel(made.fence)
-
-
 def test_a_stalled_job_that_was_aborting_is_cancelled_never_requeued(ledger: Ledger, clock: ManualClock):
     made = aborting_stalled(ledger, policy={"cancel_grace": "1h"} | WINDOW)
     with refused_without_trace(ledger, "invalid_transition"):
@@ -148,29 +127,6 @@ def test_a_stalled_job_that_was_aborting_cannot_be_claimed(ledger: Ledger, clock
     with refused_without_trace(ledger, "not_claimable") as caught:
         ledger.claim_job(made.id, "w-2")
     assert caught.value.context["why"] == "cancelling"
-
-
-def test_a_released_aborting_job_is_cancelled(ledger: Ledger):
-    made = aborting(ledger)
-    assert ledger.release(made.fence).status == "cancelled"
-
-
-def test_a_soft_cancel_of_an_assisted_job_asks_its_holder_to_stop(ledger: Ledger):
-    made = assisted(ledger)
-    assert ledger.cancel(made.id).phase == "aborting"
-
-
-def test_a_cancelled_claimed_job_cannot_be_started(ledger: Ledger):
-    made = claimed(ledger)
-    ledger.cancel(made.id)
-    with refused_without_trace(ledger, "fence_lost"):
-        ledger.start(made.fence)
-
-
-def test_a_cancelled_job_cannot_be_claimed(ledger: Ledger):
-    made = queued(ledger, queue="crawl")
-    ledger.cancel(made.id)
-    assert ledger.claim("w-1", ["crawl"]) == []
 
 
 def test_the_event_of_a_cancel_has_actor_and_reason(ledger: Ledger):

@@ -55,26 +55,6 @@ def test_jobs_of_one_time_are_claimed_by_their_id(ledger: Ledger):
     assert _ids(ledger, ["a"]) == ids
 
 
-def test_claiming_one_by_one_gives_the_same_order(ledger: Ledger):
-    ids = [queued(ledger, queue="a", priority=priority).id for priority in (1, 3, 2, 3)]
-    assert [_ids(ledger, ["a"], limit=1)[0] for _ in ids] == [ids[1], ids[3], ids[2], ids[0]]
-
-
-def test_a_claim_without_ready_jobs_returns_an_empty_list(ledger: Ledger):
-    assert ledger.claim(WORKER, ["a"]) == []
-
-
-def test_claims_do_not_exceed_the_limit(ledger: Ledger):
-    for _ in range(3):
-        queued(ledger, queue="a")
-    assert len(_ids(ledger, ["a"], limit=2)) == 2
-
-
-def test_a_queue_named_twice_is_served_once(ledger: Ledger):
-    made = queued(ledger, queue="a")
-    assert _ids(ledger, ["a", "a"]) == [made.id]
-
-
 def test_a_claim_takes_only_jobs_of_the_given_kinds(ledger: Ledger):
     wanted = [queued(ledger, queue="a", kind=kind).id for kind in ("x", "y", "z")]
     assert _ids(ledger, ["a"], kinds=["x", "z"]) == [wanted[0], wanted[2]]
@@ -164,28 +144,7 @@ def test_pausing_does_not_affect_holders(ledger: Ledger):
     assert ledger.complete(made.fence).status == "succeeded"
 
 
-def test_jobs_may_be_enqueued_into_a_paused_queue(ledger: Ledger):
-    ledger.pause("a")
-    assert ledger.enqueue("x", queue="a").status == "queued"
-
-
 # Claims by id
-
-
-def test_claiming_a_held_job_again_renews_the_lease_and_keeps_the_attempt(ledger: Ledger, clock: ManualClock):
-    made = running(ledger)
-    clock.advance(20)
-    job = ledger.claim_job(made.id, WORKER)
-    assert (job.attempt, job.status, held(job)) == (1, "running", made.fence)
-    assert job.claim_expires_at == clock.now() + timedelta(seconds=60)
-    assert types(ledger, made.id)[-1] == "heartbeat"
-
-
-def test_a_live_lease_of_another_worker_is_a_conflict(ledger: Ledger, clock: ManualClock):
-    made = running(ledger)
-    clock.advance(30)
-    with refused_without_trace(ledger, "lease_conflict"):
-        ledger.claim_job(made.id, "w-2")
 
 
 def test_a_silent_lease_of_another_worker_is_stalled_first(ledger: Ledger, clock: ManualClock):

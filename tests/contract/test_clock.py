@@ -15,18 +15,18 @@ STEPS = [-3_600, -1, 0, 1, 3_600]
 
 
 @pytest.mark.parametrize("first", STEPS)
-@pytest.mark.parametrize("second", STEPS)
-def test_times_of_a_job_never_go_back(ledger: Ledger, clock: ManualClock, first: float, second: float):
-    made = running(ledger, policy={"attempts_max": 9})
-    clock.jump(first)
-    ledger.heartbeat(made.fence, progress=1)
-    clock.jump(second)
-    ledger.heartbeat(made.fence)
-    clock.jump(first)
-    ledger.fail(made.fence, "again")
-    times = [event.received_at for event in ledger.events(made.id)]
-    assert all(earlier <= later for earlier, later in pairwise(times))
-    assert ledger.check(made.id) == []
+def test_times_of_a_job_never_go_back(ledger: Ledger, clock: ManualClock, first: float):
+    for second in STEPS:
+        made = running(ledger, policy={"attempts_max": 9})
+        clock.jump(first)
+        ledger.heartbeat(made.fence, progress=1)
+        clock.jump(second)
+        ledger.heartbeat(made.fence)
+        clock.jump(first)
+        ledger.fail(made.fence, "again")
+        times = [event.received_at for event in ledger.events(made.id)]
+        assert all(earlier <= later for earlier, later in pairwise(times))
+        assert ledger.check(made.id) == []
 
 
 def test_a_step_back_never_shortens_a_lease(ledger: Ledger, clock: ManualClock):

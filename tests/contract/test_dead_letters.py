@@ -143,14 +143,6 @@ def test_each_letter_is_replayed_and_linked(ledger: Ledger):
     assert ledger.events(fresh[0].id)[0].actor == "operator:client"
 
 
-def test_replaying_again_returns_the_live_replays(ledger: Ledger):
-    for _ in range(3):
-        _dead(ledger)
-    first, second = _jobs(_replay(ledger)), _jobs(_replay(ledger))
-    assert _ids(second) == _ids(first)
-    assert {job.is_new for job in second} == {False}
-
-
 def _replayed(ledger: Ledger, job_id: int, end: str) -> int:
     """Replay the job and end the replay in this status."""
     replay = ledger.replay(job_id)

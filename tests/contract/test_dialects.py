@@ -69,13 +69,13 @@ def test_every_event_can_be_written_in_every_dialect(ledger: Ledger):
         assert [int(line[name]) for line in translated] == [event.job_id for event in events]
 
 
-@pytest.mark.parametrize(("dialect", "kind"), NAMED)
-def test_events_are_found_by_their_names_in_a_dialect(ledger: Ledger, dialect: Dialect, kind: EventType):
+def test_events_are_found_by_their_names_in_a_dialect(ledger: Ledger):
     everything(ledger)
-    own = ledger.events(types=[kind.value])
-    [name] = {line["type"] for line in translated_events(ledger, dialect) if line["id"] in {event.id for event in own}}
-    assert name != kind.value
-    assert ledger.events(types=[name]) == own
+    for dialect, kind in NAMED:
+        own = ledger.events(types=[kind.value])
+        [name] = {line["type"] for line in translated_events(ledger, dialect) if line["id"] in {event.id for event in own}}
+        assert name != kind.value
+        assert ledger.events(types=[name]) == own
 
 
 def test_statuses_are_written_with_the_names_of_the_dialect(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):

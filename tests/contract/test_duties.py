@@ -11,11 +11,6 @@ TICK_S = 0.000_001
 TTL_S = 10
 
 
-def test_the_first_caller_gets_the_duty(ledger: Ledger):
-    assert ledger.take_duty("sweep", "a", ttl=TTL_S) is True
-    assert ledger.take_duty("sweep", "b", ttl=TTL_S) is False
-
-
 def test_duties_of_different_names_have_different_holders(ledger: Ledger):
     assert ledger.take_duty("sweep", "a", ttl=TTL_S)
     assert ledger.take_duty("relay", "b", ttl=TTL_S)
@@ -80,12 +75,6 @@ def test_a_duty_taken_while_the_clock_was_far_ahead_is_free_after_the_step_back(
     ledger.set_schedule("s", "report", every="1s")
     assert ledger.wants_sweeping("b")
     assert ledger.take_duty("sweep", "b", ttl=TTL_S)
-
-
-def test_duties_record_no_events(ledger: Ledger):
-    ledger.take_duty("sweep", "a", ttl=TTL_S)
-    ledger.drop_duty("sweep", "a")
-    assert ledger.events() == []
 
 
 @pytest.mark.parametrize("ttl", [1, "1s", 3_600, "1h"])

@@ -14,16 +14,18 @@ from holdfast.core.model import Status
 from holdfast.ledger.sweep import SWEEP_DUTY
 from holdfast.testing import ManualClock
 from tests.contract import builders
-from tests.contract.builders import BUILDERS, WINDOW, refused, trace
+from tests.contract.builders import WINDOW, refused, trace
 
 SITUATIONS: dict[Situation, Callable[[Ledger, ManualClock], int]] = {}
 """How to get a job into each situation. There is no sweeper and no worker unless the builder adds one."""
+SAYS: dict[Situation, tuple[str, str]] = {}
+"""What the text of each situation contains, and how the first command begins."""
 _numbers = itertools.count(1)
 
 
-def situation(name: Situation) -> Callable[..., Any]:
+def situation(name: Situation, words: str, command: str = "job cancel") -> Callable[..., Any]:
     def keep(build: Callable[[Ledger, ManualClock], int]) -> Callable[[Ledger, ManualClock], int]:
-        SITUATIONS[name] = build
+        SITUATIONS[name], SAYS[name] = build, (words, command)
         return build
 
     return keep
@@ -40,18 +42,18 @@ def swept(ledger: Ledger) -> None:
     assert ledger.take_duty(SWEEP_DUTY, "w-2", ttl="10m")
 
 
-@situation(Situation.NO_WORKER)
+@situation(Situation.NO_WORKER, "No worker serves index_page in q-", "job move")
 def _no_worker(ledger: Ledger, clock: ManualClock) -> int:
     ledger.sign_in("w-1", body={"queues": ["elsewhere"], "kinds": ["index_page"]})
     return builders.queued(ledger).id
 
 
-@situation(Situation.READY)
+@situation(Situation.READY, "It may be claimed, and is the next of its queue; it has been ready for 0 s.")
 def _ready(ledger: Ledger, clock: ManualClock) -> int:
     return served(ledger)
 
 
-@situation(Situation.QUEUED_BEHIND)
+@situation(Situation.QUEUED_BEHIND, "It may be claimed, but jobs of a higher priority wait in this queue.", "worker run")
 def _behind(ledger: Ledger, clock: ManualClock) -> int:
     made = served(ledger)
     queue = ledger.get(made).queue
@@ -61,7 +63,7 @@ def _behind(ledger: Ledger, clock: ManualClock) -> int:
     return made
 
 
-@situation(Situation.POSTPONED)
+@situation(Situation.POSTPONED, "Such calls can postpone it further: in 10 min (00:10:00Z) at the latest.")
 def _postponed(ledger: Ledger, clock: ManualClock) -> int:
     made = served(ledger, dedupe_key="d", delay=60)
     clock.advance(1)
@@ -69,26 +71,26 @@ def _postponed(ledger: Ledger, clock: ManualClock) -> int:
     return made
 
 
-@situation(Situation.SCHEDULED)
+@situation(Situation.SCHEDULED, "It was enqueued for later, and may be claimed in 60 min (01:00:00Z).")
 def _scheduled(ledger: Ledger, clock: ManualClock) -> int:
     return served(ledger, delay=3600)
 
 
-@situation(Situation.BACKOFF)
+@situation(Situation.BACKOFF, "It waits before it is tried again, and may be claimed in 0.", "worker run")
 def _backoff(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running(ledger)
     ledger.fail(made.fence, ValueError("no answer"))
     return made.id
 
 
-@situation(Situation.QUEUE_PAUSED)
+@situation(Situation.QUEUE_PAUSED, "which was paused 0 s ago (00:00:00Z) by client.", "queue unpause")
 def _paused(ledger: Ledger, clock: ManualClock) -> int:
     made = served(ledger)
     ledger.pause(ledger.get(made).queue)
     return made
 
 
-@situation(Situation.LIMIT_USED_UP)
+@situation(Situation.LIMIT_USED_UP, "for 1 is used up: 2 of 2 are in use. It draws 2 units. It takes turns", "limit get")
 def _limit_used_up(ledger: Ledger, clock: ManualClock) -> int:
     name = f"api-{next(_numbers)}"
     ledger.set_limit(name, concurrent=2, by="args.n")
@@ -97,7 +99,7 @@ def _limit_used_up(ledger: Ledger, clock: ManualClock) -> int:
     return made[1]
 
 
-@situation(Situation.LIMIT_TOO_SMALL)
+@situation(Situation.LIMIT_TOO_SMALL, "It can never start: it draws 4 units of the limit api-", "limit get")
 def _limit_too_small(ledger: Ledger, clock: ManualClock) -> int:
     name = f"api-{next(_numbers)}"
     ledger.set_limit(name, concurrent=5)
@@ -106,19 +108,19 @@ def _limit_too_small(ledger: Ledger, clock: ManualClock) -> int:
     return made
 
 
-@situation(Situation.NO_WORKER_WITH_LABELS)
+@situation(Situation.NO_WORKER_WITH_LABELS, "It requires the label gripper, which no running worker", "worker run")
 def _no_label(ledger: Ledger, clock: ManualClock) -> int:
     queue = ledger.get(made := served(ledger, requires=["gripper", "zone:berlin"])).queue
     ledger.sign_in("w-1", body={"queues": [queue], "kinds": ["index_page"], "labels": ["zone:berlin"]})
     return made
 
 
-@situation(Situation.CLAIMED)
+@situation(Situation.CLAIMED, "w-1 has claimed it and has not started it yet. Its last heartbeat came 0 s ago (00:00:00Z).")
 def _claimed(ledger: Ledger, clock: ManualClock) -> int:
     return builders.claimed(ledger).id
 
 
-@situation(Situation.RUNNING)
+@situation(Situation.RUNNING, "w-1 runs it. Its last heartbeat came 2 s ago (00:00:05Z).")
 def _running(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running(ledger)
     clock.advance(5)
@@ -127,14 +129,17 @@ def _running(ledger: Ledger, clock: ManualClock) -> int:
     return made.id
 
 
-@situation(Situation.BEATS_LATE)
+@situation(
+    Situation.BEATS_LATE,
+    "w-1 is late: a beat is due every 10 s. Its last heartbeat came 11 s ago (00:00:00Z). Without another beat",
+)
 def _late(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running(ledger)
     clock.advance(11)
     return made.id
 
 
-@situation(Situation.NO_PROGRESS)
+@situation(Situation.NO_PROGRESS, "have not changed for 45 s. Without progress it stalls in 15 s (00:01:00Z).")
 def _no_progress(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running(ledger, policy={"progress_timeout": "60s"})
     for _ in range(5):
@@ -143,17 +148,21 @@ def _no_progress(ledger: Ledger, clock: ManualClock) -> int:
     return made.id
 
 
-@situation(Situation.ASSISTED)
+@situation(Situation.ASSISTED, "w-1 runs it, and an operator helps.")
 def _assisted(ledger: Ledger, clock: ManualClock) -> int:
     return builders.assisted(ledger).id
 
 
-@situation(Situation.ABORTING)
+@situation(
+    Situation.ABORTING,
+    "cancelled (not needed): w-1 is asked to stop, and may continue for another 30 s (until 00:00:30Z).",
+    "job cancel 1 --hard",
+)
 def _aborting(ledger: Ledger, clock: ManualClock) -> int:
     return builders.aborting(ledger).id
 
 
-@situation(Situation.STALL_DUE)
+@situation(Situation.STALL_DUE, "A sweep was due 1 s ago (00:00:30Z): w-2 does it with its next tick.", "sweep")
 def _stall_due(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running(ledger)
     swept(ledger)
@@ -161,19 +170,19 @@ def _stall_due(ledger: Ledger, clock: ManualClock) -> int:
     return made.id
 
 
-@situation(Situation.NO_SWEEPER)
+@situation(Situation.NO_SWEEPER, "A sweep was due 1 s ago (00:01:00Z), but no worker sweeps.", "sweep")
 def _unswept(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running_stalled(ledger)
     clock.advance(61)
     return made.id
 
 
-@situation(Situation.RESUME_WINDOW)
+@situation(Situation.RESUME_WINDOW, "w-1 may still return and continue, for another 60 s (until 00:01:00Z).")
 def _window(ledger: Ledger, clock: ManualClock) -> int:
     return builders.running_stalled(ledger).id
 
 
-@situation(Situation.RESUME_DUE)
+@situation(Situation.RESUME_DUE, "w-1 sent a heartbeat again 0 s ago (00:00:05Z), and gets it back.")
 def _revived(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running_stalled(ledger)
     swept(ledger)
@@ -182,7 +191,7 @@ def _revived(ledger: Ledger, clock: ManualClock) -> int:
     return made.id
 
 
-@situation(Situation.REQUEUE_DUE)
+@situation(Situation.REQUEUE_DUE, "Its holder did not return in time: it is due to be requeued. A sweep was due", "sweep")
 def _requeue_due(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running_stalled(ledger)
     swept(ledger)
@@ -190,12 +199,12 @@ def _requeue_due(ledger: Ledger, clock: ManualClock) -> int:
     return made.id
 
 
-@situation(Situation.CANCEL_DUE)
+@situation(Situation.CANCEL_DUE, "It was being cancelled (not needed), and will not run again.")
 def _cancel_due(ledger: Ledger, clock: ManualClock) -> int:
     return builders.aborting_stalled(ledger).id
 
 
-@situation(Situation.REQUEUED)
+@situation(Situation.REQUEUED, "Attempt 1, by w-1, ended: its holder fell silent (NO_HEARTBEAT).")
 def _requeued(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running(ledger)
     clock.advance(31)
@@ -205,41 +214,41 @@ def _requeued(ledger: Ledger, clock: ManualClock) -> int:
     return made.id
 
 
-@situation(Situation.SUCCEEDED)
+@situation(Situation.SUCCEEDED, "It succeeded 0 s ago (00:00:00Z), in attempt 1, by w-1.", "")
 def _succeeded(ledger: Ledger, clock: ManualClock) -> int:
     return builders.succeeded(ledger).id
 
 
-@situation(Situation.FAILED)
+@situation(Situation.FAILED, "It failed 0 s ago (00:00:00Z) (permanent, in exec), in attempt 1: no such page.", "job replay")
 def _failed(ledger: Ledger, clock: ManualClock) -> int:
     return builders.failed(ledger).id
 
 
-@situation(Situation.CANCELLED)
+@situation(Situation.CANCELLED, "It was cancelled 0 s ago (00:00:00Z): requested.", "job replay")
 def _cancelled(ledger: Ledger, clock: ManualClock) -> int:
     return builders.cancelled(ledger).id
 
 
-@situation(Situation.DEAD_LETTERED)
+@situation(Situation.DEAD_LETTERED, "(policy_violation, in exec), after 1 attempt.", "dlq replay")
 def _dead_lettered(ledger: Ledger, clock: ManualClock) -> int:
     return builders.dead_lettered(ledger).id
 
 
-@situation(Situation.EXHAUSTED)
+@situation(Situation.EXHAUSTED, "(exhausted_retries, in exec), after 1 of 1 attempts: no answer.", "dlq replay")
 def _exhausted(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running(ledger, policy={"attempts_max": 1})
     ledger.fail(made.fence, "no answer")
     return made.id
 
 
-@situation(Situation.REPLAYED)
+@situation(Situation.REPLAYED, "It was replayed as job 2, which is queued.", "explain 2")
 def _replayed(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.dead_lettered(ledger)
     ledger.replay(made.id)
     return made.id
 
 
-@situation(Situation.COMPENSATION_OWED)
+@situation(Situation.COMPENSATION_OWED, "It has 1 undo step left to run, and there is no undo job yet.", "sweep")
 def _owed(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.running(ledger)
     ledger.heartbeat(made.fence, undo={"kind": "delete_page", "args": {"n": 1}})
@@ -247,7 +256,7 @@ def _owed(ledger: Ledger, clock: ManualClock) -> int:
     return made.id
 
 
-@situation(Situation.COMPENSATION_FAILED)
+@situation(Situation.COMPENSATION_FAILED, "Its undo steps failed: an operator has to look at it.", "explain 2")
 def _compensation_failed(ledger: Ledger, clock: ManualClock) -> int:
     made = _owed(ledger, clock)
     ledger.sweep()
@@ -257,7 +266,7 @@ def _compensation_failed(ledger: Ledger, clock: ManualClock) -> int:
     return made
 
 
-@situation(Situation.NO_SERVER_KEY)
+@situation(Situation.NO_SERVER_KEY, "and no server key is valid: every sweep skips it.", "key new")
 def _no_key(ledger: Ledger, clock: ManualClock) -> int:
     made = builders.claimed(ledger, policy={"signed": "liveness"})
     swept(ledger)
@@ -265,12 +274,12 @@ def _no_key(ledger: Ledger, clock: ManualClock) -> int:
     return made.id
 
 
-@situation(Situation.WAITS_FOR_DEPENDENCY)
+@situation(Situation.WAITS_FOR_DEPENDENCY, "It waits for job 1 (queued).", "explain 1")
 def _waiting(ledger: Ledger, clock: ManualClock) -> int:
     return served(ledger, depends_on=[builders.queued(ledger).id])
 
 
-@situation(Situation.DEPENDENCY_FAILED)
+@situation(Situation.DEPENDENCY_FAILED, "It waits for 2 jobs: 1 (queued), 2 (failed), and 2 will not succeed.", "job replay 2")
 def _dependency_failed(ledger: Ledger, clock: ManualClock) -> int:
     return served(ledger, depends_on=[builders.queued(ledger).id, builders.failed(ledger).id], on_dependency_failure="wait")
 
@@ -299,6 +308,9 @@ def test_every_situation_is_recognised(ledger: Ledger, clock: ManualClock, name:
     assert found.now == clock.now()
     assert (found.why_not_running is None) == (job.status is Status.RUNNING)
     assert found.text.startswith(f"Job {job_id} (index_page, in queue {job.queue}) is ")
+    words, command = SAYS[name]
+    assert words in found.text
+    assert commands(found)[0].startswith(f"holdfast {command}") if command else commands(found) == []
     assert all(step.at is None or step.by for step in found.next)
     assert trace(ledger) == before
 
@@ -312,29 +324,10 @@ def test_the_announced_time_of_a_waiting_job_is_kept_when_it_is_unblocked(ledger
     made = served(ledger, depends_on=[parent.id], delay=3_600)
     announced = ledger.explain(made).next[0]
     assert announced.at == clock.now() + timedelta(hours=1)
+    assert "Besides: it was enqueued for later, and may not be claimed before its time" in ledger.explain(made).text
     ledger.complete(parent.fence)
     found = ledger.explain(made)
     assert (found.situation, found.next[0].at) == (Situation.SCHEDULED, announced.at)
-
-
-@pytest.mark.parametrize("state", BUILDERS)
-def test_every_status_can_be_explained(ledger: Ledger, state: str):
-    made = BUILDERS[state](ledger)
-    found = ledger.explain(made.id)
-    assert found.status is ledger.get(made.id).status
-    assert found.since == ledger.now()
-
-
-def test_the_text_contains_the_most_important_fact(ledger: Ledger, clock: ManualClock):
-    def text(name: Situation) -> str:
-        return ledger.explain(SITUATIONS[name](ledger, clock)).text
-
-    assert "none that serves" not in text(Situation.READY)
-    assert "but jobs of a higher priority wait in this queue" in text(Situation.QUEUED_BEHIND)
-    assert "Attempt 1, by w-1, failed: ValueError: no answer." in text(Situation.BACKOFF)
-    assert "ended: its holder fell silent (NO_HEARTBEAT)" in text(Situation.REQUEUED)
-    assert "w-1 is late: a beat is due every 10 s." in text(Situation.BEATS_LATE)
-    assert "is asked to stop, and may continue for another 30 s" in text(Situation.ABORTING)
 
 
 def test_a_used_up_limit_is_named_with_its_key(ledger: Ledger, clock: ManualClock):

@@ -16,7 +16,7 @@ from holdfast.services.history import HistoryService
 from holdfast.testing import ManualClock
 from holdfast.watch import tally as rules
 from holdfast.watch.prometheus import render
-from tests.contract.builders import BUILDERS, queued, refused, refused_without_trace, running, succeeded
+from tests.contract.builders import queued, refused, refused_without_trace, running, succeeded
 from tests.support.histories import all_events
 from tests.support.near import near
 
@@ -161,14 +161,6 @@ def test_history_counts_every_event_once(ledger: Ledger, clock: ManualClock, see
         found |= sums
     events = Counter(event.type.value for event in all_events(ledger))
     assert {name: found[name] for name in rules.COUNTED} == {name: events[name] for name in rules.COUNTED}
-
-
-@pytest.mark.parametrize("status", BUILDERS)
-def test_a_job_of_each_status_is_counted(ledger: Ledger, status: str):
-    made = BUILDERS[status](ledger)
-    counted(ledger)
-    job = ledger.get(made.id)
-    assert total(ledger) == {(job.queue, job.kind, job.status.value): 1}
 
 
 def test_totals_and_history_include_what_no_service_has_counted(ledger: Ledger, clock: ManualClock):

@@ -13,7 +13,6 @@ from tests.contract.builders import (
     Made,
     aborting,
     assisted,
-    claim,
     claimed,
     held,
     refused_without_trace,
@@ -80,29 +79,6 @@ def test_after_the_sweep_a_beat_is_evidence_of_life_only(ledger: Ledger, clock: 
     assert ledger.check(made.id) == []
 
 
-@every_return
-def test_after_the_requeue_the_fence_is_lost(
-    ledger: Ledger, clock: ManualClock, verb: Callable[[Ledger, Fence], Any], own: list[str], status: str
-):
-    made = running(ledger)
-    clock.advance(LEASE_S + 1)
-    ledger.sweep()
-    assert ledger.get(made.id).status == "queued"
-    with refused_without_trace(ledger, "fence_lost"):
-        verb(ledger, made.fence)
-
-
-@every_return
-def test_after_another_claim_the_fence_is_lost(
-    ledger: Ledger, clock: ManualClock, verb: Callable[[Ledger, Fence], Any], own: list[str], status: str
-):
-    made = running(ledger)
-    clock.advance(LEASE_S + 1)
-    claim(ledger, made.id, "w-2")
-    with refused_without_trace(ledger, "fence_lost"):
-        verb(ledger, made.fence)
-
-
 def test_the_stall_has_the_system_as_actor_and_the_return_has_the_worker(ledger: Ledger, clock: ManualClock):
     made = _late(ledger, clock)
     ledger.heartbeat(made.fence)
@@ -111,25 +87,11 @@ def test_the_stall_has_the_system_as_actor_and_the_return_has_the_worker(ledger:
     assert resumed.actor == beat.actor == f"worker:{WORKER}#{ledger.incarnation}"
 
 
-def test_the_same_fence_is_valid_after_the_return(ledger: Ledger, clock: ManualClock):
-    made = _late(ledger, clock)
-    ledger.heartbeat(made.fence)
-    assert ledger.complete(made.fence, 1).status == "succeeded"
-    assert ledger.get(made.id).attempt == 1
-
-
 def test_at_the_end_of_the_lease_the_holder_is_not_late(ledger: Ledger, clock: ManualClock):
     made = running(ledger)
     clock.advance(LEASE_S)
     ledger.complete(made.fence, 1)
     assert types(ledger, made.id)[-2:] == ["started", "succeeded"]
-
-
-def test_silence_within_the_lease_has_no_effect(ledger: Ledger, clock: ManualClock):
-    made = running(ledger)
-    clock.advance(45)
-    ledger.heartbeat(made.fence)
-    assert types(ledger, made.id)[-2:] == ["started", "heartbeat"]
 
 
 @pytest.mark.parametrize("late", [_late, _late_and_swept], ids=["before the sweep", "after the sweep"])

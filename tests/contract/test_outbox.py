@@ -75,26 +75,12 @@ def test_the_events_of_a_job_are_sent_in_order(ledger: Ledger, inbox: Inbox):
     assert relay.tick() == {}
 
 
-def test_messages_have_queue_and_kind(ledger: Ledger, inbox: Inbox):
-    succeeded(ledger, queue="mail", kind="send")
-    Relay(near(ledger), [sink(inbox)]).tick()
-    assert {(message.data.queue, message.data.kind) for message in inbox.messages} == {("mail", "send")}
-
-
 def test_heartbeats_are_not_sent(ledger: Ledger, inbox: Inbox):
     made = running(ledger)
     ledger.heartbeat(made.fence, progress=1)
     Relay(near(ledger), [sink(inbox)]).tick()
     assert len(inbox.messages) == 3
     assert state(ledger).behind == 0
-
-
-def test_a_stall_under_operator_coverage_is_escalated(ledger: Ledger, inbox: Inbox):
-    made = running(ledger, policy={"requires_operator_coverage": True, "resume_window": "60s"})
-    ledger.stall(made.fence, reason="WORKER_ERROR")
-    Relay(near(ledger), [sink(inbox, messages=["ESCALATION_NEEDED"])]).tick()
-    [message] = inbox.messages
-    assert (message.data.reason, message.data.message, message.event.id) == ("WORKER_ERROR", "ESCALATION_NEEDED", f"{made.id}-4")
 
 
 @pytest.mark.parametrize(

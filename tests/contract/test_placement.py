@@ -46,15 +46,6 @@ def test_a_job_is_moved_to_another_worker_and_to_any(ledger: Ledger):
     assert ledger.check(job.id) == []
 
 
-def test_a_plain_job_is_moved_to_one_worker_and_back(ledger: Ledger):
-    job = ledger.enqueue("k")
-    assert ledger.move(job.id, for_worker="w").for_worker == "w"
-    assert ledger.claim("v") == []
-    assert ledger.move(job.id, for_worker=None).for_worker is None
-    assert [found.id for found in ledger.claim("v")] == [job.id]
-    assert ledger.check(job.id) == []
-
-
 def test_a_job_is_moved_to_a_queue_and_a_worker_at_once(ledger: Ledger):
     job = ledger.enqueue("k", for_worker="gone", dedupe_key="d")
     moved = ledger.move(job.id, "fetch", for_worker="w")

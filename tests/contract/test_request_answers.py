@@ -89,13 +89,6 @@ def test_another_batch_under_the_same_id_is_refused_item_by_item(ledger: Ledger)
     assert ledger.get(second.id).status == "running"
 
 
-def test_a_refused_item_does_not_affect_the_others(ledger: Ledger):
-    jobs = [running(ledger), claimed(ledger), running(ledger)]
-    answers = ledger.complete_many([(made.fence, number) for number, made in enumerate(jobs)])
-    assert [getattr(answer, "code", "done") for answer in answers] == ["done", "invalid_transition", "done"]
-    assert [ledger.get(made.id).result for made in jobs] == [0, None, 2]
-
-
 def test_a_batch_of_beats_has_an_answer_for_each(ledger: Ledger):
     jobs = [running(ledger), queued(ledger), claimed(ledger)]
     answers = ledger.heartbeat_many([made.fence for made in jobs])

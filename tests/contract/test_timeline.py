@@ -10,7 +10,7 @@ from holdfast import Ledger
 from holdfast.core import limits
 from holdfast.testing import ManualClock
 from holdfast.watch.timeline import build as timeline
-from tests.contract.builders import BUILDERS, WINDOW, claim, held, queued, refused, running
+from tests.contract.builders import BUILDERS, FINISHED, WINDOW, claim, claimed_stalled, held, queued, refused, running
 
 
 def seconds(start: Any, at: Any) -> Any:
@@ -100,16 +100,14 @@ def test_a_life_with_two_attempts(ledger: Ledger, clock: ManualClock):
     assert set(encoded["attempts"][0]["leases"][0]) == {"from", "to"}
 
 
-@pytest.mark.parametrize("name", BUILDERS)
-def test_a_job_of_each_status_has_a_timeline(ledger: Ledger, name: str):
-    made = BUILDERS[name](ledger)
-    job = ledger.get(made.id)
-    found = ledger.timeline(made.id)
-    assert len(found.attempts) == job.attempt
-    assert (found.waits[-1].end is None) == (job.status == "queued")
-    ended = job.status.value in ("succeeded", "failed", "cancelled", "dead_lettered")
-    assert [attempt.end for attempt in found.attempts] == [job.status.value if ended else None] * job.attempt
-    assert (found.attempts == []) == (job.attempt == 0)
+def test_a_job_of_each_status_has_a_timeline(ledger: Ledger):
+    for build in BUILDERS.values():
+        made = build(ledger)
+        job, found = ledger.get(made.id), ledger.timeline(made.id)
+        assert len(found.attempts) == job.attempt
+        assert (found.waits[-1].end is None) == (job.status == "queued")
+        ended = job.status.value in FINISHED
+        assert [attempt.end for attempt in found.attempts] == [job.status.value if ended else None] * job.attempt
 
 
 def test_a_claim_that_takes_over_ends_the_attempt(ledger: Ledger, clock: ManualClock):
@@ -232,3 +230,12 @@ def test_a_wrong_part_is_refused(ledger: Ledger, clock: ManualClock, chosen: dic
 def test_an_unknown_job_has_no_timeline(ledger: Ledger):
     with refused("not_found"):
         ledger.timeline(77)
+
+
+def test_an_attempt_that_stalled_before_its_start(ledger: Ledger):
+    made = claimed_stalled(ledger)
+    ledger.heartbeat(made.fence)
+    ledger.start(made.fence)
+    found = ledger.timeline(made.id)
+    [attempt] = found.attempts
+    assert (attempt.phases, len(attempt.leases), len(attempt.stalls), found.beats.n) == ([], 1, 1, 1)

@@ -75,8 +75,9 @@ def test_all_jobs_behind_a_limit_are_drained_without_a_pause(ledger: Ledger, clo
     assert len(drained(ledger, clock, 260, limit=10)) == 200
 
 
-@pytest.mark.parametrize(("size", "step"), [(5, 1), (1, 1), (1, 0.25), (4, 0.3)])
-@pytest.mark.parametrize("partitions", ["a", "ab"])
+@pytest.mark.parametrize(
+    ("partitions", "size", "step"), [("a", 5, 1), ("ab", 1, 1), ("ab", 1, 0.25), ("a", 4, 0.3), ("ab", 4, 0.3)]
+)
 @pytest.mark.parametrize("limit", SHARED, ids=["rate", "concurrent"])
 def test_a_higher_priority_goes_first_at_a_limit(
     ledger: Ledger, clock: ManualClock, limit: dict[str, Any], partitions: str, size: int, step: float
@@ -286,9 +287,9 @@ def test_a_job_is_found_among_many_subqueues_that_were_drained(ledger: Ledger, o
     ledger.set_limit("api", concurrent=5, by="args.n")
     jobs = [{"kind": "k", "partition": f"p{number:03}", "args": {"n": number}, **options} for number in range(300)]
     ledger.enqueue_many(jobs)
-    for _ in jobs:
-        [job] = claim(ledger, limit=1)
-        end(ledger, job)
+    while held := claim(ledger, limit=5):
+        for job in held:
+            end(ledger, job)
     last = ledger.enqueue(**jobs[290])
     assert [job.id for job in claim(ledger, limit=1)] == [last.id]
 
@@ -353,7 +354,7 @@ def _may_start(ledger: Ledger, worker: str) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_claim_that_is_not_filled_leaves_no_job_that_may_start(ledger: Ledger, clock: ManualClock, seed: int) -> None:
     random = Random(seed)
     if seed % 2:

@@ -10,7 +10,6 @@ from holdfast.testing import ManualClock
 from tests.contract.builders import (
     Made,
     held,
-    queued,
     refused,
     refused_without_trace,
     running,
@@ -166,11 +165,6 @@ def test_a_success_has_no_steps_to_undo(ledger: Ledger):
     assert ledger.undo_steps(made.id) == [_step(0), _step(1)]
     assert ledger.sweep() == {}
     assert ledger.check(made.id) == []
-
-
-def test_a_job_without_steps_has_nothing_to_undo(ledger: Ledger):
-    ledger.cancel(queued(ledger).id)
-    assert ledger.sweep() == {}
 
 
 def test_an_undo_job_shares_a_derived_correlation(ledger: Ledger):

@@ -52,13 +52,6 @@ def test_a_restarted_worker_is_another_entry(ledger: Ledger):
     assert there(ledger) == [("w", "2")]
 
 
-def test_signing_out_twice_has_the_same_effect(ledger: Ledger):
-    ledger.sign_in("w")
-    ledger.sign_out("w")
-    ledger.sign_out("w")
-    assert there(ledger) == []
-
-
 def test_workers_are_filtered_by_when_they_were_last_seen(ledger: Ledger, clock: ManualClock):
     ledger.sign_in("old", incarnation="i")
     clock.advance(60)
@@ -80,12 +73,6 @@ def test_names_are_ordered_by_their_bytes(ledger: Ledger):
     for name in ("b", "ä", "B", "a"):
         ledger.sign_in(name, incarnation="i")
     assert [name for name, _ in there(ledger)] == ["B", "a", "b", "ä"]
-
-
-def test_a_worker_is_a_record_that_does_not_change(ledger: Ledger):
-    ledger.sign_in("w")
-    with pytest.raises(AttributeError):
-        ledger.workers()[0].name = "other"  # type: ignore[misc]
 
 
 def test_details_at_their_limit_are_accepted(ledger: Ledger):

@@ -144,19 +144,6 @@ def test_other_keys_do_not_wait_for_a_locked_key(postgres_url: str, pg_url: str,
         assert rival.result(30).id == first.id
 
 
-def test_an_enqueue_without_a_key_never_waits(postgres_url: str, pg_url: str, opened: Opener) -> None:
-    ledger = opened(pg_url)
-    with psycopg.connect(postgres_url) as connection, ThreadPoolExecutor(1) as pool:
-        ledger.enqueue("once", dedupe_key="held up", connection=connection)
-        rival = pool.submit(ledger.enqueue, "once", dedupe_key="held up")
-        wait_until(has_to_wait(pg_url, postgres_url), what="the rival waits")
-        plain = ledger.enqueue("once")
-        assert [job.id for job in ledger.claim("worker")] == [plain.id]
-        assert not rival.done()
-        connection.commit()
-        rival.result(30)
-
-
 def test_a_key_whose_job_ends_during_the_enqueue_is_taken_again(pg_url: str, opened: Opener) -> None:
     """The enqueue finds the key taken. Before it reads the job of the key, that job ends."""
     ledger, other = opened(pg_url), opened(pg_url)
@@ -176,17 +163,6 @@ def test_a_key_whose_job_ends_during_the_enqueue_is_taken_again(pg_url: str, ope
     assert loser.is_new
     assert loser.id != winner.id
     assert [job.status for job in ledger.list()] == ["cancelled", "queued"]
-
-
-def test_a_key_is_free_again_when_its_job_has_ended(real: Ledger) -> None:
-    first = real.enqueue("once", dedupe_key="key")
-    assert real.enqueue("once", dedupe_key="key").id == first.id
-    [job] = real.claim("worker", start=True)
-    assert real.enqueue("once", dedupe_key="key").id == first.id
-    real.complete(job.fence)
-    second = real.enqueue("once", dedupe_key="key")
-    assert second.is_new
-    assert second.id != first.id
 
 
 def _session_class(ledger: Ledger) -> Any:

@@ -4,12 +4,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
-
 from holdfast import Fence, Ledger
-from holdfast.errors import IdempotencyConflict
-from holdfast.testing import ManualClock
-from tests.support.histories import count_jobs, problems
+from tests.support.histories import count_jobs
 from tests.support.processes import fleet
 
 
@@ -51,48 +47,6 @@ def test_a_call_stores_one_answer_and_plain_hot_verbs_none(real: Ledger) -> None
     assert kept(real) == 3
     assert real.claim("worker", ["empty"], request_id="nothing") == []
     assert kept(real) == 3
-
-
-def test_a_repeated_call_is_answered_as_before_and_changes_nothing(real: Ledger) -> None:
-    made = real.enqueue_many([{"kind": "work", "args": {"n": n}} for n in range(3)], request_id="make")
-    again = real.enqueue_many([{"kind": "work", "args": {"n": n}} for n in range(3)], request_id="make")
-    assert [job.id for job in again] == [job.id for job in made]
-    assert count_jobs(real) == 3
-    with pytest.raises(IdempotencyConflict):
-        real.enqueue_many([{"kind": "work"}], request_id="make")
-
-    [job] = real.claim("worker", request_id="take")
-    started = real.start(job.fence, request_id="start")
-    assert real.start(job.fence, request_id="start") == started
-    done = real.complete(job.fence, {"n": 1}, request_id="done")
-    assert real.complete(job.fence, {"n": 1}, request_id="done") == done
-    with pytest.raises(IdempotencyConflict):
-        real.complete(job.fence, {"n": 2}, request_id="done")
-    assert [event.type for event in real.events(job.id)] == ["enqueued", "claimed", "started", "succeeded"]
-
-    cancelled = real.cancel(made[1].id, request_id="cancel")
-    assert real.cancel(made[1].id, request_id="cancel") == cancelled
-    replayed = real.replay(made[1].id, request_id="replay")
-    assert real.replay(made[1].id, request_id="replay").id == replayed.id
-    assert count_jobs(real) == 4
-    assert problems(real) == []
-
-
-def test_a_repeated_claim_returns_the_jobs_still_held_without_renewing_them(ledger: Ledger, clock: ManualClock) -> None:
-    ledger.enqueue_many([{"kind": "work"}] * 4)
-    jobs = {job.id: job for job in ledger.claim("worker", limit=3, start=True, request_id="take")}
-    kept_job, done, released = jobs.values()
-    ledger.complete(done.fence)
-    ledger.release(released.fence)
-    clock.advance(5)
-
-    [again] = ledger.claim("worker", limit=3, start=True, request_id="take")
-
-    assert (again.id, again.fence) == (kept_job.id, kept_job.fence)
-    assert again.claim_expires_at == kept_job.claim_expires_at
-    assert again.rev == kept_job.rev
-    assert len(ledger.events(kept_job.id)) == 3
-    assert ledger.counts() == {"default": {"queued": 2, "running": 1, "succeeded": 1}}
 
 
 def test_one_request_id_from_many_processes_is_one_claim(store_url: str, real: Ledger) -> None:

@@ -118,89 +118,66 @@ def test_an_unknown_outcome_is_resolved_by_repeating_the_request_id(
     assert problems(direct) == []
 
 
-def test_every_call_of_a_group_gets_the_unknown_outcome(
-    cut_off: Ledger, direct: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+Answer = HoldfastError | int
+
+
+def numbered(ledger: Ledger, number: int) -> Answer:
+    """Enqueue a job under a request id of this number, and return its id or the refusal."""
+    try:
+        return ledger.enqueue("new", {"n": number}, request_id=f"r{number}").id
+    except HoldfastError as error:
+        return error
+
+
+def cut_while_a_group_waits(ledger: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> list[Answer]:
+    """Let eight calls wait for a leader, whose transaction has not begun, or has ended. Cut the next commit's connection."""
     monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)
-    running(cut_off)
-    before = positions(direct)
-    first_runs, go_on = threading.Event(), threading.Event()
-    transact = cut_off._store.transact
+    held, go_on = threading.Event(), threading.Event()
+    transact = ledger._store.transact
 
-    def held(lane: Any, work: Any) -> Any:
-        if not first_runs.is_set():
-            first_runs.set()
-            assert go_on.wait(30)
-        return transact(lane, work)
-
-    monkeypatch.setattr(cut_off._store, "transact", held)
-
-    def enqueue(number: int) -> HoldfastError | int:
-        try:
-            return cut_off.enqueue("new", {"n": number}, request_id=f"r{number}").id
-        except HoldfastError as error:
-            return error
-
-    with ThreadPoolExecutor(9) as pool:
-        leader = pool.submit(enqueue, 0)
-        assert first_runs.wait(30)
-        group = [pool.submit(enqueue, number) for number in range(1, 9)]
-        waiting = cut_off._pipeline._groups["work"]._waiting
-        wait_until(lambda: len(waiting) == 8, what="all calls wait for the leader")
-        proxy.cut("after", then_gone=True)
-        # The connection of the leader's commit is cut, and then the group cannot reach the server.
-        go_on.set()
-        answers = [leader.result(60), *(call.result(60) for call in group)]
-
-    assert [type(answer) for answer in answers] == [Unavailable] * 9
-    assert [answer.outcome for answer in answers if isinstance(answer, Unavailable)] == ["unknown"] + ["none"] * 8
-    proxy.come_back()
-    ids = [enqueue(number) for number in range(9)]
-    assert len(set(ids)) == 9
-    assert all(isinstance(id_, int) for id_ in ids)
-    assert len(positions(direct) - before) == 9
-
-
-def test_a_lost_connection_during_a_group_commit_is_unknown_for_all_its_calls(
-    cut_off: Ledger, direct: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_STATUS_SECONDS", 0.2)
-    running(cut_off)
-    before = positions(direct)
-    entered, go_on = threading.Event(), threading.Event()
-    transact = cut_off._store.transact
-
-    def held(lane: Any, work: Any) -> Any:
-        if entered.is_set():
-            return transact(lane, work)
-        answer = transact(lane, work)
-        entered.set()
+    def hold() -> None:
+        held.set()
         assert go_on.wait(30)
+
+    def first_is_held(lane: Any, work: Any) -> Any:
+        if held.is_set():
+            return transact(lane, work)
+        if not after:
+            hold()
+        answer = transact(lane, work)
+        if after:
+            hold()
         return answer
 
-    monkeypatch.setattr(cut_off._store, "transact", held)
-
-    def enqueue(number: int) -> HoldfastError | int:
-        try:
-            return cut_off.enqueue("new", {"n": number}, request_id=f"r{number}").id
-        except HoldfastError as error:
-            return error
-
+    monkeypatch.setattr(ledger._store, "transact", first_is_held)
     with ThreadPoolExecutor(9) as pool:
-        leader = pool.submit(enqueue, 0)
-        assert entered.wait(30)
-        group = [pool.submit(enqueue, number) for number in range(1, 9)]
-        waiting = cut_off._pipeline._groups["work"]._waiting
+        calls = [pool.submit(numbered, ledger, 0)]
+        assert held.wait(30)
+        calls += [pool.submit(numbered, ledger, number) for number in range(1, 9)]
+        waiting = ledger._pipeline._groups["work"]._waiting
         wait_until(lambda: len(waiting) == 8, what="all calls wait for the leader")
         proxy.cut("after", then_gone=True)
         go_on.set()
-        assert isinstance(leader.result(60), int)
-        answers = [call.result(60) for call in group]
+        return [call.result(60) for call in calls]
 
-    assert [getattr(answer, "outcome", answer) for answer in answers] == ["unknown"] * 8
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [(False, ["unknown"] + ["none"] * 8), (True, ["done"] + ["unknown"] * 8)],
+    ids=["of the leader", "of the group"],
+)
+def test_every_call_of_a_group_gets_the_unknown_outcome(
+    cut_off: Ledger, direct: Ledger, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, after: bool, expected: list[str]
+) -> None:
+    """The connection of the leader's commit is cut, and then the group cannot reach the server; or that of the group's."""
+    running(cut_off)
+    before = positions(direct)
+    answers = cut_while_a_group_waits(cut_off, proxy, monkeypatch, after=after)
+    assert [answer.outcome if isinstance(answer, Unavailable) else "done" for answer in answers] == expected
     proxy.come_back()
-    ids = [enqueue(number) for number in range(9)]
+    ids = [numbered(cut_off, number) for number in range(9)]
     assert len(set(ids)) == 9
+    assert all(isinstance(id_, int) for id_ in ids)
     assert len(positions(direct) - before) == 9
     assert problems(direct) == []
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast.ledger import Ledger
 from holdfast.mcp.sessions import SessionKey
 from holdfast.testing import ManualClock
-from tests.mcp.conftest import ENDS, new_sessions, over_stdio, text_of, tool_client
+from tests.mcp.conftest import ENDS, new_sessions, text_of, tool_client
 
 pytestmark = pytest.mark.anyio
 
@@ -73,16 +73,6 @@ async def test_a_completion_that_is_sent_twice_counts_once(ledger: Ledger, tool:
         assert (await ask(tool, id=job, request_id="r1", **more))["task"] == {**first["task"], "replayed": True}
     async with tool_client(new_sessions(ledger)) as later:
         assert (await later(tool, id=job, request_id="r1", **more))["task"]["replayed"]
-
-
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_completion_that_is_sent_twice_over_stdio_counts_once(sqlite_url: str, mode: str) -> None:
-    async with over_stdio(sqlite_url, mode=mode) as ask:
-        for tool, more in ENDS.items():
-            job = (await ask("enqueue", kind="draft"))["task"]["id"]
-            await ask("claim_job", id=job)
-            first = await ask(tool, id=job, request_id=tool, **more)
-            assert (await ask(tool, id=job, request_id=tool, **more))["task"] == {**first["task"], "replayed": True}
 
 
 async def test_a_repeated_answer_does_not_change_the_state_of_the_session(ledger: Ledger, clock: ManualClock) -> None:

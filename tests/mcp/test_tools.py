@@ -8,7 +8,6 @@ import pytest
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS, Tool
 
-import holdfast
 from holdfast.cli.answer_shapes import schema_of
 from holdfast.core import limits
 from holdfast.errors import HoldfastError
@@ -17,7 +16,6 @@ from holdfast.mcp.server import INSTRUCTIONS, SESSION_INSTRUCTIONS, agent_name
 from holdfast.mcp.tools import TOOLS
 from holdfast.testing import ManualClock
 from tests.mcp.conftest import ToolClient, new_sessions, tool_client
-from tests.support.validating import validating
 
 pytestmark = pytest.mark.anyio
 
@@ -152,35 +150,6 @@ async def test_refusals_say_what_to_do(ledger: Ledger, clock: ManualClock) -> No
         await ada("complete", id=job)
         assert (await ada.refused("complete", id=job))["error_code"] == "invalid_transition"
     assert ledger.get(job).status == "succeeded"
-
-
-async def test_a_result_that_a_validator_refuses_keeps_the_task_with_its_client(
-    ledger: Ledger, store_url: str, clock: ManualClock
-) -> None:
-    job = ledger.enqueue("draft").id
-    with holdfast.open(store_url, clock=clock, validators=validating("draft", lambda job, result: result != "bad")) as strict:
-        async with tool_client(new_sessions(strict)) as ask:
-            await ask("claim_job", id=job)
-            found = await ask.refused("complete", id=job, result="bad")
-            assert (found["error_code"], found["error_context"]["attempt"]) == ("refused_by_validator", 1)
-            assert (await ask("heartbeat", id=job))["task"]["status"] == "running"
-            assert (await ask("complete", id=job, result="good"))["task"]["status"] == "succeeded"
-
-
-async def test_a_lease_conflict_names_the_holder_and_the_end_of_the_lease(ledger: Ledger) -> None:
-    sessions, job = new_sessions(ledger), ledger.enqueue("draft").id
-    async with tool_client(sessions) as ada, tool_client(sessions, session="s2") as twin:
-        held = (await ada("claim_job", id=job))["task"]
-        found = await twin.refused("claim_job", id=job)
-        assert (found["error_code"], found["error_context"]["holder"]) == ("lease_conflict", "ada")
-        assert found["error_context"]["held_until"] == held["claim_expires_at"]
-        assert found["error_context"]["holder_session"] == "s1"
-        assert found["suggested_action"] == "Take another task: call resume"
-    async with tool_client(sessions, session=None) as unnamed:
-        found = await unnamed.refused("claim_job", id=job, session="s4")
-        assert found["suggested_action"] == "If that session is you: give session 's1'. If not: call resume"
-    async with tool_client(sessions, agent="bob", session="s3") as bob:
-        assert (await bob.refused("claim_job", id=job))["suggested_action"] == "Take another task: call resume"
 
 
 WRONG: list[tuple[str, dict[str, Any]]] = [
@@ -334,31 +303,6 @@ async def test_jobs_can_be_read_as_resources(ledger: Ledger) -> None:
 )
 async def test_a_client_is_identified_by_its_name(given: str, name: str) -> None:
     assert agent_name(given) == name
-
-
-async def test_an_older_process_of_a_session_is_fenced_off(ledger: Ledger, clock: ManualClock) -> None:
-    """The lease of an older process of the same session has ended, and a newer process has claimed the job."""
-    old, new, job = new_sessions(ledger), new_sessions(ledger), ledger.enqueue("draft").id
-    async with tool_client(old) as before, tool_client(new) as after:
-        await before("claim_job", id=job, ttl_s=1)
-        clock.advance(2)
-        ledger.sweep()
-        clock.advance(60)
-        assert (await after("claim_job", id=job))["task"]["attempt"] == 2
-        assert (await before.refused("complete", id=job))["error_code"] == "fence_lost"
-        assert (await after("complete", id=job))["task"]["status"] == "succeeded"
-
-
-async def test_resume_takes_over_expired_tasks_without_a_sweeper(ledger: Ledger, clock: ManualClock) -> None:
-    job, sessions = ledger.enqueue("draft").id, new_sessions(ledger)
-    async with tool_client(sessions) as dead, tool_client(sessions, agent="bob") as bob:
-        await dead("resume", ttl_s=1)
-        nothing = await bob("resume")
-        assert (nothing["task"], nothing["nothing"]["held"], nothing["nothing"]["then"]) == (None, 1, "wait")
-        clock.advance(2)
-        taken = await bob("resume")
-        assert (taken["task"]["attempt"], taken["why"]) == (2, "expired")
-        assert (await dead.refused("complete", id=job))["error_code"] == "fence_lost"
 
 
 async def test_a_session_holds_a_limited_number_of_jobs(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

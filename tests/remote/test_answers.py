@@ -190,13 +190,3 @@ def test_names_may_have_any_letter(remote: Ledger, behind: Ledger) -> None:
     remote.pause("kö/ln?")
     assert set(behind.paused()) == {"kö/ln?"}
     assert behind.events(job.id)[0].request_id == "größe-1"
-
-
-def test_an_export_is_that_of_the_ledger(remote: Ledger, behind: Ledger) -> None:
-    remote.enqueue("index_page")
-    lines: list[bytes] = []
-    end = remote.export(lines.append)
-    own: list[bytes] = []
-    assert end == behind.export(own.append)
-    assert lines[1:] == own[1:]  # the first line has the time of the export
-    assert end.events == 1

@@ -258,36 +258,7 @@ def test_one_key_in_parallel_has_one_effect(served: RunningServer, ledger: Ledge
     assert len(ledger.list()) == len(ledger.events()) == 1
 
 
-def test_one_key_in_parallel_with_two_bodies_has_one_effect(served: RunningServer, ledger: Ledger) -> None:
-    shop = served.client("client", "shop")
-    with ThreadPoolExecutor(16) as pool:
-        answers = list(pool.map(lambda n: shop.post("/v1/jobs", {"kind": f"k{n % 2}"}, Idempotency_Key="once"), range(32)))
-    assert {answer.status for answer in answers} == {201, 422}
-    assert len(ledger.list()) == 1
-
-
-def test_a_key_of_another_verb_is_refused(admin: Client, ledger: Ledger) -> None:
-    admin.post("/v1/jobs", {"kind": "k"}, Idempotency_Key="once")
-    refused = admin.post("/v1/jobs/1/cancel", {}, Idempotency_Key="once")
-    assert (refused.status, refused.data["code"], ledger.get(1).status) == (422, "idempotency_conflict", "queued")
-
-
 # Guesses
-
-
-def test_a_guessed_fence_or_token_is_refused(served: RunningServer, worker: Client, ledger: Ledger) -> None:
-    ledger.enqueue("k")
-    fence = worker.post("/v1/claims", {"queues": ["default"], "start": True}).data["jobs"][0]["fence"]
-    assert len(bytes.fromhex(fence["token"])) == 16
-    before = ledger.position()
-    for token in ("", "0", "0" * 32, fence["token"][:-1], fence["token"].upper() + "0", fence["token"] + "00", "*", "%"):
-        refused = worker.post("/v1/jobs/1/complete", {"fence": {**fence, "token": token}})
-        assert refused.status in (400, 409), (token, refused.body)
-    assert worker.post("/v1/jobs/1/complete", {"fence": {**fence, "attempt": 2}}).status == 409
-    assert ledger.position() == before
-    texts = {ledger.new_token("reader", f"n{number}").text for number in range(20)}
-    ids, secrets = ({text.split("_", 2)[place] for text in texts} for place in (1, 2))
-    assert len(ids) == len(secrets) == 20 and {len(text) for text in secrets} == {49}
 
 
 def test_the_labels_of_metrics_are_limited(admin: Client) -> None:

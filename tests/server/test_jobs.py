@@ -130,38 +130,6 @@ def test_a_worker_cannot_use_the_secret_of_another_workers_fence(served: Running
     assert {event.actor for event in ledger.events(types=["succeeded"])} == {"worker:w-1#boot1"}
 
 
-def test_batches_of_beats_and_completions_answer_each(admin: Client, worker: Client) -> None:
-    admin.post("/v1/jobs/batch", {"jobs": [{"kind": "k"}] * 3})
-    held = worker.post("/v1/claims", {"queues": ["default"], "limit": 3, "start": True}).data["jobs"]
-    fences = [job["fence"] for job in held]
-    wrong = {**fences[1], "token": "0" * 32}
-    answers = worker.post("/v1/heartbeats", {"fences": [fences[0], wrong, fences[2]]}).data["answers"]
-    assert ["beat" in one for one in answers] == [True, False, True]
-    assert answers[1]["problem"]["code"] == "fence_lost"
-    completions = [{"fence": fence, "result": number} for number, fence in enumerate([fences[0], wrong, fences[2]])]
-    answers = worker.post("/v1/completions", {"completions": completions}).data["answers"]
-    assert ["change" in one for one in answers] == [True, False, True]
-    settled = worker.post("/v1/completions", {"completions": [{"fence": fences[1]}], "settle": True}).data["answers"]
-    assert settled == [{}]
-
-
-def test_operators_act_on_jobs(admin: Client, worker: Client, served: RunningServer, ledger: Ledger) -> None:
-    kim = served.client("operator", "kim")
-    admin.post("/v1/jobs/batch", {"jobs": [{"kind": "k"}] * 2})
-    assert kim.post("/v1/jobs/1/move", {"queue": "other"}).data["job"]["queue"] == "other"
-    assert kim.post("/v1/jobs/1/reprioritise", {"priority": 7}).data["job"]["priority"] == 7
-    assert kim.post("/v1/jobs/2/dead-letter", {"reason_code": "validation_failed"}).data["job"]["status"] == "dead_lettered"
-    letters = kim.get("/v1/dead-letters").data["dead_letters"]
-    assert [letter["job_id"] for letter in letters] == [2]
-    replayed = kim.post("/v1/jobs/2/replay")
-    assert (replayed.status, replayed.data["job"]["replay_of"]) == (201, 2)
-    assert kim.post("/v1/jobs/2/discard", {"reason": "seen"}).status == 200
-    assert {event.actor for event in ledger.events(2)} >= {"operator:kim"}
-    assert kim.post("/v1/queues/other/pause", {"reason": "stock"}).data == {"name": "other", "paused": True}
-    assert kim.get("/v1/queues/other").data["paused_by"] == "kim"
-    assert kim.post("/v1/queues/other/unpause").data["paused"] is False
-
-
 def test_lists_have_pages(admin: Client) -> None:
     admin.post("/v1/jobs/batch", {"jobs": [{"kind": "k"}] * 5})
     first = admin.get("/v1/jobs?limit=2").data
@@ -169,13 +137,6 @@ def test_lists_have_pages(admin: Client) -> None:
     assert [job["id"] for job in first["jobs"] + rest["jobs"]] == [1, 2, 3, 4, 5]
     assert rest["next_after"] is None
     assert [job["args"] for job in admin.get("/v1/jobs?status=queued&fields=brief").data["jobs"]] == [None] * 5
-
-
-def test_a_job_is_awaited(admin: Client, ledger: Ledger) -> None:
-    admin.post("/v1/jobs", {"kind": "k"})
-    assert admin.get("/v1/jobs/1?wait=0.05").data["job"]["status"] == "queued"
-    ledger.cancel(1)
-    assert admin.get("/v1/jobs/1?wait=20").data["job"]["status"] == "cancelled"
 
 
 def test_wrong_requests_are_refused_and_change_nothing(admin: Client, ledger: Ledger) -> None:

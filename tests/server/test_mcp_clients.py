@@ -10,7 +10,7 @@ import pytest
 from holdfast import Ledger
 from holdfast.core import limits
 from holdfast.server.access import CallerLimits
-from tests.mcp.conftest import ACCEPT, ENDS, INITIALIZE, RESUME, ToolClient
+from tests.mcp.conftest import ACCEPT, INITIALIZE, RESUME, ToolClient
 from tests.server.test_mcp import MODES, agent, initialize
 from tests.support.server import Answer, Client, RunningServer, running
 from tests.support.waiting import wait_until
@@ -58,18 +58,6 @@ async def test_clients_that_resume_at_once_get_different_jobs(served: RunningSer
         tasks.start_soon(work, two)
     assert sorted(done) == jobs
     assert all(ledger.get(job).attempt == 1 and not ledger.check(job) for job in jobs)
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_completion_that_is_sent_twice_counts_once(served: RunningServer, ledger: Ledger, mode: str) -> None:
-    async with agent(served.url, served.client("worker", "arm-1").token, mode=mode) as ask:
-        session = await introduced(ask)
-        for tool, more in ENDS.items():
-            job = ledger.enqueue("draft").id
-            await ask("claim_job", id=job, **session)
-            first = await ask(tool, id=job, request_id=tool, **more, **session)
-            again = await ask(tool, id=job, request_id=tool, **more, **session)
-            assert again["task"] == {**first["task"], "replayed": True}
 
 
 async def test_the_end_of_a_session_releases_its_job(served: RunningServer, ledger: Ledger) -> None:

@@ -29,6 +29,8 @@ def _fill(ledger: Ledger) -> None:
     ledger.sign_in("hidden-worker", body={"queues": ["hidden-queue"]})
     ledger.pause("hidden-queue", reason=HIDDEN)
     ledger.set_schedule(HIDDEN, "hidden-kind", {"text": HIDDEN}, every="1h", queue="hidden-queue")
+    ledger.group(HIDDEN, then={"kind": "hidden-kind", "args": {"text": HIDDEN}, "queue": "hidden-queue"})
+    ledger.enqueue("hidden-kind", {"text": HIDDEN}, queue="hidden-queue", group=HIDDEN)
     ledger.set_limit("api", concurrent=1, by="args.text")
     ledger.set_queue("hidden-queue", weights={"hidden-tenant": 2})
     ledger.enqueue("hidden-kind", {"text": HIDDEN}, queue="hidden-queue", limits=["api"], for_worker="hidden-worker")
@@ -131,6 +133,10 @@ def test_a_filter_does_not_reach_a_hidden_queue(served: RunningServer, ledger: L
     before = ledger.position()
     kim = served.client("operator", "kim", queues=["mail"])
     assert kim.post("/v1/batches", {"verb": "move", "jobs": [{"id": 3}], "queue": "hidden-queue"}).status == 403
+    [replayed] = kim.post("/v1/batches", {"verb": "replay", "jobs": [{"id": 1}]}).data["answers"]
+    assert replayed["problem"]["code"] == "not_found"
+    shop = served.client("client", "shop", queues=["mail"])
+    assert shop.post("/v1/jobs", {"kind": "k", "queue": "hidden-queue"}).status == 403
     arm = served.client("worker", "arm", queues=["mail"])
     assert arm.get("/v1/until-ready?queues=hidden-queue").status == 403
     assert arm.post("/v1/claims", {"queues": ["hidden-queue"]}).status == 403
@@ -178,14 +184,6 @@ def test_a_group_that_waits_for_hidden_groups_does_not_name_them(served: Running
     assert (refused.status, refused.data["code"]) == (409, "conflict")
     assert HIDDEN not in str(refused.data)
     assert served.client().post("/v1/groups/year/close").data["context"]["waits_for"] == [HIDDEN, "seen"]
-
-
-def test_an_agent_resumes_only_tasks_of_its_queues(served: RunningServer, ledger: Ledger) -> None:
-    ledger.enqueue("k", queue="default")
-    ledger.enqueue("k", queue="mail")
-    arm: Client = served.client("worker", "arm", queues=["mail"])
-    assert arm.post("/v1/tasks/resume", {}).data["task"]["id"] == 2
-    assert [job.status for job in ledger.list()] == ["queued", "running"]
 
 
 def _all_pages(client: Client, path: str, field: str) -> list[dict[str, Any]]:
@@ -295,11 +293,6 @@ def test_an_admin_of_some_queues_does_nothing_to_the_whole_ledger(served: Runnin
     for method, path in (("GET", "/v1/export"), ("GET", "/v1/tokens"), ("POST", "/v1/tokens"), ("POST", "/v1/prune")):
         body = {"role": "reader", "name": "r"} if path == "/v1/tokens" and method == "POST" else {} if method == "POST" else None
         assert admin.send(method, path, body).status == 403, path
-
-
-def test_the_limit_of_a_batch_holds_for_every_token(served: RunningServer) -> None:
-    operator = served.client("operator", "o-7", queues=["open*"])
-    assert operator.post("/v1/batches", {"verb": "cancel", "jobs": [{"id": 1}] * 1_001}).status == 413
 
 
 def test_a_preview_takes_seconds_and_ends_with_the_calendar(served: RunningServer) -> None:

@@ -41,18 +41,6 @@ def test_numbers_are_never_older_than_the_request(admin: Client, path: str) -> N
     assert (refused.status, refused.data["code"]) == (400, "validation_error")
 
 
-def test_the_timeline_of_a_job(admin: Client, worker: Client) -> None:
-    admin.post("/v1/jobs", {"kind": "k"})
-    worker.post("/v1/claims", {"queues": ["default"], "start": True})
-
-    found = admin.get("/v1/jobs/1/timeline").data
-
-    assert [(one["n"], one["worker"]) for one in found["attempts"]] == [(1, "w-1")]
-    assert found["waits"][0]["from"] is not None
-    assert [node["job_id"] for node in admin.get("/v1/jobs/1/graph").data["nodes"]] == [1]
-    assert admin.get("/v1/jobs/2/timeline").status == 404
-
-
 def test_a_batch_skips_jobs_that_have_changed(served: RunningServer, ledger: Ledger, admin: Client) -> None:
     ids = [ledger.enqueue("k", queue=queue).id for queue in ("mail", "mail", "crawl")]
     ledger.reprioritise(ids[1], 7)
@@ -67,16 +55,6 @@ def test_a_batch_skips_jobs_that_have_changed(served: RunningServer, ledger: Led
     assert replayed == [{"job_id": ids[0], "replay_id": 4, "is_new": True}]
     [whole] = admin.post("/v1/batches?return=jobs", {"verb": "replay", "jobs": [{"id": ids[0]}]}).data["answers"]
     assert (whole["is_new"], whole["job"]["id"], whole["job"]["replay_of"]) == (False, 4, ids[0])
-
-
-def test_a_batch_happens_once(ledger: Ledger, admin: Client) -> None:
-    job_id = ledger.enqueue("k").id
-    body = {"verb": "dead_letter", "jobs": [{"id": job_id}], "reason_code": "timeout"}
-
-    first, second = (admin.post("/v1/batches", body, Idempotency_Key="once").data for _ in range(2))
-
-    assert first == second
-    assert [event.type for event in ledger.events(job_id)] == ["enqueued", "dead_lettered"]
 
 
 @pytest.mark.parametrize(
@@ -105,23 +83,6 @@ def test_a_client_cancels_many_jobs_and_does_nothing_else_to_them(served: Runnin
         assert (refused.status, refused.data["code"], refused.data["context"]["verb"]) == (403, "forbidden", verb)
     [done] = client.post("/v1/batches", {"verb": "cancel", "jobs": jobs}).data["answers"]
     assert done["status"] == "cancelled"
-
-
-def test_every_option_of_a_verb_is_sent_with_it(ledger: Ledger, admin: Client) -> None:
-    jobs = [{"id": ledger.enqueue("k").id}]
-    for body in (
-        {"verb": "move", "queue": "other", "reason": "why"},
-        {"verb": "reprioritise", "priority": 7},
-        {"verb": "reschedule", "delay": "2h"},
-        {"verb": "reschedule", "available_at": "2999-01-01T00:00:00Z"},
-        {"verb": "dead_letter", "reason_code": "timeout", "failure_stage": "fetch", "error": {"n": 1.50}},
-        {"verb": "replay", "again": True},
-    ):
-        [answer] = admin.post("/v1/batches", {**body, "jobs": jobs}).data["answers"]
-        assert "problem" not in answer, answer
-    job = ledger.get(jobs[0]["id"])
-    assert (job.queue, job.priority, job.available_at.year) == ("other", 7, 2999)
-    assert job.dead_letter is not None and job.dead_letter["last_error"] == {"n": 1.5}
 
 
 def test_data_is_compressed_for_those_who_take_that(served: RunningServer, admin: Client) -> None:

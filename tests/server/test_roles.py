@@ -11,7 +11,6 @@ from holdfast import Ledger
 from holdfast.core.access import AccessRole
 from holdfast.server.access import CallerLimits
 from holdfast.server.principal import ALLOWED
-from holdfast.server.redact import Redaction
 from holdfast.server.routes import ROUTES, Route
 from holdfast.testing import ManualClock
 from tests.support.server import Client, RunningServer, running
@@ -100,24 +99,6 @@ def test_an_actor_of_act_as_is_the_actor_of_the_event(served: RunningServer, led
     assert [event.actor for event in ledger.events()] == ["client:shop-7"]
 
 
-def test_a_queue_outside_of_the_token_does_not_exist(served: RunningServer, ledger: Ledger) -> None:
-    ledger.enqueue("k", queue="mail")
-    ledger.enqueue("k", queue="crawl")
-    reader = served.client("reader", "eye", queues=["mail"])
-    assert [job["id"] for job in reader.get("/v1/jobs").data["jobs"]] == [1]
-    assert reader.get("/v1/jobs/2").status == reader.get("/v1/jobs/99").status == 404
-    assert list(reader.get("/v1/counts").data["counts"]) == ["mail"]
-    assert [queue["name"] for queue in reader.get("/v1/queues").data["queues"]] == ["mail"]
-    ledger.sign_in("w-mail", body={"queues": ["mail"]})
-    ledger.sign_in("w-crawl", body={"queues": ["crawl"]})
-    assert [worker["name"] for worker in reader.get("/v1/workers").data["workers"]] == ["w-mail"]
-    assert reader.get("/v1/doctor").status == 403
-    client = served.client("client", "shop", queues=["mail"])
-    assert client.post("/v1/jobs", {"kind": "k", "queue": "crawl"}).status == 403
-    assert client.post("/v1/jobs/2/cancel", {}).status == 404
-    assert ledger.get(2).status == "queued"
-
-
 @pytest.mark.parametrize("queues", [["mail"], ["ma*"]])
 def test_an_agent_resumes_only_from_queues_of_its_token(served: RunningServer, ledger: Ledger, queues: list[str]) -> None:
     ledger.enqueue("k", queue="crawl", priority=9)
@@ -134,11 +115,6 @@ def test_one_key_of_two_callers_is_two_requests(served: RunningServer, ledger: L
     for name in ("shop", "bank"):
         served.client("client", name).post("/v1/jobs", {"kind": "k"}, Idempotency_Key="same")
     assert len(ledger.list()) == 2
-
-
-def test_a_foreign_host_is_421(served: RunningServer) -> None:
-    answer = served.anonymous().get("/healthz", Host="evil.example")
-    assert (answer.status, answer.data["code"]) == (421, "misdirected")
 
 
 def test_a_browser_session_begins_and_ends(served: RunningServer, ledger: Ledger) -> None:
@@ -163,13 +139,3 @@ def test_a_login_code_works_once(served: RunningServer, ledger: Ledger) -> None:
     page = {"Origin": served.url, "Sec_Fetch_Site": "same-origin", "Holdfast_Request": "1"}
     code = ledger.local_login_code()
     assert [served.anonymous().post("/v1/session", {"code": code}, **page).status for _ in range(2)] == [204, 401]
-
-
-def test_contents_are_hidden_from_readers(ledger: Ledger) -> None:
-    with running(ledger, redaction=Redaction(["args.card", "*.password"])) as served:
-        ledger.enqueue("pay", {"card": "4111", "user": {"password": "geheim"}, "sum": 1.10})
-        reader, kim = served.client("reader", "eye"), served.client("operator", "kim")
-        for path in ("/v1/jobs/1", "/v1/jobs", "/v1/events", "/v1/jobs/1/events"):
-            shown = reader.get(path).body
-            assert b"4111" not in shown and b"geheim" not in shown and b"[redacted]" in shown, path
-            assert b"4111" in kim.get(path).body

@@ -10,8 +10,6 @@ import threading
 from pathlib import Path
 from queue import Queue
 
-import pytest
-
 import holdfast
 from tests.support.provider import query_of, running_provider, sign_in_at
 from tests.support.served_process import SECONDS, free_port, serving
@@ -74,21 +72,6 @@ def test_the_server_sweeps(tmp_path: Path) -> None:
     assert found.type in ("stalled", "requeued")
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--host", "0.0.0.0"], "no credentials are configured"),  # noqa: S104 - it is refused
-        (["--tls-cert", "absent.pem"], "a certificate and its key go together"),
-        (["--behind-proxy", "0.0.0.0/0", "--public-url", "https://a.example"], "every client would be trusted"),
-        (["--port", "70000"], "port must be from 0"),
-    ],
-)
-def test_a_server_that_would_be_open_to_others_does_not_start(tmp_path: Path, options: list[str], words: str) -> None:
-    command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db", *options]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert (ended.returncode, words in " ".join(ended.stderr.split())) == (2, True), ended.stderr
-
-
 def test_options_are_read_from_the_settings(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text('[server]\nredact = ["args.card"]\n\n[server.limits]\nrequests_max = 3\n')
     with holdfast.open(f"sqlite:///{tmp_path}/ledger.db") as ledger:
@@ -128,25 +111,6 @@ def test_a_public_server_needs_no_token_if_persons_sign_in_by_a_provider(tmp_pat
     assert '"route":"/auth/callback"' in log and "a sign-in failed" in log
     for secret in (login.partition("=")[2], session.partition("=")[2], *query_of(back).values(), "drawn-at-random"):
         assert secret not in log
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ('issuer = "http://login.example.org"', "issuer must be https"),
-        ('issuer = "https://login.example.org"\nclient_secret_file = "absent"', "the file absent cannot be used"),
-        ('issuer = "https://login.example.org"\nclient_secret_file = "open"', "the file open cannot be used"),
-        ('issuer = "https://login.example.org"\nroles = {arm = "worker"}', "roles must give one of"),
-    ],
-)
-def test_wrong_settings_of_a_provider_end_the_start(tmp_path: Path, settings: str, words: str) -> None:
-    (tmp_path / "open").write_text("drawn-at-random-4711")
-    (tmp_path / "open").chmod(0o644)
-    roles = "" if "roles" in settings else '\nroles = {ops = "operator"}'
-    (tmp_path / "holdfast.toml").write_text(f'[server.oidc]\nclient_id = "x"\n{settings}{roles}\n')
-    command = [sys.executable, "-m", "holdfast", "serve", "--db", "sqlite:///ledger.db"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert (ended.returncode, words in " ".join(ended.stderr.split())) == (2, True), ended.stderr
 
 
 def test_a_server_that_stops_answers_what_waits_and_drops_its_duties(tmp_path: Path) -> None:

@@ -19,13 +19,3 @@ def test_an_agent_resumes_works_and_completes(served: RunningServer, ledger: Led
     assert (done["status"], again["replayed"]) == ("succeeded", True)
     assert ada.get("/v1/tasks/1").data["task"]["result"] == {"ok": True}
     assert ada.get("/v1/tasks/1/history").data["events"]
-
-
-def test_an_agent_fails_releases_and_starts(served: RunningServer, ledger: Ledger) -> None:
-    ledger.enqueue_many([{"kind": "write"}] * 2)
-    ada = served.client("worker", "ada")
-    assert ada.post("/v1/tasks/2/start", {"ttl": "10m"}).data["task"]["status"] == "running"
-    assert ada.post("/v1/tasks/2/release", {"reason": "lunch"}).data["task"]["status"] == "queued"
-    ada.post("/v1/tasks/1/start")
-    assert ada.post("/v1/tasks/1/fail", {"error": "no paper", "retryable": False}).data["task"]["status"] == "failed"
-    assert ada.post("/v1/tasks/gc").data == {"released": [], "more": False}

@@ -15,7 +15,6 @@ from holdfast.core.restart import TerminalReason
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.supervise import ResetNeeded, RunPolicy, run, run_policy
 from holdfast.supervise.event_loop import Timers
-from holdfast.supervise.heartbeats import shell_exit_code
 from holdfast.supervise.run import SupervisedRun
 from holdfast.testing import ManualClock
 from tests.cli.conftest import command, environment
@@ -131,13 +130,6 @@ def test_a_shorter_window_shortens_the_window_of_the_breaker() -> None:
     assert run_policy({"window": None}).breaker_window_ms == 30_000
     with pytest.raises(HoldfastError):
         run_policy({"window": "10s", "breaker_window": "11s"})
-
-
-def test_start_errors_have_the_exit_codes_of_a_shell() -> None:
-    import errno
-
-    numbers = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.EAGAIN, errno.ENOMEM)
-    assert [shell_exit_code(number) for number in numbers] == [127, 127, 126, 126, None, None]
 
 
 # Time

@@ -419,15 +419,6 @@ def test_a_second_signal_kills_the_command(ledger: Ledger, start: Start, folder:
     assert ledger.get(job.id).status == "queued"
 
 
-def test_a_command_that_has_stopped_its_keeper_is_still_ended(ledger: Ledger, start: Start, folder: Path) -> None:
-    job = ledger.enqueue("k")
-    running = start("kill -STOP $PPID; touch begun; sleep 600", "--grace", "100ms")
-    begun(folder)
-    running.signal(signal.SIGTERM)
-    assert running.rest().out == "Tasks: 1 released.\n"
-    assert ledger.get(job.id).status == "queued"
-
-
 def test_a_process_that_lost_its_duty_ends_its_command(ledger: Ledger, start: Start, folder: Path) -> None:
     ledger.enqueue("k")
     running = start("touch begun; sleep 600")

@@ -254,27 +254,6 @@ def test_bad_input_found_by_a_check_is_treated_as_bad_input(app: App) -> None:
     assert (found.status, found.reason_code, found.failure_stage) == ("dead_lettered", "validation_failed", "input")
 
 
-def test_a_job_with_arguments_that_no_longer_fit_is_dead_lettered(app: App) -> None:
-    @app.handler()
-    def changed(n: int) -> None: ...
-
-    app.ledger.enqueue("changed", {"n": "not a number"})
-    assert drain(app).counts == {"dead_lettered": 1}
-
-
-@pytest.mark.parametrize("result", [object(), "x" * 1_100_000, {"a": 2**60}])
-def test_a_result_that_cannot_be_stored_dead_letters_the_job(app: App, result: Any) -> None:
-    @app.handler()
-    def wide() -> Any:
-        return result
-
-    job = app.enqueue(wide)
-    assert drain(app).counts == {"dead_lettered": 1}
-    letter = app.ledger.get(job.id).dead_letter
-    assert letter is not None
-    assert (letter["reason_code"], letter["failure_stage"]) == ("validation_failed", "output")
-
-
 def test_checks_and_validators_are_called(app: App) -> None:
     @app.handler(validators=lambda job, result: result > 0)
     def positive(n: int) -> int:

@@ -296,19 +296,6 @@ def test_a_claim_before_the_job_was_available_is_noticed():
     assert check_history([*history.events, claimed]) != []
 
 
-@pytest.mark.parametrize("rev", range(2, len(rich().events) + 1))
-def test_a_lost_event_is_always_found(rev: int):
-    events = [event for event in rich().events if event.rev != rev]
-    assert check_history(events, rich().job) != []
-
-
-@pytest.mark.parametrize("rev", range(1, len(rich().events)))
-def test_swapped_events_are_always_found(rev: int):
-    events = rich().events
-    events[rev - 1], events[rev] = events[rev], events[rev - 1]
-    assert check_history(events, rich().job) != []
-
-
 # The row
 
 

@@ -8,14 +8,11 @@ import pytest
 from holdfast.core.doctor import HealthFinding, LedgerHealth, Severity, Skew, StoreHealth, diagnose
 from holdfast.core.doctor.model import (
     COUNT_MAX,
-    GroupHealth,
     History,
-    LimitTrouble,
     LockedJob,
     OpenTransaction,
     ReadyJobs,
     RoutedJobs,
-    ScheduleHealth,
     SinkHealth,
     StoredFile,
 )
@@ -216,28 +213,6 @@ def test_a_paused_queue_is_a_warning_only_if_jobs_wait():
     assert found.action == "Unpause it: holdfast queue unpause 'it'\"'\"'s'."
 
 
-def unserved(**census: Any) -> list[HealthFinding]:
-    found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, **census))
-    return [finding for finding in found.findings if finding.code == "kind_unserved"]
-
-
-def test_jobs_that_no_worker_serves_are_reported():
-    old, new = ReadyJobs("q", "k", 3, T0 - 61 * SECOND), ReadyJobs("q", "k", 3, T0 - 60 * SECOND)
-    [found] = unserved(ready=(old, new))
-    assert "3 jobs of kind k in queue q can be claimed, the first for 61 s" in found.words
-    assert unserved(ready=(old,), workers=(HERE,)) == []
-    assert unserved(ready=(old,), paused={"q": QueuePause(T0)}) == []
-    assert len(unserved(ready=(ReadyJobs("q", "other", 1, 0),), workers=(HERE,))) == 1
-
-
-def test_jobs_for_agents_are_not_reported_as_unserved():
-    old = ReadyJobs("q", "k", 3, T0 - 61 * SECOND)
-    [found] = unserved(ready=(old,), agent_at=T0 - 3_600 * SECOND)
-    assert (found.severity, "agents are active" in found.words) == (Severity.NOTE, True)
-    [found] = unserved(ready=(old,), agent_at=T0 - 3_601 * SECOND)
-    assert found.severity is Severity.WARNING
-
-
 def backlog(**census: Any) -> list[HealthFinding]:
     found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, **census))
     assert found.well
@@ -252,13 +227,6 @@ def test_jobs_that_pile_up_before_their_workers_are_reported():
     assert backlog(ready=(old,), workers=(HERE,), paused={"other": QueuePause(T0)}) == [
         msgspec.structs.replace(found, words="2,998 jobs in queue q can be claimed, the first for 12 min")
     ]
-
-
-def test_jobs_that_no_worker_may_have_are_no_backlog():
-    old, rest = ReadyJobs("q", "k", 9, T0 - 12 * MINUTE), ReadyJobs("q", "k", 2, T0 - 5 * MINUTE)
-    [found] = backlog(ready=(old,), routable=(rest,), workers=(HERE,))
-    assert found.words == "2 jobs in queue q can be claimed, the first for 5 min"
-    assert backlog(ready=(old,), routable=(), workers=(HERE,)) == []
 
 
 def test_dead_and_failing_sinks_are_reported():
@@ -276,16 +244,6 @@ def test_dead_and_failing_sinks_are_reported():
     assert "holdfast sink revive 'c d'" in found.action
 
 
-def test_dead_letters_need_an_action():
-    assert finding("dead_letters", dead_letters=1).words == "1 dead letter, neither replayed nor discarded"
-    assert finding("dead_letters", dead_letters=COUNT_MAX).words == "1,000 dead letters or more, neither replayed nor discarded"
-
-
-def test_signed_policies_need_a_server_key():
-    assert finding("server_key", signed=("kind weld",), server_key=True).severity is Severity.WELL
-    assert finding("server_key", signed=("kind weld",)).severity is Severity.WARNING
-
-
 @pytest.mark.parametrize(
     ("census", "severity"),
     [
@@ -296,19 +254,6 @@ def test_signed_policies_need_a_server_key():
 )
 def test_a_sealed_ledger_without_a_sealer_is_reported(census: dict[str, Any], severity: Severity):
     assert finding("seal", **census).severity is severity
-
-
-@pytest.mark.parametrize(
-    ("letters", "replayed", "severity", "words"),
-    [
-        (2, 2, Severity.NOTE, "2 dead letters, replayed and not discarded"),
-        (3, 1, Severity.WARNING, "2 dead letters, neither replayed nor discarded; 1 more is replayed"),
-        (1, 0, Severity.WARNING, "1 dead letter, neither replayed nor discarded"),
-    ],
-)
-def test_replayed_dead_letters_need_no_action(letters: int, replayed: int, severity: Severity, words: str):
-    found = finding("dead_letters", dead_letters=letters, replayed=replayed)
-    assert (found.severity, found.words) == (severity, words)
 
 
 OPEN = "failed jobs and dead letters that are neither replayed nor discarded are"
@@ -334,50 +279,10 @@ def test_retention_is_read_from_the_settings_of_workers(kept: list[dict[str, int
     assert (found.severity, found.words) == (Severity.WELL, words)
 
 
-def test_failed_jobs_need_an_action() -> None:
-    found = finding("failed_jobs", failed=2)
-    assert (found.severity, found.words) == (Severity.WARNING, "2 failed jobs, neither replayed nor discarded")
-
-
-def test_jobs_with_a_failed_dependency_need_an_action() -> None:
-    found = finding("waits_in_vain", in_vain=1)
-    assert found.severity is Severity.WARNING
-    assert found.words == "1 job waiting for a job that failed, was cancelled or dead-lettered"
-
-
 def test_a_connection_pooler_is_reported():
     assert finding("pooler", SERVER | {"pooled": True}).severity is Severity.WELL
     found = finding("pooler", SERVER | {"pooled": True, "poll_ms": 500})
     assert (found.severity, "every 0.5 s" in found.words, "listen=HOST:PORT" in found.action) == (Severity.NOTE, True, True)
-
-
-def test_schedules_that_need_attention():
-    late = ScheduleHealth("nightly", T0 - 2 * MINUTE, None)
-    assert finding("schedule_late", schedules=(late,)).words == "schedule nightly should have made a job 2 min ago"
-    refused = ScheduleHealth("a b", T0 + MINUTE, "there is no job 7")
-    found = finding("schedule_refused", schedules=(refused,))
-    assert (found.severity, found.words) == (Severity.WARNING, "the last firing of schedule a b had an error: there is no job 7")
-    assert "holdfast schedule get 'a b'" in found.action
-    ended = ScheduleHealth("old", None, "there is no job 7")
-    assert finding("schedule_refused", schedules=(ended,)).words.startswith("the last firing of schedule old")
-
-
-def test_groups_that_need_attention():
-    group = GroupHealth(name="a b", jobs=3, dead=0, is_open=False, has_told=False, last_error="the group 'c' is closed")
-    found = finding("group_refused", groups=(group,))
-    assert found.words == "group a b could not make its follow-up job: the group 'c' is closed"
-    assert "holdfast group close 'a b'" in found.action
-    forgotten = msgspec.structs.replace(group, is_open=True, last_error=None)
-    found = finding("group_open", groups=(forgotten,))
-    assert found.words == "group a b is open and has no live job (3 ended): nothing follows until it is closed"
-    dead = msgspec.structs.replace(group, dead=1, last_error=None)
-    found = finding("group_dead", groups=(dead,))
-    assert (found.severity, found.words) == (
-        Severity.WARNING,
-        "group a b is done, but 1 of 3 jobs did not succeed: its follow-up job is not made",
-    )
-    told = msgspec.structs.replace(dead, has_told=True)
-    assert finding("group_dead", groups=(told,)).severity is Severity.NOTE
 
 
 def test_the_process_that_seals_is_named():
@@ -402,57 +307,27 @@ def test_counting_is_reported_once_events_were_counted():
     )
 
 
-# Flow control
-
-WAITED = T0 - 2 * MINUTE
-
-
-def routed(only: str = "", requires: tuple[str, ...] = (), jobs: int = 3, since: int = WAITED, kind: str = "k") -> RoutedJobs:
-    return RoutedJobs("q", kind, required_labels(only, requires), jobs, since)
+def test_signed_policies_are_well_with_a_server_key():
+    assert finding("server_key", signed=("kind weld",), server_key=True).severity is Severity.WELL
 
 
-def codes(**census: Any) -> set[str]:
-    found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, **census))
-    return {one.code for one in found.findings}
+def routed(requires: tuple[str, ...], since: int = T0 - 2 * MINUTE, kind: str = "k") -> RoutedJobs:
+    return RoutedJobs("q", kind, required_labels("", requires), 3, since)
 
 
-def test_jobs_whose_label_is_missing_are_reported():
-    found = finding("label_missing", workers=(HERE,), routed=(routed(requires=("a", "b")),))
-    assert found.severity is Severity.WARNING
-    assert found.words == (
-        "3 jobs of kind k in queue q wait, the first for 2 min: no running worker that serves them has the labels a, b"
-    )
-    assert found.action == "Start one: holdfast worker run MODULE:APP --queues q --label=a --label=b."
-    many = finding("label_missing", workers=(HERE,), routed=(routed(requires=("a",), jobs=COUNT_MAX),))
-    assert many.words.startswith("1,000 jobs or more of kind k")
-    agents = finding("label_missing", workers=(HERE,), agent_at=T0, routed=(routed(requires=("a",)),))
-    assert (agents.severity, agents.action[:24]) == (Severity.NOTE, "Unless it is for agents:")
+def test_jobs_whose_label_is_missing_may_be_for_agents():
+    found = finding("label_missing", workers=(HERE,), agent_at=T0, routed=(routed(("a",)),))
+    assert (found.severity, found.action[:24]) == (Severity.NOTE, "Unless it is for agents:")
 
 
 def test_jobs_that_a_worker_may_have_are_not_reported():
     has = SeenWorker("w-2", T0, frozenset({"q"}), frozenset({"k"}), labels=frozenset({"a", "b"}))
-    assert not codes(workers=(HERE, has), routed=(routed(requires=("a", "b")),)) & {"label_missing", "worker_missing"}
-    assert not codes(workers=(HERE,), routed=(routed(requires=("a",), since=T0),)) & {"label_missing"}
-    assert not codes(workers=(HERE,), routed=(routed(requires=("a",), kind="other"),)) & {"label_missing"}
-    assert not codes(workers=(HERE,), routed=(routed(requires=("a",)),), paused={"q": QueuePause(T0)}) & {"label_missing"}
-
-
-def test_jobs_for_one_worker_need_that_worker():
-    found = finding("worker_missing", workers=(HERE,), routed=(routed("robot-7", jobs=1),))
-    assert "only the worker robot-7 may have it, and it is not running" in found.words
-    assert found.action == (
-        "Start one: holdfast worker run MODULE:APP --queues q --name=robot-7. "
-        "Or let any worker have it: holdfast job move ID --any-worker."
-    )
-    assert not codes(workers=(HERE,), routed=(routed("w-1"),)) & {"label_missing", "worker_missing"}
-    has = SeenWorker("w-2", T0, frozenset({"q"}), frozenset({"k"}), labels=frozenset({"a"}))
-    lacking = finding("label_missing", workers=(HERE, has), routed=(routed("w-1", ("a",)),))
-    assert lacking.action == "Start one: holdfast worker run MODULE:APP --queues q --name=w-1 --label=a."
-
-
-def test_limits_that_do_not_fit_are_reported():
-    found = finding("limit_removed", limits=(LimitTrouble("api", 1),))
-    assert found.words == "1 job draws on the limit api, which was removed: they go on without it"
-    found = finding("limit_too_small", limits=(LimitTrouble("api for acme", 2, 1_500),))
-    assert found.words == "2 jobs draw 1,500 units of the limit api for acme, which has fewer"
-    assert found.action == "They can never start. Raise the limit or cancel the jobs: holdfast limit get api."
+    censuses: list[dict[str, Any]] = [
+        {"workers": (HERE, has), "routed": (routed(("a", "b")),)},
+        {"workers": (HERE,), "routed": (routed(("a",), since=T0),)},
+        {"workers": (HERE,), "routed": (routed(("a",), kind="other"),)},
+        {"workers": (HERE,), "routed": (routed(("a",)),), "paused": {"q": QueuePause(T0)}},
+    ]
+    for census in censuses:
+        found = diagnose("abc", StoreHealth(**FILE), LedgerHealth(now=T0, **census)).findings
+        assert not {one.code for one in found} & {"label_missing", "worker_missing"}

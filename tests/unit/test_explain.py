@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.core import commands as c
 from holdfast.core.explain import Explanation, JobFacts, Situation, explain
-from holdfast.core.explain.formatting import format_clock, format_error_json, format_when, to_datetime, unpause
+from holdfast.core.explain.formatting import format_clock, format_error_json, format_when, unpause
 from holdfast.core.explain.model import AHEAD_MAX, FlowFacts, LimitState, LinkedJob, QueuePause, SeenWorker
 from holdfast.core.model import (
     NEVER,
@@ -117,15 +117,6 @@ def test_a_limit_that_is_stopped_is_not_too_small():
     assert "The limit a for x is stopped: it has concurrent 0." in found.text
 
 
-def test_a_rate_says_when_the_next_start_is():
-    at = T0 + 4 * SECOND
-    rate = LimitState(name="a", limit="a", units=2, used=0, concurrent=9, tokens_max=3, next_at=T0 + SECOND, turn_at=at)
-    found = flowing(FlowFacts(limits=(rate,)))
-    assert found.situation is Situation.LIMIT_USED_UP
-    assert "The rate of the limit a is used up: it may start in 4 s (00:00:04Z) at the earliest. It draws 2 units." in found.text
-    assert found.next[0].at == to_datetime(T0 + 4 * SECOND)
-
-
 def test_a_limit_that_is_used_up_is_shared_in_turn():
     used_up = FlowFacts(limits=(LimitState(name="a", limit="a", units=1, used=3, concurrent=3),))
     assert "3 of 3 are in use. The partitions of a queue take turns." in flowing(used_up).text
@@ -146,17 +137,6 @@ def test_a_limit_with_room_is_no_obstacle():
 GPU = SeenWorker("w-2", T0, labels=frozenset({"gpu", "x"}))
 
 
-def test_missing_labels_are_named():
-    found = flowing(flow=Flow(requires=("a", "b", "gpu")), workers=(HERE, GPU))
-    assert found.situation is Situation.NO_WORKER_WITH_LABELS
-    assert "It requires the labels a, b, which no running worker that serves k in q has." in found.text
-    split = (SeenWorker("w-3", T0, labels=frozenset({"a"})), GPU)
-    found = flowing(flow=Flow(requires=("a", "gpu")), workers=split)
-    assert "It requires the labels a, gpu, and no running worker that serves k in q has all of them." in found.text
-    assert commands(found)[0] == "holdfast worker run MODULE:APP --queues q --label=a --label=gpu"
-    assert flowing(flow=Flow(requires=("a", "gpu")), workers=()).situation is Situation.NO_WORKER
-
-
 def test_the_worker_of_a_job_may_be_there():
     flow = Flow(requires=("worker:w-1",))
     found = flowing(flow=flow)
@@ -171,125 +151,12 @@ def test_the_worker_of_a_job_may_be_there():
     assert "It requires the label gpu, which no running worker that serves k in q has." in lacking.text
 
 
-@pytest.mark.parametrize("is_asked_to_claim", [False, True])
-def test_any_worker_may_get_the_job_of_one_that_is_gone(is_asked_to_claim: bool):
-    flow = Flow(requires=("worker:w-1", "gpu"))
-    gone = flowing(flow=flow, workers=(SeenWorker("w-1", T0 - 60 * SECOND), GPU), is_asked_to_claim=is_asked_to_claim)
-    assert gone.situation is Situation.NO_WORKER_WITH_LABELS
-    assert "It is for the worker w-1 only. w-1 fell silent 60 s ago" in gone.text
-    assert commands(gone)[:2] == [
-        "holdfast job move 7 --any-worker",
-        "holdfast worker run MODULE:APP --queues q --name=w-1 --label=gpu",
-    ]
-    assert "w-1 is not signed in to this ledger." in flowing(flow=flow, workers=(GPU,)).text
-
-
-@pytest.mark.parametrize(
-    ("flow", "ahead", "words"),
-    [
-        (Flow(partition="acme"), 1, "but 1 job of its partition acme comes first. The partitions of a queue take turns."),
-        (Flow(requires=("x",)), 2, "but 2 jobs like it come first."),
-        (Flow(requires=("x",)), AHEAD_MAX, "but 10,000 jobs or more like it come first."),
-    ],
-)
-def test_a_job_waits_for_those_of_its_subqueue(flow: Flow, ahead: int, words: str):
-    found = flowing(flow=flow, ahead=ahead, workers=(GPU,))
-    assert found.situation is Situation.QUEUED_BEHIND
-    assert words in found.text
-
-
-def test_a_rate_says_when_a_job_may_start_that_waits_for_others():
-    rate = LimitState(name="a", limit="a", units=1, used=0, tokens_max=3, turn_at=T0 + 4 * SECOND)
-    faster = LimitState(name="b", limit="b", units=1, used=0, tokens_max=3, turn_at=T0 + 3 * SECOND)
-    found = flowing(FlowFacts(limits=(faster, rate)), ahead=5)
-    assert found.situation is Situation.QUEUED_BEHIND
-    assert "It may be claimed, but 5 jobs of its partition acme come first." in found.text
-    assert "The rate of the limit a lets it start in 4 s (00:00:04Z) at the earliest." in found.text
-    assert found.next[0].at == to_datetime(T0 + 4 * SECOND)
-
-
-def test_a_job_behind_others_may_not_be_claimed_while_its_limit_is_used_up():
-    rate = LimitState(name="a", limit="a", units=1, used=0, tokens_max=3, next_at=T0 + SECOND, turn_at=T0 + 4 * SECOND)
-    found = flowing(FlowFacts(limits=(rate,)), ahead=3)
-    assert "The rate of the limit a is used up: it may start in 4 s (00:00:04Z) at the earliest." in found.text
-    assert "Besides: 3 jobs of its partition acme come first." in found.text
-    assert "may be claimed, but" not in found.text
-
-
-@pytest.mark.parametrize(
-    ("facts", "words"),
-    [
-        ({"has_higher": True}, "It may be claimed, but jobs of a higher priority wait in this queue."),
-        (
-            {"has_higher": True, "ahead": 1},
-            "but jobs of a higher priority wait in this queue, and 1 job of its partition acme comes first.",
-        ),
-        ({"ahead": AHEAD_MAX}, "but 10,000 jobs or more of its partition acme come first."),
-    ],
-)
-def test_other_jobs_come_first(facts: dict[str, Any], words: str):
-    found = flowing(**facts)
-    assert found.situation is Situation.QUEUED_BEHIND
-    assert words in found.text
-    assert "The partitions of a queue take turns." in found.text
-
-
-def test_a_job_without_a_partition_may_take_turns_too():
-    like = Flow(requires=("x",))
-    assert "It takes turns with other jobs of its priority." in flowing(flow=like, workers=(GPU,), takes_turns=True).text
-    assert "turns" not in flowing(flow=like, workers=(GPU,)).text
-    found = of(History(), takes_turns=True).text
-    assert "is the next of the jobs without a partition, limits and labels; it has been ready for 0 s. It takes turns" in found
-    assert "It takes turns with other jobs of its priority." in of(History(), takes_turns=True, ahead=1).text
-    assert "is the next" not in of(History(), has_higher=True).text
-
-
-def test_an_explanation_for_a_claim_leaves_out_workers():
-    used_up = LimitState(name="a", limit="a", units=1, used=3, concurrent=3)
-    assert flowing(is_asked_to_claim=True, workers=()).situation is Situation.READY
-    assert flowing(FlowFacts(limits=(used_up,)), is_asked_to_claim=True).situation is Situation.LIMIT_USED_UP
-
-
 # Queued
-
-
-def test_dependencies_of_a_waiting_job_are_explained():
-    found = of(History(), unmet=(LinkedJob(3, Status.RUNNING, "default"),))
-    assert found.situation is Situation.WAITS_FOR_DEPENDENCY
-    assert "It waits for job 3 (running)." in found.text
-    assert commands(found)[0] == "holdfast explain 3"
 
 
 def test_only_some_of_many_dependencies_are_named():
     found = of(History(), unmet=tuple(LinkedJob(n, Status.QUEUED, "default") for n in range(10, 17)))
     assert "It waits for 7 jobs: 10 (queued), 11 (queued), 12 (queued), 13 (queued), 14 (queued) and 2 more." in found.text
-
-
-def test_a_dependency_that_will_not_succeed_is_to_be_replayed():
-    found = of(History(), unmet=(LinkedJob(3, Status.RUNNING, "default"), LinkedJob(4, Status.DEAD_LETTERED, "default")))
-    assert found.situation is Situation.DEPENDENCY_FAILED
-    assert "and 4 will not succeed" in found.text
-    assert commands(found)[0] == "holdfast job replay 4"
-
-
-def test_a_waiting_job_is_not_called_scheduled():
-    """Its `available_at` is the maximum until the last dependency has succeeded."""
-    found = of(History(available_at=253_402_300_799_000_000), unmet=(LinkedJob(3, Status.QUEUED, "default"),))
-    assert found.situation is Situation.WAITS_FOR_DEPENDENCY
-    assert "9999" not in found.text
-
-
-def test_a_job_that_waits_for_others_has_a_time_of_its_own():
-    history = History(available_at=NEVER)
-    history.job = msgspec.structs.replace(history.job, wanted_at=T0 + 60 * SECOND, on_dependency_failure="wait")
-    found = of(history, unmet=(LinkedJob(3, Status.QUEUED, "default"),))
-    assert found.situation is Situation.WAITS_FOR_DEPENDENCY
-    assert "Besides: it was enqueued for later, and may not be claimed before its time: in 60 s (00:01:00Z)." in found.text
-    assert [(step.what, step.at and step.at.timestamp() * SECOND) for step in found.next] == [
-        ("it may be claimed once they have succeeded", T0 + 60 * SECOND)
-    ]
-    found = of(history.wait(61), unmet=(LinkedJob(3, Status.QUEUED, "default"),), workers=(SeenWorker("w-1", history.now),))
-    assert (found.next[0].at, "later" in found.text) == (None, False)
 
 
 @pytest.mark.parametrize(("choice", "ends"), [("wait", []), ("cancel", ["cancelled"]), ("dead_letter", ["dead-lettered"])])
@@ -365,19 +232,10 @@ def test_the_queue_that_a_handler_declares_is_named_while_no_worker_serves_its_k
     assert found.commands[0].command == "holdfast job move 7 --queue web"
 
 
-@pytest.mark.parametrize(("ahead", "words"), [(1, "1 job of its queue comes first"), (7, "7 jobs of its queue come first")])
-def test_the_number_of_jobs_ahead_is_explained(ahead: int, words: str):
-    assert words in of(History(), ahead=ahead).text
-
-
 def test_jobs_ahead_are_counted_up_to_a_limit():
     found = of(History(), ahead=AHEAD_MAX, workers=(HERE, SeenWorker("w-2", T0)))
     assert "10,000 jobs or more of its queue come first" in found.text
     assert found.next[0].by == "the first of w-1, w-2 with free capacity"
-
-
-def test_jobs_ahead_of_a_delayed_job_are_not_mentioned():
-    assert of(History(delay_us=SECOND), ahead=3).situation is Situation.SCHEDULED
 
 
 @pytest.mark.parametrize(
@@ -403,37 +261,12 @@ def test_an_undo_job_names_its_original():
 # Held
 
 
-@pytest.mark.parametrize(
-    ("history", "situation", "words"),
-    [
-        (History().claim(), Situation.CLAIMED, "w-1 has claimed it and has not started it yet."),
-        (History().start().do(c.Assist, actor=OPERATOR, on=True), Situation.ASSISTED, "w-1 runs it, and an operator helps."),
-        (History().start().wait(11), Situation.BEATS_LATE, "Without another beat it stalls in 19 s (00:00:30Z)."),
-    ],
-)
-def test_the_state_of_the_holder_is_explained(history: History, situation: Situation, words: str):
-    found = of(history)
-    assert found.situation is situation
-    assert words in found.text
-
-
 def test_a_request_for_assistance_is_explained():
     history = History().start().beat(assist_requested=True)
     found = of(history)
     assert "w-1 asks for assistance." in found.text
     assert commands(found)[:2] == ["holdfast job assist 7", "holdfast job cancel 7"]
     assert "holdfast job assist 7" not in commands(of(history.do(c.Assist, actor=OPERATOR, on=True)))
-
-
-def test_an_aborting_job_is_cancelled_when_its_grace_is_over():
-    history = History(Policy(heartbeat_interval_ms=60_000)).start().cancel(reason="enough").wait(10)
-    found = of(history)
-    assert found.situation is Situation.ABORTING
-    assert (
-        "It is being cancelled (enough): w-1 is asked to stop, and may continue for another 20 s (until 00:00:30Z)." in found.text
-    )
-    assert found.next[-1].what == "it is cancelled, even if its holder continues"
-    assert commands(found)[0] == "holdfast job cancel 7 --hard"
 
 
 @pytest.mark.parametrize(
@@ -458,15 +291,6 @@ def test_lack_of_progress_is_reported_after_half_of_its_limit():
     assert "have not changed for 14 s. Without progress it stalls in 6 s (00:00:20Z)." in found.text
 
 
-def test_silence_past_the_limit_needs_a_sweep():
-    history = History().start().wait(31)
-    assert of(history).situation is Situation.STALL_DUE
-    assert "A sweep was due 1 s ago (00:00:30Z): w-9 does it with its next tick." in of(history).text
-    unswept = of(history, sweeper=None)
-    assert unswept.situation is Situation.NO_SWEEPER
-    assert commands(unswept)[0] == "holdfast sweep"
-
-
 def test_a_signed_job_needs_a_server_key():
     history = signed(History().start(), "liveness")
     assert "no sweep can stall it" in of(history, server_key=False).text
@@ -486,12 +310,6 @@ def test_a_missing_signature_of_an_operator_is_named():
 
 
 # Stalled
-
-
-def test_a_sweep_is_suggested_only_if_it_is_due():
-    history = History(WINDOW).start().stall()
-    assert commands(of(history)) == ["holdfast job cancel 7"]
-    assert commands(of(history.wait(61))) == ["holdfast sweep", "holdfast job cancel 7"]
 
 
 def test_a_stalled_claimed_job_with_beats_stays_in_its_resume_window():
@@ -545,36 +363,11 @@ def failing(history: History) -> History:
     return history.fail(retryable=False)
 
 
-def test_the_end_of_a_job_is_explained():
-    assert "It succeeded 0 s ago (00:00:00Z), in attempt 1, by w-1." in of(History().start().complete()).text
-    assert "It failed 0 s ago (00:00:00Z) (permanent, in exec), in attempt 1: x." in of(failing(History().start())).text
-    assert "in attempt 1 of 1: x" in of(failing(History(Policy(attempts_max=1)).start())).text
-    assert "It was cancelled 0 s ago (00:00:00Z): enough." in of(History().cancel(reason="enough")).text
-    early = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.POLICY_VIOLATION, failure_stage=FailureStage.INPUT)
-    assert "(policy_violation, in input), after 0 attempts." in of(early).text
-
-
-def test_attempts_are_counted_in_plain_words():
-    assert "after 1 of 1 attempts: x." in of(History(Policy(attempts_max=1)).start().fail()).text
-
-
 def test_a_dead_letter_with_wrong_arguments_is_to_be_discarded_first():
     wrong = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.PARSE_ERROR, failure_stage=FailureStage.INPUT)
     found = of(wrong)
     assert "A replay has the same arguments: it fails again unless the handler now accepts them." in found.text
     assert commands(found) == ["holdfast dlq discard 7", "holdfast dlq get 7", "holdfast dlq replay 7"]
-
-
-def test_the_text_about_a_hard_cancel_says_when_the_handler_learns_of_it():
-    aborting = of(History().start().cancel())
-    assert aborting.commands[0].does.startswith(
-        "ends it at once: its holder's writes are refused, and its next heartbeat stops the handler"
-    )
-
-
-def test_a_succeeded_job_needs_no_action():
-    found = of(History().start().complete())
-    assert (found.next, found.commands) == ([], [])
 
 
 def test_a_discarded_letter_is_not_to_be_discarded_again():
@@ -584,18 +377,6 @@ def test_a_discarded_letter_is_not_to_be_discarded_again():
     found = of(dead)
     assert (found.situation, commands(found)[-1]) == (Situation.EXHAUSTED, "holdfast dlq get 7")
     assert "no further action is needed" in found.text
-
-
-def test_the_newest_replay_counts():
-    history = failing(History().start())
-    found = of(history, replays=(LinkedJob(8, Status.FAILED, "default"), LinkedJob(9, Status.RUNNING, "default")))
-    assert found.situation is Situation.REPLAYED
-    assert "It was replayed as job 9, which is running." in found.text
-    assert commands(found) == ["holdfast explain 9"]
-    assert commands(of(history, replays=(LinkedJob(8, Status.FAILED, "default"),))) == [
-        "holdfast explain 8",
-        "holdfast job replay 7",
-    ]
 
 
 def test_a_job_with_a_finished_replay_is_replayed_only_with_again():
@@ -623,12 +404,6 @@ def test_undo_steps_are_explained_until_they_are_done():
     assert of(done).situation is Situation.FAILED
     assert "Its undo steps have run." in of(done).text
     assert of(done, replays=(LinkedJob(9, Status.QUEUED, "default"),)).situation is Situation.REPLAYED
-
-
-def test_a_failed_compensation_needs_an_action():
-    history = owing().do(c.Annotate, actor=SYSTEM, note=EventType.COMPENSATION_FAILED)
-    assert commands(of(history, undo=LinkedJob(8, Status.DEAD_LETTERED, "default")))[0] == "holdfast explain 8"
-    assert of(history).situation is Situation.COMPENSATION_FAILED
 
 
 def test_durations_are_not_negative_after_the_clock_is_set_back():
@@ -668,42 +443,12 @@ def test_a_sweep_acts_at_the_announced_time(history: History):
     assert history.events[before].type.value in due.what or history.job.status.value.replace("_", "-") in due.what
 
 
-@pytest.mark.parametrize(
-    ("unmet", "words"),
-    [
-        ([LinkedJob(3, Status.FAILED, "default")], "It depends on job 3 (failed). Replay that job and this one"),
-        (
-            [LinkedJob(3, Status.FAILED, "default"), LinkedJob(4, Status.CANCELLED, "default")],
-            "on jobs 3 (failed), 4 (cancelled). Replay those jobs and this",
-        ),
-    ],
-)
-def test_a_job_that_ended_with_its_dependency_names_it(unmet: list[LinkedJob], words: str) -> None:
-    history = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE)
-    found = of(history, unmet=tuple(unmet))
-    assert words in found.text
-    assert [f"holdfast job replay {link.job_id}" for link in unmet] == [one for one in commands(found) if one.split()[-1] in "34"]
-
-
 def facts_with(**facts: Any) -> JobFacts:
     return JobFacts(policy=Policy(), since=T0, **facts)
 
 
 def _some(queue: str) -> bool:
     return queue in ("default", "mail")
-
-
-def test_the_explanation_for_a_reader_of_some_queues_leaves_out_jobs_in_others() -> None:
-    links = (LinkedJob(3, Status.RUNNING, "mail"), LinkedJob(4, Status.DEAD_LETTERED, "secret"), LinkedJob(5, Status.QUEUED, "x"))
-    facts = facts_with(unmet=links).seen_by(_some)
-    assert (facts.unmet, facts.hidden) == (links[:1], 2)
-    found = of(History(), unmet=facts.unmet, hidden=2)
-    assert "It waits for job 3 (running), and for 2 jobs of queues that you may not see." in found.text
-    assert found.situation is Situation.WAITS_FOR_DEPENDENCY
-    hidden = of(History(), hidden=1)
-    assert "It waits for a job of a queue that you may not see." in hidden.text
-    assert hidden.situation is Situation.WAITS_FOR_DEPENDENCY
-    assert commands(hidden) == ["holdfast job cancel 7"]
 
 
 def test_the_facts_for_a_reader_of_some_queues_leave_out_replays_undo_jobs_and_workers_in_others() -> None:
@@ -719,11 +464,14 @@ def test_the_facts_for_a_reader_of_some_queues_leave_out_replays_undo_jobs_and_w
     assert seen.undo is not None
 
 
-def test_a_job_that_ended_because_of_a_hidden_one_says_so() -> None:
-    history = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE)
-    assert "It depends on a job of a queue that you may not see, without success." in of(history, hidden=1).text
-
-
 def test_a_reader_who_must_not_see_arguments_sees_no_keys_of_limits():
     limit = LimitState(name="api for 4711", limit="api", units=1, used=1, concurrent=1)
     assert [one.name for one in FlowFacts(limits=(limit,)).without_keys().limits] == ["api"]
+
+
+def test_an_explanation_for_a_reader_of_some_queues_counts_hidden_jobs() -> None:
+    assert "It waits for 2 jobs of queues that you may not see." in of(History(), hidden=2).text
+    both = of(History(), unmet=(LinkedJob(3, Status.RUNNING, "mail"),), hidden=1)
+    assert "It waits for job 3 (running), and for a job of a queue that you may not see." in both.text
+    ended = History().do(c.DeadLetter, actor=OPERATOR, reason_code=ReasonCode.DEPENDENCY_UNAVAILABLE)
+    assert "It depends on a job of a queue that you may not see, without success." in of(ended, hidden=1).text

@@ -10,7 +10,7 @@ from holdfast.core.liveness import check_gate, episode_id, receipt_of, tick
 from holdfast.core.model import Fence, Policy, StallReason
 from holdfast.errors import GateDenied
 from holdfast.liveness import HealthVerdict, LivenessHeartbeatReceiptV1
-from tests.unit.histories import SECOND, T0, WINDOW, History, code_of
+from tests.unit.histories import SECOND, T0, WINDOW, History
 
 PAYLOAD = b'{"result":1}'
 
@@ -136,22 +136,3 @@ def test_more_attempts_than_allowed_are_denied():
 
 def test_a_tick_is_a_millisecond():
     assert tick(1_999) == 1
-
-
-# Completions with the gate
-
-
-def test_a_healthy_holder_completes():
-    assert History().start().wait(30).do(c.CompleteGated, payload=PAYLOAD).job.status == "succeeded"
-
-
-def test_a_late_holder_does_not_complete():
-    history = History().start().wait(31)
-    assert code_of(history, c.CompleteGated, payload=PAYLOAD) == "gate_denied"
-    assert code_of(History(WINDOW).start().do(c.Stall).beat(), c.CompleteGated, payload=PAYLOAD) == "gate_denied"
-
-
-def test_a_job_that_cannot_be_completed_has_its_usual_refusal():
-    assert code_of(History().claim(), c.CompleteGated, payload=PAYLOAD) == "invalid_transition"
-    done = History().start().do(c.Complete, payload=PAYLOAD)
-    assert code_of(done, c.CompleteGated, payload=PAYLOAD) == "invalid_transition"

@@ -6,40 +6,14 @@ import msgspec
 import pytest
 
 from holdfast.core import commands as c
-from holdfast.core import payloads
-from holdfast.core.model import SYSTEM, Actor, EventType, Fence, Policy, Role
+from holdfast.core.model import Fence
 from holdfast.core.payloads import BeatPayload
-from holdfast.core.policy import must_be_signed
 from holdfast.errors import SignatureInvalid
-from holdfast.proof.keys import KeyRole
-from holdfast.proof.signing import check_stated, holder_statement, signed_payload, signer_of
-from tests.unit.histories import CLIENT, OPERATOR, WORKER, History
-from tests.unit.signing import ALL, LEDGER, LIVENESS, SignedHistory, sealed
+from holdfast.proof.signing import check_stated, holder_statement
+from tests.unit.histories import WORKER
+from tests.unit.signing import LEDGER, SignedHistory, sealed
 
-E = EventType
 BEAT: dict[str, Any] = {"beat": BeatPayload(stage="A", progress=1)}
-
-
-def test_no_signature_is_required_without_a_policy():
-    assert not any(must_be_signed(policy, kind) for policy in (None, Policy()) for kind in E)
-
-
-def test_liveness_signs_three_event_types_and_all_signs_all_but_three():
-    assert {kind for kind in E if must_be_signed(LIVENESS, kind)} == {E.HEARTBEAT, E.STALLED, E.RESUMED}
-    assert set(E) - {kind for kind in E if must_be_signed(ALL, kind)} == {E.ENQUEUED, E.CLAIMED, E.STARTED}
-
-
-def test_each_actor_has_its_signing_role():
-    assert signer_of(WORKER) == (KeyRole.WORKER, "w-1")
-    assert signer_of(SYSTEM) == signer_of(Actor(Role.SYSTEM, "w-1")) == (KeyRole.SERVER, None)
-    assert signer_of(OPERATOR) == (KeyRole.OPERATOR, "ann")
-    assert signer_of(CLIENT) == (KeyRole.OPERATOR, "shop")
-
-
-def test_the_comment_of_an_acknowledged_cancel_is_signed() -> None:
-    history = History().start().cancel()
-    command = c.AcknowledgeCancel(actor=WORKER, job_id=7, fence=history.fence, reason="cleaned up")
-    assert signed_payload(command) == payloads.CancelledPayload(comment="cleaned up").encode()
 
 
 def test_a_signature_has_signer_time_and_attempt() -> None:

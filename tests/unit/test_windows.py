@@ -13,7 +13,7 @@ from holdfast.core.explain.formatting import to_datetime
 from holdfast.core.explain.model import LinkedJob, Postponement, SeenWorker
 from holdfast.core.formatting import describe_event
 from holdfast.core.model import EventRecord, EventType, Status
-from holdfast.core.windows import Outcome, changed_payload, outcome_of
+from holdfast.core.windows import changed_payload
 from holdfast.watch.timeline.build import TimelineHistory, TimelineJob, TimelineView, build_timeline
 from holdfast.watch.timeline.rows import TimelineEvent
 from tests.unit.histories import CLIENT, SECOND, T0, History, code_of
@@ -30,30 +30,6 @@ def call(**fields: Any) -> c.Enqueue:
     args = msgspec.Raw(fields.pop("args", b'{"n":2}'))
     given: dict[str, Any] = {"actor": CLIENT, "queue": "q", "kind": "k", "dedupe_key": "d", "on_duplicate": "replace"} | fields
     return c.Enqueue(payload=payloads.EnqueuedPayload(queue="q", kind="k", args=args).encode(), **given)
-
-
-# What a call does
-
-
-@pytest.mark.parametrize(("kind", "fields"), [(c.Replace, NEW), (c.Postpone, LATER)])
-def test_a_job_that_was_claimed_is_not_changed(kind: type[c.JobCommand], fields: dict[str, Any]):
-    for history in (keyed().claim(), keyed().start().fail(), keyed().start().complete()):
-        assert code_of(history, kind, actor=CLIENT, **fields) == "invalid_transition"
-
-
-def test_a_key_that_outlasts_the_job_is_not_taken():
-    done = keyed(dedupe_for_us=SECOND).start().complete().job
-    assert done.dedupe_until == T0 + SECOND
-    assert [outcome_of(done, call(), T0 + at) for at in (SECOND - 1, SECOND)] == [Outcome.KEEP, Outcome.TAKE]
-    assert outcome_of(keyed(dedupe_forever=True).start().job, call(), T0 * 2) is Outcome.KEEP
-
-
-def test_the_row_has_the_values_of_the_newest_call():
-    history = keyed(delay_us=5, depends_on=(3,)).do(c.Replace, actor=CLIENT, **NEW).do(c.Postpone, actor=CLIENT, **LATER)
-    first = history.events[0].payload or b""
-    body = payloads.decode(payloads.EnqueuedPayload, changed_payload(first, tuple(history.events)))
-    assert (bytes(body.args), body.available_at, body.delay_us, body.depends_on) == (b'{"n":2}', T0 + 10 * SECOND, 0, (3,))
-    assert changed_payload(first, tuple(history.events[:1])) is None
 
 
 # The audit
@@ -110,14 +86,6 @@ def _explained(history: History, **facts: Any) -> Any:
     return explain(history.job, JobFacts(**given), history.now)
 
 
-def test_a_postponed_job_says_until_when_it_can_be_postponed():
-    history = keyed(delay_us=10 * SECOND).wait(5).do(c.Postpone, actor=CLIENT, **LATER)
-    found = _explained(history, postponed=Postponement(T0 + 5 * SECOND, T0 + 15 * SECOND, T0 + 30 * SECOND))
-    assert found.situation is Situation.POSTPONED
-    assert "dedupe key 'd'" in found.text and "at the latest" in found.text
-    assert found.next[0].what == "it may be claimed"
-
-
 def test_a_job_at_its_maximum_cannot_be_postponed_further():
     history = keyed(delay_us=10 * SECOND).wait(9).do(c.Postpone, actor=CLIENT, **LATER | {"max_us": 15 * SECOND})
     found = _explained(history, postponed=Postponement(T0 + 9 * SECOND, T0 + 15 * SECOND, T0 + 15 * SECOND))
@@ -139,13 +107,6 @@ def test_a_waiting_job_names_the_postponement_besides():
     assert "Besides: the last call with its dedupe key 'd'" in found.text
 
 
-def test_an_ended_job_names_its_window():
-    history = keyed(dedupe_for_us=60 * SECOND).start().complete()
-    assert "Its dedupe key 'd' stays taken" in _explained(history).text
-    assert "stays taken" not in _explained(history, replays=(LinkedJob(8, Status.QUEUED, "default"),)).text
-    assert "stays taken" not in _explained(history.wait(60)).text
-
-
 def test_the_events_have_words():
     assert "replaced its arguments" in describe_event("replaced", None, {"args": {}})[1]
     assert "delay anew" in describe_event("postponed", None, {"args": {}})[1]
@@ -161,3 +122,12 @@ def test_the_timeline_has_the_postponed_time():
     found = build_timeline(job, TimelineHistory(events, [], {}), TimelineView(0, T0 * 2, 10), T0 + 2)
     assert found.waits[0].ready_at == to_datetime(T0 + 9 * SECOND)
     assert [mark.type for mark in found.marks] == ["enqueued", "postponed"]
+
+
+def test_a_job_that_was_claimed_is_not_changed():
+    for kind, fields in ((c.Replace, NEW), (c.Postpone, LATER)):
+        assert code_of(keyed().start().fail(), kind, actor=CLIENT, **fields) == "invalid_transition"
+
+
+def test_a_job_that_no_later_call_changed_has_the_payload_of_its_enqueue():
+    assert changed_payload(keyed().events[0].payload or b"", tuple(keyed().events)) is None

@@ -58,58 +58,45 @@ def _edited(file: File, expected: str, job: str, rev: int, /, **fields: object) 
     return Place(expected, number, job, event["rev"])
 
 
+def edit(expected: str, job: str, rev: int, /, **fields: object) -> Mutation:
+    """A change of fields of one event. A field of None is removed."""
+    return lambda file: _edited(file, expected, job, rev, **fields)
+
+
+BY_RULE.update(
+    a_revision_is_left_out=edit("rev", "plain", 4, rev=9),
+    another_status_before=edit("step", "plain", 5, from_status="claimed"),
+    another_status_after=edit("step", "plain", 6, to_status="failed"),
+    another_type=edit("step", "stalled", 6, type="started"),
+    an_event_of_another_attempt=edit("attempt", "plain", 5, attempt=2),
+    another_worker_completes=edit("holder", "plain", 6, actor="worker:w-2#d3c10da19ee7fec1"),
+    another_boot_of_the_worker_beats=edit("holder", "plain", 4, actor="worker:w-1#another"),
+    a_client_does_what_only_the_system_may=edit("role", "stalled", 4, actor="client:ann"),
+    an_actor_without_a_role=edit("role", "plain", 6, actor="unknown"),
+    a_policy_without_its_line=edit("policy", "plain", 2, policy=99),
+    a_claim_without_a_policy=edit("policy", "plain", 2, policy=None),
+    a_payload_that_is_no_payload=edit("payload", "plain", 6, payload='{"result":1,"more":2}'),
+    a_dead_letter_of_another_reason=edit("record", "dead", 4, reason="timeout"),
+    a_signature_is_taken_away=edit("unsigned", "live", 5, key_id=None, signature=None, statement=None, at=None),
+    a_part_of_a_signature_is_taken_away=edit("unsigned", "live", 5, key_id=None),
+    what_was_signed_cannot_be_read=edit("illegible", "live", 5, statement="{"),
+    a_signed_beat_tells_of_more_progress=edit("statement", "live", 6, payload='{"progress":3}'),
+    a_signed_beat_names_an_unknown_key=edit("key", "live", 5, key_id="0" * 16),
+)
+BY_SEAL.update(
+    another_request_id=edit("tree", "plain", 6, request_id="0" * 16),
+    another_actor_cancelled=edit("tree", "cancelled", 2, actor="client:bob"),
+    a_beat_is_said_to_be_pruned=edit("tree", "plain", 4, payload='{"pruned":"' + "0" * 64 + '"}'),
+)
+
+
 # Steps, revisions, attempts
-
-
-@rule
-def a_revision_is_left_out(file: File) -> Place:
-    return _edited(file, "rev", "plain", 4, rev=9)
-
-
-@rule
-def another_status_before(file: File) -> Place:
-    return _edited(file, "step", "plain", 5, from_status="claimed")
-
-
-@rule
-def another_status_after(file: File) -> Place:
-    return _edited(file, "step", "plain", 6, to_status="failed")
-
-
-@rule
-def another_type(file: File) -> Place:
-    return _edited(file, "step", "stalled", 6, type="started")
-
-
-@rule
-def an_event_of_another_attempt(file: File) -> Place:
-    return _edited(file, "attempt", "plain", 5, attempt=2)
 
 
 @rule
 def a_write_from_an_older_attempt(file: File) -> Place:
     """The first holder of a job that was released, and claimed by another worker, completes it."""
     return _edited(file, "attempt", "released", 8, attempt=1, actor=file.event("released", 2)["actor"])
-
-
-@rule
-def another_worker_completes(file: File) -> Place:
-    return _edited(file, "holder", "plain", 6, actor="worker:w-2#d3c10da19ee7fec1")
-
-
-@rule
-def another_boot_of_the_worker_beats(file: File) -> Place:
-    return _edited(file, "holder", "plain", 4, actor="worker:w-1#another")
-
-
-@rule
-def a_client_does_what_only_the_system_may(file: File) -> Place:
-    return _edited(file, "role", "stalled", 4, actor="client:ann")
-
-
-@rule
-def an_actor_without_a_role(file: File) -> Place:
-    return _edited(file, "role", "plain", 6, actor="unknown")
 
 
 @rule
@@ -179,25 +166,10 @@ def a_policy_with_longer_intervals(file: File) -> Place:
 
 
 @rule
-def a_policy_without_its_line(file: File) -> Place:
-    return _edited(file, "policy", "plain", 2, policy=99)
-
-
-@rule
-def a_claim_without_a_policy(file: File) -> Place:
-    return _edited(file, "policy", "plain", 2, policy=None)
-
-
-@rule
 def a_claim_too_early(file: File) -> Place:
     payload = json.loads(file.event("plain", 1)["payload"]) | {"delay_us": 5_000_000}
     file.event("plain", 1)["payload"] = json.dumps(payload, separators=(",", ":"))
     return Place("claimed too early", file.event_at("plain", 2), "plain", 2)
-
-
-@rule
-def a_payload_that_is_no_payload(file: File) -> Place:
-    return _edited(file, "payload", "plain", 6, payload='{"result":1,"more":2}')
 
 
 @rule
@@ -206,22 +178,7 @@ def another_correlation(file: File) -> Place:
     return place._replace(line=file.at("job", id=file.jobs["plain"]), rev=6, changed=place.line)
 
 
-@rule
-def a_dead_letter_of_another_reason(file: File) -> Place:
-    return _edited(file, "record", "dead", 4, reason="timeout")
-
-
 # Signatures
-
-
-@rule
-def a_signature_is_taken_away(file: File) -> Place:
-    return _edited(file, "unsigned", "live", 5, key_id=None, signature=None, statement=None, at=None)
-
-
-@rule
-def a_part_of_a_signature_is_taken_away(file: File) -> Place:
-    return _edited(file, "unsigned", "live", 5, key_id=None)
 
 
 @rule
@@ -244,11 +201,6 @@ def what_was_signed_is_spelled_anew(file: File) -> Place:
 
 
 @rule
-def what_was_signed_cannot_be_read(file: File) -> Place:
-    return _edited(file, "illegible", "live", 5, statement="{")
-
-
-@rule
 def what_was_signed_has_another_shape(file: File) -> Place:
     statement = file.event("live", 5)["statement"].replace('"attempt":1', '"attempt":"x"')
     return _edited(file, "statement", "live", 5, statement=statement)
@@ -259,11 +211,6 @@ def what_was_signed_says_something_else(file: File) -> Place:
     return _edited(
         file, "signature", "live", 5, statement=file.event("live", 5)["statement"].replace('"attempt":1', '"attempt":2')
     )
-
-
-@rule
-def a_signed_beat_tells_of_more_progress(file: File) -> Place:
-    return _edited(file, "statement", "live", 6, payload='{"progress":3}')
 
 
 @rule
@@ -304,11 +251,6 @@ def a_signed_beat_is_used_for_another_attempt(file: File) -> Place:
     signed = {name: first_beat[name] for name in ("key_id", "signature", "statement", "at", "payload")}
     number = file.at("event", job_id=file.jobs["sure"], type="heartbeat", attempt=2)
     return _edited(file, "key", "sure", file.of(number)["rev"], **signed)
-
-
-@rule
-def a_signed_beat_names_an_unknown_key(file: File) -> Place:
-    return _edited(file, "key", "live", 5, key_id="0" * 16)
 
 
 @rule
@@ -440,11 +382,6 @@ def other_args(file: File) -> Place:
 
 
 @seal
-def another_request_id(file: File) -> Place:
-    return _edited(file, "tree", "plain", 6, request_id="0" * 16)
-
-
-@seal
 def other_positions_in_the_same_order(file: File) -> Place:
     number = file.event_at("plain", 6)
     _runtime(file, number - 1)
@@ -455,11 +392,6 @@ def other_positions_in_the_same_order(file: File) -> Place:
 def an_unsigned_cancel_has_another_reason(file: File) -> Place:
     file.row("cancelled")["cancel_reason"] = "wanted"
     return _edited(file, "tree", "cancelled", 2, reason="wanted")
-
-
-@seal
-def another_actor_cancelled(file: File) -> Place:
-    return _edited(file, "tree", "cancelled", 2, actor="client:bob")
 
 
 @seal
@@ -490,11 +422,6 @@ def what_is_gone_was_something_else(file: File) -> Place:
     number = file.at("gone")
     file.of(number)["hash"] = "0" * 64
     return Place("tree", number)
-
-
-@seal
-def a_beat_is_said_to_be_pruned(file: File) -> Place:
-    return _edited(file, "tree", "plain", 4, payload='{"pruned":"' + "0" * 64 + '"}')
 
 
 @seal

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import App, Job, Worker
 from holdfast.worker import claim_loop
+from tests.support.stores import leave_to_torture
 from tests.support.waiting import wait_until
 from tests.worker.fleet import Fleet
 
@@ -34,10 +35,7 @@ ONE_STORE = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        if params.get("store_url") == "postgres" and item.originalname in ONE_STORE:  # type: ignore[attr-defined]
-            item.add_marker(pytest.mark.torture)
+    leave_to_torture(items, lambda item: item.originalname in ONE_STORE)
 
 
 @pytest.fixture

@@ -200,17 +200,6 @@ def test_an_error_may_set_the_time_of_the_retry(app: App, start: Starter) -> Non
     assert (again.payload["available_at"] - again.received_at.timestamp() * 1e6) == pytest.approx(50_000, abs=2)
 
 
-def test_an_exhausted_job_may_fail_instead_of_being_dead_lettered(app: App, start: Starter) -> None:
-    @app.handler(attempts_max=1, policy={"on_exhausted": "fail"})
-    def wrong() -> None:
-        raise OSError("no")
-
-    job = app.enqueue(wrong)
-    start()
-    found = ended(app, job)
-    assert (found.error["message"], found.reason_code, found.failure_stage) == ("no", "exhausted_retries", "exec")
-
-
 def test_a_job_with_arguments_that_no_longer_fit_is_dead_lettered(app: App, start: Starter) -> None:
     @app.handler()
     def changed(n: int) -> None: ...
@@ -241,18 +230,6 @@ def test_a_result_that_cannot_be_stored_dead_letters_the_job(app: App, start: St
         "validation_failed",
         "output",
     )
-
-
-def test_a_result_that_is_too_large_is_reported_with_its_size(app: App, start: Starter) -> None:
-    @app.handler()
-    def wide() -> str:
-        return "x" * 2_000_000
-
-    job = app.enqueue(wide)
-    start()
-    error = ended(app, job).last_error
-    assert error is not None
-    assert "2000002 bytes; the limit is 1048576" in error["message"]
 
 
 # Hooks

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -46,6 +45,18 @@ class Site:
     def put_up(self, *stones: str, then: str = "fail") -> Job:
         return self.app.enqueue("build", stones=list(stones), then=then)
 
+    def put_up_around(self, step: str) -> Job:
+        """Enqueue a job with three undo steps, of which the second is of this kind."""
+
+        @self.app.handler("mixed")
+        def mixed(job: Context) -> None:
+            job.undo("take_down", stone="first")
+            job.undo(step)
+            job.undo("take_down", stone="last")
+            raise PermanentError("it fell")
+
+        return self.app.enqueue(mixed)
+
     @property
     def undo_job(self) -> Job:
         [found] = [job for job in self.app.ledger.list(kind="holdfast.undo") if job.replay_of is None]
@@ -81,50 +92,6 @@ def test_a_permanent_failure_undoes_the_newest_step_first(site: Site) -> None:
     assert (site.notes(job), site.app.ledger.get(job.id).status) == (["compensated"], "failed")
     note = site.app.ledger.events(job.id)[-1]
     assert (note.actor, note.request_id) == ("system:ledger", f"undo-{job.id}")
-
-
-def test_an_exhausted_job_undoes_the_steps_of_all_attempts(site: Site) -> None:
-    job = site.put_up("a", then="raise")
-    assert [run.status for run in drain(site.app, advance=True).runs] == ["queued", "dead_lettered", "succeeded"]
-    assert site.down == ["attempt 2", "a", "attempt 1", "a"]
-    assert site.notes(job) == ["compensated"]
-
-
-def test_an_acknowledged_soft_cancel_is_undone_at_once(site: Site, clock: ManualClock) -> None:
-    began = clock.now()
-    job = site.put_up("a", "b", then="soft")
-    assert drain(site.app).counts == {"cancelled": 1, "succeeded": 1}
-    assert (site.down, site.notes(job), clock.now()) == (["b", "a"], ["compensated"], began)
-
-
-def test_a_hard_cancel_is_undone_after_the_old_lease(site: Site, clock: ManualClock) -> None:
-    began = clock.now()
-    job = site.put_up("a", "b", then="hard")
-    assert drain(site.app).counts == {"cancelled": 1}
-    clock.advance(59)
-    assert (drain(site.app).runs, site.down) == ((), [])
-    assert drain(site.app, advance=True).counts == {"succeeded": 1}
-    assert (site.down, site.notes(job)) == (["b", "a"], ["compensated"])
-    assert clock.now() - began == timedelta(seconds=60)
-
-
-def test_a_soft_cancel_without_an_answer_is_undone(site: Site, clock: ManualClock) -> None:
-    job = site.put_up()
-    [held] = site.app.ledger.claim("deaf", start=True)
-    site.app.ledger.heartbeat(held.fence, undo={"kind": "take_down", "args": {"stone": "a"}})
-    site.app.ledger.cancel(job.id)
-    clock.advance(25)
-    site.app.ledger.heartbeat(held.fence)
-    clock.advance(6)
-    assert (drain(site.app).runs, site.app.ledger.get(job.id).status) == ((), "cancelled")
-    drain(site.app, advance=True)
-    assert (site.down, site.notes(job)) == (["a"], ["compensated"])
-
-
-def test_a_success_is_not_undone(site: Site) -> None:
-    site.put_up("a", then="nothing")
-    assert drain(site.app, advance=True).counts == {"succeeded": 1}
-    assert site.down == []
 
 
 # Workers
@@ -212,14 +179,7 @@ def test_a_step_that_raises_once_is_run_again_and_earlier_ones_are_not(site: Sit
         if len(tries) == 1:
             raise OSError("slipped")
 
-    @site.app.handler()
-    def mixed(job: Context) -> None:
-        job.undo("take_down", stone="first")
-        job.undo(shaky)
-        job.undo("take_down", stone="last")
-        raise PermanentError("it fell")
-
-    job = site.app.enqueue(mixed)
+    job = site.put_up_around("shaky")
     assert [run.status for run in drain(site.app, advance=True).runs] == ["failed", "queued", "succeeded"]
     assert (site.down, tries) == (["last", "first"], [1, 2])
     assert site.notes(job) == ["compensated"]
@@ -278,14 +238,7 @@ def test_a_replay_continues_where_the_undo_job_ended(site: Site) -> None:
         if broken:
             raise PermanentError("rusted in")
 
-    @site.app.handler()
-    def mixed(job: Context) -> None:
-        job.undo("take_down", stone="first")
-        job.undo(stuck)
-        job.undo("take_down", stone="last")
-        raise PermanentError("it fell")
-
-    job = site.app.enqueue(mixed)
+    job = site.put_up_around("stuck")
     drain(site.app)
     again = site.app.ledger.replay(site.undo_job.id)
     drain(site.app)
@@ -351,14 +304,7 @@ def test_a_checkpoint_of_a_step_does_not_change_the_count(site: Site, of: str) -
             await job.checkpoint({"page": 7})
         look(job)
 
-    @site.app.handler()
-    def mixed(job: Context) -> None:
-        job.undo("take_down", stone="first")
-        job.undo(of)
-        job.undo("take_down", stone="last")
-        raise PermanentError("it fell")
-
-    site.app.enqueue(mixed)
+    site.put_up_around(of)
     drain(site.app, advance=True)
     assert restored == [None, {"page": 7}]
     assert site.down == ["last", "first"]
