@@ -1087,8 +1087,9 @@ class AsyncLedger(AsyncLedgerBase):
     async def result(self, job: Job[R | None] | int, *, timeout: float | None = None) -> R:
         """Wait until a job has succeeded, and return its result. The job is given as an object or by its id.
 
-        Raise ResultTimeout, which is a TimeoutError, if the job has not ended after `timeout` seconds. By default, wait without
-        a limit. Raise NoResult, with the job's last error, if the job failed, was dead-lettered or was cancelled.
+        Raise ResultTimeout, which is a TimeoutError, if the job has not ended after `timeout` seconds. Its message ends with what
+        `explain` says. By default, wait without a limit.
+        Raise NoResult, with the job's last error, if the job failed, was dead-lettered or was cancelled.
         """
         return await self._wait(lambda ledger: ledger.result(job, timeout=timeout))
 
