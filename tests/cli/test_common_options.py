@@ -119,6 +119,7 @@ def test_a_success_as_json(run: Run, arguments: list[str]) -> None:
         (["sweep", "--db", "sqlite:///no/such/folder.db"], 1, "validation_error"),
         (["sweep", "--db", "postgresql://127.0.0.1:1/none"], 3, "unavailable"),
         (["sweep", "--limit", "none"], 2, "usage"),
+        (["beat", "--progress", "nan"], 2, "usage"),
         (["nothing"], 2, "usage"),
         (["dlq", "bury"], 2, "usage"),
     ],
