@@ -77,8 +77,8 @@ class ConnectionPool:
         refusal.action = "Check the url: host, port, database, user and password. If they are right, retry later."
         if _NO_CONNECTION.search(reason):
             refusal.action = (
-                "All connections of the server are in use. End programs that hold some, use a connection pooler, put lanes=1 into "
-                "the urls of workers, or raise max_connections. holdfast doctor shows how many are in use."
+                "All connections of the server are in use. End programs that hold some, use a connection pooler, put lanes=1 "
+                "into the urls of workers, or raise max_connections. holdfast doctor shows how many are in use."
             )
         return refusal
 
