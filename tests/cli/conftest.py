@@ -53,6 +53,7 @@ class Done(NamedTuple):
 
 
 Run = Callable[..., Done]
+Typed = Callable[..., Done]
 
 ONE_STORE = {
     "test_agent_loop.py",
@@ -181,3 +182,19 @@ def start(folder: Path) -> Iterator[Start]:
     yield starter
     for one in running:
         one.close()
+
+
+@pytest.fixture
+def typed(capsys: pytest.CaptureFixture[str], restored_logs: None) -> Typed:
+    """Run a command in this process, to its end."""
+
+    def typed(*words: str) -> Done:
+        from holdfast.cli import main
+
+        with pytest.raises(SystemExit) as ended:
+            main(list(words))
+        said = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        return Done(ended.value.code, said.out, said.err)
+
+    return typed

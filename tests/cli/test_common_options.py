@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import holdfast
-from holdfast.cli.gone import GONE
+from holdfast.cli.wrong_words import GONE
 from holdfast.store.outbox import SinkPosition
 from holdfast.testing import ManualClock
 from tests.cli.conftest import Run
@@ -53,19 +53,6 @@ def test_shell_completion_knows_file_arguments(run: Run) -> None:
     for words in ("holdfast job enqueue --lines ", "holdfast job list --key "):
         asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split())), "_HOLDFAST_COMPLETE": "bash_complete"}
         assert run(**asked).out == "file,\n"
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("jobs", "'job'"),
-        ("enqueue", "'job enqueue'"),
-        ("doctr", "'doctor'"),
-        ("replay", "'dlq replay' or 'group replay' or 'job replay'"),
-    ],
-)
-def test_an_unknown_command_gets_a_suggestion(run: Run, typed: str, meant: str) -> None:
-    assert f"No such command '{typed}'. Did you mean {meant}?" in run(typed).err
 
 
 @pytest.mark.parametrize(("typed", "instead"), sorted(GONE.items()))
@@ -131,6 +118,7 @@ def test_a_success_as_json(run: Run, arguments: list[str]) -> None:
         (["sweep", "--db", "sqlite:///no/such/folder.db"], 1, "validation_error"),
         (["sweep", "--db", "postgresql://127.0.0.1:1/none"], 3, "unavailable"),
         (["sweep", "--limit", "none"], 2, "usage"),
+        (["beat", "--progress", "nan"], 2, "usage"),
         (["nothing"], 2, "usage"),
         (["dlq", "bury"], 2, "usage"),
     ],

@@ -110,6 +110,7 @@ def test_answers_match_their_schema(said: Said, folder: Path) -> None:
     for status in ("list", "list --status dead_lettered", "list --limit 1"):
         said("job", *status.split())
     said("job", "get", dead[0])
+    said("job", "wait", *dead)
     said("job", "discard", held.id)
     said("explain", dead[0])
     said("explain", first)
@@ -184,6 +185,7 @@ def tasks(said: Said) -> None:
     said("task", "heartbeat", "--id", first, *who, "r-2", "--progress", 3)
     said("task", "get", "--id", first)
     said("task", "complete", "--id", first, *who, "r-3", "--result", "3")
+    said("job", "result", first)
     said("task", "start", "--id", second, *who, "r-4")
     said("task", "fail", "--id", second, *who, "r-5", "--error", "no route", "--permanent")
     said("task", "start", "--id", third, *who, "r-6")

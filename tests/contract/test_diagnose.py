@@ -14,7 +14,7 @@ from tests.contract import builders
 from tests.contract.builders import trace
 from tests.support.near import near
 
-STORE = {"schema", "durability", "permissions", "disk", "oldest_transaction", "horizon", "locked_jobs", "clock"}
+STORE = {"schema", "durability", "permissions", "disk", "connections", "oldest_transaction", "horizon", "locked_jobs", "clock"}
 
 
 def wrong(ledger: Ledger) -> dict[str, HealthFinding]:

@@ -1,6 +1,7 @@
 """Groups: who joins, what is counted, and when the follow-up jobs are made."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -506,6 +507,43 @@ def test_wait_group(ledger: Ledger):
     assert not ledger.wait_group("import-42", timeout=0.01).done
     ledger.close_group("import-42")
     assert ledger.wait_group("import-42", timeout=5).done
+
+
+@pytest.mark.parametrize("end", ["complete", "cancel"])
+def test_wait_group_waits_for_the_follow_up_job(ledger: Ledger, end: str):
+    with ThreadPoolExecutor(1) as pool:
+        for number in range(10):
+            name = f"import-{number}"
+            ledger.group(name, then=THEN, on_dead=ON_DEAD)
+            join(ledger, group=name)
+            ledger.close_group(name)
+            [job] = ledger.claim(WORKER, ["load"], start=True)
+            waiting = pool.submit(ledger.wait_group, name, timeout=60)
+            if end == "complete":
+                ledger.complete(held(job), None)
+            else:
+                ledger.cancel(job.id, hard=True)
+            found = waiting.result()
+            made = found.then_job if end == "complete" else found.on_dead_job
+            assert made is not None
+            assert ledger.get(made).kind == ("publish" if end == "complete" else "alarm")
+
+
+def test_wait_group_does_not_wait_for_a_follow_up_job_that_was_refused_or_is_not_due(ledger: Ledger):
+    ledger.group("all")
+    ledger.group("part", then={**THEN, "group": "all"})
+    [job] = join(ledger, group="part")
+    ledger.close_group("part")
+    ledger.cancel_group("all")
+    finish(ledger)
+    refused_one = ledger.wait_group("part", timeout=5)
+    assert (refused_one.done, refused_one.then_job) == (True, None)
+    assert refused_one.last_error is not None
+    ledger.group("dead", then=THEN)
+    [job] = join(ledger, group="dead")
+    ledger.close_group("dead")
+    ledger.cancel(job.id)
+    assert ledger.wait_group("dead", timeout=5).then_job is None
 
 
 def test_lists_of_groups(ledger: Ledger):

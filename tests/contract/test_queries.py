@@ -1,11 +1,15 @@
 """Reading: jobs, events, counts."""
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
+import holdfast
 from holdfast import Event, Job, Ledger, ResultTimeout
 from holdfast.core import limits
 from holdfast.testing import ManualClock
@@ -371,12 +375,33 @@ def test_result_returns_the_result_of_a_job(ledger: Ledger) -> None:
         ledger.result(made, timeout=0)
     assert isinstance(late.value, ResultTimeout)
     assert (late.value.code, late.value.retryable) == ("result_timeout", True)
-    assert (late.value.message, late.value.context["status"]) == (f"job {made.id} is still queued after 0 s", "queued")
+    assert late.value.context == {"job_id": made.id, "status": "queued"}
+    words = "No worker serves it: none that serves k in default is signed in to this ledger."
+    assert late.value.message == f"job {made.id} is still queued after 0 s. {words}"
     [held] = ledger.claim("w", start=True)
     ledger.complete(held.fence, {"pages": 3})
     assert ledger.result(made) == ledger.result(made.id) == {"pages": 3}
     with refused("not_found"):
         ledger.result(made.id + 1)
+
+
+def test_a_timeout_of_a_running_job_says_who_has_it(ledger: Ledger) -> None:
+    made = running(ledger)
+    with pytest.raises(ResultTimeout, match=rf"^job {made.id} is still running after 0.05 s\. .*\b{WORKER}\b"):
+        ledger.result(made.id, timeout=0.05)
+
+
+def test_a_timeout_is_raised_if_the_job_cannot_be_explained(sqlite_url: str) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        made = ledger.enqueue("k")
+        ledger.sign_in("ada", body={})
+    with contextlib.closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as file, file:
+        file.execute("UPDATE holdfast_workers SET body = '{'")
+    with holdfast.open(sqlite_url) as ledger:
+        with pytest.raises(msgspec.DecodeError):
+            ledger.explain(made.id)
+        with pytest.raises(ResultTimeout, match=f"^job {made.id} is still queued after 0 s$"):
+            ledger.result(made.id, timeout=0)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_the_readme_takes_them(pyproject: Path) -> None:
 
 def test_without_addresses_nothing_is_made_up(tmp_path: Path) -> None:
     bare = tmp_path / "pyproject.toml"
-    bare.write_text("[project]\n[project.urls]\n")
+    bare.write_text('[project]\nversion = "1"\ndescription = "Jobs"\n[project.urls]\n')
     collect(tmp_path, bare)
     found = tomllib.loads((tmp_path / "zensical.toml").read_text())["project"]
     assert not found.keys() & {"repo_url", "repo_name", "edit_uri", "site_url"}

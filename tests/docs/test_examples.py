@@ -1,5 +1,6 @@
 """Every example in README and docs is run, and says what it prints."""
 
+import contextlib
 import io
 import multiprocessing
 import re
@@ -18,10 +19,13 @@ from psycopg import sql
 
 import holdfast
 from docs.generate import ROOT
+from holdfast.testing import ManualClock, NoJitter
 from tests.docs.pages import Block, blocks, name, with_blocks
 from tests.support.served_process import serving
 
 MODULE = re.compile(r"# (\w+)\.py\n")
+LATER = re.compile(r"^( *)# (\d+) s later\b.*$", re.MULTILINE)
+"""A comment at which time passes. A reader waits that long."""
 SCRIPT = re.compile(r"# \w+\.sh\n")
 """A block that is a file: run by test_commands, which types its name."""
 
@@ -65,9 +69,32 @@ def test_python_blocks_run_in_order(
 def run_page(page: Path) -> None:
     """Run the blocks in the current folder.
 
-    A block that begins with the name of a module is also saved: later blocks may import it.
+    A block that begins with the name of a module is also saved: later blocks may import it. On a page with a comment such as
+    `# 60 s later`, time passes at these comments only.
     """
     names: dict[str, Any] = {"__name__": "example"}
+    with contextlib.ExitStack() as stack:
+        if any(LATER.search(block.text) for block in blocks(page, "python")):
+            names["_clock"] = stack.enter_context(time_by_hand())
+        run_blocks(page, names)
+
+
+@contextlib.contextmanager
+def time_by_hand() -> Iterator[ManualClock]:
+    """Let the ledgers that a page opens have a manual clock, and backoffs without jitter, as if the page had given them."""
+    clock = ManualClock()
+    takers = [holdfast.open, holdfast.App.__init__]
+    before = [taker.__kwdefaults__ for taker in takers]
+    for taker in takers:
+        taker.__kwdefaults__ = {**(taker.__kwdefaults__ or {}), "clock": clock, "entropy": NoJitter()}
+    try:
+        yield clock
+    finally:
+        for taker, defaults in zip(takers, before, strict=True):
+            taker.__kwdefaults__ = defaults
+
+
+def run_blocks(page: Path, names: dict[str, Any]) -> None:
     modules = {found[1]: block for block in blocks(page, "python") if (found := MODULE.match(block.text))}
     for module, block in modules.items():
         Path(f"{module}.py").write_text(block.text)
@@ -101,7 +128,7 @@ def test_the_verbs_answer_the_same_on_postgresql(
 
 def run(block: Block, names: dict[str, Any]) -> None:
     """Run a block under its page's name and lines, so that a failure points at the page."""
-    source = "\n" * (block.line - 1) + block.text
+    source = "\n" * (block.line - 1) + LATER.sub(r"\1_clock.advance(\2)", block.text)
     said = io.StringIO()
     with redirect_stdout(said):
         exec(compile(source, str(block.page), "exec"), names)  # noqa: S102 - the examples are this project's own
@@ -132,6 +159,10 @@ def check_command(command: list[str], page: Path) -> None:
             subprocess.run([sys.executable, "-m", "pip", "install", *dry, *what], cwd=ROOT, check=True)
         case ["holdfast" | "python" | "kill" | "sh", *_]:
             """Run by test_commands, with what they print."""
+        case [".venv/bin/holdfast", *words]:
+            subprocess.run([sys.executable, "-m", "holdfast", *words, "--help"], check=True, stdout=subprocess.DEVNULL)
+        case ["python3", "-m", "venv", folder] | [".", folder]:
+            assert folder.removesuffix("/bin/activate") == "env"
         case ["sudo" | "docker" | "cd", *_]:
             """Checked by tests/deploy/test_guide.py: they are in the guide to deployment only."""
             assert page.name == "deploy.md"
@@ -143,3 +174,28 @@ def test_a_wrong_claim_about_output_is_noticed() -> None:
     block = Block(ROOT / "README.md", 1, "python", "print(1 + 1)  # → 3\n")
     with pytest.raises(AssertionError):
         run(block, {})
+
+
+def test_guides_begin_with_what_a_program_ships() -> None:
+    """A clock for tests is in no first example: who copies it gets a worker whose time stands still."""
+    guides = [page for page in with_blocks("python") if page.parent.name == "guides" and page.name != "testing.md"]
+    assert len(guides) > 20
+    assert [name(page) for page in guides if "ManualClock" in blocks(page, "python")[0].text] == []
+
+
+def test_time_passes_at_a_comment_of_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(
+        """```python
+import holdfast
+ledger = holdfast.open("sqlite:///jobs.db")
+before = ledger.now()
+# 90 s later: nothing has happened
+print((ledger.now() - before).total_seconds())  # → 90.0
+ledger.close()
+```
+"""
+    )
+    run_page(page)
+    assert (holdfast.open.__kwdefaults__ or {})["clock"] is None

@@ -126,9 +126,10 @@ def test_a_process_that_dies_after_the_last_end_leaves_the_follow_up_job_to_the_
     for job in dying.claim("w", ["load"], limit=2, start=True):
         dying.complete(held(job), None)
     assert follow_ups(sweeping) == []
-    assert sweeping.get_group("import").done
+    assert (sweeping.get_group("import").live, sweeping.wait_group("import", timeout=0).done) == (0, False)
     assert sweeping.wants_sweeping("me")
     assert sweeping.sweep() == {"enqueued": 1}
+    assert sweeping.wait_group("import", timeout=60).then_job is not None
     assert follow_ups(sweeping) == ["publish"]
     assert sweeping.sweep() == {}
 
@@ -173,9 +174,14 @@ def test_a_locked_group_delays_no_end(pg_url: str, on_postgres: Ledger) -> None:
         for job in on_postgres.claim("w", ["load"], limit=100, start=True):
             on_postgres.complete(held(job), None)
         group = on_postgres.get_group("import")
-        assert (group.done, group.succeeded, group.then_job) == (True, 100, None)
+        assert (group.done, group.live, group.succeeded, group.then_job) == (False, 0, 100, None)
         assert on_postgres.sweep() == {}
-    assert on_postgres.sweep() == {"enqueued": 1}
+        assert not on_postgres.wait_group("import", timeout=0.01).done
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(on_postgres.wait_group, "import", timeout=60)
+        assert on_postgres.sweep() == {"enqueued": 1}
+        group = waiting.result()
+    assert (group.done, group.then_job) == (True, on_postgres.list(queue="after")[0].id)
     assert follow_ups(on_postgres) == ["publish"]
 
 

@@ -1,6 +1,8 @@
 """`diagnose` on real files and a real server."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import psycopg
@@ -8,6 +10,8 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
+from holdfast.errors import Unavailable
+from tools.pgserver import PostgresServer
 
 
 @pytest.fixture
@@ -56,3 +60,25 @@ def test_an_open_reader_delays_vacuum_only(on_postgres: Ledger, postgres_url: st
 def test_the_settings_of_a_server_are_reported(on_postgres: Ledger):
     assert "fsync = " in words(on_postgres)["durability"]
     assert on_postgres.diagnose().store_version.startswith("PostgreSQL 1")
+
+
+def until_refused(connect: Callable[[], AbstractContextManager[object]], kept: ExitStack) -> None:
+    while True:
+        kept.enter_context(connect())
+
+
+def test_a_server_without_a_free_connection():
+    """The doctor warns before, and the error of a program that finds none says what to do."""
+    with PostgresServer.create(max_connections=8) as server, ExitStack() as kept:
+        ledger = kept.enter_context(holdfast.open(server.url))
+        with psycopg.connect(server.url, autocommit=True) as admin:
+            admin.execute("CREATE ROLE plain LOGIN")
+            assert re.fullmatch("well: [1-4] of the server's 5 connections are in use", words(ledger)["connections"])
+        plain = server.url.replace("postgres@", "plain@")
+        with pytest.raises(psycopg.OperationalError):
+            until_refused(lambda: psycopg.connect(plain), kept)
+        assert words(ledger)["connections"] == "warning: 5 of the server's 5 connections are in use, more than 80%"
+        for url in (plain, server.url):
+            with pytest.raises(Unavailable, match="cannot reach the database") as refused, ExitStack() as more:
+                until_refused(lambda url=url: holdfast.open(url), more)  # type: ignore[misc]
+            assert refused.value.action.startswith("All connections of the server are in use.")

@@ -47,6 +47,16 @@ def test_jobs_are_enqueued_listed_and_cancelled(run: Run, behind: Ledger) -> Non
     assert behind.get(1).status == "cancelled"
 
 
+def test_a_job_is_waited_for_and_its_result_is_read(run: Run, behind: Ledger) -> None:
+    made = behind.enqueue("index_page")
+    assert run("job", "wait", "1", "--timeout", "10ms") == run("job", "result", "1") == "result_timeout"
+    [held] = behind.claim("ada", start=True)
+    assert held.fence is not None
+    behind.complete(held.fence, {"pages": 3})
+    assert [job["status"] for job in run("job", "wait", "1")["jobs"]] == ["succeeded"]
+    assert run("job", "result", "1") == {"job_id": made.id, "result": {"pages": 3}}
+
+
 def test_an_agent_works_on_a_task(run: Run, behind: Ledger) -> None:
     behind.enqueue("index_page", {"url": "/"})
     assert run("resume", "--agent", "ada")["task"]["args"] == {"url": "/"}

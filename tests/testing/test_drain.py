@@ -203,8 +203,7 @@ def test_errors_have_the_same_effect_as_in_a_worker(app: App, error: BaseExcepti
 
 
 WRONG_CALLS: dict[str, Callable[[App, Context], Any]] = {
-    "progress": lambda app, job: job.progress("half"),  # type: ignore[arg-type]
-    "a share": lambda app, job: job.progress(0.5),  # type: ignore[arg-type]
+    "checkpoint": lambda app, job: job.checkpoint({1}),
     "a child": lambda app, job: job.enqueue("child", n="x"),
     "the app": lambda app, job: app.enqueue("child", m=1),
 }
@@ -244,7 +243,7 @@ def test_bad_input_found_by_a_check_is_treated_as_bad_input(app: App) -> None:
     @app.handler()
     def careful(job: Context) -> None:
         try:
-            job.progress("half")  # type: ignore[arg-type]
+            job.checkpoint({1})
         except ValidationError as error:
             raise ValidationError("not a number") from error
 

@@ -114,6 +114,11 @@ STORE = [
     ("permissions", FILE | {"files": (StoredFile("a.db", 0o664), StoredFile("a.db-wal", 0o600))}, "a.db (0664)"),
     ("permissions", FILE | {"files": (StoredFile("a.db", 0o602),)}, "a.db (0602)"),
     ("disk", FILE | {"disk_free_bytes": 1 << 29}, "0.5 GiB are free"),
+    (
+        "connections",
+        SERVER | {"connections": 78, "connections_max": 97},
+        "78 of the server's 97 connections are in use, more than 80%",
+    ),
     ("oldest_transaction", SERVER | {"oldest": OpenTransaction("process 7", 6 * MINUTE)}, "process 7, is 6 min old"),
     ("horizon", SERVER | {"writer": OpenTransaction("process 7", 6 * MINUTE)}, "followers wait for process 7"),
     (
@@ -141,6 +146,11 @@ def test_problems_of_a_store_are_reported(code: str, vitals: dict[str, Any], wor
 def test_a_large_log_without_readers_is_a_note():
     found = finding("wal", FILE | {"log_bytes": 300 << 20})
     assert found.severity is Severity.NOTE
+
+
+def test_connections_are_counted_below_their_limit_too():
+    found = finding("connections", SERVER | {"connections": 77, "connections_max": 97})
+    assert (found.severity, found.words) == (Severity.WELL, "77 of the server's 97 connections are in use")
 
 
 @pytest.mark.parametrize("name", ["oldest", "writer"])

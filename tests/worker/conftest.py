@@ -27,6 +27,7 @@ ONE_STORE = {
     "test_a_wrong_call_to_holdfast_in_a_child_process_is_tried_again",
     "test_the_last_progress_of_a_child_is_recorded_with_its_outcome",
     "test_the_result_of_a_child_is_checked",
+    "test_what_a_child_reports_never_costs_its_attempt",
 }
 """Tests of what a worker does with its handlers and child processes. These talk to the worker, not to the store.
 

@@ -216,6 +216,13 @@ def test_the_last_progress_of_a_child_is_recorded_with_its_outcome(fleet: Fleet,
     assert (found.status, found.progress, found.stage) == ("failed" if end == "fails" else "succeeded", 100, "done")
 
 
+def test_what_a_child_reports_never_costs_its_attempt(fleet: Fleet, real: Ledger) -> None:
+    fleet.start("ant")
+    found = ended(real, real.enqueue("mumbles"))
+    assert (found.status, found.attempt, found.progress, found.stage) == ("succeeded", 1, 50, None)
+    assert [event.payload.get("progress") for event in real.events(found.id, types=["heartbeat"])][-2:] in ([33, 50], [None, 50])
+
+
 def test_a_checkpoint_survives_the_death_of_its_worker(fleet: Fleet, real: Ledger, tmp_path: Path) -> None:
     log = tmp_path / "log"
     job = real.enqueue("saved", {"log": str(log)})

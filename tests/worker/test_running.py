@@ -13,6 +13,7 @@ import holdfast
 from holdfast import App, AsyncContext, Context, PermanentError, PolicyFields, TransientError, ValidationError
 from holdfast.errors import LimitExceeded
 from holdfast.services.presence import PresenceService
+from holdfast.testing import ManualClock
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, dead, ended
 
@@ -506,3 +507,18 @@ def test_a_worker_keeps_open_failures_without_a_setting(app: App) -> None:
     with app.worker(keep_failed="0s") as worker:
         worker.start()
         wait_until(lambda: not app.ledger.list())
+
+
+@pytest.mark.parametrize("clock", [ManualClock(), None])
+def test_a_worker_warns_of_a_manual_clock(sqlite_url: str, clock: ManualClock | None, caplog: pytest.LogCaptureFixture) -> None:
+    app = App(sqlite_url, clock=clock)
+
+    @app.handler()
+    def plain() -> None: ...
+
+    with app.worker(shutdown_timeout=0) as worker:
+        worker.start()
+    app.close()
+    said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert [line.partition(":")[0] for line in said] == (["the ledger has a ManualClock"] if clock else [])
+    assert all("Leave out clock=" in line for line in said)

@@ -1087,8 +1087,9 @@ class AsyncLedger(AsyncLedgerBase):
     async def result(self, job: Job[R | None] | int, *, timeout: float | None = None) -> R:
         """Wait until a job has succeeded, and return its result. The job is given as an object or by its id.
 
-        Raise ResultTimeout, which is a TimeoutError, if the job has not ended after `timeout` seconds. By default, wait without
-        a limit. Raise NoResult, with the job's last error, if the job failed, was dead-lettered or was cancelled.
+        Raise ResultTimeout, which is a TimeoutError, if the job has not ended after `timeout` seconds. Its message ends with what
+        `explain` says. By default, wait without a limit.
+        Raise NoResult, with the job's last error, if the job failed, was dead-lettered or was cancelled.
         """
         return await self._wait(lambda ledger: ledger.result(job, timeout=timeout))
 
@@ -1454,8 +1455,9 @@ class AsyncLedger(AsyncLedgerBase):
         return await self._wait(lambda ledger: ledger.wait(job, timeout=timeout))
 
     async def wait_group(self, name: str, *, timeout: float | None = None) -> GroupRecord:
-        """Wait until a group is closed and all its jobs have ended, and return it.
+        """Wait until a group is closed, all its jobs have ended and its follow-up job is made, and return it.
 
+        A follow-up job that is not due, or was refused, is not waited for: see `then_job` and `last_error`.
         After `timeout` seconds, return it as it is: check its `done`. By default, wait without a limit.
         """
         return await self._wait(lambda ledger: ledger.wait_group(name, timeout=timeout))

@@ -5,40 +5,19 @@ import click
 from holdfast import __version__
 from holdfast.cli.command import LazyGroup, db_group_option, json_group_option, no_color_option
 
+SECTIONS = {
+    "Jobs, day by day": ("job", "queue", "worker", "dlq", "explain", "top", "doctor"),
+    "Plans and limits": ("schedule", "group", "limit", "policy"),
+    "Agents, robots and other programs": ("task", "resume", "gate", "supervise", "beat", "mcp"),
+    "Running a ledger": ("demo", "serve", "token", "migrate", "sweep", "events", "sink", "schema", "completion"),
+    "Keys and proofs": ("key", "seal", "verify"),
+}
+"""The commands by what a person wants to do, daily ones first."""
+
 
 @click.group(
     cls=LazyGroup,
-    nouns=(
-        "beat",
-        "completion",
-        "demo",
-        "dlq",
-        "doctor",
-        "events",
-        "explain",
-        "gate",
-        "group",
-        "job",
-        "key",
-        "limit",
-        "mcp",
-        "migrate",
-        "policy",
-        "queue",
-        "resume",
-        "schedule",
-        "schema",
-        "seal",
-        "serve",
-        "sink",
-        "supervise",
-        "sweep",
-        "task",
-        "token",
-        "top",
-        "verify",
-        "worker",
-    ),
+    sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="holdfast")

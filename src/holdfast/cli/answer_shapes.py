@@ -283,6 +283,8 @@ SHAPES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "job list": (shapes.JobListAnswer,),
     "job replay": (shapes.ReplayAnswer,),
     "job move": (PlacementAnswer,),
+    "job result": (answer_shape("ResultAnswer", Shape, job_id=int, result=Any),),
+    "job wait": (answer_shape("WaitAnswer", Shape, jobs=list[JobView]),),
     "job reprioritise": (PlacementAnswer,),
     "job requeue": (OutcomeAnswer,),
     "job reschedule": (PlacementAnswer,),

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from types import ModuleType
@@ -101,15 +101,52 @@ class CommandResult(NamedTuple):
     """The error, if the command failed or did only a part of its work."""
 
 
-class LazyGroup(click.Group):
-    """The top-level group. It imports a command's module when the command is used, and reports every failure."""
+class CommandGroup(click.Group):
+    """A group that prints its help if no command is given, and names the nearest command for a wrong word."""
 
-    def __init__(self, *args: Any, nouns: Sequence[str], **attributes: Any) -> None:
+    def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
-        self._nouns = nouns
+        self.invoke_without_command, self.no_args_is_help, self.callback = True, False, _help_without_command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if not (args[0].startswith("-") or ctx.resilient_parsing) and self.get_command(ctx, args[0]) is None:
+            from holdfast.cli.wrong_words import unknown_command
+
+            raise unknown_command(ctx, args[0])
+        return super().resolve_command(ctx, args)
+
+
+def _help_without_command() -> None:
+    """Print the help of a group that is called without a command. With --json, that is a usage error: an answer is one line."""
+    ctx = click.get_current_context()
+    if ctx.invoked_subcommand is None:
+        if ctx.meta.get(JSON_REQUESTED):
+            ctx.fail("Missing command.")
+        click.echo(ctx.get_help(), color=ctx.color)
+
+
+class LazyGroup(CommandGroup):
+    """The top-level group. It imports a command's module when the command is used, and reports every failure.
+
+    `sections` are the commands by what they are for. The help lists them so.
+    """
+
+    def __init__(self, *args: Any, sections: Mapping[str, Sequence[str]], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self.sections = sections
+        self._nouns = sorted(name for names in sections.values() for name in names)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._nouns)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self._nouns))
+        for title, names in self.sections.items():
+            with formatter.section(title):
+                found = [(name, self.get_command(ctx, name)) for name in names]
+                formatter.write_dl(
+                    [(name.ljust(width), command.get_short_help_str(formatter.width)) for name, command in found if command]
+                )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._nouns:
@@ -117,13 +154,6 @@ class LazyGroup(click.Group):
         module = import_module(COMMAND_MODULES.get(cmd_name, f"holdfast.cli.{cmd_name}"))
         found: click.Command = getattr(module, cmd_name)
         return found
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self._nouns and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from holdfast.cli.completion import command_hint
-
-            raise click.UsageError(f"No such command {args[0]!r:.80}.{command_hint(self, ctx, args[0])}", ctx)
-        return super().resolve_command(ctx, args)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Run the command and exit.
@@ -190,7 +220,7 @@ _JSON_OPTION: dict[str, Any] = {"is_flag": True, "callback": _remember_json, "he
 json_group_option = click.option("--json", expose_value=False, **_JSON_OPTION)
 
 
-class NounGroup(click.Group):
+class NounGroup(CommandGroup):
     """The verbs of one noun. --json, --db and --no-color may also come before the verb. `show` is another name of `get`."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
@@ -423,13 +453,15 @@ def exit_code_of(error: HoldfastError | CommandError) -> int:
 
 def _report_usage_error(error: click.UsageError, given: Sequence[str]) -> int:
     """Print a usage error in one line, with control characters escaped. Click would print what was typed unchanged."""
-    from holdfast.cli.gone import replacement
+    from holdfast.cli.wrong_words import UnknownCommand, replacement
 
     instead = replacement(error)
     text = error.message if instead else error.format_message()  # without click's guess at what was meant
     message = _redact_urls(" ".join(text.split("\n")).replace("\t", ""), given)
     hint = instead or HINTS.get(_missing_option(error))
     if "--json" in given:
+        if isinstance(error, UnknownCommand):
+            hint = hint or error.action
         return _report_error(usage_error(message, action=hint) if hint else usage_error(message), given)
     if error.ctx is not None:
         # Print one suggestion only: the hint if there is one, else --help.

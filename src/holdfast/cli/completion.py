@@ -44,24 +44,10 @@ QUEUE = KnownName(lambda ledger: [queue.name for queue in ledger.queues()])
 LIMIT = KnownName(lambda ledger: [limit.name for limit in ledger.limits()])
 
 
-def command_hint(group: click.Group, ctx: click.Context, typed: str) -> str:
-    """Return ` Did you mean 'job'?`, or an empty text. A verb without its noun is found too: `enqueue` is `job enqueue`."""
-    nouns = group.list_commands(ctx)
-    verbs = [f"{noun} {typed}" for noun in nouns if typed in _subcommands(group, ctx, noun)]
-    plural_of = [noun for noun in nouns if typed == f"{noun}s"]  # such as jobs
-    found = plural_of or verbs or get_close_matches(typed, nouns)
-    return f" Did you mean {' or '.join(repr(name) for name in found)}?" if found else ""
-
-
 def name_hint(typed: str, known: Iterable[str]) -> str:
     """Return `Did you mean hello? `, or an empty text."""
     found = get_close_matches(typed, known, n=1)
     return f"Did you mean {found[0]}? " if found else ""
-
-
-def _subcommands(group: click.Group, ctx: click.Context, noun: str) -> list[str]:
-    command = group.get_command(ctx, noun)
-    return command.list_commands(ctx) if isinstance(command, click.Group) else []
 
 
 SHELLS = ("bash", "zsh", "fish")

@@ -1,4 +1,4 @@
-"""`holdfast job`: enqueue, show, list, cancel, move, requeue, replay and discard jobs."""
+"""`holdfast job`: enqueue, show, list, wait for, cancel, move, requeue, replay and discard jobs."""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from holdfast.cli.command import CommandResult, GeneratedRequestId, NounGroup, r
 from holdfast.cli.completion import QUEUE
 from holdfast.cli.job_enqueue import enqueue
 from holdfast.cli.job_outcomes import dead_letter, requeue
+from holdfast.cli.job_wait import result, wait
 from holdfast.cli.output import REQUEST_ID, Page, usage_error
 from holdfast.cli.values import (
     JOB_ID,
@@ -465,3 +466,5 @@ def events(
 job.add_command(enqueue)
 job.add_command(requeue)
 job.add_command(dead_letter)
+job.add_command(wait)
+job.add_command(result)

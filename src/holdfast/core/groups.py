@@ -150,6 +150,11 @@ def due_follow_ups(row: GroupRow, body: GroupBody) -> list[FollowUpName]:
     return due
 
 
+def is_settled(row: GroupRow, body: GroupBody) -> bool:
+    """Return whether a group is done and its follow-up jobs are made, as far as they are due."""
+    return is_done(row.counts, row.closed_at) and not due_follow_ups(row, body)
+
+
 def may_join(row: GroupRow, body: GroupBody, name: str) -> bool:
     """Return whether a follow-up job that is not made yet may still join the group `name`.
 

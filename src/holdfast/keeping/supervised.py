@@ -21,10 +21,10 @@ def every_s() -> float:
         return 20.0
 
 
-def beat(*, stage: str | None = None, progress: int | None = None) -> bool:
+def beat(*, stage: str | None = None, progress: float | None = None) -> bool:
     """Send one heartbeat, with the stage and progress of the program. It never waits. Return False if it was not sent."""
     fields = {name: value for name, value in (("stage", stage), ("progress", progress)) if value is not None}
-    line = json.dumps(fields).encode() if fields else b""
+    line = json.dumps(fields, default=str).encode() if fields else b""
     return _send(line) or _write(line)
 
 

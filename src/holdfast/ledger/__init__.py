@@ -6,7 +6,6 @@ from holdfast.ledger.public import Beat, Change, Event, HeldJob, Job, JobPage, W
 from holdfast.ledger.signing import SignedFence
 from holdfast.ledger.verbs.access import LoginVerbs, NewToken, SessionRecord, SessionVerbs, TokenRecord
 from holdfast.ledger.verbs.declarations import DeclarationRecord
-from holdfast.ledger.verbs.explaining import ExplainVerbs
 from holdfast.ledger.verbs.fleet import FleetVerbs, QueueRecord, QueueVerbs, UpkeepVerbs
 from holdfast.ledger.verbs.flow import FlowStatus, FlowVerbs, LimitKeyRecord, LimitRecord, LimitUsage, QueueSettingsRecord
 from holdfast.ledger.verbs.groups import GroupChange, GroupRecord, GroupRefusal, GroupVerbs
@@ -77,7 +76,6 @@ class Ledger(
     SealVerbs,
     ExportVerbs,
     RunVerbs,
-    ExplainVerbs,
     HistoryVerbs,
     OverviewVerbs,
     LetterGroupVerb,

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.core import limits
 from holdfast.core.payloads import UNSET
+from holdfast.core.progress import read_progress
 from holdfast.errors import HoldfastError
 from holdfast.ledger import validate
 from holdfast.supervise.event_loop import READS_MAX, InputPipe
@@ -66,6 +67,8 @@ def parse_heartbeat(line: bytes) -> ReceivedHeartbeat:
         if name in ("stage", "progress", "checkpoint"):
             try:
                 value = raw if name == "checkpoint" else msgspec.json.decode(raw)
+                if name == "progress":
+                    value = value if (number := read_progress(value)) is None else number
                 validate.beat(**{"stage": None, "progress": None, "assist_requested": None, name: value})
                 accepted[name] = value
             except HoldfastError as error:

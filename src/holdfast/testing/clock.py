@@ -10,6 +10,9 @@ DEFAULT_START = datetime(2026, 1, 1, tzinfo=UTC)
 class ManualClock:
     """A clock for tests. `advance` lets time pass. `jump` steps the wall clock without letting time pass."""
 
+    is_manual = True
+    """Workers warn of such a clock: its time passes only in calls of `advance`."""
+
     def __init__(self, start: datetime = DEFAULT_START) -> None:
         if start.utcoffset() is None:
             raise ValueError("start needs a time zone")

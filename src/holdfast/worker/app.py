@@ -332,7 +332,7 @@ def worker_of(apps: Sequence[App], **settings: Unpack[WorkerSettings]) -> Worker
     sinks = [sink for app in apps for sink in app.sinks]
     with contextlib.ExitStack() as opened:
         ledger, beats = opened.enter_context(first.open_again()), opened.enter_context(first.open_again())
-        worker = Worker(ledger, beats, registry, url=first.url, monotonic=first.monotonic, sinks=sinks, **settings)
+        worker = Worker(ledger, beats, registry, url=first.url, clock=first.clock, sinks=sinks, **settings)
         opened.pop_all()
     return worker
 

@@ -1,14 +1,18 @@
 """The context that a handler receives: its job, fence, heartbeats, checkpoints and cancellation."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import msgspec
 
+from holdfast.core import limits
 from holdfast.core.liveness import LivenessDenialReason, LivenessHeartbeatReceiptV1, check_gate, receipt_of
 from holdfast.core.model import Fence, Micros, Status
 from holdfast.core.model import JobRecord as Record
+from holdfast.core.progress import read_progress
+from holdfast.core.text import safe_str, truncate
 from holdfast.errors import (
     GateDenied,
     HoldfastError,
@@ -19,13 +23,15 @@ from holdfast.errors import (
     ValidationError,
 )
 from holdfast.keeping.leases import KeptLease
-from holdfast.ledger import Beat, Change, HeldJob, Job, validate
+from holdfast.ledger import Beat, Change, HeldJob, Job
 from holdfast.ledger.options import check_options
-from holdfast.ledger.public import ChildOptions, to_micros
+from holdfast.ledger.public import ChildOptions, to_datetime, to_micros
 from holdfast.worker.enqueue import OPTIONS, AsyncChildEnqueuer, AsyncEnqueueMethods, ChildEnqueuer, EnqueueMethods
 
 if TYPE_CHECKING:
     from holdfast.worker.runtime import WorkerRuntime
+
+log = logging.getLogger("holdfast.worker")
 
 
 class LastBeat(NamedTuple):
@@ -34,6 +40,7 @@ class LastBeat(NamedTuple):
     sent: float
     """When it was sent, by the worker's monotonic clock. The ledger received it at this time or later."""
     at: Micros
+    rev: int
     status: Status
     started_at: Micros | None
     stage: str | None
@@ -42,7 +49,7 @@ class LastBeat(NamedTuple):
     @classmethod
     def of(cls, job: Record, sent: float) -> "LastBeat":
         assert job.last_beat_at is not None
-        return cls(sent, job.last_beat_at, job.status, job.started_at, job.stage, job.progress)
+        return cls(sent, job.last_beat_at, job.rev, job.status, job.started_at, job.stage, job.progress)
 
     def apply_answer(self, answer: Beat, sent: float, fields: Mapping[str, Any]) -> "LastBeat":
         """Return the last beat after this answer. An answer to an older heartbeat changes nothing."""
@@ -50,11 +57,11 @@ class LastBeat(NamedTuple):
         if at < self.at:
             return self
         stage, progress = fields.get("stage", self.stage), fields.get("progress", self.progress)
-        return self._replace(sent=sent, at=at, status=answer.status, stage=stage, progress=progress)
+        return self._replace(sent=sent, at=at, rev=answer.rev, status=answer.status, stage=stage, progress=progress)
 
     def apply_start(self, change: Change, sent: float) -> "LastBeat":
         at = to_micros(change.at)
-        return self._replace(sent=sent, at=at, status=change.status, started_at=at)
+        return self._replace(sent=sent, at=at, rev=change.rev, status=change.status, started_at=at)
 
     def now(self, monotonic: float) -> Micros:
         """Return an estimate of the ledger's time."""
@@ -86,6 +93,8 @@ class Context(EnqueueMethods, KeptLease):
 
     is_loss_logged = False
     """The loss of the lease has been logged. That is done once."""
+    _is_report_logged = False
+    """A report that could not be read or sent has been logged. That is done once for an attempt."""
     release_requested = False
     """The worker is stopping and asks the handler to stop, so that the job can be released."""
     signature_refusal: SignatureInvalid | None = None
@@ -187,16 +196,27 @@ class Context(EnqueueMethods, KeptLease):
             return "it timed out"
         return "it was cancelled" if self.cancel_requested else "its worker is stopping"
 
-    # Reports to the ledger
+    # Reports to the ledger. Those that only tell how the work goes raise no error but the loss of the lease.
 
-    def beat(self, *, stage: str | None = None, progress: int | None = None) -> Beat:
-        """Send a heartbeat now. Its answer says whether to stop. The worker sends heartbeats by itself; this is rarely needed."""
-        return self._send_beat(**_given_fields(stage, progress))
+    def beat(self, *, stage: str | None = None, progress: float | None = None) -> Beat:
+        """Send a heartbeat now. Its answer says whether to stop. The worker sends heartbeats by itself; this is rarely needed.
 
-    def progress(self, done: int | None = None, *, stage: str | None = None) -> None:
-        """Report how far the job is. The next heartbeat sends it, within about a second. This never waits for the ledger."""
-        validate.beat(stage, done, None)
-        self.queue_fields(_given_fields(stage, done))
+        `progress` is read as by `progress`. If the ledger cannot be reached, the answer is that of the newest heartbeat.
+        Raise LeaseConflictError if the lease is lost.
+        """
+        return self._report(self._readable_fields(stage, progress))
+
+    def progress(self, done: float | None = None, *, stage: str | None = None) -> None:
+        """Report how far the job is. The next heartbeat sends it, within about a second. This never waits for the ledger.
+
+        A number between 0 and 1 is a share and recorded in per cent: 0.5 is 50. Any other is rounded down. What cannot be read is
+        logged and not sent.
+        """
+        fields = self._readable_fields(stage, done)
+        if fields:
+            self.queue_fields(fields)
+        elif stage is None and done is None:
+            self._log_report("None is neither a number nor a stage")
 
     def checkpoint(self, state: Any) -> None:
         """Save `state` (any JSON value) in the ledger. After a crash the next attempt finds it in `restored`."""
@@ -213,7 +233,11 @@ class Context(EnqueueMethods, KeptLease):
 
     def request_assist(self, wanted: bool = True) -> None:
         """Request an operator's help, or withdraw the request with False."""
-        self._send_beat(assist_requested=wanted)
+        given: Any = wanted
+        if isinstance(given, bool):
+            self._report({"assist_requested": given})
+        else:
+            self._log_report(f"request_assist takes True or False, not {type(given).__name__}")
 
     def _enqueue(self, handler: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Job:
         """Enqueue a job with this job's correlation id and trace."""
@@ -223,6 +247,42 @@ class Context(EnqueueMethods, KeptLease):
         """Set options of `ledger.enqueue` for a call: `job.options(depends_on=[first]).enqueue(handler, …)`."""
         check_options("enqueue", options, OPTIONS)
         return ChildEnqueuer(lambda handler, args, kwargs: self._runtime.enqueue_child(self.job, handler, args, kwargs, options))
+
+    def _readable_fields(self, stage: Any, progress: Any) -> dict[str, Any]:
+        """Return the fields that are given and can be read. A missing field must not replace a value that is not sent yet."""
+        fields: dict[str, Any] = {}
+        if stage is not None:
+            try:
+                fields["stage"] = limits.check_name("stage", stage)
+            except HoldfastError as error:
+                self._log_report(error.message)
+        if progress is not None:
+            number = read_progress(progress)
+            if number is None:
+                self._log_report(f"progress {truncate(safe_str(progress), SHOWN_MAX)!r} is not a finite number")
+            else:
+                fields["progress"] = number
+        return fields
+
+    def _log_report(self, why: str) -> None:
+        if not self._is_report_logged:
+            self._is_report_logged = True
+            log.warning("a report of a handler is left out: %s", why, extra={**self.log_fields, "kind": self.job.kind})
+
+    def _report(self, fields: Mapping[str, Any]) -> Beat:
+        """Send a heartbeat. Raise only if the lease is lost. Fields that cannot be sent now are sent with a later heartbeat."""
+        try:
+            return self._send_beat(**fields)
+        except HoldfastError as error:
+            if self.lost:
+                raise
+            self._log_report(error.message)
+            if fields and error.retryable:
+                self.queue_fields(fields)
+        newest, policy = self.last_beat, self.job.record.policy
+        assert policy is not None
+        ends_at = None if newest.status is Status.STALLED else to_datetime(newest.at + policy.lease_ttl_ms * 1_000)
+        return Beat(self.job.id, newest.rev, newest.status, ends_at, self.cancel_requested, to_datetime(newest.at))
 
     def _send_beat(self, **fields: Any) -> Beat:
         sent = self._runtime.monotonic()
@@ -313,11 +373,8 @@ class Context(EnqueueMethods, KeptLease):
 
 
 _PROGRESS_FIELDS = ("stage", "progress")
-
-
-def _given_fields(stage: str | None, progress: int | None) -> dict[str, Any]:
-    """Return the fields that are not None. A missing field must not replace a value that is not sent yet."""
-    return {name: value for name, value in (("stage", stage), ("progress", progress)) if value is not None}
+SHOWN_MAX = 80
+"""How many characters of a value that cannot be read are logged."""
 
 
 class BatchContext(Context):
@@ -343,7 +400,7 @@ class BatchContext(Context):
 class AsyncContext(AsyncEnqueueMethods, Context):  # type: ignore[misc]
     """The context of an `async def` handler. Methods that call the ledger are coroutines."""
 
-    async def beat(self, *, stage: str | None = None, progress: int | None = None) -> Beat:  # type: ignore[override]
+    async def beat(self, *, stage: str | None = None, progress: float | None = None) -> Beat:  # type: ignore[override]
         return await self._runtime.run_in_thread(super().beat, stage=stage, progress=progress)
 
     async def checkpoint(self, state: Any) -> None:  # type: ignore[override]

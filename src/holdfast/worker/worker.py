@@ -3,11 +3,12 @@
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import msgspec
 
+from holdfast.composition import Clock
 from holdfast.core import limits
 from holdfast.core import policy as policies
 from holdfast.core.model import UNDO_KIND
@@ -64,7 +65,7 @@ class WorkerSettings(TypedDict, total=False):
 class Worker:
     """A running set of handlers. `App.work`, `App.worker` and `holdfast worker run` make one.
 
-    `beats` is the same ledger as `ledger`, opened a second time for heartbeats only.
+    `beats` is the same ledger as `ledger`, opened a second time for heartbeats only. `clock` is its clock in a test.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Worker:
         *,
         url: str,
         sinks: "Sequence[Sink]" = (),
-        monotonic: Callable[[], float] = time.monotonic,
+        clock: Clock | None = None,
         **settings: Unpack[WorkerSettings],
     ) -> None:
         given, queues = settings.get, settings.get("queues")
@@ -87,6 +88,8 @@ class Worker:
         self._queues = _check_queues(queues, registry)
         self._url = url
         self._ledgers = (ledger, beats)
+        self._is_clock_manual = getattr(clock, "is_manual", False)
+        monotonic = time.monotonic if clock is None else clock.monotonic
         self.runtime = runtime = WorkerRuntime(ledger, registry, self.name, monotonic)
         runtime.labels = validate.labels("labels", given("labels", ()), limits.LABELS_PER_WORKER_MAX)
         served = runtime.serve(
@@ -168,6 +171,12 @@ class Worker:
         self._settler.start()
         fields = {"worker": self.name, "queues": list(self._queues), "ledger": hide_password(self._url)}
         log.info("worker started", extra=fields)
+        if self._is_clock_manual:
+            log.warning(
+                "the ledger has a ManualClock: its time stands still, so no lease ends and no delay passes until a program calls "
+                "advance. Leave out clock= outside of tests",
+                extra={"worker": self.name},
+            )
         self._claim_loop.start()
 
     def run(self) -> bool:

@@ -109,7 +109,7 @@ def forks(log: str) -> str:
 
 @app.handler(isolation="process", attempts_max=2, policy=TIGHT)
 def miscalls(job: Context) -> None:
-    job.progress("half")  # type: ignore[arg-type]
+    job.checkpoint({1, 2})
 
 
 @app.handler(isolation="process")
@@ -179,6 +179,16 @@ def says(job: Context, end: str) -> None:
     job.progress(100)
     if end == "fails":
         raise PermanentError("no such page")
+
+
+@app.handler(isolation="process", attempts_max=1)
+def mumbles(job: Context) -> None:
+    """Report what cannot be read, and what has to be rounded."""
+    job.progress(float("nan"), stage="x" * 300)
+    job.beat(stage=1, progress="half")  # type: ignore[arg-type]
+    job.request_assist("yes")  # type: ignore[arg-type]
+    job.beat(progress=33.3)
+    job.progress(0.5)
 
 
 @app.handler(policy=TIGHT, isolation="process", gate=True)

@@ -37,6 +37,8 @@ LOG_BYTES_MAX = 256 << 20
 TRANSACTION_US_MAX = 5 * 60_000_000
 LOCKED_US_MAX = 10_000_000
 SKEW_US_MAX = 5_000_000
+CONNECTIONS_PERCENT_MAX = 80
+"""The share of a server's connections that may be in use. A worker that finds none free cannot start."""
 WRITABLE_BY_OTHERS = 0o022
 
 DURABLE_SETTINGS = {
@@ -64,6 +66,8 @@ def check_store(store: StoreHealth, skew: Skew | None) -> Iterator[HealthFinding
         yield _pooler(store.poll_ms)
     if store.replica:
         yield _REPLICA
+    if store.connections_max is not None:
+        yield _connections(store.connections, store.connections_max)
     if store.horizon_xids is not None:
         yield _oldest_transaction(store.oldest)
         yield _horizon(store.writer, store.horizon_xids)
@@ -139,6 +143,16 @@ def _locked_jobs(locked: tuple[LockedJob, ...]) -> HealthFinding:
         return well("locked_jobs", f"no job has been locked for more than {format_duration(LOCKED_US_MAX)}")
     words = "; ".join(f"job {job.job_id} is locked by {job.who}, open for {format_duration(job.age_us)}" for job in stuck)
     return warning("locked_jobs", words, f"End it: nothing can be written to the job before. {_TERMINATE}")
+
+
+def _connections(used: int, usable: int) -> HealthFinding:
+    words = f"{used:,} of the server's {usable:,} connections are in use"
+    if used * 100 <= usable * CONNECTIONS_PERCENT_MAX:
+        return well("connections", words)
+    action = (
+        "Raise max_connections, use a connection pooler, or run fewer processes: a program that finds none free cannot start."
+    )
+    return warning("connections", f"{words}, more than {CONNECTIONS_PERCENT_MAX}%", action)
 
 
 def _pooler(poll_ms: int | None) -> HealthFinding:

@@ -95,6 +95,10 @@ class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs that the oldest transactions have locked, oldest first."""
     replica: bool = False
     """Whether the server is read-only."""
+    connections: int = 0
+    """The server's connections in use, to all its databases."""
+    connections_max: int | None = None
+    """How many connections ordinary accounts may have together."""
     pooled: bool = False
     """Whether a connection pooler is between this process and the server."""
     poll_ms: int | None = None

@@ -19,7 +19,7 @@ from holdfast.core.groups import (
     check_chain,
     check_children,
     closed_group,
-    is_done,
+    is_settled,
     same_definition,
     unknown_group,
 )
@@ -48,7 +48,7 @@ class GroupRecord(msgspec.Struct, frozen=True):
     closed_by: str | None
     cancelled_at: datetime | None
     done: bool
-    """The group is closed, and all its jobs have ended."""
+    """The group is closed, all its jobs have ended, and the follow-up jobs that are then due are made."""
     total: int
     """How many jobs have joined. A replay is in the place of the job that it repeats."""
     live: int
@@ -183,8 +183,9 @@ class GroupVerbs(OnJobsVerb, DeclarationVerb):
         return self._store.read(look)
 
     def wait_group(self, name: str, *, timeout: float | None = None) -> GroupRecord:
-        """Wait until a group is closed and all its jobs have ended, and return it.
+        """Wait until a group is closed, all its jobs have ended and its follow-up job is made, and return it.
 
+        A follow-up job that is not due, or was refused, is not waited for: see `then_job` and `last_error`.
         After `timeout` seconds, return it as it is: check its `done`. By default, wait without a limit.
         """
         limits.check_name("name", name)
@@ -324,15 +325,16 @@ def _read_page(after: str, limit: int, session: Session, *, unfinished: bool) ->
 def _is_group_done(name: str, session: Session) -> bool:
     row = _found(session, name)
     pending = session.pending_changes([row.id]).get(row.id, NOTHING_PENDING)
-    return is_done(row.counts.plus(pending.counts), row.closed_at)
+    return is_settled(row.plus(pending.counts), row.decoded())
 
 
 def _record(row: GroupRow, pending: PendingChanges) -> GroupRecord:
-    body, counts = row.decoded(), row.counts.plus(pending.counts)
+    body, counted = row.decoded(), row.plus(pending.counts)
+    counts = counted.counts
     return public_record(
         GroupRecord,
         row,
-        done=is_done(counts, row.closed_at),
+        done=is_settled(counted, body),
         total=counts.joined,
         live=counts.live,
         progress=counts.succeeded / counts.joined if counts.joined else float(row.closed_at is not None),

@@ -17,9 +17,10 @@ from holdfast.core.model import TERMINAL, Status
 from holdfast.core.payloads import UndoStep
 from holdfast.errors import NoResult, NotFound, ResultTimeout, ValidationError
 from holdfast.ledger import dialects, list_cursors, validate
-from holdfast.ledger.base import LedgerBase, public_job
+from holdfast.ledger.base import public_job
 from holdfast.ledger.counted import by_queue
 from holdfast.ledger.public import Event, Job, JobPage, R, public_event, to_datetime
+from holdfast.ledger.verbs.explaining import ExplainVerbs
 from holdfast.proof.signing import SignatureCheck
 from holdfast.store.base import Waiter
 from holdfast.store.events import EventFilter
@@ -54,7 +55,7 @@ class SearchedTime(StrEnum):
 _BY_TIME = frozenset({Order.UPDATED, Order.FINISHED, Order.AVAILABLE})
 
 
-class ReadVerbs(LedgerBase):
+class ReadVerbs(ExplainVerbs):
     def now(self) -> datetime:
         """Return the ledger's time. Every deadline is measured by it."""
         return to_datetime(self._store.read_statement(lambda session: session.now()))
@@ -239,8 +240,9 @@ class ReadVerbs(LedgerBase):
     def result(self, job: Job[R | None] | int, *, timeout: float | None = None) -> R:
         """Wait until a job has succeeded, and return its result. The job is given as an object or by its id.
 
-        Raise ResultTimeout, which is a TimeoutError, if the job has not ended after `timeout` seconds. By default, wait without
-        a limit. Raise NoResult, with the job's last error, if the job failed, was dead-lettered or was cancelled.
+        Raise ResultTimeout, which is a TimeoutError, if the job has not ended after `timeout` seconds. Its message ends with what
+        `explain` says. By default, wait without a limit.
+        Raise NoResult, with the job's last error, if the job failed, was dead-lettered or was cancelled.
         """
         found = self.wait(job, timeout=timeout)
         status = found.status
@@ -248,7 +250,7 @@ class ReadVerbs(LedgerBase):
             return found.result  # type: ignore[return-value]
         facts: dict[str, Any] = {"job_id": found.id, "status": status.value}
         if status not in TERMINAL:
-            raise ResultTimeout(f"job {found.id} is still {status.value} after {timeout} s", **facts)
+            raise result_timeout(self, found, validate.timeout(timeout) or 0.0)
         reason = None if found.reason_code is None else found.reason_code.value
         code = f" ({reason})" if reason and status is Status.DEAD_LETTERED else ""
         error = found.cancel_reason if status is Status.CANCELLED else found.last_error
@@ -271,3 +273,15 @@ class ReadVerbs(LedgerBase):
     def waiter(self) -> Waiter:
         """Return an object whose `wait(timeout)` waits for new work. Create it before claiming, so that no job is missed."""
         return self._store.waiter(events=False)
+
+
+def result_timeout(ledger: ExplainVerbs, job: Job[Any], seconds: float) -> ResultTimeout:
+    """Return the error for a job that has not ended after so many seconds. It ends with what `explain` says, if that works."""
+    status = job.status.value
+    try:
+        found = ledger.explain(job.id)
+        why = found.text.partition(f" is {status}. ")[2] if found.status is job.status else ""
+    except Exception:  # noqa: BLE001 - the timeout is what the caller has to know
+        why = ""
+    words = f"job {job.id} is still {status} after {seconds:g} s"
+    return ResultTimeout(f"{words}. {why}" if why else words, job_id=job.id, status=status)

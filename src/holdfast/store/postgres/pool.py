@@ -17,6 +17,11 @@ from holdfast.store.postgres.values import binary_cursor
 IDLE_MAX = 8
 _NO_DATABASE = re.compile(r'database ".*" does not exist')
 """The message of a server with English messages. libpq gives no error code for a refused connection."""
+_NO_CONNECTION = re.compile(
+    r"too many clients already|too many connections for (role|database)"
+    r"|remaining connection slots are reserved|no more connections allowed"
+)
+"""The messages of a server or a role without a free connection, and of PgBouncer."""
 
 
 class ConnectionPool:
@@ -70,6 +75,11 @@ class ConnectionPool:
             return refusal
         refusal = Unavailable(f"cannot reach the database: {reason}")
         refusal.action = "Check the url: host, port, database, user and password. If they are right, retry later."
+        if _NO_CONNECTION.search(reason):
+            refusal.action = (
+                "All connections of the server are in use. End programs that hold some, use a connection pooler, put lanes=1 "
+                "into the urls of workers, or raise max_connections. holdfast doctor shows how many are in use."
+            )
         return refusal
 
     def check_usable(self) -> None:

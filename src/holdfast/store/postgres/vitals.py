@@ -11,7 +11,7 @@ from holdfast.store.statements import migrations
 def vitals(connection: Any, sql: Mapping[str, str]) -> StoreHealth:
     """Return the health of the server. A client cannot read the free space on its disk."""
     rows = binary_cursor(connection)
-    [(version, schema, xids, replica, *settings)] = rows.execute(sql["vitals"]).fetchall()
+    [(version, schema, xids, replica, connections, connections_max, *settings)] = rows.execute(sql["vitals"]).fetchall()
     opened = {
         writes: OpenTransaction(session, age_us) for writes, session, age_us in rows.execute(sql["transactions"]).fetchall()
     }
@@ -27,4 +27,6 @@ def vitals(connection: Any, sql: Mapping[str, str]) -> StoreHealth:
         horizon_xids=xids,
         locked=tuple(LockedJob(*row) for row in rows.execute(sql["locked_jobs"]).fetchall()),
         replica=replica,
+        connections=connections,
+        connections_max=connections_max,
     )

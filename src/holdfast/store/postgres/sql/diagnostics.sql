@@ -52,10 +52,16 @@ WHERE available_at <= coalesce(%(now_at)s::timestamptz, (SELECT clock_timestamp(
   AND (subqueue IS NULL OR subqueue NOT IN (SELECT s.id FROM holdfast.subqueues s WHERE s.route {in_ids}))
 GROUP BY queue, kind ORDER BY 4, queue, kind LIMIT %(limit)s;
 
+-- The connections to databases, from a view that every account may read. Some connections are reserved for superusers and, since
+-- PostgreSQL 16, for the role pg_use_reserved_connections.
+
 -- name: vitals
 SELECT current_setting('server_version'), (SELECT max(version) FROM holdfast.schema_version),
     pg_snapshot_xmax(s)::text::bigint - pg_snapshot_xmin(s)::text::bigint,
-    pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')
+    pg_is_in_recovery(), (SELECT sum(numbackends)::int FROM pg_stat_database),
+    current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+        - coalesce(current_setting('reserved_connections', true)::int, 0),
+    current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')
 FROM pg_current_snapshot() AS s;
 
 -- The oldest open transaction on the server except this one, and the oldest one that writes.

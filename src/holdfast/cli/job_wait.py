@@ -1,0 +1,67 @@
+"""`holdfast job wait` and `holdfast job result`: wait for the end of jobs, and print what one of them returned."""
+
+import json
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.command import CommandResult, with_existing_ledger
+from holdfast.cli.output import Page
+from holdfast.cli.values import JOB_ID, duration
+from holdfast.core.model import TERMINAL
+
+if TYPE_CHECKING:
+    from holdfast.ledger import Ledger
+
+
+@click.command()
+@click.argument("ids", type=JOB_ID, nargs=-1, required=True, metavar="ID…")
+@click.option("--timeout", type=duration, default="10m", show_default=True, help="Stop after this time: 30s, 1h, at most 24h.")
+@with_existing_ledger
+def wait(ledger: "Ledger", *, ids: tuple[int, ...], timeout: timedelta) -> CommandResult:
+    """Wait until jobs have ended, with or without success.
+
+    Exit 0 when all of them have ended, 1 if one has not after --timeout. The error then says what that job waits for.
+
+    \b
+    Example:
+      holdfast job wait 12 13 --timeout 5m
+    """
+    from holdfast.ledger.verbs.reading import result_timeout
+    from holdfast.shapes import job_view
+
+    chosen, end = list(dict.fromkeys(ids)), time.monotonic() + timeout.total_seconds()
+    for id_ in chosen:
+        ledger.get(id_)  # an id that does not exist is refused at once
+    found = [ledger.wait(id_, timeout=max(0.0, end - time.monotonic())) for id_ in chosen]
+    waiting = [job for job in found if job.status not in TERMINAL]
+    if waiting:
+        late = result_timeout(ledger, waiting[0], timeout.total_seconds())
+        late.context["waiting"] = [job.id for job in waiting]
+        raise late
+
+    def show(page: Page) -> None:
+        for job in found:
+            page.line(f"Job {job.id} is {job.status.value.replace('_', '-')}.")
+
+    return CommandResult({"jobs": [job_view(job) for job in found]}, show)
+
+
+@click.command()
+@click.argument("id", type=JOB_ID)
+@click.option("--timeout", type=duration, default="0s", show_default=True, help="Wait this long for the end of the job: 30s.")
+@with_existing_ledger
+def result(ledger: "Ledger", *, id: int, timeout: timedelta) -> CommandResult:  # noqa: A002 - as it is called in the usage
+    """Print the result of a job, as JSON.
+
+    Exit 1 if there is none: the job has not ended, or it failed, was dead-lettered or cancelled. The error says why.
+
+    \b
+    Example:
+      holdfast job result 12 --timeout 30s
+    """
+    found = ledger.result(id, timeout=timeout.total_seconds())
+    text = json.dumps(found, ensure_ascii=False, indent=2)
+    return CommandResult({"job_id": id, "result": found}, lambda page: page.block(text, indent=""))
