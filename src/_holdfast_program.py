@@ -27,8 +27,9 @@ def main() -> None:
 def _find_problem() -> tuple[str, str, str] | None:
     """Return what is wrong, what to do and where it is, or None."""
     here = os.path.dirname(__file__)
-    first = next((folder for folder in sys.path if os.path.exists(os.path.join(folder, "holdfast", "__init__.py"))), None)
-    ours, other = _find_distributions([first or here, here, *(folder for folder in sys.path if folder.endswith("-packages"))])
+    path = (folder or os.curdir for folder in sys.path)
+    first = next((folder for folder in path if os.path.exists(os.path.join(folder, "holdfast", "__init__.py"))), None)
+    ours, other = _find_distributions({first or here, here})
     if other is not None:
         words = f"the distribution {_OTHER} is installed, which is another project's and replaces files of {DISTRIBUTION}"
         return words, _repair(ours), other
@@ -40,29 +41,25 @@ def _find_problem() -> tuple[str, str, str] | None:
     return None
 
 
-def _find_distributions(folders: list[str]) -> tuple[str | None, str | None]:
-    """Return the metadata of this distribution and of the other project's. Folders after this distribution's are not read."""
+def _find_distributions(folders: set[str]) -> tuple[str | None, str | None]:
+    """Return where the metadata of this distribution and of the other project's are in folders of packages."""
     ours = other = None
-    for folder in folders:
-        try:
-            names = [name for name in os.listdir(folder) if name.startswith("holdfast") and name.endswith(".dist-info")]
-        except OSError:
-            continue
-        for name in names:
+    for folder in filter(os.path.isdir, folders):  # a program that was packed into one file has none
+        for name in os.listdir(folder):
+            if not (name.startswith("holdfast") and name.endswith(".dist-info")):
+                continue
             metadata = os.path.join(folder, name)
             if name.startswith(f"{DISTRIBUTION.replace('-', '_')}-"):
                 ours = metadata
             elif name.startswith(f"{_OTHER}-") and not _was_ours(metadata):
                 other = metadata
-        if ours is not None:
-            break
     return ours, other
 
 
 def _was_ours(metadata: str) -> bool:
     """Whether this is no other project's: it is this one's under its old name, or the rest of a distribution that was removed."""
     try:
-        with open(os.path.join(metadata, "METADATA"), encoding="utf-8") as file:
+        with open(os.path.join(metadata, "METADATA"), encoding="utf-8", errors="replace") as file:
             return _OLD_SUMMARY in file.read().partition("\n\n")[0].splitlines()
     except OSError:
         return True

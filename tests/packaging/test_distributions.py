@@ -108,6 +108,12 @@ def test_the_files_of_another_project_are_found_and_replaced(programs: Path, tmp
     subprocess.run(remove, shell=True, check=True, env=mend, capture_output=True, timeout=120)  # noqa: S602 - as it is printed
     assert "files of Holdfast are missing" in holdfast_program("--version").stderr
     subprocess.run(install, shell=True, check=True, env=mend, capture_output=True, timeout=120)  # noqa: S602
+    # This distribution under its old name.
+    [ours] = site.glob("holdfast_ledger-*.dist-info")
+    (site / "holdfast-0.1.0.dist-info").mkdir()
+    (site / "holdfast-0.1.0.dist-info/METADATA").write_text(
+        (ours / "METADATA").read_text().replace("holdfast-ledger", "holdfast")
+    )
     assert holdfast_program("--version").stdout == f"holdfast, version {holdfast.__version__}\n"
 
 

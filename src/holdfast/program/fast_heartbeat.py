@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import time
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,11 @@ import apsw
 
 from holdfast.files.settings import SettingsError, read_settings
 from holdfast.store.statements import read_statements
+
+try:
+    from _blake2 import blake2b  # hashlib loads OpenSSL first, which takes a twelfth of a heartbeat
+except ImportError:
+    from hashlib import blake2b
 
 _OPTIONS = ("--id", "--agent", "--request-id", "--session", "--attempt", "--stage", "--progress", "--db")
 _NAME_MAX, _KEY_MAX, _DIGITS_MAX = 200, 500, 15
