@@ -29,8 +29,8 @@ class SessionKey(NamedTuple):
     session: str
 
 
-class HeldJob(KeptLease):
-    """A job that the server holds for a client. `attempt` fences off calls for an earlier attempt."""
+class HeldTask(KeptLease):
+    """A task that the server holds for a client. `attempt` fences off calls for an earlier attempt."""
 
     is_beating = False
     """A heartbeat is under way, or waits for a thread."""
@@ -63,7 +63,7 @@ class ClientSession:
         self.client = client
         self.called_at = now
         self.idle_until: float | None = None
-        self.held_jobs: dict[int, HeldJob] = {}
+        self.held_jobs: dict[int, HeldTask] = {}
 
     def touch(self, now: float) -> None:
         self.called_at = now
@@ -110,7 +110,7 @@ class ClientSessions:
         """Set when there are leases to keep."""
         self._lock = threading.RLock()
         self.calls = KeyedThreadPool("holdfast-mcp-call", threads_max=CALLS_AT_ONCE_MAX, per_key_max=CALLS_AT_ONCE)
-        self.on_orphan: Callable[[HeldJob], None] = lambda held: None
+        self.on_orphan: Callable[[HeldTask], None] = lambda held: None
         """Called with a job that was claimed for a session that has ended."""
         self._sessions: dict[SessionKey, ClientSession] = {}
         self._ended_sessions: dict[str, None] = {}
@@ -175,13 +175,13 @@ class ClientSessions:
         with self._lock:
             now = self.monotonic()
             if self._closed or key.session in self._ended_sessions:
-                self.on_orphan(HeldJob(agent, task, now))
+                self.on_orphan(HeldTask(agent, task, now))
                 return
             entry = self._sessions.get(key)
             if entry is None:
                 entry = self._sessions[key] = ClientSession(agent, now, client)
             entry.touch(now)
-            entry.held_jobs[task.id] = HeldJob(agent, task, now)
+            entry.held_jobs[task.id] = HeldTask(agent, task, now)
             self.wake.set()
 
     def drop(self, key: SessionKey, job_id: int) -> None:
@@ -193,7 +193,7 @@ class ClientSessions:
                 if not entry.held_jobs:
                     del self._sessions[key]
 
-    def end_sessions(self, session: str | None = None) -> list[HeldJob]:
+    def end_sessions(self, session: str | None = None) -> list[HeldTask]:
         """End a session, or all sessions. Return the jobs that were held for them."""
         with self._lock:
             if session is None:
@@ -222,13 +222,13 @@ class ClientSessions:
     def is_empty(self) -> bool:
         return not self._sessions
 
-    def kept_alive(self) -> list[HeldJob]:
+    def kept_alive(self) -> list[HeldTask]:
         """Return the jobs whose leases are renewed: those of clients that are not idle."""
         with self._lock:
             active = [entry for entry in self._sessions.values() if entry.idle_until is None]
             return [held for entry in active for held in entry.held_jobs.values() if not held.lost]
 
-    def is_held(self, held: HeldJob) -> bool:
+    def is_held(self, held: HeldTask) -> bool:
         """Return whether this is still the current record of the job."""
         with self._lock:
             entry = self._sessions.get(held.session)
@@ -244,7 +244,7 @@ SHUTDOWN_S = 5.0
 """How long releasing jobs may take at the end. The leases of jobs that are left then expire."""
 
 
-class SessionLeases(LeaseKeeper[HeldJob]):
+class SessionLeases(LeaseKeeper[HeldTask]):
     """Renew the leases of all sessions, each until the job's client has not called for `idle_s`. After that they expire.
 
     An agent has no fence, so heartbeats cannot share a batch. Each is a call of its own, in a thread of a pool: one that waits
@@ -288,13 +288,13 @@ class SessionLeases(LeaseKeeper[HeldJob]):
         for held in self._sessions.end_sessions(session):
             self._release_later(held)
 
-    def _release_later(self, held: HeldJob) -> None:
+    def _release_later(self, held: HeldTask) -> None:
         if not self._keep:
             self._release_pool.submit(held.job_id, partial(_release, held))
 
     # Heartbeats
 
-    def leases(self) -> list[HeldJob]:
+    def leases(self) -> list[HeldTask]:
         return self._sessions.kept_alive()
 
     def tick(self) -> None:
@@ -303,7 +303,7 @@ class SessionLeases(LeaseKeeper[HeldJob]):
         super().tick()
         self.every_s = math.inf if self._sessions.is_empty else TICK_SECONDS
 
-    def beat(self, due: Sequence[HeldJob]) -> Sequence[Beat | HoldfastError]:
+    def beat(self, due: Sequence[HeldTask]) -> Sequence[Beat | HoldfastError]:
         """Have the heartbeats sent, and return at once. One that is under way for a whole lease is reported."""
         for held in due:
             held.due = self.monotonic() + held.ttl
@@ -314,11 +314,11 @@ class SessionLeases(LeaseKeeper[HeldJob]):
                 self._beat_pool.submit(held.job_id, partial(self._beat, held))
         return ()
 
-    def _beat(self, held: HeldJob) -> None:
+    def _beat(self, held: HeldTask) -> None:
         if not self._closed and self._sessions.is_held(held):
             super().beat([held])
 
-    def send(self, beats: Sequence[tuple[HeldJob, Fields | None]], left_s: float) -> Sequence[Beat | HoldfastError]:
+    def send(self, beats: Sequence[tuple[HeldTask, Fields | None]], left_s: float) -> Sequence[Beat | HoldfastError]:
         [(held, _)] = beats
         try:
             return [beat_of(held.agent.heartbeat(held.job_id, attempt=held.attempt))]
@@ -326,12 +326,12 @@ class SessionLeases(LeaseKeeper[HeldJob]):
             # Before the answer sets the time of the next heartbeat: that one would seem to be late else.
             held.is_beating = False
 
-    def on_lost(self, lease: HeldJob) -> None:
+    def on_lost(self, lease: HeldTask) -> None:
         if self._sessions.is_held(lease):
             super().on_lost(lease)
 
 
-def _release(held: HeldJob) -> None:
+def _release(held: HeldTask) -> None:
     try:
         held.agent.release(held.job_id, attempt=held.attempt)
     except HoldfastError as error:
