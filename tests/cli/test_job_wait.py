@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
-from tests.cli.conftest import Run, Start, Typed
+from tests.cli.conftest import Start, Typed
 from tests.contract.builders import cancelled, dead_lettered, failed, running, succeeded
 
 NOT_SERVED = "No worker serves it: none that serves k in default is signed in to this ledger."
@@ -50,13 +50,13 @@ def test_wait_refuses_an_unknown_job_at_once(ask: Any, real: Ledger) -> None:
     assert (code, answer["error_code"]) == (1, "not_found")
 
 
-def test_wait_ends_when_the_job_ends(folder: Any, start: Start, run: Run) -> None:
+def test_wait_ends_when_the_job_ends(folder: Any, start: Start, typed: Typed) -> None:
     with holdfast.open(f"sqlite:///{folder}/holdfast.db") as ledger:
         made = running(ledger)
         waiting = start("job", "wait", made.id)
         ledger.complete(made.fence, None)
         assert waiting.rest() == (0, f"Job {made.id} is succeeded.\n", "")
-    assert "[default: 10m]" in " ".join(run("job", "wait", "--help").out.split())
+    assert "[default: 10m]" in " ".join(typed("job", "wait", "--help").out.split())
 
 
 def test_result_prints_what_the_job_returned(ask: Any, real: Ledger) -> None:

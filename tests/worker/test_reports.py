@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from holdfast import App, AsyncContext, BatchContext, Context, Job, LeaseConflictError, Ledger
+from holdfast.ledger import commit
 from holdfast.testing import FakeContext, drain
 from tests.support.waiting import wait_until
 from tests.worker.conftest import Starter, ended
@@ -94,7 +95,8 @@ def test_a_beat_after_the_loss_of_the_lease_is_refused(parts: WorkerParts) -> No
         context.beat(progress=4)
 
 
-def test_a_report_that_finds_the_job_locked_is_sent_later(empty_schema: str) -> None:
+def test_a_report_that_finds_the_job_locked_is_sent_later(empty_schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "PAUSES", commit.PAUSES[:3])  # instead of 5 s
     app = App(empty_schema)
     server, _, schema = empty_schema.partition("?schema=")
     with psycopg.connect(server) as other:
@@ -108,7 +110,6 @@ def test_a_report_that_finds_the_job_locked_is_sent_later(empty_schema: str) -> 
 
         job = app.enqueue(locked)
         with app.worker() as worker:
-            worker.runtime.ledger.patience = 0.2
             worker.start()
             found = ended(app, job)
     app.close()
