@@ -98,7 +98,7 @@ _DEEP = st.builds(
 )
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 @given(_WRITTEN | _MANGLED | _DEEP, st.sampled_from([0, 4]))
 def test_the_fast_way_to_check_bytes_refuses_the_same_as_the_slow_one(text: str, levels_around: int) -> None:
     body = text.encode("utf-8", "surrogatepass")
