@@ -89,9 +89,9 @@ def test_a_number_is_whole_and_within_its_limits(ledger: Ledger, put: Put, low: 
     for value in (low - 1, high + 1):
         with refused("limit_exceeded"):
             put(ledger, value)
-    for value in (True, "1", 1.0, [1]):
+    for odd in (True, "1", 1.0, [1]):
         with refused("validation_error"):
-            put(ledger, value)
+            put(ledger, odd)
 
 
 # Durations
