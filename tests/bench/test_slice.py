@@ -25,6 +25,8 @@ TINY = Sizes(
 
 
 READING = {"get", "list", "remote-get", "remote-list"}
+SHOWN = {"batches", "lone", "get", "remote-complete"}
+"""Kinds of work that `make test` measures in turns, in processes of their own. `make torture` measures all of them."""
 EVENTS_OF = {"enqueue": 1, "claim": 2, "complete": 1, "heartbeat": 1, "get": 0, "list": 0}
 """The events of one call. A claim also starts the job."""
 
@@ -141,7 +143,7 @@ def test_a_target_is_reported_as_met_or_missed(
     assert met(heading, Row("here", ours, base, target, 1, {})) is expected
 
 
-@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("work", [work if work in SHOWN else pytest.param(work, marks=pytest.mark.torture) for work in WORKS])
 def test_versions_are_measured_in_turns(tmp_path: Path, work: str) -> None:
     processes = 2 if work == "lone" else 1
     results = measure(lambda: sqlite_site(tmp_path), [HERE, HERE], work=work, processes=processes, turns=2, seconds=0.02)
@@ -165,6 +167,14 @@ def test_each_verb_is_measured_alone(sqlite_url: str, verb: str) -> None:
         after = sum(ledger.get(job.id).rev for job in ledger.list(limit=1_000))
     assert done > 0
     assert after - before == EVENTS_OF[verb] * done
+
+
+@pytest.mark.parametrize("name", [name for name in WORKS if name not in VERBS and not name.startswith(REMOTE)])
+def test_each_kind_of_work_does_something(sqlite_url: str, name: str) -> None:
+    with holdfast.open(sqlite_url) as ledger:
+        work = WORKS[name](ledger, sqlite_url, "jobs")
+        work.prepare(0.01)
+        assert work.run(0.01) > 0
 
 
 def test_a_turn_of_a_verb_ends_when_nothing_is_left_to_do(sqlite_url: str) -> None:

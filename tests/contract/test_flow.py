@@ -582,67 +582,67 @@ def test_history_folds_to_the_row(ledger: Ledger) -> None:
 # Bad input
 
 
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ({"limits": ["missing"]}, "not_found"),
-        ({"limits": {"api": 0}}, "limit_exceeded"),
-        ({"limits": {"api": 1_000_001}}, "limit_exceeded"),
-        ({"limits": {"api": "1"}}, "validation_error"),
-        ({"limits": "api"}, "validation_error"),
-        ({"limits": 3}, "validation_error"),
-        ({"limits": [["api"]]}, "validation_error"),
-        ({"limits": ["api", "api"]}, "validation_error"),
-        ({"limits": [{"api": 1}]}, "validation_error"),
-        ({"limits": {f"l{n}": 1 for n in range(9)}}, "limit_exceeded"),
-        ({"limits": {"tenant": 1}}, "validation_error"),
-        ({"limits": {"small": 3}}, "limit_exceeded"),
-        ({"limits": {"slow": 3}}, "limit_exceeded"),
-        ({"partition": ""}, "validation_error"),
-        ({"partition": 7}, "validation_error"),
-        ({"partition": "x" * 201}, "limit_exceeded"),
-        ({"requires": "gpu"}, "validation_error"),
-        ({"requires": {"gpu": 1}}, "validation_error"),
-        ({"requires": [f"l{n}" for n in range(17)]}, "limit_exceeded"),
-        ({"requires": [""]}, "validation_error"),
-        ({"for_worker": "w", "for_worker_for": "1m"}, "validation_error"),
-        ({"requires": ["gpu", "worker:w"]}, "validation_error"),
-        ({"requires": ["worker:"]}, "validation_error"),
-        ({"for_worker": ""}, "validation_error"),
-    ],
-)
-def test_bad_options_are_refused_and_change_nothing(ledger: Ledger, options: dict[str, Any], code: str) -> None:
+BAD_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"limits": ["missing"]}, "not_found"),
+    ({"limits": {"api": 0}}, "limit_exceeded"),
+    ({"limits": {"api": 1_000_001}}, "limit_exceeded"),
+    ({"limits": {"api": "1"}}, "validation_error"),
+    ({"limits": "api"}, "validation_error"),
+    ({"limits": 3}, "validation_error"),
+    ({"limits": [["api"]]}, "validation_error"),
+    ({"limits": ["api", "api"]}, "validation_error"),
+    ({"limits": [{"api": 1}]}, "validation_error"),
+    ({"limits": {f"l{n}": 1 for n in range(9)}}, "limit_exceeded"),
+    ({"limits": {"tenant": 1}}, "validation_error"),
+    ({"limits": {"small": 3}}, "limit_exceeded"),
+    ({"limits": {"slow": 3}}, "limit_exceeded"),
+    ({"partition": ""}, "validation_error"),
+    ({"partition": 7}, "validation_error"),
+    ({"partition": "x" * 201}, "limit_exceeded"),
+    ({"requires": "gpu"}, "validation_error"),
+    ({"requires": {"gpu": 1}}, "validation_error"),
+    ({"requires": [f"l{n}" for n in range(17)]}, "limit_exceeded"),
+    ({"requires": [""]}, "validation_error"),
+    ({"for_worker": "w", "for_worker_for": "1m"}, "validation_error"),
+    ({"requires": ["gpu", "worker:w"]}, "validation_error"),
+    ({"requires": ["worker:"]}, "validation_error"),
+    ({"for_worker": ""}, "validation_error"),
+]
+
+
+def test_bad_options_are_refused_and_change_nothing(ledger: Ledger) -> None:
     ledger.set_limit("api", concurrent=1)
     ledger.set_limit("tenant", concurrent=1, by="args.tenant")
     ledger.set_limit("small", concurrent=2)
     ledger.set_limit("slow", rate="1/1m", burst=2)
-    with refused(code):
-        ledger.enqueue("k", {"x": 1}, **options)
+    for options, code in BAD_OPTIONS:
+        with refused(code):
+            ledger.enqueue("k", {"x": 1}, **options)
     assert ledger.list() == []
 
 
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ({}, "validation_error"),
-        ({"concurrent": -1}, "limit_exceeded"),
-        ({"concurrent": True}, "validation_error"),
-        ({"rate": "600"}, "validation_error"),
-        ({"rate": "x/1m"}, "validation_error"),
-        ({"rate": "0/1m"}, "limit_exceeded"),
-        ({"rate": "1/0s"}, "limit_exceeded"),
-        ({"rate": 600}, "validation_error"),
-        ({"concurrent": 1, "burst": 5}, "validation_error"),
-        ({"rate": "1/1s", "burst": 0}, "limit_exceeded"),
-        ({"concurrent": 1, "by": "tenant"}, "validation_error"),
-        ({"concurrent": 1, "by": "args."}, "validation_error"),
-        ({"concurrent": 1, "key": "a"}, "not_found"),
-        ({"concurrent": 1, "by": "args.a", "key": "a"}, "validation_error"),
-    ],
-)
-def test_bad_limits_are_refused(ledger: Ledger, options: dict[str, Any], code: str) -> None:
-    with refused(code):
-        ledger.set_limit("api", **options)
+BAD_LIMITS: list[tuple[dict[str, Any], str]] = [
+    ({}, "validation_error"),
+    ({"concurrent": -1}, "limit_exceeded"),
+    ({"concurrent": True}, "validation_error"),
+    ({"rate": "600"}, "validation_error"),
+    ({"rate": "x/1m"}, "validation_error"),
+    ({"rate": "0/1m"}, "limit_exceeded"),
+    ({"rate": "1/0s"}, "limit_exceeded"),
+    ({"rate": 600}, "validation_error"),
+    ({"concurrent": 1, "burst": 5}, "validation_error"),
+    ({"rate": "1/1s", "burst": 0}, "limit_exceeded"),
+    ({"concurrent": 1, "by": "tenant"}, "validation_error"),
+    ({"concurrent": 1, "by": "args."}, "validation_error"),
+    ({"concurrent": 1, "key": "a"}, "not_found"),
+    ({"concurrent": 1, "by": "args.a", "key": "a"}, "validation_error"),
+]
+
+
+def test_bad_limits_are_refused(ledger: Ledger) -> None:
+    for options, code in BAD_LIMITS:
+        with refused(code):
+            ledger.set_limit("api", **options)
     assert ledger.limits() == []
 
 

@@ -96,7 +96,10 @@ def test_missing_args_are_an_empty_object(ledger: Ledger):
 # Bytes of other programs
 
 
-@pytest.mark.parametrize("body", [b'{"b":1.0,"a":2}', b'{ "a" : 1e2 }', b'{"a":"\\u00e9"}', b'{"a":-0}', b'{"a":"\\u0000"}'])
+@pytest.mark.parametrize(
+    "body",
+    [b'{"b":1.0,"a":2}', b'{ "a" : 1e2 }', b'{"a":"\\u00e9"}', b'{"a":-0}', b'{"a":"\\u0000"}', b'{"a":-9007199254740991}'],
+)
 def test_json_bytes_are_kept_unchanged(ledger: Ledger, body: bytes):
     job = ledger.enqueue("a", Raw(body))  # type: ignore[arg-type]
     assert ledger.get(job.id).record.args == body

@@ -140,7 +140,7 @@ PAST: list[tuple[str, Any]] = [
     ("heartbeat_interval", 3_600.001),
     ("missed_beats_max", 0),
     ("lease_ttl", 0.999),
-    ("lease_ttl", "3601s"),
+    ("lease_ttl", 3_600.001),
     ("resume_window", -1),
     ("attempts_max", 0),
     ("cancel_grace", -1),

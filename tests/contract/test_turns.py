@@ -65,14 +65,14 @@ def test_of_many_partitions_at_one_limit_none_is_left_out(
     ledger: Ledger, clock: ManualClock, limit: dict[str, Any], size: int
 ) -> None:
     ledger.set_limit("api", **limit)
-    add(ledger, [f"p{number}" for number in range(40)], 5, limits=["api"])
-    assert evenly(drained(ledger, clock, 80, limit=size, step=1), 40)
+    add(ledger, [f"p{number}" for number in range(20)], 5, limits=["api"])
+    assert evenly(drained(ledger, clock, 40, limit=size, step=1), 20)
 
 
 def test_all_jobs_behind_a_limit_are_drained_without_a_pause(ledger: Ledger, clock: ManualClock) -> None:
     ledger.set_limit("api", concurrent=1)
-    add(ledger, [f"p{number}" for number in range(50)], 4, limits=["api"])
-    assert len(drained(ledger, clock, 260, limit=10)) == 200
+    add(ledger, [f"p{number}" for number in range(50)], 2, limits=["api"])
+    assert len(drained(ledger, clock, 130, limit=10)) == 100
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from holdfast.mcp.server import CallerResolver, build_server
 from holdfast.mcp.sessions import ClientSessions
 from tests.support import forked
 from tests.support.processes import ROOT
+from tests.support.stores import leave_to_torture
 
 ENDS: dict[str, dict[str, Any]] = {"complete": {"result": 1}, "fail": {"error": "no route"}, "release": {}}
 """The tools that end a job, and their other arguments."""
@@ -33,7 +35,13 @@ INITIALIZE: dict[str, Any] = {
     "method": "initialize",
     "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "Claude Code!", "version": "1"}},
 }
+ONE_STORE = {"test_answer_texts.py", "test_sessions.py", "test_tools.py"}
 RESUME = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "resume", "arguments": {"ttl_s": 1}}}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What tools answer does not depend on the store."""
+    leave_to_torture(items, lambda item: item.path.parent == Path(__file__).parent and item.path.name in ONE_STORE)
 
 
 @pytest.fixture

@@ -17,11 +17,6 @@ def codes(answers: list[Job | HoldfastError]) -> list[str]:
     return [answer.code if isinstance(answer, HoldfastError) else answer.status.value for answer in answers]
 
 
-def test_the_refusal_of_a_single_job_is_its_answer(remote: Ledger) -> None:
-    assert codes(remote.on_jobs("cancel", [77])) == ["not_found"]
-    assert codes(remote.on_jobs("replay", [(77, 1)])) == ["not_found"]
-
-
 def test_a_request_id_may_have_the_greatest_length(remote: Ledger, behind: Ledger) -> None:
     ids = [remote.enqueue("index_page").id for _ in range(3)]
     assert codes(remote.on_jobs("cancel", ids, request_id=LONGEST_KEY)) == ["cancelled"] * 3

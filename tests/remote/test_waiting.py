@@ -11,7 +11,6 @@ import pytest
 
 import holdfast
 from holdfast import Event, Ledger
-from holdfast.errors import NotFound
 from holdfast.remote import transport
 from tests.aio.test_calls import until, wait_threads
 from tests.remote.scripted import JSON, PAGE, Prepared, Scripted, refusal
@@ -76,18 +75,6 @@ def test_the_result_of_a_job_is_awaited(remote: Ledger, behind: Ledger, routes: 
         assert waiting.result(SECONDS) == {"pages": 3}
     wait_until(lambda: "/v1/jobs/{job_id}" in routes, what="the request in the log")
     assert routes.count("/v1/jobs/{job_id}") == 1
-
-
-def test_an_unfinished_job_is_returned_as_it_is(remote: Ledger) -> None:
-    job = remote.enqueue("index_page")
-    assert [remote.wait(job, timeout=seconds).status for seconds in (0, 0.05)] == ["queued", "queued"]
-    with pytest.raises(TimeoutError):
-        remote.result(job, timeout=0.05)
-
-
-def test_an_unknown_job_is_not_waited_for(remote: Ledger) -> None:
-    with pytest.raises(NotFound):
-        remote.wait(77)
 
 
 def test_more_waits_than_connections_are_all_answered(remote: Ledger, behind: Ledger) -> None:

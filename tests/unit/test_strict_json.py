@@ -43,6 +43,12 @@ def test_size_is_counted_in_bytes():
     assert _code_of_check(b"12345", 4) == "limit_exceeded"
 
 
+@pytest.mark.parametrize("core", [[], [1], {"a": "b"}, (1,)], ids=repr)
+def test_nesting_past_the_limit_is_refused_for_values_and_bytes(core: Any):
+    assert _code_of_encode(_nested(65, core)) == "limit_exceeded"
+    assert _code_of_check(b"[" * 65 + b"1" + b"]" * 65) == "limit_exceeded"
+
+
 @pytest.mark.parametrize("levels", [2_000, 200_000])
 def test_endless_nesting_is_refused_for_values_and_bytes(levels: int):
     assert _code_of_encode(_nested(levels, [])) == "limit_exceeded"
@@ -92,7 +98,7 @@ _DEEP = st.builds(
 )
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 @given(_WRITTEN | _MANGLED | _DEEP, st.sampled_from([0, 4]))
 def test_the_fast_way_to_check_bytes_refuses_the_same_as_the_slow_one(text: str, levels_around: int) -> None:
     body = text.encode("utf-8", "surrogatepass")

@@ -13,7 +13,7 @@ from holdfast.core.explain.formatting import to_datetime
 from holdfast.core.explain.model import LinkedJob, Postponement, SeenWorker
 from holdfast.core.formatting import describe_event
 from holdfast.core.model import EventRecord, EventType, Status
-from holdfast.core.windows import changed_payload
+from holdfast.core.windows import Outcome, changed_payload, outcome_of
 from holdfast.watch.timeline.build import TimelineHistory, TimelineJob, TimelineView, build_timeline
 from holdfast.watch.timeline.rows import TimelineEvent
 from tests.unit.histories import CLIENT, SECOND, T0, History, code_of
@@ -24,12 +24,6 @@ LATER: dict[str, Any] = {**NEW, "delay_us": 10 * SECOND, "max_us": 30 * SECOND}
 
 def keyed(**options: Any) -> History:
     return History(dedupe_key="d", **options)
-
-
-def call(**fields: Any) -> c.Enqueue:
-    args = msgspec.Raw(fields.pop("args", b'{"n":2}'))
-    given: dict[str, Any] = {"actor": CLIENT, "queue": "q", "kind": "k", "dedupe_key": "d", "on_duplicate": "replace"} | fields
-    return c.Enqueue(payload=payloads.EnqueuedPayload(queue="q", kind="k", args=args).encode(), **given)
 
 
 # The audit
@@ -131,3 +125,8 @@ def test_a_job_that_was_claimed_is_not_changed():
 
 def test_a_job_that_no_later_call_changed_has_the_payload_of_its_enqueue():
     assert changed_payload(keyed().events[0].payload or b"", tuple(keyed().events)) is None
+
+
+def test_a_call_that_only_asks_for_a_job_keeps_it():
+    call = c.Enqueue(actor=CLIENT, queue="q", kind="k", dedupe_key="d", payload=b"{}")
+    assert outcome_of(keyed().job, call, T0) is Outcome.KEEP

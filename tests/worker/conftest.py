@@ -15,6 +15,11 @@ Starter = Callable[..., Worker]
 
 
 ONE_STORE = {
+    "test_a_graph_is_drained_in_its_order",
+    "test_a_result_that_cannot_be_stored_dead_letters_the_job",
+    "test_every_raised_error_is_the_outcome_of_its_job_only",
+    "test_jobs_behind_a_stuck_handler_are_released_while_other_pools_have_room",
+    "test_the_class_of_an_error_selects_the_outcome",
     "test_a_child_dies_with_its_worker",
     "test_a_child_process_learns_of_a_soft_cancel",
     "test_a_child_process_learns_that_its_worker_stops",
