@@ -274,17 +274,13 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     async def dead_letter_groups(
-        self,
-        by: str | Sequence[str] = ("reason_code", "failure_stage", "error_text"),
-        *,
-        queue: str | None = None,
-        kind: str | None = None,
-        letters: bool = False,
+        self, by: str | Sequence[str] = "cause", *, queue: str | None = None, kind: str | None = None, letters: bool = False
     ) -> LetterGroups:
-        """Group the dead letters that are not discarded, by one or several fields. With `letters`, each group has its letters.
+        """Group the dead letters that are neither discarded nor replayed, by one or several fields.
 
-        The fields are reason_code, failure_stage, error_text, kind and queue. In an error's text, quoted parts, hexadecimal
-        numbers and digits are masked, so that errors of the same cause have the same text.
+        The fields are cause, reason_code, failure_stage, error_text, kind and queue. In an error's text, quoted parts, hosts and
+        numbers are masked, so that errors of the same cause have the same text. The cause of a letter without an error is its
+        reason and stage. With `letters`, each group has its letters.
         """
         return await self._call(lambda ledger: ledger.dead_letter_groups(by, queue=queue, kind=kind, letters=letters))
 

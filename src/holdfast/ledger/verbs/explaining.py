@@ -19,7 +19,7 @@ from holdfast.core.explain.model import (
     SeenWorker,
 )
 from holdfast.core.flow import LimitKey
-from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
+from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, GROUPED_LETTERS_MAX, PAGE_MAX
 from holdfast.core.model import Flow, JobRecord, Micros, ReasonCode, Status
 from holdfast.core.schedule import LATE_US
 from holdfast.core.undo import has_undo_due
@@ -31,7 +31,7 @@ from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
 from holdfast.store.base import Store
 from holdfast.store.fleet import WorkerRow
-from holdfast.store.jobs import DeadLetterFilter, JobFilter
+from holdfast.store.jobs import JobFilter
 from holdfast.store.outbox import SinkPosition
 from holdfast.store.session import Session
 
@@ -237,7 +237,7 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
     from holdfast.core.doctor.flow import find_unroutable
 
     now, sealed = session.now(), session.last_head()
-    letters = session.dead_letters(DeadLetterFilter(limit=COUNT_MAX))
+    letters = session.count_letters(GROUPED_LETTERS_MAX)
     signed, counted = _signed_policies(session), session.history_progress()
     workers, routed = tuple(seen(session.workers(None, PAGE_MAX))), tuple(session.routed_jobs(COUNT_MAX))
     unroutable = [one.found for one in find_unroutable(routed, live_workers(workers, now))]
@@ -258,8 +258,8 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         groups=tuple(session.troubled_groups(now - GROUP_OPEN_US, GROUPS_NAMED_MAX)),
         failed=session.failed_left(COUNT_MAX),
         in_vain=session.count_waiting_for_failed(COUNT_MAX),
-        dead_letters=len(letters),
-        replayed=len(session.replayed(letters)),
+        dead_letters=sum(row.n for row in letters),
+        replayed=sum(row.replayed for row in letters),
         signed=tuple(signed),
         server_key=has_server_key(session) if signed else False,
         unsealed=0 if sealed is None else session.events_after(sealed.pos),
