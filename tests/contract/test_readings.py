@@ -269,7 +269,7 @@ def test_a_group_of_dead_letters_has_its_letters_on_request(ledger: Ledger):
         ledger.dead_letter_groups("kind", letters="yes")  # type: ignore[arg-type]
 
 
-def test_one_cause_is_one_group_whatever_the_reason_host_and_number(ledger: Ledger):
+def test_one_cause_is_one_group_with_any_reason_host_and_number(ledger: Ledger):
     for number, reason in enumerate(("timeout", "infrastructure_failure", "dependency_unavailable")):
         made = running(ledger, queue=f"q{number}")
         error = ConnectionError(f"no answer from db-{number}.eu.example.org:5432 (10.0.0.{number}) after {number + 0.5} s")

@@ -20,6 +20,7 @@ from holdfast.core.doctor.model import (
     StoredFile,
 )
 from holdfast.core.explain.model import QueuePause, SeenWorker
+from holdfast.core.limits import GROUPED_LETTERS_MAX
 from holdfast.core.model import required_labels
 from holdfast.core.policy import DAY_MS
 from tests.unit.histories import SECOND, T0
@@ -278,7 +279,8 @@ def test_dead_and_failing_sinks_are_reported():
 
 def test_dead_letters_need_an_action():
     assert finding("dead_letters", dead_letters=1).words == "1 dead letter, neither replayed nor discarded"
-    assert finding("dead_letters", dead_letters=COUNT_MAX).words == "1,000 dead letters or more, neither replayed nor discarded"
+    words = "10,000 dead letters or more, neither replayed nor discarded"
+    assert finding("dead_letters", dead_letters=GROUPED_LETTERS_MAX).words == words
 
 
 def test_signed_policies_need_a_server_key():

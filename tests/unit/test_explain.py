@@ -189,7 +189,7 @@ def test_any_worker_may_get_the_job_of_one_that_is_gone(is_asked_to_claim: bool)
     [
         (Flow(partition="acme"), 1, "but 1 job of its partition acme comes first. The partitions of a queue take turns."),
         (Flow(requires=("x",)), 2, "but 2 jobs like it come first."),
-        (Flow(requires=("x",)), AHEAD_MAX, "but 10,000 jobs or more like it come first."),
+        (Flow(requires=("x",)), AHEAD_MAX, "but 1,000 jobs or more like it come first."),
     ],
 )
 def test_a_job_waits_for_those_of_its_subqueue(flow: Flow, ahead: int, words: str):
@@ -224,7 +224,7 @@ def test_a_job_behind_others_may_not_be_claimed_while_its_limit_is_used_up():
             {"has_higher": True, "ahead": 1},
             "but jobs of a higher priority wait in this queue, and 1 job of its partition acme comes first.",
         ),
-        ({"ahead": AHEAD_MAX}, "but 10,000 jobs or more of its partition acme come first."),
+        ({"ahead": AHEAD_MAX}, "but 1,000 jobs or more of its partition acme come first."),
     ],
 )
 def test_other_jobs_come_first(facts: dict[str, Any], words: str):
@@ -372,7 +372,7 @@ def test_the_number_of_jobs_ahead_is_explained(ahead: int, words: str):
 
 def test_jobs_ahead_are_counted_up_to_a_limit():
     found = of(History(), ahead=AHEAD_MAX, workers=(HERE, SeenWorker("w-2", T0)))
-    assert "10,000 jobs or more of its queue come first" in found.text
+    assert "1,000 jobs or more of its queue come first" in found.text
     assert found.next[0].by == "the first of w-1, w-2 with free capacity"
 
 

@@ -12,7 +12,7 @@ from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import Event, Job
-from holdfast.ledger.verbs.explaining import explain_to
+from holdfast.ledger.verbs.explaining import explain_to, waiting_to
 from holdfast.ledger.verbs.jobs import EnqueueCall, EnqueuedJob
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
@@ -101,12 +101,16 @@ def list_jobs(call: Call) -> Any:
     """List jobs, page by page."""
     call.check_search(call.query.text)
     given = msgspec.structs.asdict(call.query)
-    brief = given.pop("fields") == "brief"
+    brief, why = given.pop("fields") == "brief", given.pop("why")
     page = call.ledger.list(**given)
     views = [call.view(job) for job in page if call.principal.sees(job.queue)]
     if brief:
         views = [_brief(view) for view in views]
-    more = {"searched": page.searched, "stopped": page.stopped}
+    more: dict[str, Any] = {"searched": page.searched, "stopped": page.stopped}
+    if why:
+        hides_keys = call.redaction is not None and call.redaction.hides_keys
+        found = waiting_to(call.ledger, [view.id for view in views], sees=call.principal.sees, hides_keys=hides_keys)
+        more["why"] = {str(id_): one for id_, one in found.items()}
     return {"jobs": views, "next_after": page.next_after, "next_cursor": page.next_cursor, **more}
 
 
