@@ -93,6 +93,7 @@ def test_a_hundred_thousand_jobs(crowd: RunningServer, ledger: Ledger, open_page
     expect(page.locator("tbody svg.spark")).to_have_count(10)
     page.fill("#find-text", "54321")
     page.keyboard.press("Enter")
+    page.click(".offers >> text=Job 54321")
     expect(page.locator("h1")).to_contain_text("k #54321")
     expect(page.locator("details[data-part=args] pre")).to_contain_text('"n": 54320')
 

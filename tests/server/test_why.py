@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast import Job, Ledger
+from holdfast import Ledger
 from holdfast.testing import ManualClock
 from tests.contract.builders import running
 from tests.support.server import Client, RunningServer
@@ -10,9 +10,9 @@ from tests.support.server import Client, RunningServer
 QUICK: dict[str, Any] = {"policy": {"attempts_max": 3, "backoff_base": "1s"}}
 
 
-def waiting_jobs(ledger: Ledger, clock: ManualClock) -> list[Job]:
+def waiting_jobs(ledger: Ledger, clock: ManualClock) -> list[Any]:
     """Make jobs that wait for every reason."""
-    made = [ledger.enqueue("k", queue="unserved", delay=delay) for delay in (None, "1h")]
+    made: list[Any] = [ledger.enqueue("k", queue="unserved", delay=delay) for delay in (None, "1h")]
     ledger.sign_in("w-1", body={"queues": ["q", "line", "paused"], "kinds": ["k", "other"], "labels": []})
     first = ledger.enqueue("k", queue="q")
     made += [
@@ -36,7 +36,7 @@ def waiting_jobs(ledger: Ledger, clock: ManualClock) -> list[Job]:
     made += [ledger.enqueue("k", queue="line", limits={"rate": 1}, partition="p") for _ in range(3)]
     made += [ledger.enqueue("k", queue="line", requires=["gpu"]), ledger.enqueue("k", queue="line", for_worker="w-9")]
     for _ in range(2):
-        key = {"dedupe_key": "later", "on_duplicate": "postpone", "delay": "5m"}
+        key: dict[str, Any] = {"dedupe_key": "later", "on_duplicate": "postpone", "delay": "5m"}
         made += [ledger.enqueue("k", queue="q", **key)]
         clock.advance(1)
     retried = running(ledger, queue="again", **QUICK)

@@ -70,7 +70,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The eight queues with the most queued jobs."""
     workers: WorkerAges
     attention: int
-    """The length of the list of `attention`."""
+    """How many jobs and sinks the list of `attention` has. A job may be in it for several reasons."""
     well: bool
     findings: list[HealthFinding]
     """The findings of `diagnose`, but for the size of the history."""
@@ -178,7 +178,7 @@ def overview_of(counted: Counted, ledger_id: str, store: "StoreHealth") -> Overv
         oldest=[OldestWaiting(queue, to_datetime(at)) for queue, at in since.items()],
         queues=_largest(queue_records(counted, since)),
         workers=_ages(session.workers(None, limits.PAGE_MAX), census.now),
-        attention=len(attention_of(session)),
+        attention=count_waiting(attention_of(session)),
         well=diagnosis.well,
         findings=diagnosis.findings,
     )
@@ -219,6 +219,11 @@ def attention_of(session: Session, limit: int = limits.ATTENTION_MAX) -> list[At
 
     kept = sorted(found, key=lambda item: (item.reason != AttentionReason.ASSIST_REQUESTED, age(item)))[:limit]
     return sorted(kept, key=age)
+
+
+def count_waiting(items: list[AttentionItem]) -> int:
+    """Count the jobs and sinks of a list of what waits for a person."""
+    return len({(item.job_id, item.sink) for item in items})
 
 
 def _waiting_for_a_person(session: Session) -> list[AttentionItem]:

@@ -12,7 +12,7 @@ from holdfast.core.formatting import format_error
 from holdfast.core.model import TERMINAL, EventType
 from holdfast.errors import NotFound, ValidationError
 from holdfast.ledger import Event, Job
-from holdfast.ledger.verbs.explaining import explain_to, waiting_to
+from holdfast.ledger.verbs.explaining import explain_to
 from holdfast.ledger.verbs.jobs import EnqueueCall, EnqueuedJob
 from holdfast.server import bodies as b
 from holdfast.server.call import Call, Reply
@@ -108,9 +108,7 @@ def list_jobs(call: Call) -> Any:
         views = [_brief(view) for view in views]
     more: dict[str, Any] = {"searched": page.searched, "stopped": page.stopped}
     if why:
-        hides_keys = call.redaction is not None and call.redaction.hides_keys
-        found = waiting_to(call.ledger, [view.id for view in views], sees=call.principal.sees, hides_keys=hides_keys)
-        more["why"] = {str(id_): one for id_, one in found.items()}
+        more["why"] = call.waits(views)
     return {"jobs": views, "next_after": page.next_after, "next_cursor": page.next_cursor, **more}
 
 

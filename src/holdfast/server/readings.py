@@ -15,7 +15,7 @@ from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.errors import Forbidden, HoldfastError, NotFound
 from holdfast.ledger import Job
 from holdfast.ledger.charts import JobTotal, JobTotals, LedgerHistory, Times
-from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
+from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview, count_waiting
 from holdfast.ledger.verbs.letters import LetterGroups, letter_groups_to
 from holdfast.ledger.verbs.on_jobs import VerbOnJobs
 from holdfast.ledger.verbs.timeline import JobGraph
@@ -52,7 +52,7 @@ def _part_of(call: Call, found: Overview) -> Overview:
         dead_letters=sum(queue.dead_letters for queue in call.ledger.queues() if sees(queue.name)),
         oldest=[one for one in found.oldest if sees(one.queue)],
         queues=[one for one in found.queues if sees(one.name)],
-        attention=len(_attention(call)),
+        attention=count_waiting(_attention(call)),
         findings=[],
     )
 

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { everySecond, time } from "../clock.js";
 import { el, link, path, setText, withQuery } from "../dom.js";
-import { count, decimal, number } from "../format.js";
+import { count, decimal, number, rateWindow } from "../format.js";
 import { pauseButton, resumeButton } from "../parts/pause.js";
 import { sparkline } from "../parts/sparkline.js";
 import { command, countLink, empty, head } from "../parts/states.js";
@@ -57,27 +57,21 @@ export const QUEUE_COLUMNS = [
   { name: "Running", cell: (queue) => counted(queue.name, "running", queue.counts.running), number: true },
   { name: "Stalled", cell: (queue) => counted(queue.name, "stalled", queue.counts.stalled), number: true },
   { name: "Failed", cell: (queue) => counted(queue.name, "failed", queue.counts.failed), number: true },
-  { name: "Dead letters", cell: (queue) => counted(queue.name, "dead_lettered", queue.counts.dead_lettered), number: true },
+  { name: "Dead letters", cell: (queue) => countLink(withQuery("/dead-letters", { queue: queue.name }), queue.dead_letters), number: true },
   { name: "Done", cell: (queue) => counted(queue.name, "succeeded", queue.counts.succeeded), number: true },
 ];
 
-/** The mean of a minute, over the points of an hour. @param {any[]} points @param {string} name */
-function perMinute(points, name) {
-  return points.reduce((sum, point) => sum + (point.values?.[name] ?? 0), 0) / 60;
-}
-
-/** Reads the last hour of each queue, again each minute: its waiting jobs, and how many come and are done. @param {AbortSignal} signal */
+/** Reads how many jobs waited in each queue in the last hour, again each minute. @param {AbortSignal} signal */
 function lastHours(signal) {
-  /** @type {Map<string, {depth: (number | null)[], come: number, done: number}>} */
+  /** @type {Map<string, (number | null)[]>} */
   const known = new Map();
   let readAt = -Infinity;
   async function read() {
     readAt = performance.now();
     const names = view.rows.slice(0, LINES_MAX).map((/** @type {any} */ queue) => queue.name);
     await Promise.all(names.map(async (/** @type {string} */ queue) => {
-      const [depth, flow] = await Promise.all(["depth", "throughput"].map((metric) => get(withQuery("/v1/history", { metric, queue }), signal).catch(() => null)));
-      if (!depth || !flow || depth.is_other) return;
-      known.set(queue, { depth: depth.points.map((/** @type {any} */ point) => point.values?.depth ?? null), come: perMinute(flow.points, "enqueued"), done: perMinute(flow.points, "succeeded") });
+      const depth = await get(withQuery("/v1/history", { metric: "depth", queue }), signal).catch(() => null);
+      if (depth && !depth.is_other) known.set(queue, depth.points.map((/** @type {any} */ point) => point.values?.depth ?? null));
     }));
     if (view && !signal.aborted) view.list.update(view.rows);
   }
@@ -87,18 +81,14 @@ function lastHours(signal) {
 /** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */
 export function draw(root, data, { reload, signal }) {
   const lines = lastHours(signal);
-  const perMinuteOf = (/** @type {"come" | "done"} */ name) => (/** @type {any} */ queue) => {
-    const found = lines.known.get(queue.name);
-    return found ? decimal(found[name]) : "";
-  };
   const depth = (/** @type {any} */ queue) => {
-    const values = lines.known.get(queue.name)?.depth;
+    const values = lines.known.get(queue.name);
     return values ? sparkline(values, `Waiting jobs of the last hour, at most ${number(Math.max(0, ...values.map((value) => value ?? 0)))}`) : "";
   };
   const list = table("Queues", [
     ...QUEUE_COLUMNS,
-    { name: "Come a minute", cell: perMinuteOf("come"), number: true },
-    { name: "Done a minute", cell: perMinuteOf("done"), number: true },
+    { name: "Come a minute", cell: (queue) => decimal(queue.rates?.enqueued), number: true },
+    { name: "Done a minute", cell: (queue) => decimal(queue.rates?.succeeded), number: true },
     { name: "Waiting, 1 h", cell: depth },
     { name: "", cell: (queue) => (queue.paused_at ? resumeButton : pauseButton)(queue.name, reload) },
   ], (queue) => queue.name);
@@ -113,8 +103,9 @@ export function draw(root, data, { reload, signal }) {
 /** @param {any} data */
 export function update(data) {
   const paused = data.filter((/** @type {any} */ queue) => queue.paused_at).length;
+  const rated = data.find((/** @type {any} */ queue) => queue.rates)?.rates;
   const waiting = data.reduce((/** @type {number} */ sum, /** @type {any} */ queue) => sum + (queue.counts.queued ?? 0), 0);
-  setText(view.answer, `${count(waiting, "job")} ${waiting === 1 ? "waits" : "wait"} in ${count(data.length, "queue")}. ${paused ? `${count(paused, "queue")} paused.` : "None is paused."}`);
+  setText(view.answer, `${count(waiting, "job")} ${waiting === 1 ? "waits" : "wait"} in ${count(data.length, "queue")}. ${paused ? `${count(paused, "queue")} paused.` : "None is paused."}${rated ? ` Rates are of the ${rateWindow(rated)}.` : ""}`);
   view.answer.hidden = view.list.node.hidden = data.length === 0;
   view.none.hidden = data.length > 0;
   view.rows = data;
