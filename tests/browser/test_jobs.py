@@ -10,7 +10,6 @@ from holdfast.core import limits
 from tests.browser.conftest import Open
 from tests.support.server import RunningServer
 
-
 SLOW_SEARCH = """
 const now = performance.now.bind(performance), send = window.fetch;
 let late = 0;

@@ -19,7 +19,7 @@ def test_letters_of_one_cause_are_a_group_and_are_replayed(served: RunningServer
     groups = page.locator("[aria-label='Groups of dead letters'] table tbody tr")
     expect(groups).to_have_count(2)
     expect(groups.first).to_contain_text("TimeoutError")
-    expect(page.locator(".answer")).to_contain_text("4 dead letters wait for a decision, in 2 groups.")
+    expect(page.locator(".answer")).to_contain_text("4 dead letters wait for a decision, of 2 causes.")
     letters = page.locator("div[aria-label='Dead letters'] tbody tr")
     expect(letters).to_have_count(4)
     letters.filter(has_text="TimeoutError").first.locator("input").check()
@@ -88,7 +88,7 @@ def test_each_queue_shows_how_many_jobs_come_and_are_done_a_minute(
     for queue in ledger.queues():
         assert queue.rates is not None
         row = page.locator("tbody tr").filter(has=page.get_by_role("link", name=queue.name, exact=True))
-        for label, rate in (("Come a minute", queue.rates.enqueued), ("Done a minute", queue.rates.succeeded)):
+        for label, rate in (("In/min", queue.rates.enqueued), ("Done/min", queue.rates.succeeded)):
             cell = row.locator(f"td[data-label='{label}']")
             expect(cell).not_to_be_empty()
             assert abs(float(cell.inner_text()) - rate) <= 0.0501, (queue, label)
@@ -147,7 +147,7 @@ def test_a_line_shows_the_depth_of_each_queue(filled: RunningServer, ledger: Led
     page = open_page("/queues")
 
     depths = {queue: ledger.history(metric="depth", queue=queue).points for queue in ledger.counts()}
-    lines = page.locator("tbody td[data-label='Waiting, 1 h'] svg")
+    lines = page.locator("tbody td[data-label='1 h'] svg")
     expect(lines).to_have_count(len(depths))
     for queue, points in depths.items():
         most = max(point.values["depth"] or 0 for point in points if point.values is not None)

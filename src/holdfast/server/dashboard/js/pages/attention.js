@@ -14,6 +14,8 @@ import { pill } from "../status.js";
 const HELD = ["assist", "unassist", "requeue", "cancel"];
 /** @type {Record<string, string>} */
 const WORDS = { assist_requested: "The holder asks for assistance", escalation: "The job stalled, and its policy wants a person", assisted: "An operator assists the job", compensation_failed: "Undoing the job's effects failed", sink_dead: "Deliveries to a sink were given up" };
+/** @type {Record<string, string>} */
+const BY = { assisted: ": ", compensation_failed: ", noted by " };
 const JOBS_MAX = 50;
 /** A card stays for so long after its job or sink waits no longer, so that no other card takes its place at once. */
 const STAYS_MS = 10_000;
@@ -79,7 +81,7 @@ function fill(node, card) {
     replace(node.children[2], el("p", null, "It waits for a person no longer."), el("p", { class: "muted" }, where(first)));
     return;
   }
-  const reasons = items.map((/** @type {any} */ item) => el("p", null, `${WORDS[item.reason] ?? item.reason}${item.by ? `: ${item.by}` : ""}, since `, time(item.since), item.detail ? `. ${item.detail}` : "."));
+  const reasons = items.map((/** @type {any} */ item) => el("p", null, `${WORDS[item.reason] ?? item.reason}${item.by ? `${BY[item.reason] ?? ": "}${item.by}` : ""}, `, time(item.since, { ago: true }), item.detail ? `: ${item.detail}` : ""));
   replace(node.children[2], ...reasons, el("p", { class: "muted" }, where(first)));
 }
 

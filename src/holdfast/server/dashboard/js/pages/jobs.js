@@ -3,7 +3,7 @@
 import { verbsForMany } from "../actions.js";
 import { get, Problem } from "../api.js";
 import { now } from "../clock.js";
-import { el, replace, withQuery } from "../dom.js";
+import { el, link, replace, withQuery } from "../dom.js";
 import { count, number, quoted } from "../format.js";
 import { actOnMany } from "../parts/bulk.js";
 import { chosenColumns, columnMenu } from "../parts/columns.js";
@@ -192,6 +192,7 @@ export function draw(root, data, { query, signal }) {
     head("Jobs", menu, el("a", { href: exported, download: "jobs.ndjson" }, "Export NDJSON")),
     pills,
     filterRow("/jobs", query, fields),
+    query.getAll("status").includes("dead_lettered") ? el("p", { class: "muted" }, "Replayed and discarded ones are in this list too. ", link("/dead-letters", "Dead letters"), " has those that wait for a decision.") : "",
     named,
     searching.node,
     note,

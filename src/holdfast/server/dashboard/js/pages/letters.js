@@ -49,7 +49,7 @@ function countOf(group, query) {
 
 /** The reason codes of a group that is one of errors. @param {any} group */
 function reasons(group) {
-  if (!group.key.cause) return null;
+  if (!group.key.cause || Object.keys(group.reasons).some((code) => group.key.cause.startsWith(code))) return null;
   return Object.entries(group.reasons).map(([code, n]) => `${code} ${number(n)}`).join(", ");
 }
 
@@ -82,7 +82,7 @@ export function draw(root, data, { query }) {
     { name: "Why", cell: (/** @type {any} */ group) => [Object.values(group.key).filter(Boolean).join(" · ") || "no reason known", el("div", { class: "muted" }, reasons(group))] },
     { name: "Letters", cell: (group) => countOf(group, query), number: true },
     { name: "Newest", cell: (group) => [link(path("jobs", group.newest_id), `#${group.newest_id}`), " ", time(group.newest_at, { ago: true })] },
-    ...(verbs.length ? [{ name: "Whole group", cell: (/** @type {any} */ group) => groupButtons(group, query, verbs) }] : []),
+    ...(verbs.length ? [{ name: "Whole group", cell: (/** @type {any} */ group) => el("div", { class: "row-verbs" }, groupButtons(group, query, verbs)) }] : []),
   ], (group) => JSON.stringify(group.key));
   const box = (/** @type {any} */ letter) => {
     const input = /** @type {HTMLInputElement} */ (el("input", { type: "checkbox", "aria-label": `Select job ${letter.job_id}` }));
@@ -135,7 +135,7 @@ export function draw(root, data, { query }) {
 export function update({ groups, letters, next }) {
   const total = groups.groups.reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + group.n, 0);
   const more = groups.cut ? " or more" : "";
-  const waits = total ? `${count(total, "dead letter")}${more} ${total === 1 ? "waits" : "wait"} for a decision, in ${count(groups.groups.length, "group")}. Replay them when the cause is gone, or discard them.` : "";
+  const waits = total ? `${count(total, "dead letter")}${more} ${total === 1 ? "waits" : "wait"} for a decision, of ${count(groups.groups.length, view.query.get("by") ? "group" : "cause")}. Replay them when the cause is gone, or discard them.` : "";
   const replayed = groups.replayed ? `${number(groups.replayed)} ${total ? "more " : ""}${groups.replayed === 1 ? "was" : "were"} replayed and ${groups.replayed === 1 ? "stays" : "stay"} in the list below until discarded.` : "";
   setText(view.answer, [waits || (replayed && "No dead letter waits for a decision."), replayed].filter(Boolean).join(" "));
   view.waiting.hidden = groups.groups.length === 0;

@@ -87,9 +87,9 @@ export function draw(root, data, { reload, signal }) {
   };
   const list = table("Queues", [
     ...QUEUE_COLUMNS,
-    { name: "Come a minute", cell: (queue) => decimal(queue.rates?.enqueued), number: true },
-    { name: "Done a minute", cell: (queue) => decimal(queue.rates?.succeeded), number: true },
-    { name: "Waiting, 1 h", cell: depth },
+    { name: "In/min", cell: (queue) => decimal(queue.rates?.enqueued), number: true },
+    { name: "Done/min", cell: (queue) => decimal(queue.rates?.succeeded), number: true },
+    { name: "1 h", cell: depth },
     { name: "", cell: (queue) => (queue.paused_at ? resumeButton : pauseButton)(queue.name, reload) },
   ], (queue) => queue.name);
   const answer = el("p", { class: "answer" });

@@ -70,6 +70,7 @@ export function table(label, columns, key, options = {}) {
     latest = rows;
     const holds = !all && shown.length > 0 && (isHeld(node) || (options.holds?.() ?? false));
     const given = new Map(rows.map((row) => [key(row), row]));
+    keepWidths(holds);
     shown = holds ? shown.map((row) => given.get(key(row)) ?? row) : rows;
     keyed(body, shown, key, make, change);
     isFirst = false;
@@ -79,6 +80,15 @@ export function table(label, columns, key, options = {}) {
     more.hidden = !isOther;
     more.textContent = !fresh ? "Rows have changed – show" : (options.waiting ?? rowsWaiting)(fresh);
     options.shown?.(shown);
+  }
+
+  /** Rows that change in place do not move the columns. @param {boolean} isKept */
+  function keepWidths(isKept) {
+    const isFixed = whole.style.tableLayout === "fixed";
+    if (isKept === isFixed) return;
+    const widths = heads.map((one) => one.offsetWidth);
+    heads.forEach((one, n) => one.style.setProperty("width", isKept ? `${widths[n]}px` : ""));
+    whole.style.setProperty("table-layout", isKept ? "fixed" : "");
   }
 
   const release = () => !more.hidden && setTimeout(() => !isHeld(node) && !options.holds?.() && update(latest), 0);
