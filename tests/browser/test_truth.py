@@ -67,7 +67,7 @@ class Shown(Whole):
             return explained.words
         if job.last_error is not None and job.status != "succeeded":
             return format_error(job.last_error, 200)
-        progress = [job.stage and f"stage {job.stage}", job.progress is not None and f"progress {job.progress}"]
+        progress = [f"stage {job.stage}" if job.stage else "", "" if job.progress is None else f"progress {job.progress}"]
         reason = {"stalled": job.stall_reason, "cancelled": job.cancel_reason}.get(job.status, ", ".join(filter(None, progress)))
         return str(reason or "")
 
