@@ -6,11 +6,11 @@ import { showCounts } from "../counts.js";
 import { el, link, path, replace, setText } from "../dom.js";
 import { count, decimal, number, rateWindow } from "../format.js";
 import { historyCharts, RUN, THROUGHPUT, WAIT } from "../parts/history.js";
+import { QUEUE_COLUMNS } from "../parts/queue.js";
 import { sparkline } from "../parts/sparkline.js";
 import { command, countLink, empty, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { glyph } from "../status.js";
-import { QUEUE_COLUMNS } from "./queues.js";
 
 const LINES_EVERY_MS = 60_000;
 const NAMED_MAX = 3;

@@ -7,10 +7,10 @@ import { COLUMNS } from "../parts/columns.js";
 import { readJobs } from "../parts/joblist.js";
 import { DEPTH, historyCharts, THROUGHPUT, WAIT } from "../parts/history.js";
 import { pauseButton, resumeButton } from "../parts/pause.js";
+import { settingsText, stateOf } from "../parts/queue.js";
 import { command, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { pill, STATUSES } from "../status.js";
-import { settingsText, stateOf } from "./queues.js";
 
 /** Weights that are named. */
 const WEIGHTS_MAX = 50;
