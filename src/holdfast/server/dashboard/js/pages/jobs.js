@@ -43,9 +43,11 @@ export async function load({ query, signal }) {
   // A search that took long is not done again at each change.
   if (view?.search.isLong()) return { totals: (await get("/v1/totals", signal)).rows };
   const asked = serverQuery(query);
-  const [page, totals] = await Promise.all([firstPage({ limit: PAGE, ...asked }, signal), get("/v1/totals", signal)]);
+  const counted = get("/v1/totals", signal);
+  const named = view ? null : counted.then(({ rows }) => asked.text && offers(asked.text, new Set(rows.map((/** @type {any} */ row) => row.kind)), signal));
+  const [page, totals] = await Promise.all([firstPage({ limit: PAGE, ...asked }, signal), counted]);
   // A cursor belongs to its filter, so the next page has the same time, not the same span.
-  return { ...page, totals: totals.rows, since: asked.since ?? "", read_at: new Date(now()).toISOString() };
+  return { ...page, totals: totals.rows, named: await named, since: asked.since ?? "", read_at: new Date(now()).toISOString() };
 }
 
 /** Reads the first page. A role from which contents are hidden may not search for a text: the page says so. @param {any} query @param {AbortSignal} signal */
@@ -177,9 +179,6 @@ export function draw(root, data, { query, signal }) {
   }
 
   const kinds = new Set(data.totals.map((/** @type {any} */ row) => row.kind));
-  const named = el("div", null);
-  const text = query.get("text");
-  if (text) offers(text, kinds, signal).then((found) => replace(named, found), () => null);
   const fields = [
     { name: "queue", label: "Queue", known: [...new Set(data.totals.map((/** @type {any} */ row) => row.queue))] },
     { name: "kind", label: "Kind", known: [...kinds].sort() },
@@ -193,7 +192,7 @@ export function draw(root, data, { query, signal }) {
     pills,
     filterRow("/jobs", query, fields),
     query.getAll("status").includes("dead_lettered") ? el("p", { class: "muted" }, "Replayed and discarded ones are in this list too. ", link("/dead-letters", "Dead letters"), " has those that wait for a decision.") : "",
-    named,
+    data.named || "",
     searching.node,
     note,
     list.node,

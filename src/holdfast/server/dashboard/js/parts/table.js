@@ -33,9 +33,9 @@ export function table(label, columns, key, options = {}) {
   );
   const body = el("tbody", null);
   const whole = el("table", { "aria-label": label }, el("thead", null, el("tr", null, ...heads)), body);
-  const more = el("button", { type: "button", class: "new-rows", hidden: true, "data-calm": true, on: { click: () => update(latest, true) } });
+  const more = el("button", { type: "button", class: "new-rows", "data-calm": true, on: { click: () => update(latest, true) } });
   const box = el("div", { class: "box cards", role: "region", tabindex: "0", "aria-label": label }, whole);
-  const node = el("div", { class: "held-box" }, box, more);
+  const node = el("div", { class: "held-box" }, box);
   let isFirst = true;
   /** @type {T[]} */
   let latest = [];
@@ -77,7 +77,8 @@ export function table(label, columns, key, options = {}) {
     const here = new Set(shown.map(key));
     const fresh = rows.filter((row) => !here.has(key(row))).length;
     const isOther = holds && (fresh > 0 || shown.length !== rows.length || shown.some((row, n) => key(row) !== key(rows[n])));
-    more.hidden = !isOther;
+    if (isOther) node.append(more);
+    else more.remove();
     more.textContent = !fresh ? "Rows have changed – show" : (options.waiting ?? rowsWaiting)(fresh);
     options.shown?.(shown);
   }
@@ -91,7 +92,7 @@ export function table(label, columns, key, options = {}) {
     whole.style.setProperty("table-layout", isKept ? "fixed" : "");
   }
 
-  const release = () => !more.hidden && setTimeout(() => !isHeld(node) && !options.holds?.() && update(latest), 0);
+  const release = () => more.isConnected && setTimeout(() => !isHeld(node) && !options.holds?.() && update(latest), 0);
   node.addEventListener("pointerleave", release);
   node.addEventListener("focusout", release);
   return { node, update };
