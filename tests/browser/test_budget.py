@@ -108,8 +108,9 @@ def test_an_update_changes_only_what_is_new(filled: RunningServer, ledger: Ledge
             new MutationObserver((records) => {
                 for (const record of records) {
                     const row = record.target.parentElement?.closest("tr") ?? record.target.closest?.("tr");
-                    const cell = (record.target.closest ? record.target : record.target.parentElement)?.closest("time, td[data-label=Why]");
-                    if (!cell) window.changed.add(row ? row.querySelector("a").textContent : record.target.nodeName);
+                    const node = record.target.closest ? record.target : record.target.parentElement;
+                    if (!node?.closest("time, td[data-label=Why]"))
+                        window.changed.add(row ? row.querySelector("a").textContent : record.target.nodeName);
                 }
             }).observe(document.querySelector("tbody"), {subtree: true, childList: true, characterData: true});
             new PerformanceObserver((list) => {
