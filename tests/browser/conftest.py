@@ -5,13 +5,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Response, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Response, expect, sync_playwright
 
 import holdfast
 from holdfast import Ledger
 from holdfast.testing import ManualClock
 from tests.browser.chromium import HOW, find_chromium
-from tests.browser.sample import fill
+from tests.browser.sample import fill, fill_everything
 from tests.support.server import RunningServer, running
 
 WATCH = """
@@ -138,6 +138,35 @@ def open_page(browser: Browser, served: RunningServer, watcher: Watcher) -> Iter
     watcher.check()
     for context in contexts:
         context.close()
+
+
+class Whole:
+    """A ledger with something for every page, its server, and one page of a browser. The tests of a file share it."""
+
+    def __init__(self, ledger: Ledger, server: RunningServer, page: Page) -> None:
+        self.ledger, self.server, self.page = ledger, server, page
+
+    def open(self, path: str) -> None:
+        self.page.goto(self.server.url + path)
+        expect(self.page.locator("main h1")).to_be_visible()
+
+
+@pytest.fixture(scope="module")
+def whole(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
+    clock, watcher = ManualClock(), Watcher()
+    url = f"sqlite:///{tmp_path_factory.mktemp('whole')}/ledger.db"
+    with holdfast.open(url, clock=clock) as ledger, running(ledger) as server:
+        fill_everything(ledger, clock)
+        secret = ledger.new_session(ledger.new_token("admin", "kim").token.id)
+        assert secret is not None
+        context = browser.new_context(locale="en-GB", timezone_id="Europe/Berlin", viewport={"width": 1440, "height": 900})
+        context.add_cookies([{"name": "holdfast", "value": secret, "url": server.url}])
+        page = context.new_page()
+        watcher.origins.add(server.url)
+        watcher.watch(page)
+        yield Whole(ledger, server, page)
+        context.close()
+        watcher.check()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

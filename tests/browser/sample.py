@@ -6,7 +6,9 @@ from typing import Any
 import msgspec
 
 from holdfast import Fence, Ledger
-from holdfast.services import HistoryService
+from holdfast.agent import Agent
+from holdfast.ledger.verbs.services import RunBody
+from holdfast.services import CallableSink, HistoryService, Relay
 from holdfast.testing import ManualClock
 
 POLICY: dict[str, Any] = {"heartbeat_interval": "10s", "lease_ttl": "60s", "attempts_max": 3, "backoff_base": "1s"}
@@ -91,3 +93,73 @@ def busy_hour(ledger: Ledger, clock: ManualClock) -> None:
                 else:
                     ledger.complete(job.fence, {"width": 200})
         clock.advance(max(0.0, 60 - clock.now().second))
+
+
+def fill_everything(ledger: Ledger, clock: ManualClock) -> None:
+    """Add jobs of every status and phase, dead letters of two causes, and something for every page."""
+    fill(ledger, clock)
+    ledger.set_policy(kind="weld", requires_operator_coverage=True, heartbeat_interval="10s", lease_ttl="60s", attempts_max=2)
+    held = {name: _held_job(ledger, name) for name in ("running", "asking", "assisted", "aborting", "stalled", "undone")}
+    ledger.enqueue("weld", {"n": "claimed"}, queue="floor")
+    ledger.claim("arm-7", ["floor"], incarnation="boot1")
+    ledger.heartbeat(held["asking"], assist_requested=True)
+    ledger.heartbeat(held["assisted"], assist_requested=True)
+    ledger.assist(held["assisted"].job_id, actor="kim")
+    ledger.cancel(held["aborting"].job_id, reason="wrong part")
+    ledger.stall(held["stalled"])
+    ledger.fail(held["undone"], "cannot hold the part", retryable=False)
+    ledger.annotate(held["undone"].job_id, "compensation_failed", reason="nothing to undo with", actor="kim")
+    _letters(ledger)
+    _others(ledger, clock)
+    for number in range(9):
+        ledger.enqueue("thumbnail", {"n": number}, queue="images")
+        if number % 2:
+            ledger.complete(claim(ledger, "images", "w-3"), {"n": number})
+        clock.advance(20)
+    HistoryService(ledger, "test").tick()
+
+
+def _held_job(ledger: Ledger, name: str) -> Fence:
+    ledger.enqueue("weld", {"n": name}, queue="floor")
+    return claim(ledger, "floor", "arm-7")
+
+
+def _letters(ledger: Ledger) -> None:
+    """Add five dead letters of one cause, of which one is replayed and one discarded, and one of another."""
+    reasons = ("timeout", "timeout", "infrastructure_failure", "dependency_unavailable", "timeout")
+    letters = []
+    for number, reason in enumerate(reasons):
+        letters.append(ledger.enqueue("fetch", {"n": number}, queue="web").id)
+        message = f"no answer from node-{number}.example.org:8080 after {number + 0.5} s"
+        ledger.fail(
+            claim(ledger, "web", "w-3"), {"type": "ConnectionError", "message": message}, retryable=False, reason_code=reason
+        )
+    ledger.replay(letters[0])
+    ledger.discard(letters[1], reason="known outage")
+    ledger.dead_letter(ledger.enqueue("fetch", queue="web").id, reason_code="policy_violation")
+
+
+def _others(ledger: Ledger, clock: ManualClock) -> None:
+    """Add delayed jobs, a schedule, an agent, a run, a token and a sink that was given up."""
+    ledger.enqueue("fetch", queue="web", delay="1h", dedupe_key="later")
+    ledger.set_schedule("nightly", "report", cron="0 3 * * *", tz="Europe/Berlin", queue="web")
+    ledger.set_schedule("hourly", "report", every="1h", queue="web")
+    ledger.pause_schedule("hourly", actor="kim")
+    review = ledger.enqueue("review").id
+    Agent(ledger, "ada", session="s1").start(review)
+    assert ledger.supervision.take("crawler", "north", 15)
+    run = RunBody(holder="north", run=2, incarnation="boot1", program="crawl --all", controller=msgspec.Raw(b"{}"))
+    ledger.supervision.keep("crawler", run, 15)
+    ledger.new_token("reader", "eye", queues=["mail"])
+    _dead_sink(ledger, clock)
+
+
+def _dead_sink(ledger: Ledger, clock: ManualClock) -> None:
+    def refuse(_: Any) -> None:
+        raise OSError("connection refused")
+
+    with Relay(ledger, [CallableSink(refuse, name="audit", start="beginning")]) as relay:
+        relay.tick()
+        while ledger.sinks()[0].dead_at is None:
+            clock.advance(30)
+            relay.tick()

@@ -93,6 +93,7 @@ def test_a_hundred_thousand_jobs(crowd: RunningServer, ledger: Ledger, open_page
     expect(page.locator("tbody svg.spark")).to_have_count(10)
     page.fill("#find-text", "54321")
     page.keyboard.press("Enter")
+    page.click(".offers >> text=Job 54321")
     expect(page.locator("h1")).to_contain_text("k #54321")
     expect(page.locator("details[data-part=args] pre")).to_contain_text('"n": 54320')
 
@@ -107,8 +108,9 @@ def test_an_update_changes_only_what_is_new(filled: RunningServer, ledger: Ledge
             new MutationObserver((records) => {
                 for (const record of records) {
                     const row = record.target.parentElement?.closest("tr") ?? record.target.closest?.("tr");
-                    const isAge = record.target.closest?.("time") || record.target.parentElement?.closest("time");
-                    if (!isAge) window.changed.add(row ? row.querySelector("a").textContent : record.target.nodeName);
+                    const node = record.target.closest ? record.target : record.target.parentElement;
+                    if (!node?.closest("time, td[data-label=Why]"))
+                        window.changed.add(row ? row.querySelector("a").textContent : record.target.nodeName);
                 }
             }).observe(document.querySelector("tbody"), {subtree: true, childList: true, characterData: true});
             new PerformanceObserver((list) => {

@@ -129,7 +129,7 @@ def test_a_job_shows_its_options_of_flow_control(served: RunningServer, ledger: 
     options: dict[str, Any] = {"partition": "tenant-7", "limits": {"openai": 3}, "requires": ["gripper", "gpu:2"]}
     ledger.enqueue("ask", queue="chat", for_worker="robot-7", group="import-42", **options)
     page = open_page("/jobs/1")
-    under = page.locator(".head + p")
+    under = page.locator(".verbs + p")
 
     expect(under).to_contain_text("partition tenant-7")
     expect(under).to_contain_text("limit openai (3 units)")
@@ -145,4 +145,4 @@ def test_a_plain_job_says_nothing_of_flow_control(served: RunningServer, ledger:
     ledger.enqueue("ask", queue="chat")
     page = open_page("/jobs/1")
 
-    expect(page.locator(".head + p")).to_have_text("queue chat · priority 0 · attempt 0")
+    expect(page.locator(".verbs + p")).to_have_text("queue chat · priority 0 · attempt 0")

@@ -6,8 +6,22 @@ import pytest
 from playwright.sync_api import expect
 
 from holdfast import Ledger
+from holdfast.core import limits
 from tests.browser.conftest import Open
 from tests.support.server import RunningServer
+
+SLOW_SEARCH = """
+const now = performance.now.bind(performance), send = window.fetch;
+let late = 0;
+performance.now = () => now() + late;
+window.fetch = (path, ...rest) => {
+    if (path.startsWith("/v1/jobs?") && path.includes("text=")) late += 4_000;
+    return send(path, ...rest);
+};
+window.said = [];
+new MutationObserver(() => window.said.push(document.body?.innerText ?? "")).observe(document, {childList: true, subtree: true});
+"""
+"""Each request of a search takes four seconds. What the page says is kept."""
 
 
 @pytest.mark.parametrize(
@@ -135,6 +149,7 @@ def test_the_keyboard_goes_through_the_list(filled: RunningServer, open_page: Op
     page.keyboard.press("/")
     page.keyboard.type("1")
     page.keyboard.press("Enter")
+    page.click(".offers >> text=Job 1")
     expect(page.locator("h1")).to_contain_text("index_page #1")
 
 
@@ -164,3 +179,61 @@ def test_columns_are_chosen_and_kept_in_the_browser(filled: RunningServer, ledge
     page.reload()
     expect(page.locator("tbody tr").first).to_be_visible()
     assert len(heads()) == 9
+
+
+def test_a_number_offers_the_job_and_what_else_has_it(filled: RunningServer, ledger: Ledger, open_page: Open) -> None:
+    keyed = ledger.enqueue("send_mail", {"order": 7}, queue="mail", dedupe_key="3").id
+    joined = [ledger.enqueue("send_mail", queue="mail", correlation_id="3").id for _ in range(2)]
+    named = ledger.enqueue("send_mail", {"note": "order 30"}, queue="3").id
+    page = open_page("/")
+    page.fill("#find-text", "#3")
+    page.keyboard.press("Enter")
+
+    offers = page.locator(".offers li")
+    expect(offers).to_have_text(
+        [
+            "Job 3: send_mail in queue mail, failed",
+            "Queue 3",
+            f"1 job with the dedupe key 3: #{keyed} ",
+            f"2 jobs with the correlation id 3: #{joined[1]} #{joined[0]} ",
+        ]
+    )
+    shown = page.locator("tbody tr a[href^='/jobs/']")
+    expect(shown).to_have_count(len(ledger.list(text="3")))
+    assert {str(keyed), str(named), *map(str, joined)} <= set(shown.all_inner_texts())
+    page.click("text=2 jobs with the correlation id 3")
+    expect(shown).to_have_text([str(joined[1]), str(joined[0])])
+    expect(page.locator("main > div > .command code")).to_have_text("holdfast job list --correlation-id=3")
+
+
+def test_a_search_goes_on_until_all_jobs_are_read(
+    served: RunningServer, ledger: Ledger, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SEARCHED_TEXT_MAX", 100)
+    oldest = ledger.enqueue("needle", dedupe_key="needle-1").id
+    ledger.enqueue_many([{"kind": "hay"} for _ in range(950)])
+    page = open_page("/jobs?text=needle")
+    shown = page.locator("tbody tr a[href^='/jobs/']")
+    expect(shown).to_have_text([str(oldest)])
+    expect(page.locator(".search")).to_contain_text("951 jobs read")
+    expect(page.locator(".empty")).to_have_count(0)
+    newer = ledger.enqueue("needle").id
+    page.click("text=Search again")
+    expect(shown).to_have_text([str(newer), str(oldest)])
+    page.goto(f"{served.url}/jobs?text=nothing")
+    expect(page.locator(".empty")).to_contain_text("No job matches text = nothing.")
+    expect(page.locator(".search")).to_contain_text("952 jobs read")
+
+
+def test_a_search_that_is_not_over_offers_to_go_on_and_never_says_none(
+    served: RunningServer, ledger: Ledger, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SEARCHED_TEXT_MAX", 10)
+    ledger.enqueue("needle")
+    ledger.enqueue_many([{"kind": "hay"} for _ in range(55)])
+    page = open_page("/jobs?text=needle&queue=default", init=SLOW_SEARCH)
+    expect(page.locator(".search")).to_contain_text("No match yet among the 40 jobs that were read.")
+    page.click("text=Go on searching")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    assert page.evaluate("window.said.length") > 0
+    assert not page.evaluate("window.said.some((text) => text.includes('No job matches'))")

@@ -111,3 +111,22 @@ def test_signing_in_with_a_token_and_with_a_code(
     other = open_page(f"/#code={ledger.local_login_code()}", role=None)
     expect(other.locator("h1")).to_have_text("Overview")
     assert "code" not in other.url
+
+
+def test_a_series_of_one_point_is_drawn(served: RunningServer, ledger: Ledger, clock: ManualClock, open_page: Open) -> None:
+    ledger.enqueue("k", queue="q")
+    clock.advance(4)
+    fence = claim(ledger, "q", "w-1")
+    clock.advance(2)
+    ledger.complete(fence)
+    page = open_page("/")
+    dots = page.locator(".chart .dots")
+    expect(dots).to_have_count(4)
+    for dot in dots.all():
+        box = dot.bounding_box()
+        assert box is not None
+        assert (dot.get_attribute("d") or "").count("M") == 1
+    expect(page.locator(".chart .column")).to_have_count(4)
+    expect(page.locator(".chart-place svg[aria-label^='Run time.']")).to_have_attribute(
+        "aria-label", "Run time. p50 2 s, p95 2 s."
+    )

@@ -191,3 +191,23 @@ def test_wrong_lists_are_refused(ledger: Ledger, chosen: dict[str, Any], field: 
     with refused("validation_error") as caught:
         ledger.list(**chosen)
     assert caught.value.context["field"] == field
+
+
+def test_jobs_are_found_by_their_dedupe_key(ledger: Ledger):
+    keyed = [ledger.enqueue("k", queue=queue, dedupe_key="order-17", correlation_id="c") for queue in ("b", "a")]
+    ledger.enqueue("k", queue="a", dedupe_key="order-18")
+    ledger.enqueue("k", queue="c", correlation_id="c")
+    kept = ledger.enqueue("k", queue="d", dedupe_key="order-17", dedupe="forever")
+    ledger.cancel(kept.id)
+    assert ids(ledger.list(dedupe_key="order-17")) == [job.id for job in (*keyed, kept)]
+    assert ids(ledger.list(dedupe_key="order-17", order="newest", queue="a")) == [keyed[1].id]
+    assert ids(ledger.list(dedupe_key="order-17", status="cancelled")) == [kept.id]
+    assert ids(ledger.list(dedupe_key="order-17", correlation_id="c")) == [job.id for job in keyed]
+    assert sorted(ids(ledger.list(dedupe_key="order-17", order="-updated"))) == [job.id for job in (*keyed, kept)]
+    assert paged(ledger, 2, dedupe_key="order-17") == [job.id for job in (*keyed, kept)]
+    ledger.cancel(keyed[0].id)
+    assert ids(ledger.list(dedupe_key="order-17")) == [keyed[1].id, kept.id]
+    assert ids(ledger.list(dedupe_key="order-1")) == []
+    assert len(ledger.list(text="RDER-1")) == 4
+    with refused("validation_error"):
+        ledger.list(dedupe_key="")

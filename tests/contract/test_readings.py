@@ -9,7 +9,6 @@ import pytest
 from holdfast import Ledger
 from holdfast.agent import Agent
 from holdfast.core import limits
-from holdfast.ledger.overview import Rates
 from holdfast.services import CallableSink, Relay
 from holdfast.testing import ManualClock
 from tests.contract.builders import (
@@ -33,7 +32,8 @@ from tests.support.near import near
 def test_an_empty_ledger(ledger: Ledger, clock: ManualClock):
     found = ledger.overview()
     assert (found.now, found.as_of.pos, found.complete_from, found.counts) == (clock.now(), 0, None, {})
-    assert found.rates == Rates(0, 0, 0, 0)
+    assert found.rates is not None
+    assert (found.rates.enqueued, found.rates.started, found.rates.succeeded, found.rates.failed) == (0, 0, 0, 0)
     assert (found.oldest, found.queues, found.attention, found.dead_letters, found.stalled) == ([], [], 0, 0, 0)
     assert found.workers == type(found.workers)(0, 0, 0, [])
     assert "workers" in {finding.code for finding in found.findings}
@@ -63,7 +63,8 @@ def test_the_overview_has_the_numbers_of_the_ledger(ledger: Ledger, clock: Manua
     assert found.dead_letters == 1
     assert found.failed_24h == 2
     assert found.rates is not None
-    assert (found.rates.enqueued, found.rates.succeeded, found.rates.failed) == (13 / 5, 1 / 5, 2 / 5)
+    assert (found.rates.enqueued, found.rates.succeeded, found.rates.failed, found.rates.window_s) == (6.5, 0.5, 1, 120)
+    assert [queue.dead_letters for queue in ledger.queues() if queue.name == "dead_lettered"] == [1]
     assert [(one.queue, one.ready_since) for one in found.oldest] == [("queued", ledger.get(waiting.id).created_at)]
     assert len(found.queues) == 8
     assert (found.queues[0].name, found.queues[0].counts) == ("queued", {"queued": 2})
@@ -99,6 +100,26 @@ def test_unserved_jobs_are_a_finding(ledger: Ledger, clock: ManualClock):
     [found] = [one for one in ledger.overview().findings if one.code == "kind_unserved"]
     assert found.words.startswith("30 jobs of kind k in queue a can be claimed")
     assert found in ledger.diagnose().findings
+
+
+def test_a_rate_is_the_same_everywhere_from_the_first_minute_on(ledger: Ledger, clock: ManualClock):
+    clock.jump(-(clock.now().timestamp() % 60) + 100)
+    for seconds in range(0, 480, 10):
+        for queue in ("a", "a", "b"):
+            ledger.enqueue("k", queue=queue)
+        clock.advance(10)
+        rates = [ledger.overview().rates, *(kind.rates for kind in ledger.kinds())]
+        by_queue = {queue.name: queue.rates for queue in ledger.queues()}
+        assert {queue.name: queue.rates for queue in ledger.overview().queues} == by_queue
+        if seconds < 50:
+            assert {*rates, *by_queue.values()} == {None}
+            continue
+        assert all(rate is not None and abs(rate.enqueued - 18) < 0.7 for rate in rates), (seconds, rates)
+        a, b = by_queue["a"], by_queue["b"]
+        assert a is not None and b is not None
+        assert a.window_s == b.window_s
+        assert b.enqueued == pytest.approx(a.enqueued / 2)
+        assert a.window_s == seconds + 10 if seconds < 300 else 300 <= a.window_s < 360
 
 
 # Kinds
@@ -228,13 +249,10 @@ def test_dead_letters_are_grouped_by_cause(ledger: Ledger, clock: ManualClock):
     ledger.discard(gone)
     found = ledger.dead_letter_groups()
     assert [(group.n, group.newest_id) for group in found.groups] == [(4, newest), (1, other)]
-    assert found.groups[0].key == {
-        "reason_code": "timeout",
-        "failure_stage": "fetch",
-        "error_text": "TimeoutError: read of '…' timed out after # s at #",
-    }
+    assert found.groups[0].key == {"cause": "TimeoutError: read of '…' timed out after # s at #"}
+    assert found.groups[0].reasons == {"timeout": 4}
     assert found.groups[1].newest_at == clock.now()
-    assert (found.examined, found.cut) == (5, False)
+    assert (found.examined, found.cut, found.replayed) == (5, False, 0)
     assert [group.key for group in ledger.dead_letter_groups("kind").groups] == [{"kind": "index_page"}, {"kind": "send"}]
     assert [group.n for group in ledger.dead_letter_groups(by=["kind"], kind="send").groups] == [1]
     assert ledger.dead_letter_groups("queue", queue="nowhere").groups == []
@@ -242,20 +260,55 @@ def test_dead_letters_are_grouped_by_cause(ledger: Ledger, clock: ManualClock):
 
 def test_a_group_of_dead_letters_has_its_letters_on_request(ledger: Ledger):
     first, second = (letter(ledger, "timed out") for _ in range(2))
-    ledger.replay(first)
     [plain], [group] = (ledger.dead_letter_groups("kind", letters=wanted).groups for wanted in (False, True))
     assert (plain.letters, group.n) == ((), 2)
-    assert [(one.id, one.rev, one.queue, one.kind, one.is_replayed) for one in group.letters] == [
-        (job.id, job.rev, job.queue, job.kind, job.id == first) for job in (ledger.get(second), ledger.get(first))
+    assert [(one.id, one.rev, one.queue, one.kind) for one in group.letters] == [
+        (job.id, job.rev, job.queue, job.kind) for job in (ledger.get(second), ledger.get(first))
     ]
     with refused("validation_error"):
         ledger.dead_letter_groups("kind", letters="yes")  # type: ignore[arg-type]
+
+
+def test_one_cause_is_one_group_with_any_reason_host_and_number(ledger: Ledger):
+    for number, reason in enumerate(("timeout", "infrastructure_failure", "dependency_unavailable")):
+        made = running(ledger, queue=f"q{number}")
+        error = ConnectionError(f"no answer from db-{number}.eu.example.org:5432 (10.0.0.{number}) after {number + 0.5} s")
+        ledger.fail(made.fence, error, retryable=False, reason_code=reason, failure_stage="fetch")
+    [group] = ledger.dead_letter_groups().groups
+    assert (group.n, group.reasons) == (3, {"dependency_unavailable": 1, "infrastructure_failure": 1, "timeout": 1})
+    assert group.key == {"cause": "ConnectionError: no answer from … (#) after # s"}
+
+
+def test_replayed_letters_are_counted_nowhere(ledger: Ledger, clock: ManualClock):
+    def counts() -> tuple[object, ...]:
+        found, overview = ledger.dead_letter_groups(letters=True), ledger.overview()
+        words = next(one.words for one in overview.findings if one.code == "dead_letters")
+        [kind], [queue] = (one for one in ledger.kinds() if one.kind == "k"), (one for one in ledger.queues() if one.name == "q")
+        numbers = {sum(g.n for g in found.groups), sum(len(g.letters) for g in found.groups)}
+        numbers |= {overview.dead_letters, kind.dead_letters, queue.dead_letters}
+        numbers |= {one.dead_letters for one in overview.queues if one.name == "q"}
+        assert len(numbers) == 1, numbers
+        return numbers.pop(), found.replayed, words
+
+    first, second, third = (letter(ledger, f"timed out after {n} s", queue="q", kind="k") for n in range(3))
+    assert counts() == (3, 0, "3 dead letters, neither replayed nor discarded")
+    again = ledger.replay(first)
+    assert counts() == (2, 1, "2 dead letters, neither replayed nor discarded; 1 more is replayed")
+    ledger.cancel(again.id)
+    assert counts() == (3, 0, "3 dead letters, neither replayed nor discarded")
+    ledger.discard(second)
+    ledger.replay(first)
+    assert counts() == (1, 1, "1 dead letter, neither replayed nor discarded; 1 more is replayed")
+    ledger.replay(third)
+    assert counts() == (0, 2, "2 dead letters, replayed and not discarded")
 
 
 def test_a_letter_without_an_error_has_no_text(ledger: Ledger):
     dead_lettered(ledger)
     [group] = ledger.dead_letter_groups("error_text").groups
     assert group.key == {"error_text": None}
+    [group] = ledger.dead_letter_groups().groups
+    assert group.key == {"cause": "policy_violation · exec"}
 
 
 def test_groups_are_bounded(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):

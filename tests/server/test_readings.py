@@ -26,7 +26,14 @@ def test_the_overview_counts_jobs(served: RunningServer, ledger: Ledger, admin: 
     assert (totals["statuses"], [row["queue"] for row in totals["rows"]]) == ({"queued": 1}, ["mail"])
     assert reader.get("/v1/history").status == 403
     assert reader.get("/v1/history?queue=mail").status == 200
-    assert reader.get("/v1/dead-letters/groups").status == 403
+    for queue in ("mail", "crawl", "crawl"):
+        ledger.dead_letter(ledger.enqueue("k", queue=queue).id, reason_code="policy_violation")
+    for who, seen in ((reader, 1), (admin, 3)):
+        found = who.get("/v1/dead-letters/groups").data
+        assert ([group["n"] for group in found["groups"]], found["examined"]) == ([seen], seen)
+        assert [kind["dead_letters"] for kind in who.get("/v1/kinds").data["kinds"]] == [seen]
+        assert sum(queue["dead_letters"] for queue in who.get("/v1/queues").data["queues"]) == seen
+    assert reader.get("/v1/overview").data["dead_letters"] == 1
     assert admin.get("/v1/history?metric=wait&from=2026-01-01T00:00:00Z&to=2026-01-02T00:00:00Z").data["step_s"] > 0
 
 

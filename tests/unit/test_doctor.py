@@ -17,6 +17,7 @@ from holdfast.core.doctor.model import (
     StoredFile,
 )
 from holdfast.core.explain.model import QueuePause, SeenWorker
+from holdfast.core.limits import GROUPED_LETTERS_MAX
 from holdfast.core.model import required_labels
 from holdfast.core.policy import DAY_MS
 from tests.unit.histories import SECOND, T0
@@ -252,6 +253,12 @@ def test_dead_and_failing_sinks_are_reported():
     found = finding("sinks", sinks=(well, failing, dead))
     assert (found.severity, found.words) == (Severity.WARNING, "1 sink is dead: c d (OSError: gone)")
     assert "holdfast sink revive 'c d'" in found.action
+
+
+def test_dead_letters_need_an_action():
+    assert finding("dead_letters", dead_letters=1).words == "1 dead letter, neither replayed nor discarded"
+    words = "10,000 dead letters or more, neither replayed nor discarded"
+    assert finding("dead_letters", dead_letters=GROUPED_LETTERS_MAX).words == words
 
 
 @pytest.mark.parametrize(

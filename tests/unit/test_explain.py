@@ -234,7 +234,7 @@ def test_the_queue_that_a_handler_declares_is_named_while_no_worker_serves_its_k
 
 def test_jobs_ahead_are_counted_up_to_a_limit():
     found = of(History(), ahead=AHEAD_MAX, workers=(HERE, SeenWorker("w-2", T0)))
-    assert "10,000 jobs or more of its queue come first" in found.text
+    assert "1,000 jobs or more of its queue come first" in found.text
     assert found.next[0].by == "the first of w-1, w-2 with free capacity"
 
 

@@ -274,17 +274,13 @@ class AsyncLedger(AsyncLedgerBase):
         )
 
     async def dead_letter_groups(
-        self,
-        by: str | Sequence[str] = ("reason_code", "failure_stage", "error_text"),
-        *,
-        queue: str | None = None,
-        kind: str | None = None,
-        letters: bool = False,
+        self, by: str | Sequence[str] = "cause", *, queue: str | None = None, kind: str | None = None, letters: bool = False
     ) -> LetterGroups:
-        """Group the dead letters that are not discarded, by one or several fields. With `letters`, each group has its letters.
+        """Group the dead letters that are neither discarded nor replayed, by one or several fields.
 
-        The fields are reason_code, failure_stage, error_text, kind and queue. In an error's text, quoted parts, hexadecimal
-        numbers and digits are masked, so that errors of the same cause have the same text.
+        The fields are cause, reason_code, failure_stage, error_text, kind and queue. In an error's text, quoted parts, hosts and
+        numbers are masked, so that errors of the same cause have the same text. The cause of a letter without an error is its
+        reason and stage. With `letters`, each group has its letters.
         """
         return await self._call(lambda ledger: ledger.dead_letter_groups(by, queue=queue, kind=kind, letters=letters))
 
@@ -718,6 +714,7 @@ class AsyncLedger(AsyncLedgerBase):
         queue: str | None = None,
         kind: str | None = None,
         correlation_id: str | None = None,
+        dedupe_key: str | None = None,
         replay_of: int | None = None,
         owner: str | None = None,
         incarnation: str | None = None,
@@ -741,8 +738,10 @@ class AsyncLedger(AsyncLedgerBase):
 
         `since`, `until`: only jobs with a time at or after `since`, and before `until`: that of the enqueue, or with `time` that
         of the last change (updated) or of the end (finished). One call examines at most 100,000 jobs.
-        `text`: only jobs with this text in their kind, queue, correlation id, last error or arguments. The case of A to Z is
-        ignored. One call examines at most 50,000 jobs. If a call stops early, `stopped` is true, and the next page goes on there.
+        `text`: only jobs with this text in their kind, queue, correlation id, dedupe key, last error or arguments. The case of A
+        to Z is ignored. One call examines at most 50,000 jobs. If a call stops early, `stopped` is true, and the next page goes
+        on there.
+        `dedupe_key`: only jobs that have this dedupe key, in any queue. A job without a window gives up its key when it ends.
         `assist_requested`: only jobs whose holder requests assistance.
         `waiting`: only jobs that wait for dependencies.
         `phase`: only running and stalled jobs in this phase, or in one of several.
@@ -755,6 +754,7 @@ class AsyncLedger(AsyncLedgerBase):
                 queue=queue,
                 kind=kind,
                 correlation_id=correlation_id,
+                dedupe_key=dedupe_key,
                 replay_of=replay_of,
                 owner=owner,
                 incarnation=incarnation,

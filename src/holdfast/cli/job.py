@@ -102,11 +102,13 @@ def get(ledger: "Ledger", *, id: int) -> CommandResult:  # noqa: A002 - as it is
 @click.option("--queue", type=QUEUE, help="Only jobs in this queue.")
 @click.option("--kind", help="Only jobs of this kind.")
 @click.option(
-    "--text", help="Only jobs with this text in kind, queue, correlation id, last error or arguments. Reads 10,000 jobs."
+    "--text",
+    help="Only jobs with this text in kind, queue, correlation id, dedupe key, last error or arguments. Reads 50,000 jobs.",
 )
 @click.option("--since", type=when, metavar="WHEN", help="Only jobs enqueued since: 2h (ago), or a time.")
 @click.option("--until", type=when, metavar="WHEN", help="Only jobs enqueued before: 2h (ago), or a time.")
 @click.option("--correlation-id", help="Only jobs with this correlation id.")
+@click.option("--dedupe-key", help="Only jobs that have this dedupe key, in any queue.")
 @click.option("--replay-of", type=JOB_ID, metavar="ID", help="Only replays of this job.")
 @click.option(
     "--order",

@@ -79,8 +79,10 @@ def show_overview(page: Page, found: LedgerOverview) -> None:
         [
             ("jobs", ", ".join(f"{counts[name]:,} {name.replace('_', '-')}" for name in STATUSES if name in counts) or "none"),
             (
-                "a minute",
-                rates and ", ".join(f"{rate:g} {name}" for name, rate in msgspec.structs.asdict(rates).items()),
+                f"a minute, over the last {max(1, rates.window_s // 60)} min" if rates else "a minute",
+                rates
+                and f"{rates.enqueued:.1f} enqueued, {rates.started:.1f} started, {rates.succeeded:.1f} succeeded, "
+                f"{rates.failed:.1f} failed",
             ),
             ("failed in 24 h", overview.failed_24h),
             ("dead letters", overview.dead_letters),

@@ -9,14 +9,14 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast.core.model import Micros, Status
 from holdfast.errors import HoldfastError
 from holdfast.ledger.commit import CommitPipeline
-from holdfast.ledger.public import to_datetime
+from holdfast.ledger.public import to_datetime, to_micros
 from holdfast.store.base import Store
 from holdfast.store.history import OTHER, EventTally, HistoryRow, TotalKey
 from holdfast.store.session import Session
@@ -42,6 +42,41 @@ class AsOf(msgspec.Struct, frozen=True):
 
     pos: int
     at: datetime | None
+
+
+RATE_MINUTES = 5
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Events a minute: the mean of the last five full minutes and the present one, or of the ledger's life if that is shorter.
+
+    `failed` includes dead letters.
+    """
+
+    enqueued: float
+    started: float
+    succeeded: float
+    failed: float
+    window_s: int
+    """How many seconds the mean is of."""
+
+
+class RateWindow(NamedTuple):
+    """The time that rates are of."""
+
+    since: Micros
+    us: int
+
+    @property
+    def first_minute(self) -> Micros:
+        return rules.slot_of(self.since, "minute")
+
+    def rates(self, tally: Tally) -> Rates:
+        minutes = self.us / rules.MINUTE_US
+        failed = tally.count("failed") + tally.count("dead_lettered")
+        enqueued, started, succeeded = map(tally.count, ("enqueued", "started", "succeeded"))
+        seconds = self.us // 1_000_000
+        return Rates(enqueued / minutes, started / minutes, succeeded / minutes, failed / minutes, seconds)
 
 
 class Counted:
@@ -70,6 +105,18 @@ class Counted:
         if at is None and self._tail is not None and self._tail.history:
             at = min(minute for _, minute in self._tail.history) * rules.MINUTE_US
         return None if at is None else to_datetime(at)
+
+    def rate_window(self) -> RateWindow | None:
+        """Return the time that rates are of. None if less than a minute is counted: a rate of so little would say nothing."""
+        until, known = self.as_of.at, self.complete_from
+        if until is None:
+            return None
+        end = to_micros(until)
+        start = rules.slot_of(end, "minute") - RATE_MINUTES * rules.MINUTE_US
+        if known is not None and to_micros(known) >= start:
+            first = self.session.event_from(0)
+            start = max(to_micros(known), 0 if first is None else first.at)
+        return RateWindow(start, end - start) if end - start >= rules.MINUTE_US else None
 
     def totals(self) -> dict[TotalKey, int]:
         """Return the number of jobs of each queue, kind and status, in this order."""

@@ -12,36 +12,26 @@ from holdfast.core.doctor import diagnose
 from holdfast.core.doctor.model import HealthFinding, ReadyJobs
 from holdfast.core.model import ESCALATING, Actor, EventType, Micros, Phase, Status
 from holdfast.ledger.charts import Times, times_of
-from holdfast.ledger.counted import AsOf, Counted, sum_statuses
-from holdfast.ledger.public import to_datetime, to_micros
+from holdfast.ledger.counted import AsOf, Counted, Rates, sum_statuses
+from holdfast.ledger.public import to_datetime
 from holdfast.ledger.verbs.explaining import census_of, seen
-from holdfast.ledger.verbs.fleet import QueueRecord
-from holdfast.store.fleet import PauseRow, WorkerRow
+from holdfast.ledger.verbs.fleet import QueueRecord, letters_left, queue_records
+from holdfast.store.fleet import WorkerRow
 from holdfast.store.history import OTHER, TotalKey
 from holdfast.store.readings import AttentionJob
 from holdfast.store.session import Session
 from holdfast.watch import tally as rules
-from holdfast.watch.tally import merged
+from holdfast.watch.tally import Tally, merged
 
 if TYPE_CHECKING:
     from holdfast.core.doctor.model import StoreHealth
 
 FRESH_US, LATE_US = 15_000_000, 45_000_000
 """Workers sign in every 15 s. One that was not seen for three times as long is silent."""
-RATE_MINUTES = 5
 SILENT_NAMED_MAX = 10
 DAY_HOURS = 24
 
 # Answers
-
-
-class Rates(msgspec.Struct, frozen=True):
-    """Events a minute, over the last five full minutes that are counted. `failed` includes dead letters."""
-
-    enqueued: float
-    started: float
-    succeeded: float
-    failed: float
 
 
 class WorkerAges(msgspec.Struct, frozen=True):
@@ -68,19 +58,19 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     """The number of jobs of each status."""
     rates: Rates | None
-    """None if nothing is counted yet and this process may not write."""
+    """None if less than a minute is counted."""
     failed_24h: int | None
     """Jobs that failed or were dead-lettered in the last 24 full hours and the present one."""
     stalled: int
     dead_letters: int
-    """Dead letters that were neither discarded nor replayed, counted up to 1,000."""
+    """Dead letters that are neither discarded nor replayed, among the newest 10,000."""
     oldest: list[OldestWaiting]
     """The oldest ready job of each queue, longest waiting first, 1,000 at most."""
     queues: list[QueueRecord]
     """The eight queues with the most queued jobs."""
     workers: WorkerAges
     attention: int
-    """The length of the list of `attention`."""
+    """How many jobs and sinks the list of `attention` has. A job may be in it for several reasons."""
     well: bool
     findings: list[HealthFinding]
     """The findings of `diagnose`, but for the size of the history."""
@@ -107,6 +97,10 @@ class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Workers that were seen in the last 45 s and serve this kind."""
     is_other: bool
     """It has no history of its own, so `last_hour`, `wait` and `run` are empty."""
+    rates: Rates | None
+    """None without a history of its own, or if less than a minute is counted."""
+    dead_letters: int
+    """Dead letters that are neither discarded nor replayed, among the newest 10,000 of the ledger."""
 
 
 class AttentionReason(StrEnum):
@@ -177,25 +171,24 @@ def overview_of(counted: Counted, ledger_id: str, store: "StoreHealth") -> Overv
         as_of=as_of,
         complete_from=counted.complete_from,
         counts=counts,
-        rates=None if as_of.at is None else _rates(counted, to_micros(as_of.at)),
+        rates=_rates(counted),
         failed_24h=None if as_of.at is None else _failed_lately(counted),
         stalled=counts.get(Status.STALLED, 0),
         dead_letters=census.dead_letters - census.replayed,
         oldest=[OldestWaiting(queue, to_datetime(at)) for queue, at in since.items()],
-        queues=_largest_queues(totals, since, {pause.queue: pause for pause in session.pauses()}),
+        queues=_largest(queue_records(counted, since)),
         workers=_ages(session.workers(None, limits.PAGE_MAX), census.now),
-        attention=len(attention_of(session)),
+        attention=count_waiting(attention_of(session)),
         well=diagnosis.well,
         findings=diagnosis.findings,
     )
 
 
-def _rates(counted: Counted, until: Micros) -> Rates:
-    until = rules.slot_of(until, "minute")
-    rows = counted.series("minute", "all", OTHER, until - RATE_MINUTES * rules.MINUTE_US)
-    found = rules.sum_tallies(tally for at, tally in rows.items() if at < until)
-    failed = found.count("failed") + found.count("dead_lettered")
-    return Rates(*(count / RATE_MINUTES for count in (*map(found.count, ("enqueued", "started", "succeeded")), failed)))
+def _rates(counted: Counted) -> Rates | None:
+    window = counted.rate_window()
+    if window is None:
+        return None
+    return window.rates(rules.sum_tallies(counted.series("minute", "all", OTHER, window.first_minute).values()))
 
 
 def _failed_lately(counted: Counted) -> int:
@@ -204,25 +197,9 @@ def _failed_lately(counted: Counted) -> int:
     return found.count("failed") + found.count("dead_lettered")
 
 
-def _largest_queues(totals: dict[TotalKey, int], since: dict[str, Micros], pauses: dict[str, PauseRow]) -> list[QueueRecord]:
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for (queue, _, status), n in totals.items():
-        counts[queue][status] += n
-    for name in pauses:
-        counts[name] += Counter()
-    largest = sorted(counts, key=lambda name: (-counts[name][Status.QUEUED], name not in pauses, name))
-    return [_queue(name, counts[name], since.get(name), pauses.get(name)) for name in largest[: limits.OVERVIEW_QUEUES_MAX]]
-
-
-def _queue(name: str, counts: Counter[str], since: Micros | None, pause: PauseRow | None) -> QueueRecord:
-    return QueueRecord(
-        name=name,
-        counts={status: n for status, n in sorted(counts.items()) if n},
-        ready_since=None if since is None else to_datetime(since),
-        paused_at=None if pause is None else to_datetime(pause.at),
-        paused_by=None if pause is None else pause.by,
-        pause_reason=None if pause is None else pause.reason,
-    )
+def _largest(queues: list[QueueRecord]) -> list[QueueRecord]:
+    waiting = sorted(queues, key=lambda one: (-one.counts.get(Status.QUEUED, 0), one.paused_at is None, one.name))
+    return waiting[: limits.OVERVIEW_QUEUES_MAX]
 
 
 def _ages(workers: list[WorkerRow], now: Micros) -> WorkerAges:
@@ -242,6 +219,11 @@ def attention_of(session: Session, limit: int = limits.ATTENTION_MAX) -> list[At
 
     kept = sorted(found, key=lambda item: (item.reason != AttentionReason.ASSIST_REQUESTED, age(item)))[:limit]
     return sorted(kept, key=age)
+
+
+def count_waiting(items: list[AttentionItem]) -> int:
+    """Count the jobs and sinks of a list of what waits for a person."""
+    return len({(item.job_id, item.sink) for item in items})
 
 
 def _waiting_for_a_person(session: Session) -> list[AttentionItem]:
@@ -304,7 +286,9 @@ def kinds_of(counted: Counted) -> list[KindRecord]:
     for error in session.recent_errors(since, limits.ERRORS_READ_MAX):
         if (name := _error_class(error.type, error.payload)) is not None:
             errors[error.kind][name] += 1
-    workers = seen(session.workers(LATE_US, limits.PAGE_MAX))
+    workers, window = seen(session.workers(LATE_US, limits.PAGE_MAX)), counted.rate_window()
+    lately = {} if window is None else counted.by_name("minute", "kind", window.first_minute)
+    letters = letters_left(session, "kind")
     return [
         KindRecord(
             kind=kind,
@@ -315,6 +299,8 @@ def kinds_of(counted: Counted) -> list[KindRecord]:
             run=times_of(merged(tallies[kind].run.values())),
             workers=len({worker.name for worker in workers if worker.kinds is None or kind in worker.kinds}),
             is_other=rules.is_other(kind, own),
+            rates=None if window is None or rules.is_other(kind, own) else window.rates(lately.get(kind, Tally())),
+            dead_letters=letters[kind],
         )
         for kind, of_kind in sorted(counts.items())
     ]

@@ -200,6 +200,7 @@ _FILTERS: dict[str, Callable[[str, Any], Any]] = {
     "owner": limits.check_name,
     "incarnation": limits.check_name,
     "correlation_id": limits.check_key,
+    "dedupe_key": limits.check_key,
     "text": limits.check_key,
     "replay_of": lambda _, given: validate.job_id(given),
 }

@@ -53,7 +53,7 @@ class RemoteSummaryVerbs(RemoteVerbs):
 
     def dead_letter_groups(
         self,
-        by: str | Sequence[str] = ("reason_code", "failure_stage", "error_text"),
+        by: str | Sequence[str] = "cause",
         *,
         queue: str | None = None,
         kind: str | None = None,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.core.audit import Violation
+from holdfast.core.explain.model import WhyNotRunning
 from holdfast.core.model import FailureStage, Policy, ReasonCode
 from holdfast.core.strict_json import CheckedJson
 from holdfast.ledger import Beat, Change, QueueRecord
@@ -114,6 +115,8 @@ class JobPageAnswer(msgspec.Struct, frozen=True):
     """How many jobs were examined for `text`; null without it."""
     stopped: bool = False
     """True if the search stopped early. The next page goes on there."""
+    why: dict[str, WhyNotRunning] | msgspec.UnsetType = msgspec.UNSET
+    """With `why=true`: what keeps each queued job from being claimed, by its id. The words are those of its explanation."""
 
 
 JobOnly = answer_shape("JobOnly", job=JobView)
@@ -150,6 +153,7 @@ class ListQuery(Body, frozen=True):
     owner: str | None = None
     incarnation: str | None = None
     correlation_id: str | None = None
+    dedupe_key: str | None = None
     replay_of: int | None = None
     waiting: bool = False
     assist_requested: bool | None = None
@@ -163,6 +167,8 @@ class ListQuery(Body, frozen=True):
     cursor: str | None = None
     limit: int = 100
     fields: Literal["all", "brief"] = "all"
+    why: bool = False
+    """Whether the answer says why queued jobs wait."""
 
 
 class GetQuery(Body, frozen=True):

@@ -1,6 +1,6 @@
 """One request on its way to the ledger: who calls, what was sent, and what the handler answers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -8,12 +8,14 @@ import msgspec
 from holdfast.agent import Brief, TaskDetails
 from holdfast.core import limits
 from holdfast.core.access import ANY
+from holdfast.core.explain.model import WhyNotRunning
 from holdfast.core.fence_tokens import is_issued_to
 from holdfast.core.groups import unknown_group
 from holdfast.core.model import Actor, Fence, Role
 from holdfast.errors import Forbidden, HoldfastError, NotFound, ValidationError
 from holdfast.ledger import GroupRecord, Job, Ledger, ScheduleRecord, SignedFence
 from holdfast.ledger.requests import repeats
+from holdfast.ledger.verbs.explaining import waiting_to
 from holdfast.proof.envelopes import read_parts
 from holdfast.server.principal import Principal
 from holdfast.server.redact import Redaction
@@ -250,6 +252,12 @@ class Call:
         return self.job_id if self.principal.sees_all else self.visible_job().id
 
     # Answers
+
+    def waits(self, jobs: Iterable[JobView]) -> dict[str, WhyNotRunning]:
+        """Say of those of these jobs that are queued what keeps them from being claimed, by id."""
+        hides_keys = self.redaction is not None and self.redaction.hides_keys
+        found = waiting_to(self.ledger, [job.id for job in jobs], sees=self.principal.sees, hides_keys=hides_keys)
+        return {str(id_): why for id_, why in found.items()}
 
     def view(self, job: Job) -> JobView:
         view = job_view(job, raw=True)

@@ -139,7 +139,7 @@ async def export_jobs(call: Call) -> Reply:
 def _chosen(call: Call) -> Iterator[Job]:
     """Yield the jobs of the filter, page by page."""
     given = msgspec.structs.asdict(call.query)
-    for name in ("fields", "cursor"):
+    for name in ("fields", "why", "cursor"):
         del given[name]
     left = limits.HTTP_EXPORT_JOBS_MAX
     given["limit"] = limits.PAGE_MAX

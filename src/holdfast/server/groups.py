@@ -7,6 +7,9 @@ import contextlib
 from functools import partial
 from typing import Any
 
+import msgspec
+
+from holdfast.core.explain.model import WhyNotRunning
 from holdfast.core.groups import FollowUpName
 from holdfast.errors import Conflict, Forbidden, NotFound
 from holdfast.ledger import GroupChange, GroupRecord
@@ -32,6 +35,8 @@ class GroupQuery(b.NameQuery, frozen=True):
 class GroupJobsQuery(b.PageQuery, frozen=True):
     status: str | None = None
     """Names of statuses, separated by commas."""
+    why: bool = False
+    """Whether the answer says why queued jobs wait."""
 
 
 class GroupCancelBody(b.Body, frozen=True):
@@ -41,7 +46,13 @@ class GroupCancelBody(b.Body, frozen=True):
 
 GroupsAnswer = answer_shape("GroupsAnswer", groups=list[GroupRecord])
 OneGroup = answer_shape("OneGroup", group=GroupRecord)
-GroupJobsAnswer = answer_shape("GroupJobsAnswer", jobs=list[JobView], next_after=int | None)
+
+
+class GroupJobsAnswer(msgspec.Struct, frozen=True):
+    jobs: list[JobView]
+    next_after: int | None
+    why: dict[str, WhyNotRunning] | msgspec.UnsetType = msgspec.UNSET
+    """With `why=true`: what keeps each queued job from being claimed, by its id."""
 
 
 def _visible(call: Call) -> str:
@@ -136,4 +147,5 @@ def group_jobs(call: Call) -> Any:
     status = None if query.status is None else query.status.split(",")
     found = call.ledger.group_jobs(_visible(call), status=status, after=query.after, limit=query.limit)
     after = found[-1].id if len(found) == query.limit else None
-    return {"jobs": [call.view(job) for job in found if call.principal.sees(job.queue)], "next_after": after}
+    shown = [call.view(job) for job in found if call.principal.sees(job.queue)]
+    return {"jobs": shown, "next_after": after} | ({"why": call.waits(shown)} if query.why else {})

@@ -101,12 +101,14 @@ def list_jobs(call: Call) -> Any:
     """List jobs, page by page."""
     call.check_search(call.query.text)
     given = msgspec.structs.asdict(call.query)
-    brief = given.pop("fields") == "brief"
+    brief, why = given.pop("fields") == "brief", given.pop("why")
     page = call.ledger.list(**given)
     views = [call.view(job) for job in page if call.principal.sees(job.queue)]
     if brief:
         views = [_brief(view) for view in views]
-    more = {"searched": page.searched, "stopped": page.stopped}
+    more: dict[str, Any] = {"searched": page.searched, "stopped": page.stopped}
+    if why:
+        more["why"] = call.waits(views)
     return {"jobs": views, "next_after": page.next_after, "next_cursor": page.next_cursor, **more}
 
 

@@ -15,8 +15,8 @@ from holdfast.core.model import FailureStage, ReasonCode
 from holdfast.errors import Forbidden, HoldfastError, NotFound
 from holdfast.ledger import Job
 from holdfast.ledger.charts import JobTotal, JobTotals, LedgerHistory, Times
-from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview
-from holdfast.ledger.verbs.letters import LetterGroups
+from holdfast.ledger.overview import AgentSession, AttentionItem, KindRecord, Overview, count_waiting
+from holdfast.ledger.verbs.letters import LetterGroups, letter_groups_to
 from holdfast.ledger.verbs.on_jobs import VerbOnJobs
 from holdfast.ledger.verbs.timeline import JobGraph
 from holdfast.server import bodies as b
@@ -49,10 +49,10 @@ def _part_of(call: Call, found: Overview) -> Overview:
         rates=None,
         failed_24h=None,
         stalled=counts.get("stalled", 0),
-        dead_letters=counts.get("dead_lettered", 0),
+        dead_letters=sum(queue.dead_letters for queue in call.ledger.queues() if sees(queue.name)),
         oldest=[one for one in found.oldest if sees(one.queue)],
         queues=[one for one in found.queues if sees(one.name)],
-        attention=len(_attention(call)),
+        attention=count_waiting(_attention(call)),
         findings=[],
     )
 
@@ -102,8 +102,14 @@ def _visible_kinds(call: Call, found: list[KindRecord]) -> list[KindRecord]:
     for row in call.ledger.job_totals().rows:
         if call.principal.sees(row.queue):
             counts[row.kind][row.status] += row.n
-    hidden: dict[str, Any] = {"last_hour": {}, "errors": [], "wait": _NO_TIMES, "run": _NO_TIMES}
-    return [msgspec.structs.replace(one, counts=dict(counts[one.kind]), **hidden) for one in found if one.kind in counts]
+    groups = letter_groups_to(call.ledger, "kind", None, None, letters=False, sees=call.principal.sees).groups
+    letters = {group.key["kind"]: group.n for group in groups}
+    hidden: dict[str, Any] = {"last_hour": {}, "errors": [], "wait": _NO_TIMES, "run": _NO_TIMES, "rates": None}
+    return [
+        msgspec.structs.replace(one, counts=dict(counts[one.kind]), dead_letters=letters.get(one.kind, 0), **hidden)
+        for one in found
+        if one.kind in counts
+    ]
 
 
 AttentionAnswer = answer_shape("AttentionAnswer", attention=list[AttentionItem])
@@ -131,7 +137,7 @@ def agents(call: Call) -> Any:
 
 
 class GroupsQuery(b.Body, frozen=True):
-    by: str = "reason_code,failure_stage,error_text"
+    by: str = "cause"
     """Names of fields, separated by commas."""
     queue: str | None = None
     kind: str | None = None
@@ -141,12 +147,11 @@ class GroupsQuery(b.Body, frozen=True):
 
 @route("GET", "/v1/dead-letters/groups", "reader", query=GroupsQuery, answer=LetterGroups, verb="read")
 def dead_letter_groups(call: Call) -> Any:
-    """Group the dead letters that are not discarded by their cause."""
+    """Group the dead letters that are neither discarded nor replayed by their cause."""
     query = call.query
-    call.check_scope(query.queue)
-    if call.redaction is not None and "error_text" in query.by:
+    if call.redaction is not None and ("error_text" in query.by or "cause" in query.by):
         raise Forbidden("errors are hidden from this role", action="Group by reason_code, failure_stage, kind or queue.")
-    return call.ledger.dead_letter_groups(query.by.split(","), queue=query.queue, kind=query.kind, letters=query.letters)
+    return letter_groups_to(call.ledger, query.by, query.queue, query.kind, letters=query.letters, sees=call.principal.sees)
 
 
 # One job

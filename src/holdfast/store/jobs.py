@@ -61,6 +61,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     kind: str | None = None
     correlation_id: str | None = None
+    dedupe_key: str | None = None
+    """Only jobs that have this dedupe key. A finished job without a window has given it up."""
     replay_of: int | None = None
     owner: str | None = None
     """Only jobs that this worker holds, in any incarnation unless `incarnation` is given."""
@@ -123,6 +125,11 @@ _SORTED_STATUSES: dict[str, tuple[str, ...]] = {
 def _is_search(chosen: JobFilter) -> bool:
     """Return whether each job has to be looked at: there is no index for times and texts."""
     return chosen.since is not None or chosen.until is not None or chosen.text is not None
+
+
+def _is_plain(chosen: JobFilter) -> bool:
+    """Return whether an index by status has the jobs of a filter."""
+    return chosen.correlation_id is None and chosen.dedupe_key is None and chosen.replay_of is None and not chosen.waiting
 
 
 class _DueRow(NamedTuple):
@@ -315,7 +322,7 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
         if statuses is not None:
             given = statuses if chosen.statuses is None else chosen.statuses
             chosen = msgspec.structs.replace(chosen, statuses=tuple(status for status in given if status in statuses))
-        plain = chosen.correlation_id is None and chosen.replay_of is None and not chosen.waiting
+        plain = _is_plain(chosen)
         if chosen.sort == "available" and plain and chosen.statuses and chosen.owner is None and chosen.phases is None:
             found = self.values("list_queued", queue=chosen.queue, kind=chosen.kind, limit=limits.SEARCHED_MAX)
             return found, len(found) == limits.SEARCHED_MAX
@@ -360,7 +367,7 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
             "limit": chosen.limit,
         }
         order = "_newest" if chosen.newest else ""
-        plain = chosen.correlation_id is None and chosen.replay_of is None and not chosen.waiting
+        plain = _is_plain(chosen)
         if plain and chosen.statuses and set(chosen.statuses) <= {"claimed", "running", "stalled"}:
             return self.values(f"list_active{order}", statuses=statuses, **job_filter, **common)
         if (
@@ -370,9 +377,24 @@ class SqlJobs(SqlEvents, SqlWindows, SqlFlow, SqlGroups):
             and chosen.statuses[0] in ("failed", "cancelled", "dead_lettered")
         ):
             return self.values(f"list_ended{order}", status=chosen.statuses[0], **common)
-        jobs = None if chosen.correlation_id is None else self._list(self._jobs_of_correlation(chosen.correlation_id))
+        jobs = self._linked_ids(chosen)
         name, more = ("list_waiting", {}) if chosen.waiting else ("list_jobs", job_filter)
-        return self.values(f"{name}{order}", statuses=statuses, jobs=jobs, replay_of=chosen.replay_of, **more, **common)
+        return self.values(
+            f"{name}{order}",
+            statuses=statuses,
+            jobs=None if jobs is None else self._list(jobs),
+            replay_of=chosen.replay_of,
+            **more,
+            **common,
+        )
+
+    def _linked_ids(self, chosen: JobFilter) -> list[int] | None:
+        """Return the jobs with the correlation id and the dedupe key of a filter. None if it has neither."""
+        ids = None if chosen.correlation_id is None else self._jobs_of_correlation(chosen.correlation_id)
+        if chosen.dedupe_key is not None:
+            found = self.values("jobs_of_key", key=chosen.dedupe_key)
+            ids = found if ids is None else sorted(set(ids).intersection(found))
+        return ids
 
     def job_ids(self, after: int, limit: int) -> list[int]:
         """Return the next job ids."""

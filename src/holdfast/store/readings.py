@@ -60,6 +60,15 @@ class LetterRow(NamedTuple):
     finished_at: Micros
 
 
+class LetterCount(NamedTuple):
+    """Dead letters of a queue and kind that are not discarded, and how many of them were replayed."""
+
+    queue: str
+    kind: str
+    n: int
+    replayed: int
+
+
 class ErrorRow(NamedTuple):
     """An event that records an error, or a stall without one."""
 
@@ -99,6 +108,10 @@ class SqlReadings(SqlPolicies):
     def letters(self, queue: str | None, kind: str | None, limit: int) -> list[LetterRow]:
         """Return the newest dead letters that are not discarded."""
         return self.records(LetterRow, "letters", queue=queue, kind=kind, limit=limit)
+
+    def count_letters(self, limit: int) -> list[LetterCount]:
+        """Count the newest dead letters that are not discarded, by queue and kind."""
+        return self.records(LetterCount, "count_letters", limit=limit)
 
     def recent_errors(self, since: Micros, limit: int) -> list[ErrorRow]:
         return self.records(ErrorRow, "recent_errors", since_at=since, limit=limit)

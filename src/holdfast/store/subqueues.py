@@ -1,7 +1,8 @@
 """Subqueues: jobs of a queue that compete alike, and the notes that say which of them have got jobs or room."""
 
 from abc import abstractmethod
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -156,14 +157,25 @@ class SqlSubqueues(SqlLimits):
 
     # Diagnoses and pruning
 
-    def ahead(self, job: JobRecord, limit: int) -> int:
-        """Return how many jobs of its subqueue and of its priority precede a queued job, `limit` at most."""
-        place = {"queue": job.queue, "priority": job.priority, "available_at": job.available_at, "id": job.id}
-        return int(self.value("ahead" if job.flow is None else "ahead_like", now_at=self.stamp(), limit=limit, **place))
+    def ahead(self, jobs: Iterable[JobRecord], limit: int) -> dict[int, int]:
+        """Return how many jobs of its subqueue and of its priority precede each of these queued jobs, `limit` at most.
 
-    def has_higher(self, job: JobRecord) -> bool:
-        """Return whether jobs of a higher priority wait in a job's queue."""
-        return bool(self.value("has_higher", now_at=self.stamp(), queue=job.queue, priority=job.priority))
+        One statement is run for each subqueue and priority. It reads the first `limit` places.
+        """
+        alike: dict[Any, list[JobRecord]] = defaultdict(list)
+        for job in jobs:
+            alike[job.queue, job.priority, None if job.flow is None else (job.kind, repr(job.flow))].append(job)
+        found: dict[int, int] = {}
+        for (queue, priority, _), members in alike.items():
+            own = {} if members[0].flow is None else {"id": members[0].id}
+            name = "first_like" if own else "first_places"
+            places = self.rows(name, now_at=self.stamp(), queue=queue, priority=priority, limit=limit, **own)
+            found |= {job.id: bisect_left(places, (job.available_at, job.id)) for job in members}
+        return found
+
+    def has_higher(self, queue: str, priority: int) -> bool:
+        """Return whether jobs of a higher priority wait in a queue."""
+        return bool(self.value("has_higher", now_at=self.stamp(), queue=queue, priority=priority))
 
     def routed_jobs(self, limit: int) -> list[RoutedJobs]:
         """Return jobs that certain workers only may claim now, with up to `limit` jobs counted of each."""

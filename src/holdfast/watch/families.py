@@ -117,7 +117,7 @@ SERVER_GAUGES = (
     ),
     Family(WORKERS, "gauge", ("state",), "workers by the time since they were last seen: fresh (15 s), late (45 s) or silent"),
     Family(OLDEST_READY, "gauge", ("queue",), "how long the oldest job of the queue could have been claimed"),
-    Family(DEAD_LETTERS_WAITING, "gauge", (), "dead letters that are neither replayed nor discarded, counted up to 1,000"),
+    Family(DEAD_LETTERS_WAITING, "gauge", (), "dead letters that are neither replayed nor discarded, counted up to 10,000"),
     Family(ATTENTION, "gauge", (), "jobs and sinks that wait for a person"),
     Family(FINDINGS, "gauge", ("code",), "findings of `holdfast doctor` that need attention"),
 )

@@ -28,6 +28,7 @@ from holdfast.core.explain.formatting import (
     to_datetime,
 )
 from holdfast.core.explain.model import AGENT_SEEN_US, WORKER_SEEN_US, SeenWorker
+from holdfast.core.limits import GROUPED_LETTERS_MAX
 from holdfast.core.model import Micros
 from holdfast.core.schedule import LATE_US
 from holdfast.core.text import format_duration, pluralize
@@ -324,6 +325,10 @@ def _format_capped(number: int, noun: str) -> str:
     return f"{COUNT_MAX:,} {noun}s or more" if number >= COUNT_MAX else pluralize(number, noun)
 
 
+def _format_letters(number: int, health: LedgerHealth) -> str:
+    return f"{pluralize(number, 'dead letter')}{' or more' if health.dead_letters >= GROUPED_LETTERS_MAX else ''}"
+
+
 def _paused_queues(health: LedgerHealth) -> Iterator[HealthFinding]:
     waiting: Counter[str] = Counter()
     for ready in health.ready:
@@ -452,10 +457,10 @@ def _dead_letters(health: LedgerHealth) -> HealthFinding:
         return well("dead_letters", "there are no dead letters")
     left = health.dead_letters - health.replayed
     if not left:
-        words = f"{_format_capped(health.dead_letters, 'dead letter')}, replayed and not discarded"
+        words = f"{_format_letters(health.dead_letters, health)}, replayed and not discarded"
         return note("dead_letters", words, "Discard them: holdfast dlq discard --all --replayed.")
     more = f"; {pluralize(health.replayed, 'more is', 'more are')} replayed" if health.replayed else ""
-    words = f"{_format_capped(left, 'dead letter')}, neither replayed nor discarded{more}"
+    words = f"{_format_letters(left, health)}, neither replayed nor discarded{more}"
     action = "Look at them (holdfast dlq list), then holdfast dlq replay or holdfast dlq discard."
     return warning("dead_letters", words, action)
 

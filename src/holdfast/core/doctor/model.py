@@ -226,7 +226,7 @@ class LedgerHealth(msgspec.Struct, frozen=True, kw_only=True):
     in_vain: int = 0
     """Jobs that wait for a job that failed, was cancelled or dead-lettered."""
     dead_letters: int = 0
-    """Dead letters that were not discarded."""
+    """The newest dead letters that were not discarded, GROUPED_LETTERS_MAX at most."""
     replayed: int = 0
     """Dead letters among them that were replayed. One whose newest replay failed or was cancelled does not count."""
     signed: tuple[str, ...] = ()

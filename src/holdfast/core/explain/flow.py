@@ -10,8 +10,8 @@ from holdfast.core.explain.model import (
     WORKER_SEEN_US,
     ExplanationPart,
     FlowFacts,
-    JobFacts,
     LimitState,
+    QueuedFacts,
     Remedy,
     SeenWorker,
     Situation,
@@ -124,31 +124,31 @@ def format_claimable(job: JobRecord) -> str:
     return f"It may be claimed by the worker {name} only" if name else "It may be claimed"
 
 
-def format_first(facts: JobFacts, like: str) -> str:
+def format_first(facts: QueuedFacts, like: str) -> str:
     """Return which jobs come first: those of a higher priority, and those `like` the job that are older."""
     higher = "jobs of a higher priority wait in this queue" if facts.has_higher else ""
     alike = f"{_format_ahead(facts)} {like} {'come' if facts.ahead > 1 else 'comes'} first" if facts.ahead else ""
     return ", and ".join(filter(None, (higher, alike)))
 
 
-def claimed_after(facts: JobFacts) -> str:
+def claimed_after(facts: QueuedFacts) -> str:
     """Return after which jobs a job is claimed."""
     higher = "the jobs of a higher priority that may start" if facts.has_higher else ""
     return f"it is claimed after {' and '.join(filter(None, (higher, _format_ahead(facts) if facts.ahead else '')))}"
 
 
-def _format_ahead(facts: JobFacts) -> str:
+def _format_ahead(facts: QueuedFacts) -> str:
     return f"{facts.ahead:,} jobs or more" if facts.ahead >= AHEAD_MAX else pluralize(facts.ahead, "job")
 
 
-def add_turns(words: str, job: JobRecord, facts: JobFacts) -> str:
+def add_turns(words: str, job: JobRecord, facts: QueuedFacts) -> str:
     """Add how a job shares the workers with others of its priority."""
     if job.flow is not None and job.flow.partition:
         return f"{words} The partitions of a queue take turns."
     return f"{words} It takes turns with other jobs of its priority." if facts.takes_turns else words
 
 
-def add_turns_to(part: ExplanationPart, job: JobRecord, facts: JobFacts) -> ExplanationPart:
+def add_turns_to(part: ExplanationPart, job: JobRecord, facts: QueuedFacts) -> ExplanationPart:
     """Add to a limit that is used up how the job shares it with others of its priority."""
     if part.situation is not Situation.LIMIT_USED_UP:
         return part
@@ -156,7 +156,7 @@ def add_turns_to(part: ExplanationPart, job: JobRecord, facts: JobFacts) -> Expl
     return msgspec.structs.replace(part, words=(*others, add_turns(last, job, facts)))
 
 
-def explain_turn(job: JobRecord, facts: JobFacts, flow: FlowFacts, claimants: str, now: Micros) -> ExplanationPart:
+def explain_turn(job: JobRecord, facts: QueuedFacts, flow: FlowFacts, claimants: str, now: Micros) -> ExplanationPart:
     """Explain a job that is not the first of its subqueue, or not of the highest priority."""
     assert job.flow is not None
     like = f"of its partition {job.flow.partition}" if job.flow.partition else "like it"

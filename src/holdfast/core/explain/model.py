@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -13,7 +13,7 @@ WORKER_SEEN_US = 45_000_000
 """Workers sign in every 15 s. One that has not done so for this long may be gone."""
 AGENT_SEEN_US = 3_600_000_000
 """Agents do not sign in. If one was active within this time, agents are expected to claim more tasks."""
-AHEAD_MAX = 10_000
+AHEAD_MAX = 1_000
 """The count of jobs ahead stops here."""
 
 
@@ -142,13 +142,9 @@ class Postponement(msgspec.Struct, frozen=True):
     latest_at: Micros
 
 
-class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts besides the job's own row, all read in one transaction."""
+class QueuedFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What keeps a queued job from being claimed, besides its own row."""
 
-    policy: Policy
-    """The policy of a lease issued now."""
-    since: Micros
-    """When the job got its status."""
     pause: QueuePause | None = None
     """The pause of its queue."""
     ahead: int = 0
@@ -164,40 +160,54 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """When any agent was last active."""
     declared_queue: str | None = None
     """The queue that the handler of its kind declares."""
-    sweeper: str | None = None
-    """The worker that has the duty to sweep."""
     unmet: tuple[LinkedJob, ...] = ()
     """The jobs that this one still waits for. If it ended because of them: those that did not succeed and were not replayed."""
     hidden: int = 0
     """How many more such jobs there are, in queues that the reader may not see."""
+    postponed: Postponement | None = None
+    is_asked_to_claim: bool = False
+    """Whether the reader could claim the job itself, so that a missing worker is not an obstacle."""
+
+    def seen_by(self, sees: Callable[[str], bool], *, hides_keys: bool = False) -> Self:
+        """Return the facts for a reader of some queues: jobs and names of other queues are left out.
+
+        With `hides_keys`, the keys of limits are left out, which are arguments of the job.
+        """
+        unmet = tuple(link for link in self.unmet if sees(link.queue))
+        return msgspec.structs.replace(
+            self,
+            unmet=unmet,
+            hidden=len(self.unmet) - len(unmet),
+            workers=tuple(worker.seen_by(sees) for worker in self.workers),
+            declared_queue=self.declared_queue if self.declared_queue is not None and sees(self.declared_queue) else None,
+            flow=None if self.flow is None else self.flow.without_keys() if hides_keys else self.flow,
+        )
+
+
+class JobFacts(QueuedFacts, frozen=True, kw_only=True):
+    """Facts besides the job's own row, all read in one transaction."""
+
+    policy: Policy
+    """The policy of a lease issued now."""
+    since: Micros
+    """When the job got its status."""
+    sweeper: str | None = None
+    """The worker that has the duty to sweep."""
     replays: tuple[LinkedJob, ...] = ()
     """Oldest first."""
     undo: LinkedJob | None = None
     """The job that undoes this one."""
-    postponed: Postponement | None = None
-    is_asked_to_claim: bool = False
-    """Whether the reader could claim the job itself, so that a missing worker is not an obstacle."""
     locked_by: str | None = None
     """The transaction that has its row locked."""
     server_key: bool = True
     """Whether any server key is valid. Without one, nothing can be signed for the system."""
 
-    def seen_by(self, sees: Callable[[str], bool], *, hides_keys: bool = False) -> "JobFacts":
-        """Return the facts for a reader of some queues: jobs and names of other queues are left out.
-
-        With `hides_keys`, the keys of limits are left out, which are arguments of the job.
-        """
-        unmet, replays = (tuple(link for link in found if sees(link.queue)) for found in (self.unmet, self.replays))
-        return msgspec.structs.replace(
-            self,
-            unmet=unmet,
-            hidden=len(self.unmet) - len(unmet),
-            replays=replays,
-            undo=self.undo if self.undo is not None and sees(self.undo.queue) else None,
-            workers=tuple(worker.seen_by(sees) for worker in self.workers),
-            declared_queue=self.declared_queue if self.declared_queue is not None and sees(self.declared_queue) else None,
-            flow=None if self.flow is None else self.flow.without_keys() if hides_keys else self.flow,
-        )
+    def seen_by(self, sees: Callable[[str], bool], *, hides_keys: bool = False) -> Self:
+        """Return the facts for a reader of some queues."""
+        shown = super().seen_by(sees, hides_keys=hides_keys)
+        replays = tuple(link for link in self.replays if sees(link.queue))
+        undo = self.undo if self.undo is not None and sees(self.undo.queue) else None
+        return msgspec.structs.replace(shown, replays=replays, undo=undo)
 
 
 # The explanation

@@ -1,6 +1,6 @@
 """Explain a queued job: everything that keeps it from being claimed, the most important first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from holdfast.core.explain.flow import (
     add_turns,
@@ -33,11 +33,12 @@ from holdfast.core.explain.model import (
     WORKER_SEEN_US,
     ExplanationPart,
     FlowFacts,
-    JobFacts,
     NextStep,
     Postponement,
+    QueuedFacts,
     SeenWorker,
     Situation,
+    WhyNotRunning,
 )
 from holdfast.core.model import TERMINAL, JobRecord, Micros, StallReason
 from holdfast.core.text import format_duration, join_some
@@ -45,23 +46,30 @@ from holdfast.core.text import format_duration, join_some
 NAMED_MAX = 5
 
 
-def explain_queued(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
+def explain_queued(job: JobRecord, facts: QueuedFacts, now: Micros) -> ExplanationPart:
     """Explain a queued job. Its situation is the first obstacle. The text names the others after it."""
     found = [*_obstacles(job, facts, now)] or [_ready(job, facts, now)]
     first, rest = found[0], found[1:]
     return ExplanationPart(
         first.situation,
-        (
-            *first.words,
-            *_last_attempt(job),
-            *(f"Besides: {word[0].lower()}{word[1:]}" for part in rest for word in part.words),
-        ),
+        (*first.words, *_last_attempt(job), *_besides(rest)),
         tuple(step for part in found for step in part.next),
         (*(command for part in found for command in part.commands), cancel(job)),
     )
 
 
-def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[ExplanationPart]:
+def explain_waiting(job: JobRecord, facts: QueuedFacts, now: Micros) -> WhyNotRunning:
+    """Say what keeps a queued job from being claimed, as its explanation does, without how its last attempt ended."""
+    now = max(now, job.updated_at)
+    found = [*_obstacles(job, facts, now)] or [_ready(job, facts, now)]
+    return WhyNotRunning(found[0].situation, " ".join((*found[0].words, *_besides(found[1:]))))
+
+
+def _besides(rest: Iterable[ExplanationPart]) -> Iterator[str]:
+    return (f"Besides: {word[0].lower()}{word[1:]}" for part in rest for word in part.words)
+
+
+def _obstacles(job: JobRecord, facts: QueuedFacts, now: Micros) -> Iterator[ExplanationPart]:
     waits = bool(facts.unmet or facts.hidden)
     if waits:
         yield _dependencies(job, facts, now)
@@ -82,14 +90,14 @@ def _obstacles(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[Explana
         yield from _claims(job, facts, serving_workers(job, facts.workers, now), now)
 
 
-def _claims(job: JobRecord, facts: JobFacts, serving: list[SeenWorker], now: Micros) -> Iterator[ExplanationPart]:
+def _claims(job: JobRecord, facts: QueuedFacts, serving: list[SeenWorker], now: Micros) -> Iterator[ExplanationPart]:
     if not serving:
         yield _no_worker(job, facts, now)
     elif (facts.ahead or facts.has_higher) and job.available_at <= now:
         yield _behind(job, facts, serving)
 
 
-def _flow(job: JobRecord, facts: JobFacts, flow: FlowFacts, now: Micros) -> Iterator[ExplanationPart]:
+def _flow(job: JobRecord, facts: QueuedFacts, flow: FlowFacts, now: Micros) -> Iterator[ExplanationPart]:
     """Yield what keeps a job with flow control from being claimed: missing workers, then limits, then other jobs."""
     serving = serving_workers(job, facts.workers, now)
     unserved = explain_worker(job, facts.workers, now)
@@ -105,7 +113,7 @@ def _flow(job: JobRecord, facts: JobFacts, flow: FlowFacts, now: Micros) -> Iter
         yield explain_turn(job, facts, flow, _format_claimants(serving), now)
 
 
-def _dependencies(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
+def _dependencies(job: JobRecord, facts: QueuedFacts, now: Micros) -> ExplanationPart:
     broken = [link for link in facts.unmet if link.status in TERMINAL]
     commands = tuple(
         remedy(f"replays job {link.job_id}; this job then waits for the replay", "job", "replay", link.job_id)
@@ -138,7 +146,7 @@ def _wanted_at(job: JobRecord, now: Micros) -> Micros | None:
     return job.wanted_at if job.wanted_at is not None and job.wanted_at > now else None
 
 
-def _scheduled_besides(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator[ExplanationPart]:
+def _scheduled_besides(job: JobRecord, facts: QueuedFacts, now: Micros) -> Iterator[ExplanationPart]:
     """Explain the own start time of a job with dependencies. `available_at` does not have it while the job waits."""
     at = _wanted_at(job, now)
     if at is not None and facts.postponed is not None:
@@ -148,7 +156,7 @@ def _scheduled_besides(job: JobRecord, facts: JobFacts, now: Micros) -> Iterator
         yield ExplanationPart(Situation.SCHEDULED, (words,))
 
 
-def _format_unmet(facts: JobFacts) -> str:
+def _format_unmet(facts: QueuedFacts) -> str:
     names = join_some([f"{link.job_id} ({link.status.value})" for link in facts.unmet], NAMED_MAX)
     shown = f"job {names}" if len(facts.unmet) == 1 else f"{len(facts.unmet):,} jobs: {names}"
     if not facts.hidden:
@@ -166,7 +174,7 @@ def _format_postponed(job: JobRecord, last: Postponement, now: Micros) -> str:
     return f"{words} Such calls can postpone it further: {latest} at the latest."
 
 
-def _not_available_yet(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
+def _not_available_yet(job: JobRecord, facts: QueuedFacts, now: Micros) -> ExplanationPart:
     situation = Situation.SCHEDULED
     words = f"It was enqueued for later, and may be claimed {format_when(job.available_at, now)}."
     if job.attempt:
@@ -181,7 +189,7 @@ def _not_available_yet(job: JobRecord, facts: JobFacts, now: Micros) -> Explanat
     )
 
 
-def _no_worker(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
+def _no_worker(job: JobRecord, facts: QueuedFacts, now: Micros) -> ExplanationPart:
     once = [worker for worker in facts.workers if worker.serves(job.queue, job.kind)]
     elsewhere = _queues_serving_kind(job, facts, now)
     if elsewhere:
@@ -204,7 +212,7 @@ def _no_worker(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     return ExplanationPart(Situation.NO_WORKER, (words,), (next_step("it is claimed", None, by),), tuple(commands))
 
 
-def _queues_serving_kind(job: JobRecord, facts: JobFacts, now: Micros) -> list[str]:
+def _queues_serving_kind(job: JobRecord, facts: QueuedFacts, now: Micros) -> list[str]:
     """Return the names of the queues in which live workers serve jobs of its kind, first the one that its handler declares.
 
     Workers that did not say what they serve are left out.
@@ -214,7 +222,7 @@ def _queues_serving_kind(job: JobRecord, facts: JobFacts, now: Micros) -> list[s
     return sorted(found, key=lambda queue: (queue != facts.declared_queue, queue))
 
 
-def _behind(job: JobRecord, facts: JobFacts, serving: list[SeenWorker]) -> ExplanationPart:
+def _behind(job: JobRecord, facts: QueuedFacts, serving: list[SeenWorker]) -> ExplanationPart:
     words = f"It may be claimed, but {format_first(facts, 'of its queue')}."
     return ExplanationPart(
         Situation.QUEUED_BEHIND,
@@ -224,7 +232,7 @@ def _behind(job: JobRecord, facts: JobFacts, serving: list[SeenWorker]) -> Expla
     )
 
 
-def _ready(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
+def _ready(job: JobRecord, facts: QueuedFacts, now: Micros) -> ExplanationPart:
     asked = facts.is_asked_to_claim
     by = "the first worker to claim it" if asked else _format_claimants(serving_workers(job, facts.workers, now))
     ready_for = format_duration(now - max(job.available_at, job.created_at))
@@ -236,7 +244,7 @@ def _ready(job: JobRecord, facts: JobFacts, now: Micros) -> ExplanationPart:
     )
 
 
-def _place(job: JobRecord, facts: JobFacts) -> str:
+def _place(job: JobRecord, facts: QueuedFacts) -> str:
     """Return where a job is the next: a job with flow control competes with the jobs like it only."""
     if job.flow is None:
         return "the jobs without a partition, limits and labels" if facts.takes_turns else "its queue"

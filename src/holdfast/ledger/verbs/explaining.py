@@ -1,7 +1,7 @@
 """Verbs that explain why a job is in its state, and whether the ledger is healthy."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,12 @@ from holdfast.core.explain.model import (
     LimitState,
     LinkedJob,
     Postponement,
+    QueuedFacts,
     QueuePause,
     SeenWorker,
 )
 from holdfast.core.flow import LimitKey
-from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, PAGE_MAX
+from holdfast.core.limits import DUTY_MS_MAX, EVENTS_COUNTED_MAX, GROUPED_LETTERS_MAX, PAGE_MAX
 from holdfast.core.model import Flow, JobRecord, Micros, ReasonCode, Status
 from holdfast.core.schedule import LATE_US
 from holdfast.core.undo import has_undo_due
@@ -31,13 +32,14 @@ from holdfast.proof.key_book import KeyBook
 from holdfast.proof.keys import KeyRole
 from holdfast.store.base import Store
 from holdfast.store.fleet import WorkerRow
-from holdfast.store.jobs import DeadLetterFilter, JobFilter
+from holdfast.store.jobs import JobFilter
 from holdfast.store.outbox import SinkPosition
 from holdfast.store.session import Session
 
 if TYPE_CHECKING:
     from holdfast.core.doctor import Diagnosis
     from holdfast.core.explain import Explanation
+    from holdfast.core.explain.model import WhyNotRunning
 
 
 def facts_of(
@@ -54,25 +56,15 @@ def facts_of(
     A caller that has read the job's events knows since when the job has its status.
     """
     queued, live = job.status is Status.QUEUED, job.finished_at is None
-    for_workers = queued and not to_claim
-    flow = job.flow if queued else None
-    workers = tuple(seen(session.workers(None, PAGE_MAX))) if for_workers or (flow is not None and flow.for_worker) else ()
-    ahead = session.ahead(job, AHEAD_MAX) if for_workers else 0
+    if queued:
+        waiting = queued_facts(session, [job], now, to_claim=to_claim)[job.id]
+    else:
+        waiting = QueuedFacts(is_asked_to_claim=to_claim, unmet=_broken(session, job))
     return JobFacts(
+        **{name: getattr(waiting, name) for name in QueuedFacts.__struct_fields__},
         policy=session.policy_of(job),
         since=session.status_since(job) if since is None else since,
-        pause=pauses_of(session).get(job.queue) if queued else None,
-        ahead=ahead,
-        has_higher=for_workers and session.has_higher(job),
-        takes_turns=for_workers and bool(session.flow_queues(1, [job.queue])),
-        flow=None if flow is None else flow_facts_of(session, flow, ahead, now),
-        workers=workers,
-        agent_at=session.last_agent() if for_workers else None,
-        declared_queue=_declared_queue(session, job.kind) if for_workers else None,
-        postponed=_postponement(session, job) if queued and not job.attempt and job.dedupe_key is not None else None,
-        is_asked_to_claim=to_claim,
         sweeper=sweeper_of(session, now),
-        unmet=_unmet(session, job) if queued else _broken(session, job),
         replays=() if live else tuple(_linked_jobs(found) for found in session.jobs(JobFilter(replay_of=job.id, limit=PAGE_MAX))),
         undo=None if live else _undo(session, job),
         locked_by=locked_by,
@@ -80,15 +72,57 @@ def facts_of(
     )
 
 
-def _declared_queue(session: Session, kind: str) -> str | None:
-    return next((one.queue for one in session.declarations() if one.kind == kind), None)
+def queued_facts(session: Session, jobs: Sequence[JobRecord], now: Micros, *, to_claim: bool = False) -> dict[int, QueuedFacts]:
+    """Read what keeps queued jobs from being claimed.
+
+    What jobs share is read once. Statements are run for each queue and priority, for each key of a limit, and for each delayed
+    job with a dedupe key.
+    """
+    is_for_one = any(job.flow is not None and job.flow.for_worker for job in jobs)
+    workers = tuple(seen(session.workers(None, PAGE_MAX))) if not to_claim or is_for_one else ()
+    pauses, awaited = pauses_of(session), {id_ for job in jobs for id_ in job.waits_for}
+    heads = {head.id: LinkedJob(head.id, Status(head.status), head.queue) for head in session.job_heads(sorted(awaited))}
+    ahead: dict[int, int] = {}
+    higher: dict[tuple[str, int], bool] = {}
+    turns: Collection[str] = ()
+    agent_at, declared = None, {}
+    if not to_claim:
+        queues = sorted({job.queue for job in jobs})
+        ahead, turns = session.ahead(jobs, AHEAD_MAX), session.flow_queues(len(queues), queues)
+        higher = {place: session.has_higher(*place) for place in {(job.queue, job.priority) for job in jobs}}
+        agent_at, declared = session.last_agent(), {one.kind: one.queue for one in session.declarations()}
+    keys: dict[tuple[str, str], LimitKey | None] = {}
+    return {
+        job.id: QueuedFacts(
+            pause=pauses.get(job.queue),
+            ahead=ahead.get(job.id, 0),
+            has_higher=higher.get((job.queue, job.priority), False),
+            takes_turns=job.queue in turns,
+            flow=None if job.flow is None else _flow_facts(session, job.flow, ahead.get(job.id, 0), now, keys),
+            workers=workers if not to_claim or (job.flow is not None and job.flow.for_worker) else (),
+            agent_at=agent_at,
+            declared_queue=declared.get(job.kind),
+            unmet=tuple(heads[id_] for id_ in sorted(job.waits_for) if id_ in heads),
+            postponed=_postponement(session, job, now),
+            is_asked_to_claim=to_claim,
+        )
+        for job in jobs
+    }
 
 
-def flow_facts_of(session: Session, flow: Flow, ahead: int, now: Micros) -> FlowFacts:
-    """Read the limits that a job draws on, and when their rates allow it to start after the jobs ahead of it in its subqueue."""
-    found = [session.limit_state(draw.limit, draw.key) for draw in flow.limits]
-    states = [(state, draw.units) for state, draw in zip(found, flow.limits, strict=True) if state is not None]
-    return FlowFacts(limits=tuple(_limit_state(state, units, units * ahead, now) for state, units in states))
+def _flow_facts(session: Session, flow: Flow, ahead: int, now: Micros, keys: dict[tuple[str, str], LimitKey | None]) -> FlowFacts:
+    """Read the limits that a job draws on, and when their rates allow it to start after the jobs ahead of it in its subqueue.
+
+    `keys` has the states that were read before.
+    """
+    found = []
+    for draw in flow.limits:
+        place = draw.limit, draw.key
+        if place not in keys:
+            keys[place] = session.limit_state(*place)
+        if (state := keys[place]) is not None:
+            found.append(_limit_state(state, draw.units, draw.units * ahead, now))
+    return FlowFacts(limits=tuple(found))
 
 
 def _limit_state(key: LimitKey, units: int, before: int, now: Micros) -> LimitState:
@@ -109,19 +143,14 @@ def _limit_state(key: LimitKey, units: int, before: int, now: Micros) -> LimitSt
     )
 
 
-def _postponement(session: Session, job: JobRecord) -> Postponement | None:
-    found = session.last_postponed(job.id)
+def _postponement(session: Session, job: JobRecord, now: Micros) -> Postponement | None:
+    is_delayed = max(job.available_at, job.wanted_at or 0) > now
+    found = session.last_postponed(job.id) if is_delayed and not job.attempt and job.dedupe_key is not None else None
     return None if found is None else Postponement(found[0], found[1].available_at, found[1].latest_at)
 
 
 def _linked_jobs(job: JobRecord) -> LinkedJob:
     return LinkedJob(job.id, job.status, job.queue)
-
-
-def _unmet(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
-    """Return the jobs that this one waits for, by id."""
-    found = session.load(job.waits_for, lock=False) if job.waits_for else {}
-    return tuple(_linked_jobs(found[id_]) for id_ in sorted(found))
 
 
 def _broken(session: Session, job: JobRecord) -> tuple[LinkedJob, ...]:
@@ -237,7 +266,7 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
     from holdfast.core.doctor.flow import find_unroutable
 
     now, sealed = session.now(), session.last_head()
-    letters = session.dead_letters(DeadLetterFilter(limit=COUNT_MAX))
+    letters = session.count_letters(GROUPED_LETTERS_MAX)
     signed, counted = _signed_policies(session), session.history_progress()
     workers, routed = tuple(seen(session.workers(None, PAGE_MAX))), tuple(session.routed_jobs(COUNT_MAX))
     unroutable = [one.found for one in find_unroutable(routed, live_workers(workers, now))]
@@ -258,8 +287,8 @@ def census_of(session: Session, *, ready: tuple[ReadyJobs, ...] | None = None) -
         groups=tuple(session.troubled_groups(now - GROUP_OPEN_US, GROUPS_NAMED_MAX)),
         failed=session.failed_left(COUNT_MAX),
         in_vain=session.count_waiting_for_failed(COUNT_MAX),
-        dead_letters=len(letters),
-        replayed=len(session.replayed(letters)),
+        dead_letters=sum(row.n for row in letters),
+        replayed=sum(row.replayed for row in letters),
         signed=tuple(signed),
         server_key=has_server_key(session) if signed else False,
         unsealed=0 if sealed is None else session.events_after(sealed.pos),
@@ -337,6 +366,17 @@ class ExplainVerbs(LedgerBase):
 
         return self._store.read(work)
 
+    def _waiting(self, job_ids: Sequence[int], *, sees: Callable[[str], bool], hides_keys: bool) -> "dict[int, WhyNotRunning]":
+        from holdfast.core.explain.queued import explain_waiting
+
+        def work(session: Session) -> "dict[int, WhyNotRunning]":
+            found, now = session.load(job_ids, lock=False), session.now()
+            jobs = [job for job in found.values() if job.status is Status.QUEUED]
+            facts = queued_facts(session, jobs, now) if jobs else {}
+            return {job.id: explain_waiting(job, facts[job.id].seen_by(sees, hides_keys=hides_keys), now) for job in jobs}
+
+        return self._store.read(work)
+
     def diagnose(self, *, clock: Callable[[], datetime] | None = None) -> "Diagnosis":
         """Report whether the ledger is healthy, and what to do about each problem. Nothing is changed.
 
@@ -356,3 +396,10 @@ def explain_to(
     With `hides_keys`, the keys of limits are left out too.
     """
     return ledger._explain(job_id, to_claim=to_claim, sees=sees, hides_keys=hides_keys)  # noqa: SLF001 - the same module
+
+
+def waiting_to(
+    ledger: ExplainVerbs, job_ids: Sequence[int], *, sees: Callable[[str], bool], hides_keys: bool = False
+) -> "dict[int, WhyNotRunning]":
+    """Say of those of these jobs that are queued what keeps them from being claimed, to a reader of some queues."""
+    return ledger._waiting(job_ids, sees=sees, hides_keys=hides_keys)  # noqa: SLF001 - the same module

@@ -1,10 +1,11 @@
 """Verbs for workers, duties, queues, the liveness sweep and retention."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,9 +16,10 @@ from holdfast.core.model import NEVER, Actor, Micros, Role
 from holdfast.errors import ValidationError
 from holdfast.ledger import validate
 from holdfast.ledger.base import LedgerBase
-from holdfast.ledger.counted import Counted, by_queue
+from holdfast.ledger.counted import Counted, Rates, by_queue
 from holdfast.ledger.public import WorkerRecord, public_worker, to_datetime
 from holdfast.store.session import Session
+from holdfast.watch.tally import Tally, is_other
 
 
 class FleetVerbs(LedgerBase):
@@ -218,6 +220,10 @@ class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
     paused_at: datetime | None = None
     paused_by: str | None = None
     pause_reason: str | None = None
+    dead_letters: int = 0
+    """Dead letters that are neither discarded nor replayed, among the newest 10,000 of the ledger."""
+    rates: Rates | None = None
+    """None without a history of its own, or if less than a minute is counted."""
 
 
 class QueueVerbs(LedgerBase):
@@ -234,17 +240,40 @@ class QueueVerbs(LedgerBase):
 
 
 def _records(counted: Counted) -> list[QueueRecord]:
+    since: dict[str, Micros] = {}
+    for ready in counted.session.first_ready(1, PAGE_MAX):
+        since.setdefault(ready.queue, ready.since)  # ordered by time, the oldest first
+    return queue_records(counted, since)
+
+
+def queue_records(counted: Counted, since: Mapping[str, Micros]) -> list[QueueRecord]:
+    """Return every queue that has jobs or is paused, by name. `since` is when the oldest ready job of each became ready."""
     session = counted.session
     counts = by_queue(counted)
-    since: dict[str, datetime] = {}
-    for ready in session.first_ready(1, PAGE_MAX):
-        since.setdefault(ready.queue, to_datetime(ready.since))  # ordered by time, the oldest first
     pauses = {pause.queue: pause for pause in session.pauses()}
+    letters, window, own = letters_left(session, "queue"), counted.rate_window(), counted.own_names("queue")
+    lately = {} if window is None else counted.by_name("minute", "queue", window.first_minute)
     found = []
     for name in sorted(counts.keys() | pauses.keys()):
         pause = pauses.get(name)
-        paused = (
-            {} if pause is None else {"paused_at": to_datetime(pause.at), "paused_by": pause.by, "pause_reason": pause.reason}
+        found.append(
+            QueueRecord(
+                name=name,
+                counts=dict(counts.get(name, {})),
+                ready_since=to_datetime(since[name]) if name in since else None,
+                paused_at=None if pause is None else to_datetime(pause.at),
+                paused_by=None if pause is None else pause.by,
+                pause_reason=None if pause is None else pause.reason,
+                dead_letters=letters[name],
+                rates=None if window is None or is_other(name, own) else window.rates(lately.get(name, Tally())),
+            )
         )
-        found.append(QueueRecord(name=name, counts=dict(counts.get(name, {})), ready_since=since.get(name), **paused))  # type: ignore[arg-type]
     return found
+
+
+def letters_left(session: Session, scope: Literal["queue", "kind"]) -> Counter[str]:
+    """Count the dead letters that are neither discarded nor replayed, by queue or kind."""
+    left: Counter[str] = Counter()
+    for row in session.count_letters(limits.GROUPED_LETTERS_MAX):
+        left[row.queue if scope == "queue" else row.kind] += row.n - row.replayed
+    return left

@@ -73,6 +73,7 @@ class ReadVerbs(ExplainVerbs):
         queue: str | None = None,
         kind: str | None = None,
         correlation_id: str | None = None,
+        dedupe_key: str | None = None,
         replay_of: int | None = None,
         owner: str | None = None,
         incarnation: str | None = None,
@@ -96,8 +97,10 @@ class ReadVerbs(ExplainVerbs):
 
         `since`, `until`: only jobs with a time at or after `since`, and before `until`: that of the enqueue, or with `time` that
         of the last change (updated) or of the end (finished). One call examines at most 100,000 jobs.
-        `text`: only jobs with this text in their kind, queue, correlation id, last error or arguments. The case of A to Z is
-        ignored. One call examines at most 50,000 jobs. If a call stops early, `stopped` is true, and the next page goes on there.
+        `text`: only jobs with this text in their kind, queue, correlation id, dedupe key, last error or arguments. The case of A
+        to Z is ignored. One call examines at most 50,000 jobs. If a call stops early, `stopped` is true, and the next page goes
+        on there.
+        `dedupe_key`: only jobs that have this dedupe key, in any queue. A job without a window gives up its key when it ends.
         `assist_requested`: only jobs whose holder requests assistance.
         `waiting`: only jobs that wait for dependencies.
         `phase`: only running and stalled jobs in this phase, or in one of several.
@@ -112,6 +115,7 @@ class ReadVerbs(ExplainVerbs):
             queue=None if queue is None else limits.check_name("queue", queue),
             kind=None if kind is None else limits.check_name("kind", kind),
             correlation_id=None if correlation_id is None else limits.check_key("correlation_id", correlation_id),
+            dedupe_key=None if dedupe_key is None else limits.check_key("dedupe_key", dedupe_key),
             replay_of=None if replay_of is None else validate.job_id(replay_of),
             owner=None if owner is None else limits.check_name("owner", owner),
             incarnation=None if incarnation is None else limits.check_name("incarnation", incarnation),

@@ -10,6 +10,18 @@ SELECT j.id, e.payload
 FROM {wanted_jobs}
 JOIN holdfast.event_rows e ON e.job_id = j.id AND e.rev = j.checkpoint_rev;
 
+-- A key belongs to a queue, so the index is searched once for each queue that has keys.
+
+-- name: jobs_of_key
+WITH RECURSIVE names(queue) AS (
+    SELECT min(j.queue) FROM holdfast.jobs j WHERE j.live_key IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(j.queue) FROM holdfast.jobs j WHERE j.live_key IS NOT NULL AND j.queue > names.queue)
+    FROM names WHERE names.queue IS NOT NULL
+)
+SELECT j.id FROM names CROSS JOIN holdfast.jobs j
+WHERE j.queue = names.queue AND j.live_key = :key AND j.live_key IS NOT NULL ORDER BY j.id LIMIT 10000;
+
 -- name: jobs_of_correlation
 SELECT id FROM holdfast.jobs WHERE correlation_id = :correlation_id AND correlation_id IS NOT NULL ORDER BY id LIMIT 10000;
 

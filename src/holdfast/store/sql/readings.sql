@@ -38,6 +38,25 @@ WHERE j.ended = 'dead_lettered' AND j.ended IS NOT NULL
   AND {not_discarded}
 ORDER BY j.id DESC LIMIT :limit;
 
+-- The newest dead letters that are not discarded, by queue and kind, and how many of them were replayed. A replay that failed or
+-- was cancelled does not count, unless it was replayed itself.
+
+-- name: count_letters
+WITH RECURSIVE letters AS (
+    SELECT j.id, j.queue, j.kind FROM holdfast.jobs j
+    WHERE j.ended = 'dead_lettered' AND j.ended IS NOT NULL AND {not_discarded}
+    ORDER BY j.id DESC LIMIT :limit
+), line(letter, id, status) AS (
+    SELECT j.replay_of, j.id, j.status FROM letters CROSS JOIN holdfast.jobs j
+    WHERE j.replay_of = letters.id AND j.replay_of IS NOT NULL
+    UNION
+    SELECT line.letter, j.id, j.status FROM line CROSS JOIN holdfast.jobs j
+    WHERE j.replay_of = line.id AND j.replay_of IS NOT NULL AND line.status IN ('failed', 'cancelled')
+)
+SELECT l.queue, l.kind, count(*) AS n, count(r.letter) AS replayed
+FROM letters l LEFT JOIN (SELECT DISTINCT letter FROM line WHERE status NOT IN ('failed', 'cancelled')) AS r ON r.letter = l.id
+GROUP BY l.queue, l.kind ORDER BY l.queue, l.kind;
+
 -- name: recent_errors
 SELECT j.kind, e.type, e.payload
 FROM holdfast.event_rows e JOIN holdfast.jobs j ON j.id = e.job_id

@@ -82,21 +82,47 @@ export function permission(verb) {
   return (verb.route ?? verb.name).replaceAll("-", "_");
 }
 
-/** The verbs that fit a job and that the person may use. @param {any} job */
-export function verbsFor(job) {
-  return VERBS.filter((verb) => can(permission(verb)) && verb.fits(job));
-}
-
 /** The verbs that the person may use on many jobs. */
 export function verbsForMany() {
   return VERBS.filter((verb) => verb.many && can(permission(verb)));
 }
 
-/** A button for a verb. @param {Verb} verb @param {() => any} job */
-export function verbButton(verb, job) {
-  const button = /** @type {HTMLButtonElement} */ (el("button", { type: "button", "data-verb": verb.name }, verb.label + (verb.level > 1 ? "…" : "")));
-  button.addEventListener("click", () => whileDisabled(button, () => act(verb, job())));
-  return button;
+/**
+ * The buttons of one job. A button stays in its place as long as the page is shown: one that does not fit any more is disabled,
+ * and one that fits anew is added after the others.
+ * @param {string[]} [names] Only these verbs, with a button for each from the beginning.
+ */
+export function verbBar(names) {
+  const node = el("div", { class: "chips verbs" });
+  /** @type {Map<Verb, HTMLButtonElement>} */
+  const buttons = new Map();
+  /** @type {any} */
+  let job = null;
+
+  /** @param {Verb} verb */
+  function add(verb) {
+    const button = /** @type {HTMLButtonElement} */ (el("button", { type: "button", "data-verb": verb.name }, verb.label + (verb.level > 1 ? "…" : "")));
+    button.addEventListener("click", () => whileDisabled(button, () => act(verb, job)).finally(refresh));
+    buttons.set(verb, button);
+    node.append(button);
+  }
+
+  function refresh() {
+    for (const [verb, button] of buttons) button.disabled = !job || !verb.fits(job);
+  }
+
+  return {
+    node,
+    /** @param {any} given The job as it is now. Null: it is not known any more. */
+    update(given) {
+      job = given;
+      for (const verb of VERBS) {
+        const isWanted = names ? names.includes(verb.name) : job && verb.fits(job);
+        if (isWanted && can(permission(verb)) && !buttons.has(verb)) add(verb);
+      }
+      refresh();
+    },
+  };
 }
 
 /**

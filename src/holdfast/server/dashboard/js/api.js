@@ -1,5 +1,7 @@
 /** Requests to the server, and its errors. */
 
+import { noteOwnAction } from "./parts/steady.js";
+
 /** A number whose text would change if it was printed again, such as 1.10 or 12345678901234567890. */
 export class ExactNumber {
   /** @param {string} source */
@@ -135,7 +137,9 @@ export async function send(method, path, body, options = {}) {
   const init = { method, headers, body: method === "DELETE" ? undefined : JSON.stringify(body ?? {}) };
   for (let n = 1; ; n++) {
     try {
-      return await request(path, init);
+      const answer = await request(path, init);
+      noteOwnAction();
+      return answer;
     } catch (error) {
       const isLost = error instanceof Problem && (error.status === 0 || error.status === 503 || error.status === 429);
       if (!isLost || n >= REPEATS_MAX) throw error;

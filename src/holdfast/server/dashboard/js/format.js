@@ -40,6 +40,11 @@ export function count(n, one, many = `${one}s`) {
   return `${number(n)} ${n === 1 ? one : many}`;
 }
 
+/** The time that rates are of: "last 5 min". @param {{window_s: number}} rates */
+export function rateWindow(rates) {
+  return `last ${Math.max(1, Math.floor(rates.window_s / 60))} min`;
+}
+
 const UNITS = /** @type {const} */ ([["d", 86_400_000], ["h", 3_600_000], ["min", 60_000], ["s", 1000]]);
 
 /**

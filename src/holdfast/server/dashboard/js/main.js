@@ -60,7 +60,8 @@ function startFind() {
     const text = input.value.trim();
     if (!text) return;
     input.value = "";
-    if (/^#?\d+$/.test(text)) return go(`/jobs/${text.replace("#", "")}`);
+    // A number is the id of a job, and may be the name or the key of something else: the list of jobs offers all of them.
+    if (/^#?\d+$/.test(text)) return go(withQuery("/jobs", { text: text.replace("#", "") }));
     const [queues, workers] = await Promise.all([getIfThere("/v1/queues", undefined, { queues: [] }), getIfThere("/v1/workers", undefined, { workers: [] })]);
     if (queues.queues.some((/** @type {any} */ one) => one.name === text)) return go(`/queues/${encodeURIComponent(text)}`);
     if (workers.workers.some((/** @type {any} */ one) => one.name === text)) return go(`/workers/${encodeURIComponent(text)}`);

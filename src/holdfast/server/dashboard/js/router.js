@@ -4,6 +4,7 @@ import { Problem } from "./api.js";
 import { el } from "./dom.js";
 import { follow, stop } from "./live.js";
 import { problemBox, skeleton } from "./parts/states.js";
+import { steadily } from "./parts/steady.js";
 
 /**
  * @typedef {object} Address
@@ -128,7 +129,8 @@ async function refresh(page, address) {
   try {
     const data = await page.load(address);
     if (address.signal.aborted) return;
-    requestAnimationFrame(() => !address.signal.aborted && page.update?.(data, address));
+    const root = /** @type {HTMLElement} */ (document.querySelector("#page > div"));
+    requestAnimationFrame(() => !address.signal.aborted && steadily(root, () => page.update?.(data, address)));
     failures = 0;
     banner(null);
   } catch (error) {

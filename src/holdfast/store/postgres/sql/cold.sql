@@ -167,6 +167,7 @@ WHERE j.id {in_ids}
        OR strpos(lower(j.kind COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
        OR strpos(lower(j.queue COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
        OR strpos(lower(j.correlation_id COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
+       OR strpos(lower(j.dedupe_key COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
        OR strpos(lower(convert_from(j.last_error, 'UTF8') COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0
        OR strpos(lower(CASE WHEN strpos(convert_from(j.payload, 'UTF8'), '\u') > 0 THEN convert_from(j.payload, 'UTF8')
                           ELSE convert_from(j.payload, 'UTF8')::json ->> 'args' END COLLATE "C"), lower(%(text)s::text COLLATE "C")) > 0);

@@ -284,21 +284,19 @@ SELECT CASE WHEN EXISTS (SELECT FROM holdfast.subqueue_notes)
 
 -- What a diagnosis reads.
 
--- name: ahead
+-- name: first_places
 WITH {clock}
-SELECT count(*) FROM (
-    SELECT FROM holdfast.jobs j
-    WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority = -%(priority)s::integer
-      AND j.available_at <= (SELECT at FROM clock)
-      AND (j.available_at, j.id) < (%(available_at)s::timestamptz, %(id)s::bigint) LIMIT %(limit)s) AS found;
+SELECT j.available_at, j.id FROM holdfast.jobs j
+WHERE j.queued AND j.subqueue IS NULL AND j.queue = %(queue)s AND -j.priority = -%(priority)s::integer
+  AND j.available_at <= (SELECT at FROM clock)
+ORDER BY j.available_at, j.id LIMIT %(limit)s;
 
--- name: ahead_like
+-- name: first_like
 WITH {clock}
-SELECT count(*) FROM (
-    SELECT FROM holdfast.jobs j
-    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = -%(priority)s::integer
-      AND j.subqueue = (SELECT own.subqueue FROM holdfast.jobs own WHERE own.id = %(id)s::bigint) AND j.available_at <= (SELECT at FROM clock)
-      AND (j.available_at, j.id) < (%(available_at)s::timestamptz, %(id)s::bigint) LIMIT %(limit)s) AS found;
+SELECT j.available_at, j.id FROM holdfast.jobs j
+WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = %(queue)s AND -j.priority = -%(priority)s::integer
+  AND j.subqueue = (SELECT own.subqueue FROM holdfast.jobs own WHERE own.id = %(id)s::bigint) AND j.available_at <= (SELECT at FROM clock)
+ORDER BY j.available_at, j.id LIMIT %(limit)s;
 
 -- name: has_higher
 WITH {clock}

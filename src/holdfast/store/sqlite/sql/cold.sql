@@ -151,7 +151,7 @@ ORDER BY id DESC LIMIT :limit;
 SELECT j.id FROM json_each(:ids) wanted CROSS JOIN holdfast_jobs j ON j.id = wanted.value
 WHERE (:since_at IS NULL OR {searched_time} >= :since_at) AND (:until_at IS NULL OR {searched_time} < :until_at)
   AND (:text IS NULL OR instr(lower(j.kind), lower(:text)) OR instr(lower(j.queue), lower(:text))
-       OR instr(lower(j.correlation_id), lower(:text)) OR instr(lower(CAST(j.last_error AS TEXT)), lower(:text))
+       OR instr(lower(j.correlation_id), lower(:text)) OR instr(lower(j.dedupe_key), lower(:text)) OR instr(lower(CAST(j.last_error AS TEXT)), lower(:text))
        OR instr(lower(CAST(j.payload AS TEXT) -> '$.args'), lower(:text)));
 
 -- name: dead_letters

@@ -211,18 +211,16 @@ SELECT CASE WHEN EXISTS (SELECT 1 FROM holdfast_subqueue_notes)
 
 -- What a diagnosis reads.
 
--- name: ahead
-SELECT count(*) FROM (
-    SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
-    WHERE j.queued AND j.subqueue IS NULL AND j.queue = :queue AND j.priority = :priority
-      AND j.available_at <= :now_at AND (j.available_at, j.id) < (:available_at, :id) LIMIT :limit);
+-- name: first_places
+SELECT j.available_at, j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_ready
+WHERE j.queued AND j.subqueue IS NULL AND j.queue = :queue AND j.priority = :priority AND j.available_at <= :now_at
+ORDER BY j.available_at, j.id LIMIT :limit;
 
--- name: ahead_like
-SELECT count(*) FROM (
-    SELECT 1 FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
-    WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority = :priority
-      AND j.subqueue = (SELECT own.subqueue FROM holdfast_jobs own WHERE own.id = :id)
-      AND j.available_at <= :now_at AND (j.available_at, j.id) < (:available_at, :id) LIMIT :limit);
+-- name: first_like
+SELECT j.available_at, j.id FROM holdfast_jobs j INDEXED BY holdfast_jobs_subqueue
+WHERE j.queued AND j.subqueue IS NOT NULL AND j.queue = :queue AND j.priority = :priority
+  AND j.subqueue = (SELECT own.subqueue FROM holdfast_jobs own WHERE own.id = :id) AND j.available_at <= :now_at
+ORDER BY j.available_at, j.id LIMIT :limit;
 
 -- name: has_higher
 SELECT EXISTS (

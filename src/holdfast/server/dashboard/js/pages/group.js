@@ -22,8 +22,8 @@ export const watch = () => null;
 /** @param {import("../router.js").Address} address */
 export async function load({ name, query, signal }) {
   const base = path("v1", "groups", name);
-  const [{ group }, { jobs, next_after }] = await Promise.all([get(base, signal), get(withQuery(`${base}/jobs`, { status: query.get("status"), after: query.get("after"), limit: JOBS_MAX }), signal)]);
-  return { group, next_after, jobs: jobs.map((/** @type {any} */ job) => ({ ...job, last_error: errorLine(job.last_error) })) };
+  const [{ group }, { jobs, why, next_after }] = await Promise.all([get(base, signal), get(withQuery(`${base}/jobs`, { status: query.get("status"), after: query.get("after"), why: true, limit: JOBS_MAX }), signal)]);
+  return { group, next_after, jobs: jobs.map((/** @type {any} */ job) => ({ ...job, why: why?.[job.id]?.words, last_error: errorLine(job.last_error) })) };
 }
 
 /** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */

@@ -1,6 +1,6 @@
 /** One job: what happened to it, and what happens next? */
 
-import { verbButton, verbsFor } from "../actions.js";
+import { verbBar } from "../actions.js";
 import { get, getIfThere } from "../api.js";
 import { time } from "../clock.js";
 import { el, link, path, replace, setText, withQuery } from "../dom.js";
@@ -75,7 +75,7 @@ function part(name, fill, isOpen = false) {
 export function draw(root, data, { name, signal }) {
   const base = path("v1", "jobs", name);
   const status = el("span", null);
-  const buttons = el("span", { class: "chips" });
+  const buttons = verbBar();
   const under = el("p", { class: "muted" });
   const sentence = el("p", { class: "answer" });
   const commands = el("div", null);
@@ -100,7 +100,8 @@ export function draw(root, data, { name, signal }) {
     part("Proof", async () => (await import("../proof/panel.js")).panel(Number(name), signal, job)),
   ];
   root.append(
-    head([status, ` ${data.job.kind} #${data.job.id}`], buttons),
+    head([status, ` ${data.job.kind} #${data.job.id}`]),
+    buttons.node,
     under,
     sentence,
     life.node,
@@ -120,12 +121,7 @@ function show(data) {
   replace(view.status, pill(job.status, job.phase));
   replace(view.under, ...summary(job));
   setText(view.sentence, explained.text);
-  const verbs = verbsFor(job);
-  const wanted = verbs.map((verb) => verb.name).join();
-  if (view.buttons.dataset.verbs !== wanted) {
-    view.buttons.dataset.verbs = wanted;
-    view.buttons.replaceChildren(...verbs.map((verb) => verbButton(verb, () => view.data.job)));
-  }
+  view.buttons.update(job);
   view.next.update(explained.next);
   view.nextPart.hidden = explained.next.length === 0;
   const hint = (/** @type {string} */ name, /** @type {any} */ value) => (value === null ? `${name}: none` : name);

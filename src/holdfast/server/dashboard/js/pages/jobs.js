@@ -1,20 +1,25 @@
 /** The list of jobs: which jobs are these? */
 
 import { verbsForMany } from "../actions.js";
-import { get } from "../api.js";
+import { get, Problem } from "../api.js";
 import { now } from "../clock.js";
-import { el, replace, withQuery } from "../dom.js";
+import { el, link, replace, withQuery } from "../dom.js";
 import { count, number, quoted } from "../format.js";
 import { actOnMany } from "../parts/bulk.js";
 import { chosenColumns, columnMenu } from "../parts/columns.js";
-import { isDialogOpen } from "../parts/dialog.js";
 import { active, asObject, dropChips, filterRow } from "../parts/filter.js";
-import { command, empty, head } from "../parts/states.js";
+import { readJobs } from "../parts/joblist.js";
+import { offers } from "../parts/offers.js";
+import { search } from "../parts/search.js";
+import { command, empty, head, problemBox } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { toast } from "../parts/toast.js";
+import { go } from "../router.js";
 import { pill, STATUSES, word } from "../status.js";
 
-const NAMES = ["status", "phase", "queue", "kind", "owner", "correlation_id", "replay_of", "text", "since", "until"];
+const NAMES = ["status", "phase", "queue", "kind", "owner", "correlation_id", "dedupe_key", "replay_of", "text", "since", "until"];
+/** The filters by which the ledger counts jobs. */
+const COUNTED = new Set(["status", "queue", "kind"]);
 const SPANS = { "1h": 3_600_000, "24h": 86_400_000, "7d": 604_800_000 };
 const PAGE = 100;
 const COLLECT = 1000;
@@ -35,13 +40,24 @@ function serverQuery(query) {
 
 /** @param {import("../router.js").Address} address */
 export async function load({ query, signal }) {
+  // A search that took long is not done again at each change.
+  if (view?.search.isLong()) return { totals: (await get("/v1/totals", signal)).rows };
   const asked = serverQuery(query);
-  const [page, counts] = await Promise.all([
-    get(withQuery("/v1/jobs", { fields: "brief", limit: PAGE, ...asked }), signal),
-    get("/v1/counts", signal),
-  ]);
+  const counted = get("/v1/totals", signal);
+  const named = view ? null : counted.then(({ rows }) => asked.text && offers(asked.text, new Set(rows.map((/** @type {any} */ row) => row.kind)), signal));
+  const [page, totals] = await Promise.all([firstPage({ limit: PAGE, ...asked }, signal), counted]);
   // A cursor belongs to its filter, so the next page has the same time, not the same span.
-  return { ...page, counts: counts.counts, since: asked.since ?? "" };
+  return { ...page, totals: totals.rows, named: await named, since: asked.since ?? "", read_at: new Date(now()).toISOString() };
+}
+
+/** Reads the first page. A role from which contents are hidden may not search for a text: the page says so. @param {any} query @param {AbortSignal} signal */
+async function firstPage(query, signal) {
+  try {
+    return await readJobs(query, signal);
+  } catch (error) {
+    if (query.text && error instanceof Problem && error.status === 403) return { jobs: [], next_cursor: null, searched: 0, stopped: false, refused: error };
+    throw error;
+  }
 }
 
 /** Which events change the list. @param {import("../router.js").Address} address */
@@ -50,16 +66,19 @@ export function watch({ query }) {
 }
 
 /** @param {HTMLElement} root @param {any} data @param {import("../router.js").Address} address */
-export function draw(root, data, { query }) {
+export function draw(root, data, { query, signal }) {
   const chosen = new Map();
   let lastId = /** @type {number | null} */ (null);
   const all = /** @type {HTMLInputElement} */ (el("input", { type: "checkbox", "aria-label": "Select all jobs on this page" }));
   const verbs = verbsForMany();
   const boxes = verbs.length ? [{ name: "Selected", check: true, heading: all, cell: box }] : [];
-  const makeList = () => table("Jobs", [...boxes, ...chosenColumns()], (job) => job.id);
+  const makeList = () => table("Jobs", [...boxes, ...chosenColumns()], (job) => job.id, {
+    holds: () => chosen.size > 0 || window.scrollY > 150,
+    shown: (rows) => (view.rows = rows),
+    waiting: (n) => (n === 1 ? "1 new job matches – show" : `${number(n)} new jobs match – show`),
+  });
   let list = makeList();
   const pills = el("ul", { class: "chips", "aria-label": "Jobs by status" });
-  const more = el("button", { type: "button", class: "new-rows", hidden: true });
   const sheet = el("div", { class: "sheet", hidden: true });
   const note = el("div", null);
   const pages = el("p", null);
@@ -118,40 +137,51 @@ export function draw(root, data, { query }) {
     for (const job of view.rows) all.checked ? chosen.set(job.id, job) : chosen.delete(job.id);
     showChosen();
   });
-  more.addEventListener("click", () => view.show(view.latest, true));
-
   const menu = columnMenu(() => {
     const old = list.node;
     list = makeList();
-    list.update(view.rows);
     old.replaceWith(list.node);
+    list.update(view.rows);
     showChosen();
   });
 
-  view = { rows: [], latest: data, show };
+  view = { rows: [], show, update };
+  const searching = search({
+    page: data,
+    wanted: PAGE,
+    read: (cursor, limit) => readJobs({ ...serverQuery(query), since: data.since, after: null, cursor, limit }, signal).then((page) => ({ ...page, read_at: new Date(now()).toISOString() })),
+    show: () => view && show(data),
+    again: async () => go(location.pathname + location.search, { replace: true, keepFocus: true }),
+    newest: withQuery("/jobs", { ...asObject(query), order: null, cursor: null }),
+    signal,
+  });
+  view.search = searching;
 
-  /** Shows a page. While a person works with the list, new rows wait behind a button. @param {any} given @param {boolean} all */
-  function show(given, all) {
-    view.latest = given;
-    showPills(pills, given.counts, query);
-    const known = new Map(given.jobs.map((/** @type {any} */ job) => [job.id, job]));
-    const isHeld = !all && view.rows.length > 0 && (chosen.size > 0 || window.scrollY > 150 || list.node.matches(":hover, :focus-within") || isDialogOpen());
-    const fresh = given.jobs.filter((/** @type {any} */ job) => !view.rows.some((/** @type {any} */ row) => row.id === job.id));
-    view.rows = isHeld ? view.rows.map((/** @type {any} */ row) => known.get(row.id) ?? row) : given.jobs;
-    list.update(view.rows);
-    more.hidden = !isHeld || fresh.length === 0;
-    more.textContent = fresh.length === 1 ? "1 new job matches – show" : `${number(fresh.length)} new jobs match – show`;
+  /** Shows what is known anew. @param {any} given */
+  function update(given) {
+    showPills(pills, given.totals, query);
+    if (!given.jobs) return;
+    data = given;
+    searching.update(given);
+    show(given);
+  }
+
+  /** Shows a page of jobs. @param {any} given */
+  function show(given) {
+    list.update(given.jobs);
     list.node.hidden = view.rows.length === 0;
-    replace(note, view.rows.length ? null : nothing(query, given.counts));
+    if (given.refused) replace(note, problemBox(given.refused));
+    else replace(note, view.rows.length || searching.isOpen() ? null : nothing(query, given.totals));
     const next = given.next_cursor && el("a", { href: withQuery("/jobs", { ...asObject(query), since: given.since, cursor: given.next_cursor }), "data-page": "next" }, "Next page");
     const first = query.get("cursor") && el("a", { href: withQuery("/jobs", { ...asObject(query), cursor: null }), "data-page": "previous" }, "First page");
     replace(pages, first, first && next ? " · " : null, next);
     if (chosen.size) showChosen();
   }
 
+  const kinds = new Set(data.totals.map((/** @type {any} */ row) => row.kind));
   const fields = [
-    { name: "queue", label: "Queue", known: Object.keys(data.counts) },
-    { name: "kind", label: "Kind", known: [...new Set(data.jobs.map((/** @type {any} */ job) => job.kind))] },
+    { name: "queue", label: "Queue", known: [...new Set(data.totals.map((/** @type {any} */ row) => row.queue))] },
+    { name: "kind", label: "Kind", known: [...kinds].sort() },
     { name: "owner", label: "Worker" },
     { name: "since", label: "Enqueued", choices: /** @type {[string, string][]} */ ([["", "at any time"], ["1h", "in the last hour"], ["24h", "in the last 24 h"], ["7d", "in the last 7 d"]]) },
     { name: "text", label: "Text" },
@@ -161,46 +191,50 @@ export function draw(root, data, { query }) {
     head("Jobs", menu, el("a", { href: exported, download: "jobs.ndjson" }, "Export NDJSON")),
     pills,
     filterRow("/jobs", query, fields),
-    more,
+    query.getAll("status").includes("dead_lettered") ? el("p", { class: "muted" }, "Replayed and discarded ones are in this list too. ", link("/dead-letters", "Dead letters"), " has those that wait for a decision.") : "",
+    data.named || "",
+    searching.node,
     note,
     list.node,
     sheet,
     pages,
     command(commandLine(query)),
   );
-  show(data, true);
+  showPills(pills, data.totals, query);
+  show(data);
 }
 
 /** The same list on the command line. @param {URLSearchParams} query */
 function commandLine(query) {
-  const options = active(query, ["status", "queue", "kind", "owner", "text"]).map(([name, value]) => ` --${name}=${quoted(value)}`);
+  const options = active(query, ["status", "queue", "kind", "owner", "correlation_id", "dedupe_key", "text"]).map(([name, value]) => ` --${name.replaceAll("_", "-")}=${quoted(value)}`);
   return `holdfast job list${options.join("")}`;
 }
 
-/** @param {Element} pills @param {any} counts @param {URLSearchParams} query */
-function showPills(pills, counts, query) {
-  const queue = query.get("queue");
-  const rows = queue ? [counts[queue] ?? {}] : Object.values(counts);
-  const of = (/** @type {string} */ status) => rows.reduce((sum, row) => sum + (row[status] ?? 0), 0);
+/** How many jobs of each status there are. With other filters than queue and kind that is not known. @param {Element} pills @param {any[]} totals @param {URLSearchParams} query */
+function showPills(pills, totals, query) {
+  const [queue, kind] = [query.get("queue"), query.get("kind")];
+  const isKnown = NAMES.every((name) => COUNTED.has(name) || !query.get(name));
+  const rows = totals.filter((row) => (!queue || row.queue === queue) && (!kind || row.kind === kind));
+  const of = (/** @type {string} */ status) => rows.filter((row) => row.status === status).reduce((sum, row) => sum + row.n, 0);
   const chosen = query.getAll("status");
   const chip = (/** @type {string} */ status, /** @type {string} */ text, /** @type {number} */ n) => {
     const href = withQuery("/jobs", { ...asObject(query), status, cursor: null });
-    return el("li", null, el("a", { class: "chip", href, "aria-current": (status ? chosen.includes(status) : !chosen.length) ? "true" : null }, status ? pill(status) : text, el("span", { class: "n" }, number(n))));
+    return el("li", null, el("a", { class: "chip", href, "aria-current": (status ? chosen.includes(status) : !chosen.length) ? "true" : null }, status ? pill(status) : text, isKnown ? el("span", { class: "n" }, number(n)) : null));
   };
   replace(pills, chip("", "All", STATUSES.reduce((sum, status) => sum + of(status), 0)), ...STATUSES.map((status) => chip(status, word(status), of(status))));
 }
 
-/** @param {URLSearchParams} query @param {any} counts */
-function nothing(query, counts) {
+/** @param {URLSearchParams} query @param {any[]} totals */
+function nothing(query, totals) {
   const pairs = active(query, NAMES);
   if (pairs.length) return empty(`No job matches ${pairs.map(([name, value]) => `${name} = ${value}`).join(" and ")}.`, dropChips("/jobs", query, pairs));
-  if (Object.keys(counts).length) return empty("There are no more jobs on this page.");
+  if (totals.length) return empty("There are no more jobs on this page.");
   return empty("This ledger has no jobs yet. Enqueue one:", command("holdfast job enqueue greet --queue mail --args '{\"name\": \"Ada\"}'"));
 }
 
 /** @param {any} data */
 export function update(data) {
-  view?.show(data, false);
+  view?.update(data);
 }
 
 export function leave() {

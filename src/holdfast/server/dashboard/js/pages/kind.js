@@ -4,6 +4,7 @@ import { get, Problem } from "../api.js";
 import { el, link, replace, withQuery } from "../dom.js";
 import { number } from "../format.js";
 import { COLUMNS } from "../parts/columns.js";
+import { readJobs } from "../parts/joblist.js";
 import { DEPTH, historyCharts, RUN, THROUGHPUT, WAIT } from "../parts/history.js";
 import { head } from "../parts/states.js";
 import { table } from "../parts/table.js";
@@ -17,7 +18,7 @@ export const title = ({ name }) => `Kind ${name}`;
 
 /** @param {import("../router.js").Address} address */
 export async function load({ name, signal }) {
-  const [kinds, jobs] = await Promise.all([get("/v1/kinds", signal), get(withQuery("/v1/jobs", { kind: name, fields: "brief", order: "newest", limit: 20 }), signal)]);
+  const [kinds, jobs] = await Promise.all([get("/v1/kinds", signal), readJobs({ kind: name, order: "newest", limit: 20 }, signal)]);
   const kind = kinds.kinds.find((/** @type {any} */ one) => one.kind === name);
   if (!kind && !jobs.jobs.length) throw new Problem({ code: "not_found", detail: `No job has the kind ${name}.`, action: "See all kinds." }, 404, null);
   return { kind: kind ?? { counts: {}, errors: [] }, jobs: jobs.jobs };

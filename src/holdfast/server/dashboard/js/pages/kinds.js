@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { el, link, path, withQuery } from "../dom.js";
-import { count, decimal, duration, number, percent } from "../format.js";
+import { count, decimal, duration, number, percent, rateWindow } from "../format.js";
 import { listPage } from "../parts/listpage.js";
 import { command, countLink, empty } from "../parts/states.js";
 import { glyph } from "../status.js";
@@ -12,7 +12,7 @@ const LIVE = ["queued", "claimed", "running", "stalled"];
 /** Ends of the last hour: all, and those that were no success. @param {any} kind */
 function ends(kind) {
   const { succeeded = 0, failed = 0, dead_lettered = 0 } = kind.last_hour;
-  return { all: succeeded + failed + dead_lettered, bad: failed + dead_lettered, done: succeeded };
+  return { all: succeeded + failed + dead_lettered, bad: failed + dead_lettered };
 }
 
 /** Whether jobs wait that no worker serves. @param {any} kind */
@@ -30,15 +30,16 @@ const page = listPage({
   load: async ({ signal }) => (await get("/v1/kinds", signal)).kinds,
   answer: (kinds) => {
     const unserved = kinds.filter(isUnserved).length;
-    return `${count(kinds.length, "kind")} of jobs. ${unserved ? `${count(unserved, "kind")} with jobs that no worker serves.` : "Every kind with live jobs has a worker."}`;
+    const rated = kinds.find((kind) => kind.rates)?.rates;
+    return `${count(kinds.length, "kind")} of jobs. ${rated ? `Rates are of the ${rateWindow(rated)}. ` : ""}${unserved ? `${count(unserved, "kind")} with jobs that no worker serves.` : "Every kind with live jobs has a worker."}`;
   },
   columns: () => [
     { name: "Kind", cell: (/** @type {any} */ kind) => link(path("kinds", kind.kind), kind.kind), cut: true },
     { name: "Waiting", cell: (kind) => counted(kind, "queued"), number: true },
     { name: "Running", cell: (kind) => counted(kind, "running"), number: true },
     { name: "Failed", cell: (kind) => counted(kind, "failed"), number: true },
-    { name: "Dead letters", cell: (kind) => counted(kind, "dead_lettered"), number: true },
-    { name: "Done a minute", cell: (kind) => (kind.is_other ? "–" : decimal(ends(kind).done / 60)), number: true },
+    { name: "Dead letters", cell: (kind) => countLink(withQuery("/dead-letters", { kind: kind.kind }), kind.dead_letters), number: true },
+    { name: "Done/min", cell: (kind) => decimal(kind.rates?.succeeded), number: true },
     { name: "Failed, 1 h", cell: (kind) => (ends(kind).all ? percent(ends(kind).bad / ends(kind).all) : "–"), number: true },
     { name: "Run p50 / p95", cell: (kind) => (kind.run.n ? `${duration(kind.run.p50_ms)} / ${duration(kind.run.p95_ms)}` : "–"), number: true },
     { name: "Wait p95", cell: (kind) => (kind.wait.n ? duration(kind.wait.p95_ms) : "–"), number: true },

@@ -12,8 +12,10 @@ import { table } from "../parts/table.js";
 import { errorLine, pill } from "../status.js";
 
 /** @type {[string, string][]} */
-const GROUPS = [["", "reason, stage and error"], ["reason_code", "reason"], ["kind", "kind"], ["queue", "queue"], ["error_text", "error text"]];
-const DEFAULT = "reason_code,failure_stage,error_text";
+const GROUPS = [["", "cause"], ["reason_code", "reason"], ["kind", "kind"], ["queue", "queue"], ["reason_code,failure_stage,error_text", "reason, stage and error"]];
+const DEFAULT = "cause";
+/** For roles from which errors are hidden. */
+const WITHOUT_ERRORS = "reason_code,failure_stage";
 /** @type {any} */
 let view = null;
 
@@ -22,10 +24,10 @@ export const title = () => "Dead letters";
 /** @param {import("../router.js").Address} address */
 export async function load({ query, signal }) {
   const scope = { queue: query.get("queue"), kind: query.get("kind") };
+  const groupsBy = (/** @type {string} */ by) => get(withQuery("/v1/dead-letters/groups", { by, ...scope }), signal);
   const [groups, letters] = await Promise.all([
-    get(withQuery("/v1/dead-letters/groups", { by: query.get("by") || DEFAULT, ...scope }), signal).catch((error) => {
-      // A role from which errors are hidden, or a token of some queues: the list alone is shown.
-      if (error instanceof Problem && error.status === 403) return { groups: [], cut: false };
+    groupsBy(query.get("by") || DEFAULT).catch((error) => {
+      if (error instanceof Problem && error.status === 403) return groupsBy(WITHOUT_ERRORS);
       throw error;
     }),
     get(withQuery("/v1/dead-letters", { ...scope, limit: 200, after: query.get("after") }), signal),
@@ -45,6 +47,12 @@ function countOf(group, query) {
   return countLink(withQuery("/dead-letters", { queue: queue ?? query.get("queue"), kind: kind ?? query.get("kind") }), group.n);
 }
 
+/** The reason codes of a group that is one of errors. @param {any} group */
+function reasons(group) {
+  if (!group.key.cause || Object.keys(group.reasons).some((code) => group.key.cause.startsWith(code))) return null;
+  return Object.entries(group.reasons).map(([code, n]) => `${code} ${number(n)}`).join(", ");
+}
+
 /**
  * Buttons for all letters of a group, also those that are not on this page. They are read when a button is pressed.
  * @param {any} group
@@ -59,7 +67,7 @@ function groupButtons(group, query, verbs) {
       const found = await get(withQuery("/v1/dead-letters/groups", { by, queue: query.get("queue"), kind: query.get("kind"), letters: "true" }));
       const same = found.groups.find((/** @type {any} */ one) => JSON.stringify(one.key) === JSON.stringify(group.key));
       const letters = (same?.letters ?? []).map((/** @type {any} */ letter) => ({ ...letter, status: "dead_lettered" }));
-      await actOnMany(verb.name === "replay" ? { ...verb, fits: (job) => !job.is_replayed, skips: "replayed before" } : verb, letters);
+      await actOnMany(verb, letters);
     }));
     return button;
   });
@@ -71,10 +79,10 @@ export function draw(root, data, { query }) {
   const sheet = el("div", { class: "sheet", hidden: true });
   const verbs = verbsForMany().filter((verb) => verb.name === "replay" || verb.name === "discard");
   const groups = table("Groups of dead letters", [
-    { name: "Why", cell: (/** @type {any} */ group) => Object.values(group.key).filter(Boolean).join(" · ") || "no reason known" },
+    { name: "Why", cell: (/** @type {any} */ group) => [Object.values(group.key).filter(Boolean).join(" · ") || "no reason known", el("div", { class: "muted" }, reasons(group))] },
     { name: "Letters", cell: (group) => countOf(group, query), number: true },
     { name: "Newest", cell: (group) => [link(path("jobs", group.newest_id), `#${group.newest_id}`), " ", time(group.newest_at, { ago: true })] },
-    ...(verbs.length ? [{ name: "Whole group", cell: (/** @type {any} */ group) => groupButtons(group, query, verbs) }] : []),
+    ...(verbs.length ? [{ name: "Whole group", cell: (/** @type {any} */ group) => el("div", { class: "row-verbs" }, groupButtons(group, query, verbs)) }] : []),
   ], (group) => JSON.stringify(group.key));
   const box = (/** @type {any} */ letter) => {
     const input = /** @type {HTMLInputElement} */ (el("input", { type: "checkbox", "aria-label": `Select job ${letter.job_id}` }));
@@ -112,20 +120,27 @@ export function draw(root, data, { query }) {
   const answer = el("p", { class: "answer" });
   const note = el("div", null);
   const pages = el("p", null);
-  const sections = el("div", null, el("h2", null, "By cause"), groups.node, el("h2", null, "Letters"), list.node);
-  root.append(head("Dead letters"), answer, filterRow("/dead-letters", query, [
+  const waiting = el("div", null, el("h2", null, "By cause"), groups.node);
+  const sections = el("div", null, waiting, el("h2", null, "Letters"), list.node);
+  const meaning = el("p", { class: "muted" }, "A job becomes a dead letter when its attempts are used up, when its input or its result is not valid, or when an operator ends it so. A job is ",
+    link("/jobs?status=failed", "failed"), " when its handler reports that no further attempt would help.");
+  root.append(head("Dead letters"), answer, meaning, filterRow("/dead-letters", query, [
     { name: "by", label: "Group by", choices: GROUPS }, { name: "queue", label: "Queue" }, { name: "kind", label: "Kind" },
   ]), note, sections, sheet, pages, command("holdfast dlq list"));
-  view = { answer, note, pages, groups, list, sections, query };
+  view = { answer, note, pages, groups, list, sections, waiting, query };
   update(data);
 }
 
 /** @param {any} data */
 export function update({ groups, letters, next }) {
-  const total = groups.groups.reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + group.n, 0) || letters.length;
-  setText(view.answer, total ? `${count(total, "job")} came to nothing${groups.groups.length ? `, for ${count(groups.groups.length, "cause")}` : ""}. Replay them when the cause is gone, or discard them.` : "");
+  const total = groups.groups.reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + group.n, 0);
+  const more = groups.cut ? " or more" : "";
+  const waits = total ? `${count(total, "dead letter")}${more} ${total === 1 ? "waits" : "wait"} for a decision, of ${count(groups.groups.length, view.query.get("by") ? "group" : "cause")}. Replay them when the cause is gone, or discard them.` : "";
+  const replayed = groups.replayed ? `${number(groups.replayed)} ${total ? "more " : ""}${groups.replayed === 1 ? "was" : "were"} replayed and ${groups.replayed === 1 ? "stays" : "stay"} in the list below until discarded.` : "";
+  setText(view.answer, [waits || (replayed && "No dead letter waits for a decision."), replayed].filter(Boolean).join(" "));
+  view.waiting.hidden = groups.groups.length === 0;
   const filter = ["queue", "kind"].filter((name) => view.query.get(name)).map((name) => `${name} = ${view.query.get(name)}`).join(" and ");
-  replace(view.note, letters.length ? null : empty(filter ? `No dead letter matches ${filter}.` : "There are no dead letters. A job becomes one if its attempts are exhausted, or if an operator says so."));
+  replace(view.note, letters.length ? null : empty(filter ? `No dead letter matches ${filter}.` : "There are no dead letters."));
   view.sections.hidden = letters.length === 0;
   view.groups.update(groups.groups);
   view.list.update(letters);

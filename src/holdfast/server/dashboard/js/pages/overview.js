@@ -4,13 +4,13 @@ import { get } from "../api.js";
 import { everySecond, time } from "../clock.js";
 import { showCounts } from "../counts.js";
 import { el, link, path, replace, setText } from "../dom.js";
-import { count, decimal, number } from "../format.js";
+import { count, decimal, number, rateWindow } from "../format.js";
 import { historyCharts, RUN, THROUGHPUT, WAIT } from "../parts/history.js";
+import { QUEUE_COLUMNS } from "../parts/queue.js";
 import { sparkline } from "../parts/sparkline.js";
 import { command, countLink, empty, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { glyph } from "../status.js";
-import { QUEUE_COLUMNS } from "./queues.js";
 
 const LINES_EVERY_MS = 60_000;
 const NAMED_MAX = 3;
@@ -111,9 +111,8 @@ export function update(data) {
   view.full.hidden = total === 0;
   showAnswer(data, total);
   replace(view.asOf, "as of ", time(data.as_of.at ?? data.now, { ago: true }));
-  const perMinute = (/** @type {any} */ n) => (rates ? `${decimal(n)} a minute` : "");
-  view.tiles.waiting.show(number(counts.queued ?? 0), rates ? `${perMinute(rates.enqueued)} come in` : "");
-  view.tiles.running.show(number((counts.running ?? 0)), rates ? `${perMinute(rates.succeeded)} done` : "");
+  view.tiles.waiting.show(number(counts.queued ?? 0), rates ? `${decimal(rates.enqueued)} a minute come in, ${rateWindow(rates)}` : "");
+  view.tiles.running.show(number((counts.running ?? 0)), rates ? `${decimal(rates.succeeded)} a minute done, ${rateWindow(rates)}` : "");
   view.tiles.stalled.show(number(counts.stalled ?? 0), counts.claimed ? `${count(counts.claimed, "job")} claimed` : "");
   view.tiles.failed.show(number(counts.failed ?? 0), data.failed_24h === null ? "" : `${number(data.failed_24h)} in 24 h, dead letters included`);
   view.tiles.letters.show(number(data.dead_letters), "neither replayed nor discarded");

@@ -4,12 +4,13 @@ import { get, getIfThere } from "../api.js";
 import { el, link, path, replace, setText, withQuery } from "../dom.js";
 import { number } from "../format.js";
 import { COLUMNS } from "../parts/columns.js";
+import { readJobs } from "../parts/joblist.js";
 import { DEPTH, historyCharts, THROUGHPUT, WAIT } from "../parts/history.js";
 import { pauseButton, resumeButton } from "../parts/pause.js";
+import { settingsText, stateOf } from "../parts/queue.js";
 import { command, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
 import { pill, STATUSES } from "../status.js";
-import { settingsText, stateOf } from "./queues.js";
 
 /** Weights that are named. */
 const WEIGHTS_MAX = 50;
@@ -23,7 +24,7 @@ export const title = ({ name }) => `Queue ${name}`;
 export async function load({ name, signal }) {
   const [queue, jobs, workers, settings] = await Promise.all([
     get(path("v1", "queues", name), signal),
-    get(withQuery("/v1/jobs", { queue: name, fields: "brief", order: "newest", limit: 20 }), signal),
+    readJobs({ queue: name, order: "newest", limit: 20 }, signal),
     getIfThere("/v1/workers", signal, { workers: [] }),
     get("/v1/queue-settings", signal),
   ]);

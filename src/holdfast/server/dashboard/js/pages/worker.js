@@ -4,6 +4,7 @@ import { get, getIfThere } from "../api.js";
 import { time } from "../clock.js";
 import { el, link, replace, withQuery } from "../dom.js";
 import { COLUMNS } from "../parts/columns.js";
+import { readJobs } from "../parts/joblist.js";
 import { jsonBlock } from "../parts/json.js";
 import { empty, facts, head } from "../parts/states.js";
 import { table } from "../parts/table.js";
@@ -19,7 +20,7 @@ export const title = ({ name }) => `Worker ${name}`;
 export async function load({ name, signal }) {
   const [workers, held, keys, runs] = await Promise.all([
     get("/v1/workers", signal),
-    get(withQuery("/v1/jobs", { owner: name, fields: "brief", order: "newest", limit: 100 }), signal),
+    readJobs({ owner: name, order: "newest", limit: 100 }, signal),
     getIfThere("/v1/keys", signal, { keys: [] }),
     getIfThere("/v1/runs", signal, { runs: [] }),
   ]);

@@ -1,6 +1,6 @@
 /** Charts of a history: lines and stacked columns. */
 
-import { el, replace, svg, withQuery } from "../dom.js";
+import { el, replace, setText, svg, withQuery } from "../dom.js";
 import { compact, day, decimal, duration, fullTime, minuteTime, number, timeForm } from "../format.js";
 import { go } from "../router.js";
 import { STEPS_MS } from "./scale.js";
@@ -37,15 +37,35 @@ function nice(value) {
   return [1, 2, 5, 10].map((one) => one * power).find((one) => one >= value) ?? value;
 }
 
+/**
+ * Returns the path of a line with gaps, and one with a dot for each value that has none beside it.
+ * @param {(number | null)[]} values
+ * @param {(n: number) => number} x
+ * @param {(value: number) => number} y
+ */
+export function strokes(values, x, y) {
+  let line = "";
+  let dots = "";
+  const isThere = (/** @type {number} */ n) => (values[n] ?? null) !== null;
+  values.forEach((value, n) => {
+    if (value === null) return;
+    const place = `${x(n).toFixed(1)} ${y(value).toFixed(1)}`;
+    if (!isThere(n - 1) && !isThere(n + 1)) dots += `M${place}h.01`;
+    else line += `${isThere(n - 1) ? "L" : "M"}${place}`;
+  });
+  return { line, dots };
+}
+
 /** @param {ChartOptions} options */
 export function chart(options) {
   const { series } = options;
   const format = options.times ? duration : decimal;
-  const place = el("div", null);
+  const place = el("div", { class: "chart-place" });
+  const heading = el("h3", null, options.title);
   const said = el("div", { class: "chart-note", "aria-live": "off" });
   const asTable = el("button", { type: "button", class: "link", "data-as-table": true, "aria-pressed": "false" }, "As table");
   const legend = series.map((one) => el("span", { class: one.hue }, el("i", null), one.name + (one.style === "p95" ? " (dashed)" : "")));
-  const node = el("section", { class: "panel" }, el("div", { class: "panel-head" }, el("h3", null, options.title), asTable), el("div", { class: "legend" }, ...legend), place, said);
+  const node = el("section", { class: "panel" }, el("div", { class: "panel-head" }, heading, asTable), el("div", { class: "legend" }, ...legend), place, said);
   /** @type {any} */
   let data = null;
   let isTable = false;
@@ -76,6 +96,7 @@ export function chart(options) {
 
   function draw() {
     if (!data) return;
+    if (options.columns) setText(heading, `${options.title}: jobs in each ${duration(data.step_s * 1000)}`);
     if (isTable) {
       replace(place, table(data, series, format));
       return;
@@ -108,17 +129,8 @@ export function chart(options) {
 
   /** Gaps stay gaps. @param {Series} one @param {(value: number) => number} y */
   function line(one, y) {
-    let d = "";
-    let isDown = false;
-    data.points.forEach((/** @type {any} */ point, /** @type {number} */ n) => {
-      const value = valueOf(point, one);
-      if (value === null) isDown = false;
-      else {
-        d += `${isDown ? "L" : "M"}${x(n).toFixed(1)} ${y(value).toFixed(1)}${isDown ? "" : "h.01"}`;
-        isDown = true;
-      }
-    });
-    return svg("g", { class: one.hue }, svg("path", { class: `series ${one.style ?? ""}`, d }));
+    const { line: d, dots } = strokes(data.points.map((/** @type {any} */ point) => valueOf(point, one)), x, y);
+    return svg("g", { class: one.hue }, svg("path", { class: `series ${one.style ?? ""}`, d }), dots && svg("path", { class: "dots", d: dots }));
   }
 
   /** @param {(value: number) => number} y */

@@ -7,12 +7,12 @@ import { pill } from "../status.js";
 
 const KEY = "holdfast.columns";
 
-/** What is left of a list's row to say why the job is where it is. @param {any} job */
+/** Why the job is where it is. A job that waits says what its explanation says. @param {any} job */
 function why(job) {
+  if (job.status === "queued") return [job.why, job.last_error && `Last error: ${job.last_error}`].filter(Boolean).join(" ");
   if (job.last_error && job.status !== "succeeded") return typeof job.last_error === "string" ? job.last_error : "";
   if (job.status === "stalled") return job.stall_reason ?? "";
   if (job.status === "cancelled") return job.cancel_reason ?? "";
-  if (job.waits_for?.length) return `waits for ${job.waits_for.map((/** @type {number} */ id) => `#${id}`).join(", ")}`;
   return [job.stage && `stage ${job.stage}`, job.progress !== null && `progress ${number(job.progress)}`].filter(Boolean).join(", ");
 }
 
@@ -32,7 +32,7 @@ export const COLUMNS = [
   { name: "Worker", cell: worker, cut: true },
   { name: "Age", cell: (job) => time(job.created_at), number: true },
   { name: "Changed", cell: (job) => time(job.updated_at), number: true },
-  { name: "Why", cell: why, cut: true },
+  { name: "Why", cell: why, cut: true, calm: true },
 ];
 /** Columns that are shown if they are chosen. @type {import("./table.js").Column<any>[]} */
 const MORE = [
