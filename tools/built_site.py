@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 NOT_LOADED = {"alternate", "author", "canonical", "edit", "license", "next", "prev"}
 """Values of `rel` with which `<link>` only names a page. With any other value, a browser loads it or connects to its host."""
 LOADED = ("src", "poster", "data", "background")
-"""Attributes that a browser loads, whatever the tag."""
+"""Attributes that a browser loads, of any tag."""
 
 _CSS = re.compile(r"""url\(\s*["']?([^"')]+)|@import\s+["']([^"']+)""")
 
