@@ -96,7 +96,7 @@ export function chart(options) {
 
   function draw() {
     if (!data) return;
-    if (options.columns) setText(heading, `${options.title}: jobs in each ${duration(data.step_s * 1000)}`);
+    if (options.columns) setText(heading, `${options.title}: jobs a ${data.step_s === 60 ? "minute" : duration(data.step_s * 1000)}`);
     if (isTable) {
       replace(place, table(data, series, format));
       return;
