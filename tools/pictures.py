@@ -115,20 +115,14 @@ def running_demo() -> Iterator[Demo]:
             process.wait(60)
 
 
-def make_pictures(folder: Path) -> list[Path]:
+def make_pictures(folder: Path, browser: Browser) -> list[Path]:
     """Write the pictures into a folder. Return their paths."""
-    path = find_chromium()
-    if path is None:
-        raise RuntimeError(HOW)
     folder.mkdir(parents=True, exist_ok=True)
-    with running_demo() as demo, sync_playwright() as playwright:
+    drawing = folder / "kill.svg"
+    with running_demo() as demo:
         with holdfast.open(demo.url) as ledger:
-            drawing = folder / "kill.svg"
             drawing.write_text(draw_kill(ledger.events(demo.job), demo.refusal))
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        found = [drawing, *_screenshots(browser, folder, demo.link, demo.job)]
-        browser.close()
-    return found
+        return [drawing, *_screenshots(browser, folder, demo.link, demo.job)]
 
 
 def _screenshots(browser: Browser, folder: Path, link: str, job: int) -> Iterator[Path]:
@@ -155,6 +149,14 @@ def _screenshots(browser: Browser, folder: Path, link: str, job: int) -> Iterato
             yield picture
 
 
+def main() -> None:
+    path = find_chromium()
+    if path is None:
+        sys.exit(HOW)
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=path, args=["--no-sandbox"]) as browser:
+        for made in make_pictures(FOLDER, browser):
+            sys.stdout.write(f"{made.relative_to(ROOT)}\n")
+
+
 if __name__ == "__main__":
-    for made in make_pictures(FOLDER):
-        sys.stdout.write(f"{made.relative_to(ROOT)}\n")
+    main()

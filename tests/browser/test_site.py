@@ -183,7 +183,8 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a site with public addresses."""
     folder = tmp_path_factory.mktemp("site")
     made = folder / "pyproject.toml"
-    made.write_text(f'{site.PROJECT.read_text()}\n[project.urls]\nRepository = "{REPOSITORY}"\nDocumentation = "{PUBLIC}"\n')
+    addresses = f'[project.urls]\nRepository = "{REPOSITORY}"\nDocumentation = "{PUBLIC}"\n'
+    made.write_text(site.PROJECT.read_text().replace("[project.urls]\n", addresses, 1))
     program = Path(os.environ.get("SITE_VENV") or site.ROOT / ".site") / "bin/zensical"
     assert site.build(folder, program, made) == 0
     return folder / "site"

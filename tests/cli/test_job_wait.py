@@ -7,6 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import Ledger
+from holdfast.cli import job_wait
 from tests.cli.conftest import Start, Typed
 from tests.contract.builders import cancelled, dead_lettered, failed, running, succeeded
 
@@ -43,6 +44,17 @@ def test_wait_fails_at_its_timeout_and_says_why(ask: Any, real: Ledger) -> None:
     assert (code, said.splitlines()[0]) == (1, f"Failed: result_timeout: {words}")
     assert (answer["error_code"], answer["error"]) == ("result_timeout", words)
     assert answer["error_context"] == {"job_id": waiting.id, "status": "queued", "waiting": [waiting.id, other.id]}
+
+
+def test_wait_says_soon_what_a_job_waits_for(typed: Typed, store_url: str, real: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = real.enqueue("k")
+    monkeypatch.setattr(job_wait, "SILENT_SECONDS", 0.01)
+    said = typed("job", "wait", str(made.id), "--timeout", "50ms", "--db", store_url)
+    assert [line.partition(". ")[0] for line in said.err.splitlines()[:2]] == [
+        f"job {made.id} is still queued after 0.01 s",
+        f"Failed: result_timeout: job {made.id} is still queued after 0.05 s",
+    ]
+    assert typed("job", "wait", str(made.id), "--timeout", "50ms", "--db", store_url, "--json").err == ""
 
 
 def test_wait_refuses_an_unknown_job_at_once(ask: Any, real: Ledger) -> None:

@@ -54,6 +54,8 @@ def test_each_command_is_in_one_section_of_the_help(typed: Typed) -> None:
         ("ps", "'job list'"),
         ("retry", "'job replay'"),
         ("task rm", "'job cancel'"),
+        ("queue resume", "'queue unpause'"),
+        ("schedule unpause", "'schedule resume'"),
         ("help", "'--help'"),
     ],
 )

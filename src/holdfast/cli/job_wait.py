@@ -13,7 +13,10 @@ from holdfast.cli.values import JOB_ID, duration
 from holdfast.core.model import TERMINAL
 
 if TYPE_CHECKING:
-    from holdfast.ledger import Ledger
+    from holdfast.ledger import Job, Ledger
+
+SILENT_SECONDS = 2.0
+"""After this time, `job wait` says what a job waits for."""
 
 
 @click.command()
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
 def wait(ledger: "Ledger", *, ids: tuple[int, ...], timeout: timedelta) -> CommandResult:
     """Wait until jobs have ended, with or without success.
 
-    Exit 0 when all of them have ended, 1 if one has not after --timeout. The error then says what that job waits for.
+    Exit 0 when all of them have ended, 1 if one has not after --timeout. The error then says what that job waits for. So does a
+    remark after two seconds.
 
     \b
     Example:
@@ -35,8 +39,14 @@ def wait(ledger: "Ledger", *, ids: tuple[int, ...], timeout: timedelta) -> Comma
     chosen, end = list(dict.fromkeys(ids)), time.monotonic() + timeout.total_seconds()
     for id_ in chosen:
         ledger.get(id_)  # an id that does not exist is refused at once
-    found = [ledger.wait(id_, timeout=max(0.0, end - time.monotonic())) for id_ in chosen]
+    soon = min(end, time.monotonic() + SILENT_SECONDS)
+    found = _wait_for(ledger, chosen, soon)
     waiting = [job for job in found if job.status not in TERMINAL]
+    if waiting and soon < end:
+        if not click.get_current_context().params["as_json"]:
+            Page().remark(result_timeout(ledger, waiting[0], SILENT_SECONDS).message)
+        found = _wait_for(ledger, chosen, end)
+        waiting = [job for job in found if job.status not in TERMINAL]
     if waiting:
         late = result_timeout(ledger, waiting[0], timeout.total_seconds())
         late.context["waiting"] = [job.id for job in waiting]
@@ -47,6 +57,10 @@ def wait(ledger: "Ledger", *, ids: tuple[int, ...], timeout: timedelta) -> Comma
             page.line(f"Job {job.id} is {job.status.value.replace('_', '-')}.")
 
     return CommandResult({"jobs": [job_view(job) for job in found]}, show)
+
+
+def _wait_for(ledger: "Ledger", ids: list[int], end: float) -> "list[Job]":
+    return [ledger.wait(id_, timeout=max(0.0, end - time.monotonic())) for id_ in ids]
 
 
 @click.command()

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.command import as_json_option, db_option, exit_code_of, import_with_extra, key_option, load_keys, open_ledger
-from holdfast.cli.config import is_named, ledger_url, load_sinks, setting
+from holdfast.cli.command import (
+    as_json_option,
+    db_option,
+    exit_code_of,
+    import_with_extra,
+    key_option,
+    load_keys,
+    open_ledger,
+    report_new_ledger,
+)
+from holdfast.cli.config import is_named, is_new, ledger_url, load_sinks, setting
 from holdfast.cli.output import CommandError, usage_error
 from holdfast.errors import HoldfastError, LimitExceeded, ValidationError
 
@@ -59,19 +68,31 @@ def serve(*, db: str | None, keys: tuple[str, ...], as_json: bool, **given: Any)
     logs.configure(json=not sys.stderr.isatty())
     try:
         options = read_options({**(setting("server") or {}), **chosen})
+        creates = is_named(db) and is_new(url)
         open_own = partial(open_ledger, url, ring, create=is_named(db), serves=True)
         if options.processes > 1:
             _serve_several(server, options, url, open_own)
         else:
-            _serve_one(server, options, open_own, click.echo)
+            _serve_one(server, options, open_own, click.echo, new=url if creates else None)
     except (LimitExceeded, ValidationError) as error:
         raise usage_error(error.message, action=error.action) from None
     except server.CannotListen as error:
         raise CommandError("unavailable", str(error), action="Choose another port.") from None
 
 
-def _serve_one(server: ModuleType, options: Any, open_own: "Callable[[], Ledger]", announce: Any, listening: Any = None) -> None:
+def _serve_one(
+    server: ModuleType,
+    options: Any,
+    open_own: "Callable[[], Ledger]",
+    announce: Any,
+    listening: Any = None,
+    *,
+    new: str | None = None,
+) -> None:
+    """Open the ledger and serve it. `new` is its url if it did not exist before."""
     with open_own() as ledger:
+        if new is not None:
+            report_new_ledger(new)
         plan = server.plan_of(ledger, options, load_sinks(options.sinks_of))
         server.serve_ledger(ledger, plan, announce=announce, shared=listening)
 

@@ -79,16 +79,18 @@ _MEANT = {
     "cron crontab periodic": ("add", "schedule add"),
     "fire now trigger": ("run", "schedule run"),
     "install init setup upgrade": ("migrate",),
-    "backup dump": ("export", "events export"),
+    "dump": ("export", "events export"),
     "api daemon dashboard http server ui web": ("serve",),
     "generate": ("new", "key new"),
-    "config configure edit update": ("set", "policy set"),
+    "configure edit update": ("set", "policy set"),
     "help": ("--help",),
     "version": ("--version",),
 }
 ELSEWHERE = {word: meant for words, meant in _MEANT.items() for word in words.split()}
 """What is meant by the words of other tools. After a group, the first that the group has: a verb, or a command of this group.
 At the top, and after a group of commands about jobs that has none of them, the last."""
+_ALIKE = {"resume": "unpause", "unpause": "resume"}
+"""Verbs of the same meaning. A group has one of them."""
 _ABOUT_JOBS = ("", "job", "task", "queue", "dlq")
 
 SIMILAR_MIN = 0.7
@@ -128,6 +130,8 @@ def _meant(verbs: dict[str, list[str]], group: str, typed: str) -> list[str]:
     """
     if typed in ELSEWHERE:
         return _first_of(verbs, group, ELSEWHERE[typed])
+    if group and _ALIKE.get(typed) in verbs[group]:
+        return [f"{group} {_ALIKE[typed]}"]
     if not group and typed.removesuffix("s") in verbs[""]:
         return [typed.removesuffix("s")]
     if exact := [path for path, verb in _paths(verbs) if verb == typed]:
