@@ -33,7 +33,7 @@ def _find_problem() -> tuple[str, str, str] | None:
     if other is not None:
         words = f"the distribution {_OTHER} is installed, which is another project's and replaces files of {DISTRIBUTION}"
         return words, _repair(ours), other
-    if first not in (None, here) and not os.path.samefile(first, here):
+    if first not in (None, here) and os.path.isdir(here) and not os.path.samefile(first, here):
         where = os.path.join(first, "holdfast")
         return "Python finds another package holdfast before this one", "Remove it, or its folder from PYTHONPATH.", where
     if first is None and os.path.isdir(os.path.join(here, "holdfast")):
@@ -46,12 +46,12 @@ def _find_distributions(folders: set[str]) -> tuple[str | None, str | None]:
     ours = other = None
     for folder in filter(os.path.isdir, folders):  # a program that was packed into one file has none
         for name in os.listdir(folder):
-            if not (name.startswith("holdfast") and name.endswith(".dist-info")):
+            if not (name[:8].lower() == _OTHER and name.endswith(".dist-info")):
                 continue
             metadata = os.path.join(folder, name)
             if name.startswith(f"{DISTRIBUTION.replace('-', '_')}-"):
                 ours = metadata
-            elif name.startswith(f"{_OTHER}-") and not _was_ours(metadata):
+            elif name.lower().startswith(f"{_OTHER}-") and not _was_ours(metadata):
                 other = metadata
     return ours, other
 

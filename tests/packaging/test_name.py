@@ -13,8 +13,8 @@ from tests.support.processes import ROOT
 WRONG = re.compile(
     r"""
     (?<![\w./-])holdfast\[[\w{.]  # with an extra
-    | \b(?:pip[\d.]*|pipx|uv|poetry|pdm|conda)\s[^;|&`\n]*\b(?:install|add|inject|download)\s[^;|&`\n]*?
-      (?<=[\s'"])holdfast(?![\w./:-])
+    | \b(?:pip[\d.]*|pipx|uv|poetry|pdm|conda|rye|pixi)\s[^;|&`\n]*\b(?:install|add|inject|download)\s[^;|&`\n]*?
+      (?<=[\s'"])holdfast(?![\w-]|[./:]\w)
     | (?:\buvx|\bpipx\ run|\buv\ tool\ run)\s+(?:-\S+\s+)*['"]?holdfast(?![\w./:-])
     | --(?:from|spec|with)[ =]['"]?holdfast(?![\w./:-])
     | (?<![\w./-])holdfast\s?(?:[=<>~!]=\s?\d|\(pyproject\.toml\))  # with a version, and in the comment of a lock file
@@ -22,7 +22,7 @@ WRONG = re.compile(
     | pypi\.org/(?:project|simple|p)/holdfast(?![\w-])
     | \b(?:version|distribution|metadata|requires)\(['"]holdfast['"]  # functions of importlib.metadata
     """,
-    re.VERBOSE,
+    re.VERBOSE | re.IGNORECASE,
 )
 
 

@@ -8,7 +8,8 @@ import pytest
 from holdfast.core import commands as c
 from holdfast.core.explain import Explanation, JobFacts, Situation, explain
 from holdfast.core.explain.formatting import format_clock, format_error_json, format_when, unpause
-from holdfast.core.explain.model import AHEAD_MAX, FlowFacts, LimitState, LinkedJob, QueuePause, SeenWorker
+from holdfast.core.explain.model import AHEAD_MAX, FlowFacts, LimitState, LinkedJob, QueuedFacts, QueuePause, SeenWorker
+from holdfast.core.explain.queued import explain_waiting
 from holdfast.core.model import (
     NEVER,
     SYSTEM,
@@ -49,6 +50,13 @@ def test_a_lock_on_its_row_is_explained():
     found = of(History().claim().start(), locked_by="process 7 (psql), idle in transaction for 9 s")
     text = "Its row is locked by process 7 (psql), idle in transaction for 9 s: nothing can be written to it before"
     assert text in found.text
+
+
+@pytest.mark.parametrize("facts", [{}, {"ahead": 2}, {"workers": ()}, {"pause": QueuePause(T0), "ahead": 1}])
+def test_what_keeps_a_job_waiting_is_said_as_in_its_explanation(facts: dict[str, Any]):
+    history = History()
+    waiting = explain_waiting(history.job, QueuedFacts(**{"workers": (HERE,)} | facts), history.now)
+    assert waiting == of(history, **facts).why_not_running
 
 
 # Texts

@@ -39,6 +39,8 @@ class Hostile:
         (Decimal("33.3"), 33),
         (Fraction(1, 3), 33),
         (1e300, INTEGER_MAX),
+        (Decimal("1e99999999"), INTEGER_MAX),
+        (Decimal("-1e99999999"), 0),
         (10**30, INTEGER_MAX),
     ],
 )

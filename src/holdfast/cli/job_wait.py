@@ -1,5 +1,6 @@
 """`holdfast job wait` and `holdfast job result`: wait for the end of jobs, and print what one of them returned."""
 
+import contextlib
 import json
 import time
 from datetime import timedelta
@@ -11,6 +12,7 @@ from holdfast.cli.command import CommandResult, with_existing_ledger
 from holdfast.cli.output import Page
 from holdfast.cli.values import JOB_ID, duration
 from holdfast.core.model import TERMINAL
+from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
     from holdfast.ledger import Job, Ledger
@@ -37,15 +39,14 @@ def wait(ledger: "Ledger", *, ids: tuple[int, ...], timeout: timedelta) -> Comma
     from holdfast.shapes import job_view
 
     chosen, end = list(dict.fromkeys(ids)), time.monotonic() + timeout.total_seconds()
-    for id_ in chosen:
-        ledger.get(id_)  # an id that does not exist is refused at once
+    seen = {id_: ledger.get(id_) for id_ in chosen}  # an id that does not exist is refused at once
     soon = min(end, time.monotonic() + SILENT_SECONDS)
-    found = _wait_for(ledger, chosen, soon)
+    found = _wait_for(ledger, seen, soon)
     waiting = [job for job in found if job.status not in TERMINAL]
     if waiting and soon < end:
         if not click.get_current_context().params["as_json"]:
             Page().remark(result_timeout(ledger, waiting[0], SILENT_SECONDS).message)
-        found = _wait_for(ledger, chosen, end)
+        found = _wait_for(ledger, {job.id: job for job in found}, end)
         waiting = [job for job in found if job.status not in TERMINAL]
     if waiting:
         late = result_timeout(ledger, waiting[0], timeout.total_seconds())
@@ -59,8 +60,16 @@ def wait(ledger: "Ledger", *, ids: tuple[int, ...], timeout: timedelta) -> Comma
     return CommandResult({"jobs": [job_view(job) for job in found]}, show)
 
 
-def _wait_for(ledger: "Ledger", ids: list[int], end: float) -> "list[Job]":
-    return [ledger.wait(id_, timeout=max(0.0, end - time.monotonic())) for id_ in ids]
+def _wait_for(ledger: "Ledger", seen: "dict[int, Job]", end: float) -> "list[Job]":
+    """Wait until these jobs have ended, or until a time. A job that was deleted meanwhile has ended; return it as it was seen."""
+    found = []
+    for id_, job in seen.items():
+        last, left = job, end - time.monotonic()
+        if last.status not in TERMINAL:
+            with contextlib.suppress(NotFound):
+                last = ledger.wait(id_, timeout=left) if left > 0 else ledger.get(id_)
+        found.append(last)
+    return found
 
 
 @click.command()

@@ -62,7 +62,7 @@ _MEANT = {
     "extend keepalive progress renew touch": ("heartbeat", "task heartbeat"),
     "del delete destroy remove rm": ("remove", "cancel", "discard", "revoke", "unset", "drop", "job cancel"),
     "abort end kill stop terminate": ("cancel", "pause", "job cancel"),
-    "clear empty flush purge": ("dlq discard", "job cancel --all"),
+    "clear empty flush purge": ("dlq discard", "job cancel --dry-run"),
     "redo redrive repeat rerun resubmit retry": ("replay", "revive", "job replay"),
     "consume launch process run up work": ("run", "worker run"),
     "begin restart start": ("run", "resume", "unpause", "revive", "start", "worker run"),

@@ -22,7 +22,9 @@ def read_progress(given: Any) -> int | None:
         if 0 < given < 1:
             # Binary fractions: 0.29 * 100 is a little less than 29.
             return min(PER_CENT_MAX, math.floor(round(float(given) * 100, 9)))
-        whole: int = math.floor(given)
-        return max(0, min(whole, INTEGER_MAX))
+        if not -math.inf < given < math.inf:
+            return None
+        # To round a decimal number of many digits would take long.
+        return 0 if given <= 0 else INTEGER_MAX if given >= INTEGER_MAX else math.floor(given)
     except Exception:  # noqa: BLE001 - comparing and rounding may run code of any type
         return None

@@ -17,11 +17,18 @@ from holdfast.store.postgres.values import binary_cursor
 IDLE_MAX = 8
 _NO_DATABASE = re.compile(r'database ".*" does not exist')
 """The message of a server with English messages. libpq gives no error code for a refused connection."""
-_NO_CONNECTION = re.compile(
-    r"too many clients already|too many connections for (role|database)"
-    r"|remaining connection slots are reserved|no more connections allowed"
-)
-"""The messages of a server or a role without a free connection, and of PgBouncer."""
+_FEWER = "End programs that hold some, put lanes=1 into the urls of workers, or "
+_NO_CONNECTION = {
+    r"too many clients already|remaining connection slots are reserved": (
+        f"All connections of the server are in use. {_FEWER}use a connection pooler, or raise max_connections."
+    ),
+    r"too many connections for (role|database)": (
+        "All connections that this role or database may have are in use. "
+        f"{_FEWER}raise its limit: ALTER ROLE or ALTER DATABASE … CONNECTION LIMIT."
+    ),
+    r"no more connections allowed": f"All connections of PgBouncer are in use. {_FEWER}raise its max_client_conn.",
+}
+"""The messages of a server, a role and PgBouncer without a free connection, and what to do then."""
 
 
 class ConnectionPool:
@@ -75,11 +82,9 @@ class ConnectionPool:
             return refusal
         refusal = Unavailable(f"cannot reach the database: {reason}")
         refusal.action = "Check the url: host, port, database, user and password. If they are right, retry later."
-        if _NO_CONNECTION.search(reason):
-            refusal.action = (
-                "All connections of the server are in use. End programs that hold some, use a connection pooler, put lanes=1 "
-                "into the urls of workers, or raise max_connections. holdfast doctor shows how many are in use."
-            )
+        for message, action in _NO_CONNECTION.items():
+            if re.search(message, reason):
+                refusal.action = action
         return refusal
 
     def check_usable(self) -> None:
