@@ -198,9 +198,9 @@ def replay(ledger: "Ledger", *, name: str, reason: str | None) -> CommandResult:
 @click.option("--timeout", type=duration, help="Stop after this time. [default: none]")
 @with_existing_ledger
 def wait(ledger: "Ledger", *, name: str, timeout: "timedelta | None") -> CommandResult:
-    """Wait until a group is closed, all its jobs have ended, and its follow-up job is made.
+    """Wait until a group is closed and all its jobs have ended.
 
-    It fails if that takes longer than --timeout, or if some jobs did not succeed.
+    It also waits for the follow-up job that is due. It fails if that takes longer than --timeout, or if some jobs did not succeed.
 
     \b
     Example:
