@@ -24,7 +24,7 @@ COVERED = $(PYTEST) -q -n $(JOBS) --dist worksteal -m "not torture" $(PURE:%=--c
 # Further arguments: make test ARGS="tests/tools -k restart"
 ARGS ?=
 # Processes that run the tests: more than the usual two cores, because many tests wait for something.
-JOBS ?= 4
+JOBS ?= 6
 # make lock LOCKFLAGS=--upgrade takes the newest versions
 LOCKFLAGS ?=
 

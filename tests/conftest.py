@@ -42,7 +42,7 @@ LONG = (
     "integration/test_relay.py", "worker/test_processes.py", "supervise/test_restarts.py", "supervise/test_jobs.py",
 )  # fmt: skip
 """The files with the longest tests, roughly longest first: `make test ARGS=--durations=20` shows them."""
-SPREAD = 0.8
+SPREAD = 0.6
 """The long files are spread over this part of what each process runs."""
 
 
