@@ -200,7 +200,8 @@ def replay(ledger: "Ledger", *, name: str, reason: str | None) -> CommandResult:
 def wait(ledger: "Ledger", *, name: str, timeout: "timedelta | None") -> CommandResult:
     """Wait until a group is closed and all its jobs have ended.
 
-    It also waits for the follow-up job that is due. It fails if that takes longer than --timeout, or if some jobs did not succeed.
+    It also waits for the follow-up job that is due. It fails if that takes longer than --timeout, or if some jobs did not
+    succeed.
 
     \b
     Example:
