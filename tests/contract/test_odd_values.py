@@ -213,6 +213,8 @@ def usual_arguments(place: Place, verb: str, needed: list[str], odd: str) -> dic
         usual["timeout"] = 0.0
     if verb in ("wait", "result") and odd == "timeout":
         usual["job"] = place.ledger.cancel(place.ledger.enqueue("note").id).id
+    if verb == "follow":
+        place.ledger.enqueue("note")  # else a call without a timeout would wait for the first event of a new ledger
     if verb == "wait_group" and odd == "timeout":
         usual["name"] = place.ledger.group("done").name
         place.ledger.close_group("done")
